@@ -29,7 +29,7 @@ from txn.coordinator.transaction.decide import (
 from txn.coordinator.transaction.states import (
     MOVES,
     PREPARED,
-    Producer,
+    ProducerIdAndEpoch,
     Txn,
     TxnResult,
     TxnState,
@@ -41,11 +41,11 @@ PAGE: Final = Path(__file__).parent.parent / "docs" / "concepts" / "transactions
 NOW_MS: Final = 10_000_000
 TIMEOUT_MS: Final = 60_000
 EXPIRATION_MS: Final = 1_000_000
-NOW: Final = Producer(7, 5)
+NOW: Final = ProducerIdAndEpoch(7, 5)
 """The producer id and epoch in use."""
-BEFORE_END: Final = Producer(7, 4)
+BEFORE_END: Final = ProducerIdAndEpoch(7, 4)
 """Those with which a TV2 client ended the transaction before."""
-EARLIER: Final = Producer(7, 3)
+EARLIER: Final = ProducerIdAndEpoch(7, 3)
 JOINED: Final = ("orders", 0)
 JOINING: Final = ("orders", 1)
 
@@ -76,17 +76,17 @@ Ask = Callable[[Txn | None], "Answer | None"]
 """The next state of an id; None where the event cannot come to it."""
 
 
-def _end(outcome: TxnResult, producer: Producer) -> Ask:
+def _end(outcome: TxnResult, producer: ProducerIdAndEpoch) -> Ask:
     return lambda txn: decide_end(txn, producer, outcome, now_ms=NOW_MS)
 
 
-def _end_and_bump(outcome: TxnResult, producer: Producer) -> Ask:
+def _end_and_bump(outcome: TxnResult, producer: ProducerIdAndEpoch) -> Ask:
     return lambda txn: decide_end_and_bump(
         txn, producer, outcome, now_ms=NOW_MS, new_producer_id=_new_id
     )
 
 
-def _init(shown: Producer | None, *, keep_prepared: bool = False) -> Ask:
+def _init(shown: ProducerIdAndEpoch | None, *, keep_prepared: bool = False) -> Ask:
     return lambda txn: decide_init(
         txn,
         shown,

@@ -38,7 +38,7 @@ from txn import _core
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnState
 from txn.explain import abort, brokers, cluster
-from txn.explain.directory import Directory
+from txn.explain.directory import DirectorySource
 from txn.inspect import segments, texts
 from txn.storage.directory import LOCK
 from txn.wire.encoding import encode
@@ -262,7 +262,7 @@ def held_by_pay(data: Path) -> dict[str, Any]:
 
 def newest_record(data: Path, transactional_id: str) -> tuple[Path, Txn]:
     """The file and the content of the newest record of an id."""
-    record = Directory(data).history(transactional_id)[-1]
+    record = DirectorySource(data).history(transactional_id)[-1]
     assert record.txn is not None
     return data / f"__transaction_state-{record.partition}" / f"{0:020}.log", record.txn
 

@@ -18,7 +18,7 @@ from support.clients import create_topic, plain_producer, transactional_producer
 from support.compacted import compact
 from support.log_directories import fill
 from txn.inspect import texts
-from txn.inspect.layout import CHECKPOINTS, State
+from txn.inspect.layout import CHECKPOINTS, StopState
 from txn.inspect.verify import verify
 from txn.storage.checkpoints import LOG_STARTS
 
@@ -177,12 +177,12 @@ def test_P9_a_broker_at_work_may_be_looked_at(tmp_path: Path) -> None:
             states.add(outcome.state)
             findings += outcome.findings
         producer.flush(30)
-        assert (states, findings) == ({State.IN_USE}, [])
+        assert (states, findings) == ({StopState.IN_USE}, [])
         assert run("verify", "--json", broker.data).returncode == 0
     finally:
         broker.kill()
     outcome = verify(broker.data)
-    assert (outcome.state, outcome.findings) == (State.LEFT, [])
+    assert (outcome.state, outcome.findings) == (StopState.LEFT, [])
 
 
 def test_P9_a_compacted_directory_has_no_findings(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_P9_a_compacted_directory_has_no_findings(tmp_path: Path) -> None:
                 compact(broker)
         busy = verify(tmp_path / "data")
     outcome = verify(tmp_path / "data", is_deep=True)
-    assert (busy.findings, outcome.findings, outcome.state) == ([], [], State.CLEAN)
+    assert (busy.findings, outcome.findings, outcome.state) == ([], [], StopState.CLEAN)
     written = 60 + 60 + 60  # with the markers
     assert verify(tmp_path / "data" / "prices-0").records < written / 2
 

@@ -31,7 +31,7 @@ from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
-from txn.coordinator.transaction.states import Producer, TxnResult
+from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnResult
 from txn.errors import CorruptLogError, DirectoryError, StorageError, TxnError
 from txn.inspect import segments
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -193,7 +193,7 @@ async def write_history(node: Node) -> None:
 
 
 def write_transaction(
-    node: Node, transactional_id: str, producer: Producer, places: list[Place], value: str
+    node: Node, transactional_id: str, producer: ProducerIdAndEpoch, places: list[Place], value: str
 ) -> None:
     eager.step(node.transactions.add_partitions(transactional_id, producer, places))
     for place in places:

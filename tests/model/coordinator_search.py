@@ -49,7 +49,7 @@ from txn.coordinator.transaction.decide import (
 from txn.coordinator.transaction.states import (
     NO_TIME_MS,
     PREPARED,
-    Producer,
+    ProducerIdAndEpoch,
     Txn,
     TxnResult,
     TxnState,
@@ -100,7 +100,7 @@ class ModelRequest:
 
     kind: str
     tag: Tag
-    producer: Producer | None
+    producer: ProducerIdAndEpoch | None
 
     def __str__(self) -> str:
         shown = "" if self.producer is None else f" at epoch {self.producer.producer_epoch}"
@@ -114,7 +114,7 @@ class ModelClient:
     asks: ModelRequest | None
     """None when it has run its transactions or was refused for good."""
     connection: int
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,9 @@ class CoordinatorState:
     decided: frozenset[tuple[Tag, TxnResult]] = frozenset()
     waits_for_markers: bool = False
     """A Prepare is on the disk and a partition cannot take its marker yet."""
-    given_up: Producer | None = None
+    given_up: ProducerIdAndEpoch | None = None
     """Whose commit could not be forced, until its next transaction."""
-    latest: tuple[Producer, int] | None = None
+    latest: tuple[ProducerIdAndEpoch, int] | None = None
     """The notes of `LatestConnections` on the id."""
     left: Bounds = Bounds()
     """Faults that may still happen."""
@@ -273,7 +273,7 @@ class Search:
 
     def _handled(
         self, state: CoordinatorState, request: ModelRequest, connection: int
-    ) -> Iterator[tuple[str, CoordinatorState, "Producer | ErrorCode | None"]]:
+    ) -> Iterator[tuple[str, CoordinatorState, "ProducerIdAndEpoch | ErrorCode | None"]]:
         """The coordinator's decision on a request, and its answer; None: it hangs up."""
         if request.kind == "init":
             yield self._initialized(state, request)
@@ -298,7 +298,7 @@ class Search:
 
     def _initialized(
         self, state: CoordinatorState, request: ModelRequest
-    ) -> tuple[str, CoordinatorState, Producer | ErrorCode]:
+    ) -> tuple[str, CoordinatorState, ProducerIdAndEpoch | ErrorCode]:
         while True:
             decision = decide_init(
                 state.txn,
@@ -318,8 +318,12 @@ class Search:
         return "done", replace(following, held_by=request.tag[0]), decision.txn.producer
 
     def _joined(
-        self, state: CoordinatorState, request: ModelRequest, producer: Producer, version: int
-    ) -> tuple[str, CoordinatorState, Producer | ErrorCode]:
+        self,
+        state: CoordinatorState,
+        request: ModelRequest,
+        producer: ProducerIdAndEpoch,
+        version: int,
+    ) -> tuple[str, CoordinatorState, ProducerIdAndEpoch | ErrorCode]:
         decision = decide_add(state.txn, producer, [PARTITION], client_version=version, now_ms=0)
         if isinstance(decision, Refuse):
             return decision.code.name, state, decision.code
@@ -331,7 +335,11 @@ class Search:
         return "done", state, producer
 
     def _decide_end(
-        self, state: CoordinatorState, producer: Producer, outcome: TxnResult, version: int
+        self,
+        state: CoordinatorState,
+        producer: ProducerIdAndEpoch,
+        outcome: TxnResult,
+        version: int,
     ) -> Refuse | Done | End:
         if version == TV1:
             return decide_end(state.txn, producer, outcome, now_ms=0)
@@ -340,8 +348,12 @@ class Search:
         )
 
     def _ended(
-        self, state: CoordinatorState, request: ModelRequest, producer: Producer, version: int
-    ) -> Iterator[tuple[str, CoordinatorState, Producer | ErrorCode]]:
+        self,
+        state: CoordinatorState,
+        request: ModelRequest,
+        producer: ProducerIdAndEpoch,
+        version: int,
+    ) -> Iterator[tuple[str, CoordinatorState, ProducerIdAndEpoch | ErrorCode]]:
         outcome = OUTCOMES[request.kind]
         decision = self._decide_end(state, producer, outcome, version)
         if isinstance(decision, Refuse):
@@ -375,7 +387,7 @@ class Search:
             yield "decided, but the disk refuses", replace(prepared, left=left), code
 
     def _given_up(
-        self, state: CoordinatorState, producer: Producer, version: int
+        self, state: CoordinatorState, producer: ProducerIdAndEpoch, version: int
     ) -> Iterator[tuple[str, CoordinatorState, ErrorCode]]:
         """A transaction that cannot be forced is aborted, as its client is going to ask for it."""
         left = replace(state.left, unforced=state.left.unforced - 1)
@@ -392,7 +404,10 @@ class Search:
     # ------------------------------------------------------------ the client
 
     def _answered(
-        self, state: CoordinatorState, request: ModelRequest, answer: "Producer | ErrorCode | None"
+        self,
+        state: CoordinatorState,
+        request: ModelRequest,
+        answer: "ProducerIdAndEpoch | ErrorCode | None",
     ) -> Iterator[CoordinatorState]:
         """Where a client goes from an answer: everywhere it might."""
         index, number = request.tag

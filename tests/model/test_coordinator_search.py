@@ -26,7 +26,7 @@ from txn.coordinator.transaction.states import (
     COMPLETED,
     LAST_PRODUCER_EPOCH,
     PREPARE,
-    Producer,
+    ProducerIdAndEpoch,
     TxnResult,
     TxnState,
 )
@@ -83,7 +83,7 @@ def seam() -> Iterator[Seam]:
 
 def test_it_sees_an_end_that_does_not_look_at_the_epoch(seam: Seam) -> None:
     @seam.instead_of(decide_end)
-    def forgetful(txn: Any, producer: Producer, *rest: Any, **named: Any) -> Any:
+    def forgetful(txn: Any, producer: ProducerIdAndEpoch, *rest: Any, **named: Any) -> Any:
         return decide_end(txn, producer if txn is None else txn.producer, *rest, **named)
 
     # The effect of the late end and the join before it is seen, whichever client is first.
@@ -92,7 +92,7 @@ def test_it_sees_an_end_that_does_not_look_at_the_epoch(seam: Seam) -> None:
 
 def test_it_sees_an_end_of_version_2_that_leaves_the_epoch(seam: Seam) -> None:
     @seam.instead_of(decide_end_and_bump)
-    def without_bump(txn: Any, producer: Producer, outcome: Any, **named: Any) -> Any:
+    def without_bump(txn: Any, producer: ProducerIdAndEpoch, outcome: Any, **named: Any) -> Any:
         decision = decide_end_and_bump(txn, producer, outcome, **named)
         if not isinstance(decision, End):
             return decision

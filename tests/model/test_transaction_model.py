@@ -46,7 +46,7 @@ from txn.coordinator.transaction.records import (
 from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
     PREPARED,
-    Producer,
+    ProducerIdAndEpoch,
     TopicPartition,
     Txn,
     TxnResult,
@@ -101,13 +101,13 @@ class ProducerInstance:
 
     def __init__(self, transaction_version: int) -> None:
         self.transaction_version = transaction_version
-        self.producer: Producer | None = None
+        self.producer: ProducerIdAndEpoch | None = None
         self.sequences: dict[TopicPartition, int] = {}
         self.attempt = Attempt()
         self.asked: TxnResult | None = None
         """The end it asked for and has no answer to."""
 
-    def take(self, producer: Producer) -> None:
+    def take(self, producer: ProducerIdAndEpoch) -> None:
         """Go on with an identity it was given."""
         assert 0 <= producer.producer_epoch <= LAST_PRODUCER_EPOCH
         if producer != self.producer:
@@ -383,7 +383,7 @@ class Crashes(TransactionWorld):
         txn = self.coordinator.transactions.get(ID)
         if txn is None or txn.producer_epoch < back:
             return
-        late = Producer(txn.producer_id, txn.producer_epoch - back)
+        late = ProducerIdAndEpoch(txn.producer_id, txn.producer_epoch - back)
         if late in [client.producer for client in self.clients]:  # it writes for itself
             return
         value = b"late %d" % next(self.values)

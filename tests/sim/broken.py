@@ -17,7 +17,7 @@ from typing_extensions import override
 from sim.cleaning import CleanedSegment, delete_retention_ms, limit_of, moved_up, output_of
 from sim.disk import SimCatalog, SimFile, SimLog, SimStorage
 from sim.plan import (
-    Plan,
+    SimPlan,
     make_cleaner_plan,
     make_cleaner_power_plan,
     make_clock_plan,
@@ -68,7 +68,7 @@ from txn.coordinator.transaction.open_transactions import unexplained
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
 from txn.coordinator.transaction.states import (
     PREPARED,
-    Producer,
+    ProducerIdAndEpoch,
     TopicPartition,
     Txn,
     TxnResult,
@@ -102,7 +102,7 @@ class BrokenRule:
     rule: str
     must_find: str
     breaks: Breaking = field(repr=False)
-    plans: Callable[[int], Plan] = make_plan
+    plans: Callable[[int], SimPlan] = make_plan
     seeds_max: int = 400
 
     @contextmanager
@@ -349,7 +349,9 @@ def _lost_markers_stay_lost(seam: Seam) -> None:
 
 def _a_marker_ends_a_later_transaction(seam: Seam) -> None:
     @seam.instead_of(is_ended_by)
-    def is_of_the_producer(marker: UnsyncedMarker, producer: Producer, first_offset: int) -> bool:
+    def is_of_the_producer(
+        marker: UnsyncedMarker, producer: ProducerIdAndEpoch, first_offset: int
+    ) -> bool:
         return marker.producer_id == producer.producer_id
 
 
@@ -413,7 +415,7 @@ def _init_with(
     @seam.instead_of(decide_init)
     def init(
         txn: Txn | None,
-        expected: Producer | None,
+        expected: ProducerIdAndEpoch | None,
         *,
         timeout_ms: int,
         now_ms: int,
@@ -564,7 +566,7 @@ def _what_is_kept_has_no_more_time(seam: Seam) -> None:
 
 
 def _who_was_taken_over_ends_what_is_kept(seam: Seam) -> None:
-    def heir_of(txn: Txn | None, producer: Producer) -> Producer:
+    def heir_of(txn: Txn | None, producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
         is_taken_over = txn is not None and txn.is_prepared and producer == txn.producer
         return txn.client if txn is not None and is_taken_over else producer
 
@@ -578,7 +580,7 @@ def _a_commit_that_is_put_off_is_undone(seam: Seam) -> None:
         async def end(
             self,
             transactional_id: str,
-            producer: Producer,
+            producer: ProducerIdAndEpoch,
             outcome: TxnResult,
             *,
             bumps_epoch: bool,

@@ -91,7 +91,7 @@ class ClientsWorld:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class ScriptedTransaction:
     """One transaction of a script.
 
     `end` is "commit", "abort", "sleep" (silent until `pause_us` has passed, then commit), "leave"
@@ -121,7 +121,7 @@ class Script:
     "abort" and "delete" for operators."""
     transactional_id: str
     start_us: int
-    transactions: tuple[Transaction, ...]
+    transactions: tuple[ScriptedTransaction, ...]
     timeout_ms: int = 2_000
     comes_back: bool = False
     """When it is fenced it starts anew, and so fences the other."""
@@ -402,7 +402,7 @@ class TransactionalProducer(Sender):
         self.say(f"begins {name}")
         return attempt
 
-    async def transaction(self, name: str, step: Transaction) -> Attempt:
+    async def transaction(self, name: str, step: ScriptedTransaction) -> Attempt:
         """One transaction from its first write to its end."""
         attempt = self.begin(name)
         try:
@@ -422,14 +422,14 @@ class TransactionalProducer(Sender):
                 await self.world.loop.sleep(step.pause_us)
         return attempt
 
-    async def write(self, attempt: Attempt, step: Transaction) -> None:
+    async def write(self, attempt: Attempt, step: ScriptedTransaction) -> None:
         batches = await self.batches_of(attempt, step)
         if step.end == "purge":
             await self.send_or_purge(batches)
         else:
             await self.send(batches)
 
-    async def batches_of(self, attempt: Attempt, step: Transaction) -> list[ProduceData]:
+    async def batches_of(self, attempt: Attempt, step: ScriptedTransaction) -> list[ProduceData]:
         """The batches to send, on partitions that are in the transaction if that comes first."""
         batches = []
         for position, (place, count) in enumerate(step.writes):

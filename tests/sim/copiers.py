@@ -19,8 +19,8 @@ from sim.clients import (
     ClientsWorld,
     FencedError,
     Script,
+    ScriptedTransaction,
     SimClient,
-    Transaction,
     TransactionalProducer,
 )
 from sim.history import Attempt, Fate, Place
@@ -218,7 +218,7 @@ class Copier(TransactionalProducer):
             except RejoinError:
                 continue
 
-    async def _round(self, name: str, step: Transaction) -> None:
+    async def _round(self, name: str, step: ScriptedTransaction) -> None:
         read: dict[Place, list[bytes]] = {}
         for _ in range(10):
             read = self.member.poll(batches_max=3)
@@ -233,7 +233,7 @@ class Copier(TransactionalProducer):
         if attempt.fate is not Fate.COMMITTED:
             await self.member.rewind()
 
-    async def write(self, attempt: Attempt, step: Transaction) -> None:
+    async def write(self, attempt: Attempt, step: ScriptedTransaction) -> None:
         number = 0
         batches = []
         for (_, index), values in self.read.items():

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sim.clients import RETRIABLE, ClientsWorld, Script, SimClient, Transaction
+from sim.clients import RETRIABLE, ClientsWorld, Script, ScriptedTransaction, SimClient
 from sim.history import Fate, Place
 from txn.storage.base import ProducerIdentity
 from txn.wire.bodies.offsets import (
@@ -65,7 +65,7 @@ class Aborter(SimClient):
                     await self._find_and_abort(place, step)
             await self.world.loop.sleep(step.pause_us)
 
-    async def _find_and_abort(self, place: Place, step: Transaction) -> bool:
+    async def _find_and_abort(self, place: Place, step: ScriptedTransaction) -> bool:
         """Abort one of the transactions that are open; False if there is none to abort."""
         found = [
             (ProducerIdentity(active.producer_id, active.producer_epoch), active)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sim.agenda import US_PER_MS, US_PER_S
-from sim.clients import Script, Transaction
+from sim.clients import Script, ScriptedTransaction
 from sim.history import Place
 from sim.network import NetworkFault
 from sim.upgrades import LEFT
@@ -40,7 +40,7 @@ FAULTS_END_US: Final = 6 * US_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
     """Something that happens to the broker or its disk.
 
     `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to one log
@@ -91,13 +91,13 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimPlan:
     """One run."""
 
     seed: int
     durability: Durability
     scripts: tuple[Script, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[PlannedFault, ...]
     network: tuple[NetworkFault, ...]
     first_epoch: int | None = None
     """Transactional ids have a long history: their epochs begin here."""
@@ -110,7 +110,7 @@ class Plan:
         return steps + len(self.faults) + len(self.network)
 
 
-def make_plan(seed: int) -> Plan:
+def make_plan(seed: int) -> SimPlan:
     """The plan of a seed."""
     if random.Random(f"cleaner and power of {seed}").random() < CLEANER_POWER_PART:
         return make_cleaner_power_plan(seed)
@@ -146,7 +146,7 @@ def make_plan(seed: int) -> Plan:
     if own.random() < 0.12:
         upgrade, unlucky = _upgrade(own, own.choice((1, 2)), "upgrade")
         scripts, network = (*scripts, upgrade), [*network, *unlucky]
-    return Plan(
+    return SimPlan(
         seed,
         durability,
         scripts,
@@ -157,13 +157,13 @@ def make_plan(seed: int) -> Plan:
     )
 
 
-def make_copier_plan(seed: int) -> Plan:
+def make_copier_plan(seed: int) -> SimPlan:
     """A plan in which nothing fails, and copiers take over from each other all the time."""
     chance = random.Random(seed)
     writes = tuple((place, 2) for place in PLACES[:2])
-    steps = tuple(Transaction(writes, "commit", 500 * US_PER_MS) for _ in range(8))
+    steps = tuple(ScriptedTransaction(writes, "commit", 500 * US_PER_MS) for _ in range(8))
     writer = Script("tv2-0", "tv2", "pay", 0, steps)
-    rounds = (Transaction((), "commit"),) * 8
+    rounds = (ScriptedTransaction((), "commit"),) * 8
     copiers = tuple(
         Script(
             f"copy{1 + seed % 2}-{number}",
@@ -175,14 +175,14 @@ def make_copier_plan(seed: int) -> Plan:
         )
         for number, at in enumerate((10_000, chance.choice((500_000, 1_500_000, 2_500_000))))
     )
-    return Plan(seed, Durability.PROCESS, (writer, *copiers), (), ())
+    return SimPlan(seed, Durability.PROCESS, (writer, *copiers), (), ())
 
 
-def make_late_plan(seed: int) -> Plan:
+def make_late_plan(seed: int) -> SimPlan:
     """A plan in which nothing fails but connections of one TV1 client, with requests on them."""
     chance = random.Random(seed)
     steps = tuple(
-        Transaction(tuple((place, 1) for place in PLACES[:2]), end, 100 * US_PER_MS)
+        ScriptedTransaction(tuple((place, 1) for place in PLACES[:2]), end, 100 * US_PER_MS)
         for end in ("commit", "commit", "abort", "commit", "abort", "commit", "abort", "abort")
     )
     writer = Script("tv1-0", "tv1", "pay", 0, steps, timeout_ms=5_000)
@@ -190,50 +190,54 @@ def make_late_plan(seed: int) -> Plan:
         NetworkFault("tv1-0", chance.randrange(2, 40), "late", chance.choice((1_000, 100_000)))
         for _ in range(4)
     )
-    return Plan(seed, Durability.PROCESS, (writer,), (), late)
+    return SimPlan(seed, Durability.PROCESS, (writer,), (), late)
 
 
-def make_two_phase_plan(seed: int) -> Plan:
+def make_two_phase_plan(seed: int) -> SimPlan:
     """A plan without faults, and instances leave transactions that another system decides on."""
     chance = random.Random(seed)
     steps = tuple(
-        Transaction(tuple((place, 1) for place in PLACES[:2]), end, chance.choice((0, 2_000_000)))
+        ScriptedTransaction(
+            tuple((place, 1) for place in PLACES[:2]), end, chance.choice((0, 2_000_000))
+        )
         for end in ("commit", "decided", "sleep", "restart", "decided", "abort")
     )
     scripts = tuple(
         Script(f"db-{number}", "db", "db", at_us, steps, timeout_ms=700, comes_back=True)
         for number, at_us in enumerate((0, chance.choice((1_000, 500_000))))
     )
-    return Plan(seed, Durability.PROCESS, scripts, (), ())
+    return SimPlan(seed, Durability.PROCESS, scripts, (), ())
 
 
-def make_prepared_power_plan(seed: int) -> Plan:
+def make_prepared_power_plan(seed: int) -> SimPlan:
     """A plan in which the power fails while another system decides on a prepared transaction."""
     chance = random.Random(seed)
     steps = tuple(
-        Transaction(tuple((place, 1) for place in PLACES[:2]), end, chance.choice((0, 200_000)))
+        ScriptedTransaction(
+            tuple((place, 1) for place in PLACES[:2]), end, chance.choice((0, 200_000))
+        )
         for end in ("decided", "sleep", "commit", "decided")
     )
     writer = Script("db-0", "db", "db", 0, steps, timeout_ms=700, comes_back=True)
-    fault = Fault(
+    fault = PlannedFault(
         "power",
         FROM_THE_START,
         chance.randrange(20, 100),
         US_PER_MS,
         bias=chance.choice(("any", "all")),
     )
-    return Plan(seed, Durability.COMMIT, (writer,), (fault,), ())
+    return SimPlan(seed, Durability.COMMIT, (writer,), (fault,), ())
 
 
-def make_prepared_refusal_plan(seed: int) -> Plan:
+def make_prepared_refusal_plan(seed: int) -> SimPlan:
     """A plan in which a disk refuses to force a prepared transaction, perhaps at its commit.
 
     Another producer writes to the same partitions, so that a commit finds unsynced batches there.
     """
     chance = random.Random(seed)
-    step = Transaction(tuple((place, 1) for place in PLACES[:2]), "commit", pause_us=3_000)
+    step = ScriptedTransaction(tuple((place, 1) for place in PLACES[:2]), "commit", pause_us=3_000)
     other = Script("plain-0", "plain", "", start_us=0, transactions=(step,) * 60)
-    refusal = Fault(
+    refusal = PlannedFault(
         "unsyncable",
         chance.randrange(20 * US_PER_MS, 500 * US_PER_MS),
         down_us=chance.choice((5_000, 200_000)),
@@ -243,12 +247,12 @@ def make_prepared_refusal_plan(seed: int) -> Plan:
     return replace(plan, scripts=(*plan.scripts, other), faults=(refusal,))
 
 
-def make_upgrade_plan(seed: int) -> Plan:
+def make_upgrade_plan(seed: int) -> SimPlan:
     """A plan in which clients come to two-phase commit; connections fail, and a process once."""
     chance = random.Random(seed)
     upgrades = [_upgrade(chance, version, name) for version, name in ((1, "pay"), (2, "ship"))]
-    crash = Fault("crash", chance.randrange(US_PER_S), chance.choice((0, 5)), US_PER_MS)
-    return Plan(
+    crash = PlannedFault("crash", chance.randrange(US_PER_S), chance.choice((0, 5)), US_PER_MS)
+    return SimPlan(
         seed,
         chance.choice((Durability.PROCESS, Durability.COMMIT)),
         tuple(script for script, _ in upgrades),
@@ -258,31 +262,31 @@ def make_upgrade_plan(seed: int) -> Plan:
     )
 
 
-def make_upgrade_crash_plan(seed: int) -> Plan:
+def make_upgrade_crash_plan(seed: int) -> SimPlan:
     """A plan in which power or a process fails when an ordinary transaction is decided on by
     another system.
     """
     chance = random.Random(seed)
     version = chance.choice((1, 2))
     left = chance.choice(("written", "more", "offsets"))
-    taken_over = Transaction(
+    taken_over = ScriptedTransaction(
         tuple((place, 1) for place in (*PLACES, chance.choice(PLACES))),
         chance.choice(("decided", "sleep")),
         chance.choice((200 * US_PER_MS, 2 * US_PER_S)),
         left,
     )
-    following = Transaction(((PLACES[0], 1),), "commit")
+    following = ScriptedTransaction(((PLACES[0], 1),), "commit")
     steps = (taken_over, following)
     writer = Script(f"up{version}", f"up{version}", "pay", 0, steps, comes_back=True)
     at_us, operations = chance.choice(
         ((FROM_THE_START, chance.randrange(20, 100)), (chance.randrange(50_000, US_PER_S), 0))
     )
     kind, bias = chance.choice(("power", "crash")), chance.choice(("any", "all"))
-    fault = Fault(kind, at_us, operations, US_PER_MS, bias=bias)
-    return Plan(seed, Durability.COMMIT, (writer,), (fault,), ())
+    fault = PlannedFault(kind, at_us, operations, US_PER_MS, bias=bias)
+    return SimPlan(seed, Durability.COMMIT, (writer,), (fault,), ())
 
 
-def make_unmark_plan(seed: int) -> Plan:
+def make_unmark_plan(seed: int) -> SimPlan:
     """A plan in which markers are gone at a start, and nothing else goes wrong.
 
     Under version 2: there every transaction has an epoch of its own.
@@ -290,14 +294,14 @@ def make_unmark_plan(seed: int) -> Plan:
     chance = random.Random(seed)
     scripts = tuple(script for script in _scripts(chance) if script.kind != "tv1")
     times = sorted(chance.sample(range(5_000, US_PER_S), 3))
-    faults = tuple(Fault("unmark", at_us, down_us=US_PER_MS) for at_us in times)
-    return Plan(seed, chance.choice(tuple(Durability)), scripts, faults, ())
+    faults = tuple(PlannedFault("unmark", at_us, down_us=US_PER_MS) for at_us in times)
+    return SimPlan(seed, chance.choice(tuple(Durability)), scripts, faults, ())
 
 
-def make_unread_power_plan(seed: int) -> Plan:
+def make_unread_power_plan(seed: int) -> SimPlan:
     """A plan in which the power fails, and a log of the transaction coordinator is damaged."""
     chance = random.Random(seed)
-    power = Fault(
+    power = PlannedFault(
         "power",
         FROM_THE_START,
         chance.randrange(100, 300),
@@ -305,24 +309,24 @@ def make_unread_power_plan(seed: int) -> Plan:
         bias="all",
         place=chance.choice([p for p in INTERNAL_PLACES if p[0] == "__transaction_state"]),
     )
-    return Plan(seed, Durability.COMMIT, _scripts(chance), (power,), ())
+    return SimPlan(seed, Durability.COMMIT, _scripts(chance), (power,), ())
 
 
-def make_clock_plan(seed: int) -> Plan:
+def make_clock_plan(seed: int) -> SimPlan:
     """A plan in which the time of day is set back, and the broker may die afterwards."""
     chance = random.Random(seed)
     at_us = chance.randrange(200 * US_PER_MS)
-    back = Fault("clock", at_us, down_us=-3_600 * US_PER_S)
-    crash = Fault("crash", at_us + chance.randrange(US_PER_S), down_us=100)
+    back = PlannedFault("clock", at_us, down_us=-3_600 * US_PER_S)
+    crash = PlannedFault("crash", at_us + chance.randrange(US_PER_S), down_us=100)
     faults = (back, crash) if chance.random() < 0.5 else (back,)
-    return Plan(seed, Durability.COMMIT, _scripts(chance), faults, ())
+    return SimPlan(seed, Durability.COMMIT, _scripts(chance), faults, ())
 
 
-def make_election_plan(seed: int) -> Plan:
+def make_election_plan(seed: int) -> SimPlan:
     """A plan as any, in which the broker resigns as transaction coordinator now and then."""
     chance = random.Random(seed)
     resignations = (
-        Fault(
+        PlannedFault(
             "resign",
             int(FAULTS_END_US * chance.random() ** 3),
             down_us=chance.choice((0, 1_000, 50 * US_PER_MS, US_PER_S)),
@@ -334,35 +338,37 @@ def make_election_plan(seed: int) -> Plan:
     return replace(plan, faults=tuple(faults))
 
 
-def make_operator_plan(seed: int) -> Plan:
+def make_operator_plan(seed: int) -> SimPlan:
     """A plan in which nothing fails, and operators abort and delete all the time."""
     chance = random.Random(seed)
     steps = tuple(
-        Transaction(tuple((place, 2) for place in PLACES * 2), end, 20_000)
+        ScriptedTransaction(tuple((place, 2) for place in PLACES * 2), end, 20_000)
         for end in ("commit", "abort", "sleep", "commit", "sleep", "abort", "sleep")
     )
     writers = tuple(
         Script(f"tv{1 + number}-0", f"tv{1 + number}", f"pay-{number}", 0, steps, comes_back=True)
         for number in (0, 1)
     )
-    looks = tuple(Transaction(((chance.choice(PLACES), 1),), "abort", 1_000) for _ in range(20))
-    hanging = Transaction(((chance.choice(PLACES), 1),), "hanging")
+    looks = tuple(
+        ScriptedTransaction(((chance.choice(PLACES), 1),), "abort", 1_000) for _ in range(20)
+    )
+    hanging = ScriptedTransaction(((chance.choice(PLACES), 1),), "hanging")
     aborter = Script("operator", "abort", "", 1_000, (*looks, hanging))
     deletions = tuple(
-        Transaction(((chance.choice(PLACES), 1),), "delete", chance.choice((1_000, 10_000)))
+        ScriptedTransaction(((chance.choice(PLACES), 1),), "delete", chance.choice((1_000, 10_000)))
         for _ in range(30)
     )
     deleter = Script("deleter", "delete", "", 2_000, deletions)
-    return Plan(seed, Durability.PROCESS, (*writers, aborter, deleter), (), ())
+    return SimPlan(seed, Durability.PROCESS, (*writers, aborter, deleter), (), ())
 
 
-def make_purger_plan(seed: int) -> Plan:
+def make_purger_plan(seed: int) -> SimPlan:
     """A plan in which nothing fails but answers to a client that does not wait for them."""
     script, faults = _purger(random.Random(seed))
-    return Plan(seed, Durability.PROCESS, (script,), (), tuple(faults))
+    return SimPlan(seed, Durability.PROCESS, (script,), (), tuple(faults))
 
 
-def make_cleaner_plan(seed: int) -> Plan:
+def make_cleaner_plan(seed: int) -> SimPlan:
     """A plan in which the cleaner passes all the time, and the broker dies once."""
     chance = random.Random(seed)
     places = PLACES[:2]
@@ -373,7 +379,7 @@ def make_cleaner_plan(seed: int) -> Plan:
             f"pay-{number}",
             1_000 * number,
             tuple(
-                Transaction(
+                ScriptedTransaction(
                     tuple((chance.choice(places), chance.choice((1, 2))) for _ in range(4)),
                     chance.choice(("commit", "commit", "abort", "abort", "sleep")),
                     chance.choice((0, 20_000, 400_000)),
@@ -385,7 +391,7 @@ def make_cleaner_plan(seed: int) -> Plan:
         for number, kind in enumerate(("tv1", "tv2", "plain"))
     )
     passes = tuple(
-        Fault(
+        PlannedFault(
             "compact",
             at_us,
             down_us=chance.choice((0, 1_000, 50_000)),
@@ -394,14 +400,14 @@ def make_cleaner_plan(seed: int) -> Plan:
         )
         for at_us in range(20_000, FAULTS_END_US // 2, 100_000)
     )
-    crash = Fault(
+    crash = PlannedFault(
         "crash", chance.randrange(FAULTS_END_US // 2), chance.choice((0, 5)), down_us=1_000
     )
     faults = tuple(sorted((*passes, crash), key=lambda fault: fault.at_us))
-    return Plan(seed, Durability.PROCESS, writers, faults, ())
+    return SimPlan(seed, Durability.PROCESS, writers, faults, ())
 
 
-def make_cleaner_power_plan(seed: int) -> Plan:
+def make_cleaner_power_plan(seed: int) -> SimPlan:
     """A plan in which the cleaner passes all the time, and the power fails once."""
     plan = make_cleaner_plan(seed)
     faults = tuple(
@@ -411,32 +417,32 @@ def make_cleaner_power_plan(seed: int) -> Plan:
     return replace(plan, durability=Durability.COMMIT, faults=faults)
 
 
-def make_power_plan(seed: int) -> Plan:
+def make_power_plan(seed: int) -> SimPlan:
     """A plan in which the power fails in the midst of commits."""
     chance = random.Random(seed)
-    steps = (Transaction(tuple((place, 1) for place in PLACES[:2]), "commit"),) * 6
+    steps = (ScriptedTransaction(tuple((place, 1) for place in PLACES[:2]), "commit"),) * 6
     writers = tuple(
         Script(f"tv{1 + number}-0", f"tv{1 + number}", f"pay-{number}", 0, steps)
         for number in (0, 1)
     )
-    fault = Fault("power", FROM_THE_START, chance.randrange(20, 460), US_PER_MS)
-    return Plan(seed, Durability.COMMIT, writers, (fault,), ())
+    fault = PlannedFault("power", FROM_THE_START, chance.randrange(20, 460), US_PER_MS)
+    return SimPlan(seed, Durability.COMMIT, writers, (fault,), ())
 
 
-def make_first_ids_power_plan(seed: int) -> Plan:
+def make_first_ids_power_plan(seed: int) -> SimPlan:
     """A plan in which the power fails just after producers got the first ids of a block."""
     chance = random.Random(seed)
-    step = Transaction(((PLACES[0], 1),), "commit", 20 * US_PER_MS)
+    step = ScriptedTransaction(((PLACES[0], 1),), "commit", 20 * US_PER_MS)
     writers = tuple(
         Script(f"plain-{number}", "plain", "", chance.randrange(5_000), (step,) * 2)
         for number in range(3)
     )
-    fault = Fault("power", chance.randrange(10_000), down_us=US_PER_MS)
+    fault = PlannedFault("power", chance.randrange(10_000), down_us=US_PER_MS)
     late = Script("plain-3", "plain", "", 100 * US_PER_MS, (step,))
-    return Plan(seed, chance.choice(tuple(Durability)), (*writers, late), (fault,), ())
+    return SimPlan(seed, chance.choice(tuple(Durability)), (*writers, late), (fault,), ())
 
 
-def make_two_power_plan(seed: int) -> Plan:
+def make_two_power_plan(seed: int) -> SimPlan:
     """A plan in which the power fails in the midst of commits, and again in the start after it."""
     plan = make_power_plan(seed)
     chance = random.Random(seed + 1)
@@ -449,19 +455,24 @@ def make_two_power_plan(seed: int) -> Plan:
     return replace(plan, faults=(again,))
 
 
-def make_passed_abort_plan(seed: int) -> Plan:
+def make_passed_abort_plan(seed: int) -> SimPlan:
     """A plan in which a group passes an abort, and then power takes all that is not synced."""
     writes = ((("source", 1), 3),)
-    before = (Transaction(writes, "commit", 0), Transaction(writes, "abort", 400 * US_PER_MS))
+    before = (
+        ScriptedTransaction(writes, "commit", 0),
+        ScriptedTransaction(writes, "abort", 400 * US_PER_MS),
+    )
     scripts = (
         Script("before", "tv1", "pay", 0, before),
-        Script("after", "tv1", "pay", 600 * US_PER_MS, (Transaction(writes, "commit", 0),)),
-        Script("copy1-0", "copy1", "copy-1", 10_000, (Transaction((), "commit", 0),)),
+        Script("after", "tv1", "pay", 600 * US_PER_MS, (ScriptedTransaction(writes, "commit", 0),)),
+        Script("copy1-0", "copy1", "copy-1", 10_000, (ScriptedTransaction((), "commit", 0),)),
     )
-    return Plan(seed, Durability.COMMIT, scripts, (Fault("power", 300_000, bias="all"),), ())
+    return SimPlan(
+        seed, Durability.COMMIT, scripts, (PlannedFault("power", 300_000, bias="all"),), ()
+    )
 
 
-def make_damage_plan(seed: int) -> Plan:
+def make_damage_plan(seed: int) -> SimPlan:
     """A plan in which a bit flips, and nothing else goes wrong."""
     chance = random.Random(seed)
     scripts = _scripts(chance)
@@ -470,7 +481,7 @@ def make_damage_plan(seed: int) -> Plan:
         at_us=chance.choice((50_000, 400_000)),
         place=chance.choice((*INTERNAL_PLACES[:2], *PLACES)),
     )
-    return Plan(seed, Durability.PROCESS, scripts, (flip,), ())
+    return SimPlan(seed, Durability.PROCESS, scripts, (flip,), ())
 
 
 def _scripts(chance: random.Random) -> tuple[Script, ...]:
@@ -498,7 +509,7 @@ def _copiers(chance: random.Random) -> tuple[Script, ...]:
     for number in range(chance.choice((1, 2, 2))):
         kind = chance.choice(("copy1", "copy2"))
         steps = tuple(
-            Transaction((), chance.choices(("commit", "abort", "restart"), (8, 1, 1))[0])
+            ScriptedTransaction((), chance.choices(("commit", "abort", "restart"), (8, 1, 1))[0])
             for _ in range(chance.choice((3, 6)))
         )
         start_us = chance.choice((10_000, 400_000, 1_000_000))
@@ -535,26 +546,30 @@ def _two_phase(chance: random.Random) -> tuple[Script, ...]:
 def _aborter(chance: random.Random, *, has_copiers: bool) -> Script:
     places = (*PLACES, *(INTERNAL_PLACES[2:] if has_copiers else ()))
     steps = [
-        Transaction(((chance.choice(places), 1),), "abort", chance.choice((0, 1_000, 100_000)))
+        ScriptedTransaction(
+            ((chance.choice(places), 1),), "abort", chance.choice((0, 1_000, 100_000))
+        )
         for _ in range(chance.choice((1, 3, 10)))
     ]
     if chance.random() < 0.3:
-        steps.append(Transaction(((chance.choice(PLACES), 1),), "hanging"))
+        steps.append(ScriptedTransaction(((chance.choice(PLACES), 1),), "hanging"))
     start_us = chance.choice((2_000, 20_000, 300_000))
     return Script("operator", "abort", "", start_us, tuple(steps))
 
 
 def _deleter(chance: random.Random) -> Script:
     steps = tuple(
-        Transaction(((chance.choice(PLACES), 1),), "delete", chance.choice((0, 1_000, 400_000)))
+        ScriptedTransaction(
+            ((chance.choice(PLACES), 1),), "delete", chance.choice((0, 1_000, 400_000))
+        )
         for _ in range(chance.choice((1, 3, 10)))
     )
     return Script("deleter", "delete", "", chance.choice((5_000, 50_000, 400_000)), steps)
 
 
-def _flip(chance: random.Random, *, has_copiers: bool) -> Fault:
+def _flip(chance: random.Random, *, has_copiers: bool) -> PlannedFault:
     places = (*INTERNAL_PLACES, METADATA_PLACE, *(() if has_copiers else PLACES * 2))
-    return Fault(
+    return PlannedFault(
         "flip",
         int(FAULTS_END_US * chance.random() ** 3),
         down_us=chance.choice((100, 50 * US_PER_MS)),
@@ -564,17 +579,17 @@ def _flip(chance: random.Random, *, has_copiers: bool) -> Fault:
     )
 
 
-def _compaction(chance: random.Random) -> Fault:
+def _compaction(chance: random.Random) -> PlannedFault:
     at_us = int(FAULTS_END_US * chance.random() ** 3)
-    return Fault("compact", at_us, place=chance.choice(INTERNAL_PLACES))
+    return PlannedFault("compact", at_us, place=chance.choice(INTERNAL_PLACES))
 
 
-def _cleanings(own: random.Random) -> list[Fault]:
+def _cleanings(own: random.Random) -> list[PlannedFault]:
     """Passes of the cleaner over data; by chances of its own, so that older seeds play on."""
     if own.random() < 0.7:
         return []
     return [
-        Fault(
+        PlannedFault(
             "compact",
             int(FAULTS_END_US * own.random() ** 2),
             down_us=own.choice((0, 1_000, 50_000)),
@@ -585,12 +600,12 @@ def _cleanings(own: random.Random) -> list[Fault]:
     ]
 
 
-def _clock_steps(own: random.Random) -> list[Fault]:
+def _clock_steps(own: random.Random) -> list[PlannedFault]:
     """Times at which the time of day is set, back or forward."""
     if own.random() < 0.8:
         return []
     return [
-        Fault(
+        PlannedFault(
             "clock",
             int(FAULTS_END_US * own.random() ** 2),
             down_us=own.choice((-3_600, -60, -3, 3, 60)) * US_PER_S,
@@ -606,7 +621,7 @@ def _purger(own: random.Random) -> tuple[Script, list[NetworkFault]]:
     next transaction has begun, and has the next sequence, belongs to that one.
     """
     steps = tuple(
-        Transaction(
+        ScriptedTransaction(
             tuple((own.choice(PLACES), own.choice((1, 2))) for _ in range(own.choice((1, 2)))),
             own.choice(("purge", "commit")),
         )
@@ -648,12 +663,12 @@ def _upgrade(
     return script, faults
 
 
-def _transaction_to(own: random.Random, ends: Sequence[str]) -> Transaction:
+def _transaction_to(own: random.Random, ends: Sequence[str]) -> ScriptedTransaction:
     """A transaction with one of these ends."""
     writes = tuple(
         (own.choice(PLACES), own.choice((1, 1, 2))) for _ in range(own.choice((1, 2, 3)))
     )
-    return Transaction(writes, own.choice(ends), own.choice((0, 0, 200 * US_PER_MS)))
+    return ScriptedTransaction(writes, own.choice(ends), own.choice((0, 0, 200 * US_PER_MS)))
 
 
 def _only_transactions_into_the_source(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
@@ -674,9 +689,9 @@ def _only_transactions_into_the_source(scripts: tuple[Script, ...]) -> tuple[Scr
     )
 
 
-def _transaction(chance: random.Random) -> Transaction:
+def _transaction(chance: random.Random) -> ScriptedTransaction:
     end = chance.choices(("commit", "abort", "sleep", "leave", "restart"), (12, 4, 1, 1, 2))[0]
-    return Transaction(
+    return ScriptedTransaction(
         writes=tuple(
             (chance.choice(PLACES), chance.choice((1, 1, 2, 3)))
             for _ in range(chance.choice((1, 1, 2, 3, 8)))
@@ -686,7 +701,7 @@ def _transaction(chance: random.Random) -> Transaction:
     )
 
 
-def _fault(chance: random.Random, durability: Durability) -> Fault:
+def _fault(chance: random.Random, durability: Durability) -> PlannedFault:
     can_lose_power = durability is not Durability.PROCESS
     kind = chance.choices(
         ("crash", "power", "full", "unsyncable"), (4, 4 * can_lose_power, 1, can_lose_power)
@@ -696,8 +711,8 @@ def _fault(chance: random.Random, durability: Durability) -> Fault:
     if kind in ("full", "unsyncable"):
         places = (*PLACES, *INTERNAL_PLACES)
         down_us = chance.choice((5_000, 200_000, US_PER_S))
-        return Fault(kind, at_us, down_us=down_us, place=chance.choice(places))
-    return Fault(
+        return PlannedFault(kind, at_us, down_us=down_us, place=chance.choice(places))
+    return PlannedFault(
         kind,
         at_us,
         operations=chance.choice((0, chance.randrange(1, 60))),
@@ -717,7 +732,7 @@ def _network_fault(chance: random.Random, scripts: tuple[Script, ...]) -> Networ
     )
 
 
-def smaller_plans(plan: Plan) -> "list[Plan]":
+def smaller_plans(plan: SimPlan) -> "list[SimPlan]":
     """Every plan with one thing left out, the biggest things first."""
     smaller = []
     if len(plan.scripts) > 1:

@@ -6,7 +6,7 @@ import pytest
 
 from sim.broken import RULES, BrokenRule
 from sim.plan import (
-    Plan,
+    SimPlan,
     make_copier_plan,
     make_first_ids_power_plan,
     make_late_plan,
@@ -39,7 +39,7 @@ def test_a_broker_that_breaks_no_rule_hands_partitions_over_unharmed() -> None:
 
 @pytest.mark.parametrize("make", [make_upgrade_plan, make_upgrade_crash_plan])
 def test_a_broker_that_breaks_no_rule_hands_open_transactions_over_unharmed(
-    make: Callable[[int], Plan],
+    make: Callable[[int], SimPlan],
 ) -> None:
     results = [run_plan(make(seed)) for seed in range(60)]
     assert not [result for result in results if result.anomalies]
@@ -48,7 +48,7 @@ def test_a_broker_that_breaks_no_rule_hands_open_transactions_over_unharmed(
 
 @pytest.mark.parametrize("make", [make_unmark_plan, make_unread_power_plan])
 def test_P9_what_is_gone_or_unread_is_refused_by_name_and_nothing_is_decided_for_it(
-    make: Callable[[int], Plan],
+    make: Callable[[int], SimPlan],
 ) -> None:
     results = [run_plan(make(seed), tells=True) for seed in range(60)]
     assert not [result for result in results if result.anomalies]
@@ -58,7 +58,7 @@ def test_P9_what_is_gone_or_unread_is_refused_by_name_and_nothing_is_decided_for
 
 @pytest.mark.parametrize("make", [make_prepared_power_plan, make_prepared_refusal_plan])
 def test_P2_what_is_prepared_is_committed_whatever_the_disk_does(
-    make: Callable[[int], Plan],
+    make: Callable[[int], SimPlan],
 ) -> None:
     results = [run_plan(make(seed)) for seed in range(60)]
     assert not [result for result in results if result.anomalies]

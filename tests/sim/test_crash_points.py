@@ -11,26 +11,26 @@ from dataclasses import replace
 
 import pytest
 
-from sim.clients import Script, Transaction
+from sim.clients import Script, ScriptedTransaction
 from sim.disk import Place
-from sim.plan import FROM_THE_START, Fault, Plan
+from sim.plan import FROM_THE_START, PlannedFault, SimPlan
 from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
 
 WRITES = ((("source", 0), 2), (("source", 1), 1), (("sink", 0), 1))
-BEFORE = Transaction(WRITES, "abort")
-COMMIT = Transaction(WRITES, "commit")
+BEFORE = ScriptedTransaction(WRITES, "abort")
+COMMIT = ScriptedTransaction(WRITES, "commit")
 
 
-def plan_of(version: int, durability: Durability) -> Plan:
+def plan_of(version: int, durability: Durability) -> SimPlan:
     """An aborted and a committed transaction, then a copier that commits output and offsets."""
     writer = Script(f"tv{version}-0", f"tv{version}", "pay", 0, (BEFORE, COMMIT, COMMIT))
-    rounds = (Transaction((), "commit"),) * 2
+    rounds = (ScriptedTransaction((), "commit"),) * 2
     copier = Script(f"copy{version}-0", f"copy{version}", "copy-0", 400_000, rounds, 5_000)
-    return Plan(version, durability, (writer, copier), (), ())
+    return SimPlan(version, durability, (writer, copier), (), ())
 
 
-def boundaries_of(plan: Plan) -> list[tuple[str, Place]]:
+def boundaries_of(plan: SimPlan) -> list[tuple[str, Place]]:
     """The broker's operations on the disk from its start to the end, a boundary for each."""
     world = World(plan)
     world.records_operations = True
@@ -41,11 +41,11 @@ def boundaries_of(plan: Plan) -> list[tuple[str, Place]]:
     return world.broker.trace
 
 
-def stop_at_each(plan: Plan, boundaries: list[tuple[str, Place]], kind: str, bias: str) -> None:
+def stop_at_each(plan: SimPlan, boundaries: list[tuple[str, Place]], kind: str, bias: str) -> None:
     """Play the plan once for each boundary, with a stop there; AssertionError tells the first."""
     broken = []
     for number, boundary in enumerate(boundaries, 1):
-        fault = Fault(kind, FROM_THE_START, operations=number, down_us=1_000, bias=bias)
+        fault = PlannedFault(kind, FROM_THE_START, operations=number, down_us=1_000, bias=bias)
         result = run_plan(replace(plan, faults=(fault,)))
         if result.anomalies:
             broken.append((boundary, fault, result))
@@ -86,8 +86,8 @@ def test_a_stop_at_any_boundary_of_a_two_phase_commit_keeps_every_promise(
     transaction.
     """
     ends = ("commit", "decided", "abort", "restart", "decided")
-    steps = tuple(Transaction(WRITES, end) for end in ends)
-    plan = Plan(1, durability, (Script("db-0", "db", "db", 0, steps, comes_back=True),), (), ())
+    steps = tuple(ScriptedTransaction(WRITES, end) for end in ends)
+    plan = SimPlan(1, durability, (Script("db-0", "db", "db", 0, steps, comes_back=True),), (), ())
     boundaries = boundaries_of(plan)
     assert len(boundaries) > 50
     stop_at_each(plan, boundaries, kind, bias)
@@ -99,9 +99,9 @@ def test_a_stop_at_any_boundary_of_a_hand_over_to_two_phase_commit_keeps_every_p
     version: int, kind: str, bias: str
 ) -> None:
     """An ordinary instance leaves a transaction open; the next has it decided elsewhere."""
-    steps = (COMMIT, Transaction(WRITES, "decided", left="written"), COMMIT)
+    steps = (COMMIT, ScriptedTransaction(WRITES, "decided", left="written"), COMMIT)
     script = Script(f"up{version}", f"up{version}", "pay", 0, steps, comes_back=True)
-    plan = Plan(version, Durability.COMMIT, (script,), (), ())
+    plan = SimPlan(version, Durability.COMMIT, (script,), (), ())
     boundaries = boundaries_of(plan)
     assert len(boundaries) > 50
     stop_at_each(plan, boundaries, kind, bias)
@@ -120,7 +120,7 @@ def test_a_stop_at_any_boundary_of_a_recovery_keeps_every_promise(version: int, 
     broken = []
     for number in prepared:
         for in_recovery in range(1, 12):
-            fault = Fault(kind, FROM_THE_START, number, 1_000, in_recovery, bias="all")
+            fault = PlannedFault(kind, FROM_THE_START, number, 1_000, in_recovery, bias="all")
             result = run_plan(replace(plan, faults=(fault,)))
             if result.anomalies:
                 broken.append((boundaries[number - 1], fault, result))

@@ -6,15 +6,15 @@ from typing import Any
 from unittest.mock import patch
 
 from sim.broker import FetchData
-from sim.clients import Script, Transaction
+from sim.clients import Script, ScriptedTransaction
 from sim.history import History
 from sim.network import NetworkFault
-from sim.plan import FROM_THE_START, Fault, Plan, make_cleaner_power_plan
+from sim.plan import FROM_THE_START, PlannedFault, SimPlan, make_cleaner_power_plan
 from sim.readers import Follower, ReaderEnds
 from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
 
-COMMIT = Transaction(((("sink", 0), 1),), "commit")
+COMMIT = ScriptedTransaction(((("sink", 0), 1),), "commit")
 
 
 def test_P2_the_first_commit_of_a_broker_survives_a_power_failure() -> None:
@@ -24,14 +24,14 @@ def test_P2_the_first_commit_of_a_broker_survives_a_power_failure() -> None:
     failure then left a PREPARE in a topic that nobody knew of. The committed transaction was
     aborted as an orphan, and the next transactional id met a directory of another topic.
     """
-    plan = Plan(
+    plan = SimPlan(
         seed=1,
         durability=Durability.COMMIT,
         scripts=(
             Script("before", "tv1", "pay", start_us=0, transactions=(COMMIT,)),
             Script("after", "tv1", "pay", start_us=1_000_000, transactions=(COMMIT,)),
         ),
-        faults=(Fault("power", at_us=500_000, bias="all"),),
+        faults=(PlannedFault("power", at_us=500_000, bias="all"),),
         network=(),
     )
     result = run_plan(plan)
@@ -46,7 +46,7 @@ def test_P5_the_stable_offset_goes_back_only_before_a_marker_that_a_full_disk_re
     transaction begins. Nothing is shown out of turn meanwhile, so this alone is let pass.
     """
     writer = Script("writer", "tv1", "pay", start_us=0, transactions=(COMMIT,))
-    plan = Plan(1, Durability.COMMIT, (writer,), (), ())
+    plan = SimPlan(1, Durability.COMMIT, (writer,), (), ())
     watched = World(plan)
     watched.records_operations = True
     watched.run()
@@ -58,8 +58,8 @@ def test_P5_the_stable_offset_goes_back_only_before_a_marker_that_a_full_disk_re
     failed = replace(
         plan,
         faults=(
-            Fault("power", FROM_THE_START, passed, down_us=100_000, bias="all"),
-            Fault("full", at_us=90_000, down_us=1_000_000, place=("sink", 0)),
+            PlannedFault("power", FROM_THE_START, passed, down_us=100_000, bias="all"),
+            PlannedFault("full", at_us=90_000, down_us=1_000_000, place=("sink", 0)),
         ),
     )
     with patch.object(Follower, "marker_is_refused", lambda *args: None):
@@ -95,23 +95,23 @@ def test_P3_a_disk_that_refuses_a_batch_makes_no_retry_of_a_sequence_used_again(
     """
     source, sink = ("source", 1), ("sink", 0)
     other = (
-        Transaction(((("source", 0), 3),), "commit", pause_us=400_000),
-        Transaction(((source, 1),), "restart", pause_us=0),
+        ScriptedTransaction(((("source", 0), 3),), "commit", pause_us=400_000),
+        ScriptedTransaction(((source, 1),), "restart", pause_us=0),
     )
     purging = (
-        Transaction(((("sink", 1), 2), (("source", 0), 1)), "commit", pause_us=0),
-        Transaction(((source, 1),), "purge", pause_us=0),
-        Transaction(((sink, 1), (source, 1)), "commit", pause_us=0),
+        ScriptedTransaction(((("sink", 1), 2), (("source", 0), 1)), "commit", pause_us=0),
+        ScriptedTransaction(((source, 1),), "purge", pause_us=0),
+        ScriptedTransaction(((sink, 1), (source, 1)), "commit", pause_us=0),
     )
     lost = [NetworkFault("purger", request, "unanswered", 100_000) for request in (8, 10, 11, 14)]
-    plan = Plan(
+    plan = SimPlan(
         seed=8057685,
         durability=Durability.PROCESS,
         scripts=(
             Script("other", "tv2", "pay", start_us=0, transactions=other),
             Script("purger", "tv1", "purge", 5_000, transactions=purging, comes_back=True),
         ),
-        faults=(Fault("full", at_us=201_018, down_us=1_000_000, place=source),),
+        faults=(PlannedFault("full", at_us=201_018, down_us=1_000_000, place=source),),
         network=tuple(lost),
     )
     result = run_plan(plan)
@@ -129,21 +129,21 @@ def test_P5_an_orphan_outlives_no_crash_of_the_start_that_could_not_end_it() -> 
         "copy1",
         "copy-1",
         start_us=1_000_000,
-        transactions=(Transaction((), "commit", pause_us=0),),
+        transactions=(ScriptedTransaction((), "commit", pause_us=0),),
         timeout_ms=5_000,
     )
     writing = (
-        Transaction(((("source", 0), 1),), "commit", pause_us=400_000),
-        Transaction(((("source", 1), 3),), "sleep", pause_us=3_000_000),
+        ScriptedTransaction(((("source", 0), 1),), "commit", pause_us=400_000),
+        ScriptedTransaction(((("source", 1), 3),), "sleep", pause_us=3_000_000),
     )
-    plan = Plan(
+    plan = SimPlan(
         seed=9107055,
         durability=Durability.COMMIT,
         scripts=(Script("tv2-0", "tv2", "pay", 0, writing, comes_back=True), copying),
         faults=(
-            Fault("full", at_us=1_461_008, down_us=1_000_000, place=("source", 1)),
-            Fault("power", at_us=2_060_412, down_us=100, bias="any"),
-            Fault("crash", at_us=2_580_774, operations=2, down_us=50_000),
+            PlannedFault("full", at_us=1_461_008, down_us=1_000_000, place=("source", 1)),
+            PlannedFault("power", at_us=2_060_412, down_us=100, bias="any"),
+            PlannedFault("crash", at_us=2_580_774, operations=2, down_us=50_000),
         ),
         network=(),
         settings=(
@@ -158,10 +158,10 @@ def test_P5_an_orphan_outlives_no_crash_of_the_start_that_could_not_end_it() -> 
 def test_the_simulated_disk_shows_nothing_of_a_transaction_whose_marker_it_refused() -> None:
     """A log start that moved asked a producer state that was a marker ahead of the log."""
     place = ("source", 0)
-    left = Transaction(((place, 3), (place, 1)), "commit", pause_us=400_000)
-    takes_over = Transaction(((place, 1),), "restart", pause_us=400_000)
-    deletes = Transaction(((place, 1),), "delete", pause_us=1_000)
-    plan = Plan(
+    left = ScriptedTransaction(((place, 3), (place, 1)), "commit", pause_us=400_000)
+    takes_over = ScriptedTransaction(((place, 1),), "restart", pause_us=400_000)
+    deletes = ScriptedTransaction(((place, 1),), "delete", pause_us=1_000)
+    plan = SimPlan(
         seed=10_048_181,
         durability=Durability.PROCESS,
         scripts=(
@@ -169,7 +169,7 @@ def test_the_simulated_disk_shows_nothing_of_a_transaction_whose_marker_it_refus
             Script("tv2-1", "tv2", "pay", 5_000, (takes_over,), 700),
             Script("deleter", "delete", "", 5_000, (deletes,)),
         ),
-        faults=(Fault("full", at_us=2_636, down_us=5_000, place=place),),
+        faults=(PlannedFault("full", at_us=2_636, down_us=5_000, place=place),),
         network=(),
     )
     result = run_plan(plan)
@@ -184,16 +184,16 @@ def test_a_start_takes_no_segment_that_power_has_shortened_for_a_cleaned_one() -
     """
     place = ("source", 1)
     plain = (
-        Transaction(
+        ScriptedTransaction(
             ((("sink", 1), 1), (("sink", 1), 2), (place, 1), (("sink", 0), 2)), "commit", 1_000
         ),
-        Transaction(((place, 2), (place, 1), (place, 2)), "commit", pause_us=400_000),
-        Transaction(((("sink", 0), 1),), "commit", 1_000),
-        Transaction(((place, 3),), "commit", pause_us=0),
-        Transaction(((place, 2), (("sink", 0), 1)), "abort", 1_000),
+        ScriptedTransaction(((place, 2), (place, 1), (place, 2)), "commit", pause_us=400_000),
+        ScriptedTransaction(((("sink", 0), 1),), "commit", 1_000),
+        ScriptedTransaction(((place, 3),), "commit", pause_us=0),
+        ScriptedTransaction(((place, 2), (("sink", 0), 1)), "abort", 1_000),
     )
-    paid = Transaction(((("sink", 0), 1), (place, 1)), "commit", pause_us=400_000)
-    plan = Plan(
+    paid = ScriptedTransaction(((("sink", 0), 1), (place, 1)), "commit", pause_us=400_000)
+    plan = SimPlan(
         seed=9002898,
         durability=Durability.COMMIT,
         scripts=(
@@ -201,8 +201,8 @@ def test_a_start_takes_no_segment_that_power_has_shortened_for_a_cleaned_one() -
             Script("plain-1", "plain", "ship", 0, plain, comes_back=True),
         ),
         faults=(
-            Fault("compact", at_us=419_306, down_us=50_000, batch=2, place=place),
-            Fault("power", at_us=481_242, down_us=1_000_000, bias="any"),
+            PlannedFault("compact", at_us=419_306, down_us=50_000, batch=2, place=place),
+            PlannedFault("power", at_us=481_242, down_us=1_000_000, bias="any"),
         ),
         network=(),
     )
@@ -218,15 +218,15 @@ def test_a_start_may_forget_an_aborted_transaction_of_which_only_the_marker_is_l
     """
     place = ("sink", 0)
     left = (
-        Transaction(((("source", 1), 1), (place, 2)), "restart", 1_000),
-        Transaction(((place, 2), (("source", 0), 1), (place, 2)), "abort", 1_000),
+        ScriptedTransaction(((("source", 1), 1), (place, 2)), "restart", 1_000),
+        ScriptedTransaction(((place, 2), (("source", 0), 1), (place, 2)), "abort", 1_000),
     )
     upgraded = (
-        Transaction(((("source", 0), 1), (place, 2)), "abort"),
-        Transaction(((("sink", 1), 2), (("source", 0), 1)), "abort"),
-        Transaction(((place, 1), (("sink", 1), 2)), "commit", 200_000),
+        ScriptedTransaction(((("source", 0), 1), (place, 2)), "abort"),
+        ScriptedTransaction(((("sink", 1), 2), (("source", 0), 1)), "abort"),
+        ScriptedTransaction(((place, 1), (("sink", 1), 2)), "commit", 200_000),
     )
-    plan = Plan(
+    plan = SimPlan(
         seed=9002622,
         durability=Durability.PROCESS,
         scripts=(
@@ -234,8 +234,8 @@ def test_a_start_may_forget_an_aborted_transaction_of_which_only_the_marker_is_l
             Script("up2", "up2", "upgrade", 300_000, upgraded, 700, comes_back=True),
         ),
         faults=(
-            Fault("compact", at_us=382_411, down_us=0, batch=1, place=place),
-            Fault("crash", at_us=1_189_609, down_us=1_000_000),
+            PlannedFault("compact", at_us=382_411, down_us=0, batch=1, place=place),
+            PlannedFault("crash", at_us=1_189_609, down_us=1_000_000),
         ),
         network=(),
     )
@@ -251,12 +251,12 @@ def test_damage_in_the_last_segment_with_batches_is_not_read_at_a_start_that_bel
     """
     place = ("source", 1)
     plain = (
-        Transaction(((("source", 0), 3),), "commit"),
-        Transaction(((place, 1),), "commit"),
+        ScriptedTransaction(((("source", 0), 3),), "commit"),
+        ScriptedTransaction(((place, 1),), "commit"),
     )
-    restarted = Transaction(((("source", 0), 3), (place, 1)), "restart")
-    hanging = Transaction(((place, 1),), "hanging")
-    plan = Plan(
+    restarted = ScriptedTransaction(((("source", 0), 3), (place, 1)), "restart")
+    hanging = ScriptedTransaction(((place, 1),), "hanging")
+    plan = SimPlan(
         seed=9002740,
         durability=Durability.PROCESS,
         scripts=(
@@ -265,7 +265,9 @@ def test_damage_in_the_last_segment_with_batches_is_not_read_at_a_start_that_bel
             Script("operator", "abort", "", 20_000, (hanging,)),
         ),
         faults=(
-            Fault("flip", at_us=1_986_104, down_us=100, bias="scanned", batch=29, place=place),
+            PlannedFault(
+                "flip", at_us=1_986_104, down_us=100, bias="scanned", batch=29, place=place
+            ),
         ),
         network=(NetworkFault("plain-1", 3, "unanswered", 600_000),),
     )

@@ -18,7 +18,7 @@ from sim.clients import (
     ClientsWorld,
     FencedError,
     Script,
-    Transaction,
+    ScriptedTransaction,
     TransactionalProducer,
 )
 from sim.history import Attempt, Fate, Identity
@@ -117,7 +117,7 @@ class TwoPhaseProducer(TransactionalProducer):
         attempt.is_two_phase = True
         return attempt
 
-    async def transaction(self, name: str, step: Transaction) -> Attempt:
+    async def transaction(self, name: str, step: ScriptedTransaction) -> Attempt:
         attempt = self.begin(name)
         try:
             await self.write(attempt, step)

@@ -23,8 +23,8 @@ from sim.clients import (
     AbortableError,
     ClientsWorld,
     Script,
+    ScriptedTransaction,
     SimClient,
-    Transaction,
     TransactionalProducer,
 )
 from sim.copiers import add_offsets, commit_offsets, offsets_in, request_to_commit
@@ -34,7 +34,7 @@ from sim.two_phase import TwoPhaseProducer
 from txn.storage.base import ProducerIdentity, StoredBatch
 
 LEFT = ("written", "writing", "adding", "more", "offsets", "committing", "aborting")
-"""Values of `Transaction.left`: how the ordinary instance leaves its last transaction.
+"""Values of `ScriptedTransaction.left`: how the ordinary instance leaves its last transaction.
 
     written      all of it was acknowledged
     writing      all of it is under way
@@ -103,7 +103,7 @@ class OrdinaryProducer(TransactionalProducer):
         is_late = fault is not None and fault.kind == "late"
         return replace(fault, kind="lost") if fault and is_start and is_late else fault
 
-    async def transaction(self, name: str, step: Transaction) -> Attempt:
+    async def transaction(self, name: str, step: ScriptedTransaction) -> Attempt:
         if not step.left:
             return await super().transaction(name, step)
         attempt = self.begin(name)
@@ -113,7 +113,7 @@ class OrdinaryProducer(TransactionalProducer):
         self.left, self.attempt = attempt, None
         return attempt
 
-    async def _leave(self, attempt: Attempt, step: Transaction) -> None:
+    async def _leave(self, attempt: Attempt, step: ScriptedTransaction) -> None:
         if step.left == "writing":
             await self._leave_writing(attempt, step)
             return
@@ -136,7 +136,7 @@ class OrdinaryProducer(TransactionalProducer):
             case "aborting":
                 await self._send_late(END_TXN, self.request_to_end(is_commit=False))
 
-    async def _leave_writing(self, attempt: Attempt, step: Transaction) -> None:
+    async def _leave_writing(self, attempt: Attempt, step: ScriptedTransaction) -> None:
         *batches, last = await self.batches_of(attempt, step)
         connection = await self.connected()
         for batch in batches:
@@ -232,7 +232,7 @@ class Heir(TwoPhaseProducer):
             if topic in (None, place[0]):
                 yield from log.stored
 
-    async def transaction(self, name: str, step: Transaction) -> Attempt:
+    async def transaction(self, name: str, step: ScriptedTransaction) -> Attempt:
         if not step.left:
             return await super().transaction(name, step)
         if self.attempt is not None:

@@ -24,7 +24,15 @@ from sim.disk import Disk, Place, ProducerState
 from sim.history import Anomaly, Attempt, Fate, History
 from sim.network import DisconnectedError, NetworkFault, SimConnection
 from sim.operators import HANGING, HANGING_VALUE, Aborter, Deleter, hanging_places
-from sim.plan import FAULTS_END_US, FROM_THE_START, PLACES, Fault, Plan, make_plan, smaller_plans
+from sim.plan import (
+    FAULTS_END_US,
+    FROM_THE_START,
+    PLACES,
+    PlannedFault,
+    SimPlan,
+    make_plan,
+    smaller_plans,
+)
 from sim.readers import Follower
 from sim.two_phase import TwoPhaseProducer
 from sim.upgrades import Upgrade
@@ -63,7 +71,7 @@ MAKERS: dict[str, Callable[..., SimClient]] = {
 class SimResult:
     """The result of a plan."""
 
-    plan: Plan
+    plan: SimPlan
     anomalies: tuple[Anomaly, ...]
     story: tuple[str, ...]
     steps: int
@@ -79,7 +87,7 @@ class SimResult:
 class World(ClientsWorld):
     """Everything of one run."""
 
-    def __init__(self, plan: Plan, *, tells: bool = False) -> None:
+    def __init__(self, plan: SimPlan, *, tells: bool = False) -> None:
         self.plan = plan
         self.agenda = Agenda()
         self.history = History()
@@ -108,7 +116,7 @@ class World(ClientsWorld):
         self._has_copiers = any(script.kind.startswith("copy") for script in plan.scripts)
         self._told: dict[Place, int] = {}
         """The group's offsets as last looked at."""
-        self._armed: Fault | None = None
+        self._armed: PlannedFault | None = None
         self._before_crash: dict[Place, ProducerState] = {}
         hanging = {place for script in plan.scripts for place in hanging_places(script)}
         self._to_hang = sorted(hanging, reverse=True)
@@ -284,7 +292,7 @@ class World(ClientsWorld):
             }
         self._restart_later(fault.down_us if fault is not None else 1_000)
 
-    def _flip(self, fault: Fault) -> None:
+    def _flip(self, fault: PlannedFault) -> None:
         file = self.disk.files.get(fault.place)
         if file is not None:
             offset = file.flip(fault.batch, is_believed=fault.bias != "scanned")
@@ -331,7 +339,7 @@ class World(ClientsWorld):
         for damaged in self.disk.files.values():
             damaged.repair()
 
-    def _lose_power(self, fault: Fault) -> None:
+    def _lose_power(self, fault: PlannedFault) -> None:
         self.disk.lose_power(self._stream(500_000 + self.lives), fault.bias)
         if fault.place[0].startswith("__"):
             self._flip(fault)
@@ -392,7 +400,7 @@ class World(ClientsWorld):
 
     # ------------------------------------------------------------ what goes wrong
 
-    def _happen(self, fault: Fault) -> None:
+    def _happen(self, fault: PlannedFault) -> None:
         broker = self.broker
         assert broker is not None, "it was started"
         self.history.say("fault", str(fault))
@@ -423,7 +431,7 @@ class World(ClientsWorld):
         else:
             broker.die()
 
-    def _resign(self, broker: SimBroker, fault: Fault) -> None:
+    def _resign(self, broker: SimBroker, fault: PlannedFault) -> None:
         """Have the broker give up its transactional ids for a while, unless it still starts."""
         if broker.node is None:
             return
@@ -438,7 +446,7 @@ class World(ClientsWorld):
         if not broker.is_dead:
             broker.spawn(coordinator.elect(index))
 
-    def _clean(self, broker: SimBroker, fault: Fault) -> None:
+    def _clean(self, broker: SimBroker, fault: PlannedFault) -> None:
         """Have the cleaner pass; its result is put in place when the time is over."""
         log = broker.storage.logs.get(fault.place)
         if log is None:
@@ -500,7 +508,7 @@ class World(ClientsWorld):
 # -------------------------------------------------------------------- seeds
 
 
-def run_plan(plan: Plan, *, tells: bool = False) -> SimResult:
+def run_plan(plan: SimPlan, *, tells: bool = False) -> SimResult:
     """Run a plan."""
     return World(plan, tells=tells).run()
 
@@ -510,7 +518,7 @@ def run_seed(seed: int) -> SimResult:
     return run_plan(make_plan(seed))
 
 
-def shrink(result: SimResult, run: Callable[[Plan], SimResult] = run_plan) -> SimResult:
+def shrink(result: SimResult, run: Callable[[SimPlan], SimResult] = run_plan) -> SimResult:
     """Find a smaller plan that goes wrong in a way this one does, and tell its story."""
     wanted = result.names
     is_smaller = True

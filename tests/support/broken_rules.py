@@ -17,7 +17,7 @@ from txn.coordinator.transaction.decide import (
     decide_end_and_bump,
     decide_verify,
 )
-from txn.coordinator.transaction.states import Producer, TopicPartition, Txn, TxnResult
+from txn.coordinator.transaction.states import ProducerIdAndEpoch, TopicPartition, Txn, TxnResult
 from txn.partition.admission import (
     COORDINATOR,
     DUPLICATE,
@@ -54,7 +54,7 @@ def fence_nobody(seam: Seam) -> None:
     @seam.instead_of(decide_add)
     def add(
         txn: Txn | None,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         *,
         client_version: int,
@@ -64,7 +64,9 @@ def fence_nobody(seam: Seam) -> None:
         return decide_add(txn, producer, partitions, client_version=client_version, now_ms=now_ms)
 
     @seam.instead_of(decide_verify)
-    def verify(txn: Txn | None, producer: Producer, partition: TopicPartition) -> Refuse | Done:
+    def verify(
+        txn: Txn | None, producer: ProducerIdAndEpoch, partition: TopicPartition
+    ) -> Refuse | Done:
         return decide_verify(txn, _in_force(txn, producer), partition)
 
     end_with(seam, producer_of=_in_force)
@@ -96,19 +98,23 @@ def fence_nobody(seam: Seam) -> None:
 def end_with(
     seam: Seam,
     *,
-    producer_of: Callable[[Txn | None, Producer], Producer] = lambda _, producer: producer,
+    producer_of: Callable[
+        [Txn | None, ProducerIdAndEpoch], ProducerIdAndEpoch
+    ] = lambda _, producer: producer,
     result: Callable[[EndResult, Txn | None], EndResult] = lambda decision, _: decision,
 ) -> None:
     """Have EndTxn decided otherwise, with and without a new epoch."""
 
     @seam.instead_of(decide_end)
-    def end(txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int) -> EndResult:
+    def end(
+        txn: Txn | None, producer: ProducerIdAndEpoch, outcome: TxnResult, *, now_ms: int
+    ) -> EndResult:
         return result(decide_end(txn, producer_of(txn, producer), outcome, now_ms=now_ms), txn)
 
     @seam.instead_of(decide_end_and_bump)
     def end_and_bump(
         txn: Txn | None,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         outcome: TxnResult,
         *,
         now_ms: int,
@@ -121,7 +127,7 @@ def end_with(
         return result(decision, txn)
 
 
-def _in_force(txn: Txn | None, producer: Producer) -> Producer:
+def _in_force(txn: Txn | None, producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
     """The producer of a request under the epoch that is in use now."""
     if txn is None or txn.producer_id != producer.producer_id:
         return producer
@@ -163,6 +169,10 @@ def serve_late_requests(seam: Seam) -> None:
 
         @override
         def is_superseded(
-            self, transactional_id: str, role: ConnectionUse, producer: Producer, connection: int
+            self,
+            transactional_id: str,
+            role: ConnectionUse,
+            producer: ProducerIdAndEpoch,
+            connection: int,
         ) -> bool:
             return False

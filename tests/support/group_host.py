@@ -13,7 +13,7 @@ from txn.broker.group_shards import GroupShards
 from txn.coordinator.group.classic import Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
-from txn.coordinator.transaction.states import Producer
+from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import Marker, ProducerIdentity
 from txn.testing import FakeHost, MemoryLog
@@ -104,12 +104,16 @@ class ObedientTransactions:
         return transactional_id in self.two_phase
 
     def is_joined(
-        self, transactional_id: str, producer: Producer, partition: tuple[str, int]
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: tuple[str, int]
     ) -> bool:
         return self.answer is ErrorCode.NONE
 
     def hang_up_if_late(
-        self, transactional_id: str, producer: Producer, connection: int, role: ConnectionUse
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        connection: int,
+        role: ConnectionUse,
     ) -> None:
         """Every connection is the producer's latest."""
 

@@ -11,10 +11,10 @@ from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Tx
 from txn.errors import ConfigError, RejectedError
 from txn.explain.cluster import ClusterSource
 from txn.explain.facts import (
-    Ends,
     LoggedBatch,
     OpenTransaction,
     Owner,
+    PartitionOffsets,
     StateRecord,
 )
 from txn.explain.questions import (
@@ -185,8 +185,10 @@ class FakeFacts:
     def topics(self) -> Mapping[str, Sequence[int]]:
         return self.names
 
-    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Ends]:
-        return {partition: Ends(0, 17, 20) for partition in partitions}
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionOffsets]:
+        return {partition: PartitionOffsets(0, 17, 20) for partition in partitions}
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
         found = self.looks[0] if len(self.looks) == 1 else self.looks.pop(0)
@@ -301,7 +303,7 @@ def test_what_waits_is_told_by_kind() -> None:
     ]
     other = replace(HELD, producer_id=8, first_offset=22)
     facts = FakeFacts([[HELD, other]], [OWNER], {ORDERS: log})
-    waiting = count_waiting(facts, Ends(0, 17, 32), held_open(facts, [ORDERS]))
+    waiting = count_waiting(facts, PartitionOffsets(0, 17, 32), held_open(facts, [ORDERS]))
     assert (waiting.own, waiting.plain, waiting.others_open, waiting.decided) == (2, 1, 4, 6)
     assert (waiting.records, waiting.offsets, waiting.is_whole) == (13, 15, True)
 
@@ -333,7 +335,7 @@ def test_of_a_long_log_only_a_part_is_counted_and_that_is_said(
     monkeypatch.setattr("txn.explain.questions.SCAN_BYTES_MAX", 250)
     log = [batch(17 + nth, producer_id=7) for nth in range(10)]
     facts = FakeFacts([[HELD]], [OWNER], {ORDERS: log})
-    waiting = count_waiting(facts, Ends(0, 17, 27), held_open(facts, [ORDERS]))
+    waiting = count_waiting(facts, PartitionOffsets(0, 17, 27), held_open(facts, [ORDERS]))
     assert (waiting.records, waiting.offsets, waiting.is_whole) == (3, 10, False)
 
 

@@ -12,7 +12,7 @@ from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
-from txn.coordinator.transaction.states import Producer, TxnResult
+from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnResult
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
 from txn.testing import FakeHost
@@ -39,11 +39,11 @@ class Both:
         self.transactions.recover()
         self.groups = GroupCoordinator(host, shards, self.transactions, self.transactions)
 
-    async def begin(self) -> Producer:
+    async def begin(self) -> ProducerIdAndEpoch:
         identity = await self.transactions.init_producer_id("t", 60_000, None)
-        return Producer(identity.producer.producer_id, identity.producer.producer_epoch)
+        return ProducerIdAndEpoch(identity.producer.producer_id, identity.producer.producer_epoch)
 
-    def commit(self, producer: Producer, offset: int) -> Coroutine[Any, Any, ErrorCode]:
+    def commit(self, producer: ProducerIdAndEpoch, offset: int) -> Coroutine[Any, Any, ErrorCode]:
         value = OffsetValue(offset, -1, "", self.host.now_ms())
         return self.groups.commit_in_transaction(
             Committer("g"),
@@ -53,10 +53,10 @@ class Both:
             transaction_version=2,
         )
 
-    async def end(self, producer: Producer, outcome: TxnResult) -> Producer:
+    async def end(self, producer: ProducerIdAndEpoch, outcome: TxnResult) -> ProducerIdAndEpoch:
         identity = await self.transactions.end("t", producer, outcome, bumps_epoch=True)
         assert identity.code is ErrorCode.NONE
-        return Producer(identity.producer.producer_id, identity.producer.producer_epoch)
+        return ProducerIdAndEpoch(identity.producer.producer_id, identity.producer.producer_epoch)
 
     def offset(self) -> int | None:
         stored = self.groups.committed_offset(KEY)

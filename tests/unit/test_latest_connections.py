@@ -1,16 +1,16 @@
 """A request over a connection that its producer has left is known as late."""
 
 from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
-from txn.coordinator.transaction.states import Producer
+from txn.coordinator.transaction.states import ProducerIdAndEpoch
 
-PRODUCER = Producer(1_000, 0)
-SUCCESSOR = Producer(1_000, 1)
+PRODUCER = ProducerIdAndEpoch(1_000, 0)
+SUCCESSOR = ProducerIdAndEpoch(1_000, 1)
 
 
 def speak(
     connections: LatestConnections,
     connection: int,
-    producer: Producer = PRODUCER,
+    producer: ProducerIdAndEpoch = PRODUCER,
     role: ConnectionUse = ConnectionUse.TRANSACTION,
 ) -> bool:
     return connections.is_superseded("pay", role, producer, connection)

@@ -25,7 +25,7 @@ from txn.metadata.records import (
     decode,
     encode,
 )
-from txn.metadata.replay import Replay
+from txn.metadata.replay import MetadataReplay
 
 TOPIC_ID = uuid.UUID(int=7)
 DIRECTORY_ID = uuid.UUID(int=9)
@@ -184,8 +184,8 @@ def test_the_newest_registration_of_a_broker_counts() -> None:
     assert image.broker_epochs == {1: 9}
 
 
-def _replayed(*records: MetadataRecord) -> Replay:
-    replay = Replay(Image())
+def _replayed(*records: MetadataRecord) -> MetadataReplay:
+    replay = MetadataReplay(Image())
     for record in records:
         replay.read(encode(record))
     return replay
@@ -206,7 +206,7 @@ def test_an_aborted_metadata_transaction_counts_for_nothing() -> None:
 
 
 def test_replay_names_what_somebody_may_rely_on() -> None:
-    replay = Replay(Image())
+    replay = MetadataReplay(Image())
     for written in ("01120000", "010b0000", "01140000", "011b0000"):
         replay.read(bytes.fromhex(written))
     assert replay.unenforced == {"AccessControlEntry", "UserScramCredential"}

@@ -14,7 +14,7 @@ from support.flights import TOPIC, coordinator_on, flights_host
 from support.served import APIS, decode, versions_of
 from support.sessions import session
 from txn.broker.host import Context
-from txn.coordinator.transaction.states import Producer, TxnState
+from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnState
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
@@ -462,7 +462,7 @@ def hanging(transaction_version: int = 1) -> TxnApis:
     api = TxnApis()
     store = api.host.store(TOPIC, 0)
     store.producer_state.allow_txn(1_000, 0)
-    store.client_append(Producer(1_000, 0), 0, b"a", transaction_version)
+    store.client_append(ProducerIdAndEpoch(1_000, 0), 0, b"a", transaction_version)
     assert store.producer_state.first_unstable_offset() == 0
     return api
 
@@ -515,7 +515,7 @@ def test_P3_an_operators_abort_of_a_part_aborts_the_whole_transaction() -> None:
     api.init()
     api.add(3, 0, (TOPIC, 0), (TOPIC, 1))
     for index in (0, 1):
-        api.host.store(TOPIC, index).client_append(Producer(1_000, 0), 0, b"a", 1)
+        api.host.store(TOPIC, index).client_append(ProducerIdAndEpoch(1_000, 0), 0, b"a", 1)
     assert write_marker(api, (TOPIC, 0)) == {(TOPIC, 0): ErrorCode.NONE}
     txn = api.coordinator.transactions.get("pay")
     assert txn is not None
@@ -528,7 +528,7 @@ def test_P3_an_operators_commit_of_a_part_is_refused() -> None:
     api = TxnApis()
     api.init()
     api.add(3, 0, (TOPIC, 0), (TOPIC, 1))
-    api.host.store(TOPIC, 0).client_append(Producer(1_000, 0), 0, b"a", 1)
+    api.host.store(TOPIC, 0).client_append(ProducerIdAndEpoch(1_000, 0), 0, b"a", 1)
     assert write_marker(api, (TOPIC, 0), transaction_result=True) == {
         (TOPIC, 0): ErrorCode.INVALID_TXN_STATE
     }
@@ -540,7 +540,7 @@ def test_P3_no_marker_comes_between_a_decision_and_its_markers() -> None:
     api.init()
     api.add(3, 0, (TOPIC, 0))
     store = api.host.store(TOPIC, 0)
-    store.client_append(Producer(1_000, 0), 0, b"a", 1)
+    store.client_append(ProducerIdAndEpoch(1_000, 0), 0, b"a", 1)
     store.is_read_only = True
     api.end(3, 0)
     store.is_read_only = False

@@ -21,7 +21,7 @@ from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value, encode_key, encode_value
-from txn.coordinator.transaction.states import NOBODY, Producer, Txn, TxnResult, TxnState
+from txn.coordinator.transaction.states import NOBODY, ProducerIdAndEpoch, Txn, TxnResult, TxnState
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
@@ -51,17 +51,17 @@ class Bench:
     def init(
         self,
         transactional_id: str = "pay",
-        shown: Producer | None = None,
+        shown: ProducerIdAndEpoch | None = None,
         *,
         timeout_ms: int = TIMEOUT_MS,
-    ) -> Producer:
+    ) -> ProducerIdAndEpoch:
         identity = self.coordinator.init_producer_id(transactional_id, timeout_ms, shown)
         assert isinstance(identity, InitProducerIdResult)
         assert identity.code is ErrorCode.NONE
         return identity.producer
 
     def write(
-        self, producer: Producer, partition: tuple[str, int], sequence: int, value: bytes
+        self, producer: ProducerIdAndEpoch, partition: tuple[str, int], sequence: int, value: bytes
     ) -> int:
         """Join and append; return the verdict's kind."""
         store = self.host.store(*partition)
@@ -71,7 +71,9 @@ class Bench:
         assert joined == {partition: 0}
         return store.client_append(producer, sequence, value, TV2)[0]
 
-    def end(self, producer: Producer, outcome: TxnResult, *, bumps_epoch: bool = True) -> Any:
+    def end(
+        self, producer: ProducerIdAndEpoch, outcome: TxnResult, *, bumps_epoch: bool = True
+    ) -> Any:
         return self.coordinator.end("pay", producer, outcome, bumps_epoch=bumps_epoch)
 
     def states(self) -> list[TxnState]:
@@ -147,7 +149,7 @@ def test_P3_a_commit_writes_its_decision_then_markers_then_completion() -> None:
     producer = bench.init()
     bench.write(producer, P0, 0, b"a")
     bench.write(producer, P1, 0, b"b")
-    following = Producer(producer.producer_id, producer.producer_epoch + 1)
+    following = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
     assert bench.end(producer, COMMIT) == InitProducerIdResult(following)
     assert bench.states() == [
         TxnState.EMPTY,
@@ -197,7 +199,7 @@ def test_P7_a_new_instance_aborts_what_the_old_one_left_and_gets_its_epoch_at_on
     old = bench.init()
     bench.write(old, P0, 0, b"a")
     new = bench.init()
-    assert new == Producer(old.producer_id, old.producer_epoch + 2)
+    assert new == ProducerIdAndEpoch(old.producer_id, old.producer_epoch + 2)
     assert bench.end(old, COMMIT).code is ErrorCode.PRODUCER_FENCED
     assert bench.host.store(*P0).client_append(old, 1, b"b", TV2) == (3, 47)
     assert bench.host.store(*P0).committed() == []
@@ -549,7 +551,7 @@ def with_unread_pay() -> Bench:
 
 def test_P9_ids_of_a_damaged_partition_are_not_coordinated_here() -> None:
     bench = with_unread_pay()
-    producer, code = Producer(1_000, 0), ErrorCode.NOT_COORDINATOR
+    producer, code = ProducerIdAndEpoch(1_000, 0), ErrorCode.NOT_COORDINATOR
     coordinator = bench.coordinator
     assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == InitProducerIdResult(
         NOBODY, code
@@ -721,7 +723,7 @@ def test_P5_a_power_failure_leaves_no_partition_with_an_open_transaction() -> No
         store.log_end_offset for store in host.stores()
     ]
     assert coordinator.end("pay", producer, COMMIT, bumps_epoch=True) == InitProducerIdResult(
-        Producer(-1, -1), ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        ProducerIdAndEpoch(-1, -1), ErrorCode.INVALID_PRODUCER_ID_MAPPING
     )
 
 
@@ -797,11 +799,11 @@ class WaitingBench(Bench):
     def __init__(self, durability: Durability = Durability.COMMIT) -> None:
         super().__init__(flights_host(durability))
 
-    async def start(self) -> Producer:
+    async def start(self) -> ProducerIdAndEpoch:
         """A producer with one record in each of two partitions."""
         answer = self.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
         assert not isinstance(answer, InitProducerIdResult)
-        producer: Producer = (await answer).producer
+        producer: ProducerIdAndEpoch = (await answer).producer
         self.write(producer, P0, 0, b"a")
         self.write(producer, P1, 0, b"b")
         self.host.syncs.clear()
@@ -1011,7 +1013,7 @@ async def test_P2_a_tv2_client_aborts_what_could_not_be_synced_and_goes_on() -> 
     bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = True
     assert (await bench.end(producer, COMMIT)).code is ErrorCode.TRANSACTION_ABORTABLE
     assert bench.end(producer, COMMIT).code is ErrorCode.TRANSACTION_ABORTABLE
-    following = Producer(producer.producer_id, producer.producer_epoch + 1)
+    following = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
     assert [bench.end(producer, ABORT) for _ in range(2)] == [InitProducerIdResult(following)] * 2
 
     bench.host.store(*P1).is_unsyncable = bench.host.store(*P1).is_read_only = False
@@ -1126,7 +1128,7 @@ def test_P8_a_marker_that_a_partition_refused_is_told_to_nobody() -> None:
     """Pending offsets of a later epoch became committed without a marker in the log."""
     bench = Bench()
     producer = bench.init()
-    later = Producer(producer.producer_id, producer.producer_epoch + 5)
+    later = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 5)
     bench.write(producer, OFFSETS, 0, b"offsets")
     store = bench.host.store(*OFFSETS)
     store.append_marker(Marker(later.producer_id, later.producer_epoch, 0, False, 0))
@@ -1217,7 +1219,7 @@ def with_epochs_used_up() -> Bench:
     store.append([(encode_key("pay"), encode_value(txn))], timestamp_ms=host.now)
     bench = Bench(host)
     producer = bench.init()
-    assert producer == Producer(1_000, LAST_EPOCH)
+    assert producer == ProducerIdAndEpoch(1_000, LAST_EPOCH)
     bench.write(producer, P0, 0, b"x")
     restarted = Bench(host.after_crash())
     restarted.host.unfinished_allocations = []
@@ -1252,7 +1254,7 @@ def test_P5_a_timed_out_transaction_waits_for_its_producer_id_and_for_nothing_el
         await let_run()
         bench.host.advance(0)
         assert bench.state() is TxnState.COMPLETE_ABORT
-        assert bench.init() == Producer(5_000, 1)
+        assert bench.init() == ProducerIdAndEpoch(5_000, 1)
         assert levels(caplog) == [logging.WARNING]  # txn.timed_out
 
     asyncio.run(main())
@@ -1298,7 +1300,7 @@ async def test_an_operators_abort_waits_for_the_producer_id_of_the_next_transact
 def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
     coordinator = EagerCalls(coordinator_on(flights_host()))
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    producer = Producer(1_000, 0)
+    producer = ProducerIdAndEpoch(1_000, 0)
     assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == InitProducerIdResult(
         NOBODY, loading
     )
@@ -1311,6 +1313,6 @@ def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
 def test_requests_for_an_unknown_id_make_no_log_for_it() -> None:
     bench = Bench()
     unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert bench.coordinator.add_partitions("pay", Producer(1_000, 0), [P0]) is unknown
-    assert bench.end(Producer(1_000, 0), COMMIT) == InitProducerIdResult(NOBODY, unknown)
+    assert bench.coordinator.add_partitions("pay", ProducerIdAndEpoch(1_000, 0), [P0]) is unknown
+    assert bench.end(ProducerIdAndEpoch(1_000, 0), COMMIT) == InitProducerIdResult(NOBODY, unknown)
     assert TRANSACTIONS_TOPIC not in bench.host.topics

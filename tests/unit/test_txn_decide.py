@@ -22,7 +22,7 @@ from txn.coordinator.transaction.decide import (
 )
 from txn.coordinator.transaction.states import (
     LastOffset,
-    Producer,
+    ProducerIdAndEpoch,
     Txn,
     TxnResult,
     TxnState,
@@ -58,13 +58,13 @@ def no_id() -> int:
     raise AssertionError("no producer id is needed")
 
 
-def init(txn: Txn | None, shown: Producer | None = None) -> Refuse | Write | AbortFirst:
+def init(txn: Txn | None, shown: ProducerIdAndEpoch | None = None) -> Refuse | Write | AbortFirst:
     return decide_init(txn, shown, timeout_ms=9_000, now_ms=300, new_producer_id=new_id)
 
 
 def end_v2(txn: Txn | None, epoch: int, outcome: TxnResult, producer_id: int = ID) -> object:
     return decide_end_and_bump(
-        txn, Producer(producer_id, epoch), outcome, now_ms=300, new_producer_id=new_id
+        txn, ProducerIdAndEpoch(producer_id, epoch), outcome, now_ms=300, new_producer_id=new_id
     )
 
 
@@ -88,53 +88,53 @@ UNKNOWN = Refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 def test_an_unknown_id_gets_a_new_producer_id_and_epoch_0() -> None:
     decision = init(None)
     assert isinstance(decision, Write)
-    assert decision.txn.producer == Producer(NEW_ID, 0)
+    assert decision.txn.producer == ProducerIdAndEpoch(NEW_ID, 0)
     assert decision.txn.timeout_ms == 9_000
 
 
 def test_an_unknown_id_takes_no_notice_of_what_an_expired_producer_shows() -> None:
-    decision = init(None, Producer(ID, 5))
+    decision = init(None, ProducerIdAndEpoch(ID, 5))
     assert isinstance(decision, Write)
-    assert decision.txn.producer == Producer(NEW_ID, 0)
+    assert decision.txn.producer == ProducerIdAndEpoch(NEW_ID, 0)
 
 
 def test_a_new_instance_gets_the_next_epoch() -> None:
     decision = init(EMPTY)
     assert isinstance(decision, Write)
-    assert decision.txn.producer == Producer(ID, 6)
+    assert decision.txn.producer == ProducerIdAndEpoch(ID, 6)
     assert decision.txn.last_producer_epoch == -1
 
 
 def test_a_producer_that_shows_its_epoch_goes_on_with_the_next() -> None:
-    decision = init(EMPTY, Producer(ID, 5))
+    decision = init(EMPTY, ProducerIdAndEpoch(ID, 5))
     assert isinstance(decision, Write)
-    assert decision.txn.producer == Producer(ID, 6)
+    assert decision.txn.producer == ProducerIdAndEpoch(ID, 6)
 
 
 def test_a_producer_whose_answer_was_lost_gets_the_same_epoch_again() -> None:
-    first = init(EMPTY, Producer(ID, 5))
+    first = init(EMPTY, ProducerIdAndEpoch(ID, 5))
     assert isinstance(first, Write)
-    again = init(first.txn, Producer(ID, 5))
+    again = init(first.txn, ProducerIdAndEpoch(ID, 5))
     assert isinstance(again, Write)
-    assert again.txn.producer == Producer(ID, 6)
+    assert again.txn.producer == ProducerIdAndEpoch(ID, 6)
     assert again.txn.last_producer_epoch == 5
 
 
 def test_P7_a_producer_that_shows_an_epoch_a_new_instance_took_is_fenced() -> None:
     newer = init(EMPTY)
     assert isinstance(newer, Write)
-    assert init(newer.txn, Producer(ID, 5)) == FENCED
+    assert init(newer.txn, ProducerIdAndEpoch(ID, 5)) == FENCED
 
 
 def test_a_producer_that_shows_another_producer_id_is_fenced() -> None:
-    assert init(EMPTY, Producer(OTHER_ID, 5)) == FENCED
+    assert init(EMPTY, ProducerIdAndEpoch(OTHER_ID, 5)) == FENCED
 
 
 def test_P7_an_open_transaction_is_aborted_under_a_later_epoch_first() -> None:
     decision = init(ONGOING)
     assert isinstance(decision, AbortFirst)
     assert decision.end.prepare.state is TxnState.PREPARE_ABORT
-    assert decision.end.prepare.producer == Producer(ID, 6)
+    assert decision.end.prepare.producer == ProducerIdAndEpoch(ID, 6)
     assert decision.end.prepare.partitions == ONGOING.partitions
 
 
@@ -143,21 +143,21 @@ def test_a_new_instance_is_one_epoch_above_the_one_that_fenced() -> None:
     assert isinstance(decision, AbortFirst)
     then = init(decision.end.complete)
     assert isinstance(then, Write)
-    assert then.txn.producer == Producer(ID, 7)
+    assert then.txn.producer == ProducerIdAndEpoch(ID, 7)
 
 
 def test_a_producer_that_aborts_by_initializing_gets_the_fencing_epoch_itself() -> None:
-    decision = init(ONGOING, Producer(ID, 5))
+    decision = init(ONGOING, ProducerIdAndEpoch(ID, 5))
     assert isinstance(decision, AbortFirst)
     completed = decision.end.complete
-    then = init(completed, Producer(ID, 5))
+    then = init(completed, ProducerIdAndEpoch(ID, 5))
     assert isinstance(then, Write)
-    assert then.txn.producer == Producer(ID, 6)
-    assert init(then.txn, Producer(ID, 5)) == then
+    assert then.txn.producer == ProducerIdAndEpoch(ID, 6)
+    assert init(then.txn, ProducerIdAndEpoch(ID, 5)) == then
 
 
 def test_P7_a_fenced_producer_cannot_abort_its_successors_transaction() -> None:
-    assert init(ONGOING, Producer(ID, 4)) == FENCED
+    assert init(ONGOING, ProducerIdAndEpoch(ID, 4)) == FENCED
 
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
@@ -168,14 +168,14 @@ def test_a_producer_waits_for_a_decision_that_is_not_finished(state: TxnState) -
 def test_a_producer_id_whose_epochs_are_used_up_is_replaced() -> None:
     decision = init(EMPTY._replace(producer_epoch=LAST_EPOCH))
     assert isinstance(decision, Write)
-    assert decision.txn.producer == Producer(NEW_ID, 0)
+    assert decision.txn.producer == ProducerIdAndEpoch(NEW_ID, 0)
     assert decision.txn.previous_producer_id == ID
 
 
 def test_a_lost_answer_about_a_replaced_producer_id_is_given_again() -> None:
-    first = init(EMPTY._replace(producer_epoch=LAST_EPOCH), Producer(ID, LAST_EPOCH))
+    first = init(EMPTY._replace(producer_epoch=LAST_EPOCH), ProducerIdAndEpoch(ID, LAST_EPOCH))
     assert isinstance(first, Write)
-    again = init(first.txn, Producer(ID, LAST_EPOCH))
+    again = init(first.txn, ProducerIdAndEpoch(ID, LAST_EPOCH))
     assert isinstance(again, Write)
     assert again.txn == first.txn
 
@@ -183,20 +183,20 @@ def test_a_lost_answer_about_a_replaced_producer_id_is_given_again() -> None:
 def test_P7_the_replaced_producer_id_is_fenced_once_a_new_instance_came() -> None:
     first = init(EMPTY._replace(producer_epoch=LAST_EPOCH))
     assert isinstance(first, Write)
-    assert init(first.txn, Producer(ID, LAST_EPOCH)) == FENCED
+    assert init(first.txn, ProducerIdAndEpoch(ID, LAST_EPOCH)) == FENCED
 
 
 def test_fencing_the_last_epoch_replaces_the_producer_id() -> None:
     decision = init(ONGOING._replace(producer_epoch=LAST_EPOCH))
     assert isinstance(decision, AbortFirst)
-    assert decision.end.prepare.producer == Producer(ID, LAST_EPOCH + 1)
-    assert decision.end.complete.producer == Producer(NEW_ID, 0)
+    assert decision.end.prepare.producer == ProducerIdAndEpoch(ID, LAST_EPOCH + 1)
+    assert decision.end.complete.producer == ProducerIdAndEpoch(NEW_ID, 0)
 
 
 # ---------------------------------------------------------------- joining
 
 
-def add(txn: Txn | None, producer: Producer, partition: tuple[str, int]) -> object:
+def add(txn: Txn | None, producer: ProducerIdAndEpoch, partition: tuple[str, int]) -> object:
     return decide_add(txn, producer, {partition}, client_version=TV1, now_ms=300)
 
 
@@ -204,7 +204,7 @@ def add(txn: Txn | None, producer: Producer, partition: tuple[str, int]) -> obje
     "state", [TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT]
 )
 def test_the_first_partition_begins_a_transaction(state: TxnState) -> None:
-    decision = add(EMPTY._replace(state=state), Producer(ID, 5), PARTITION)
+    decision = add(EMPTY._replace(state=state), ProducerIdAndEpoch(ID, 5), PARTITION)
     assert isinstance(decision, Write)
     assert decision.txn.state is TxnState.ONGOING
     assert decision.txn.partitions == {PARTITION}
@@ -212,42 +212,44 @@ def test_the_first_partition_begins_a_transaction(state: TxnState) -> None:
 
 
 def test_a_later_partition_leaves_the_time_of_the_beginning() -> None:
-    decision = add(ONGOING, Producer(ID, 5), ("t", 1))
+    decision = add(ONGOING, ProducerIdAndEpoch(ID, 5), ("t", 1))
     assert isinstance(decision, Write)
     assert decision.txn.partitions == {("t", 0), ("t", 1)}
     assert decision.txn.start_ms == 200
 
 
 def test_a_partition_that_joined_before_writes_nothing() -> None:
-    assert add(ONGOING, Producer(ID, 5), PARTITION) == Done(ONGOING)
+    assert add(ONGOING, ProducerIdAndEpoch(ID, 5), PARTITION) == Done(ONGOING)
 
 
 @pytest.mark.parametrize(
     ("producer", "refusal"),
     [
-        (Producer(OTHER_ID, 5), UNKNOWN),
-        (Producer(ID, 4), FENCED),
-        (Producer(ID, 6), FENCED),
+        (ProducerIdAndEpoch(OTHER_ID, 5), UNKNOWN),
+        (ProducerIdAndEpoch(ID, 4), FENCED),
+        (ProducerIdAndEpoch(ID, 6), FENCED),
     ],
 )
-def test_P7_only_the_current_producer_joins_partitions(producer: Producer, refusal: Refuse) -> None:
+def test_P7_only_the_current_producer_joins_partitions(
+    producer: ProducerIdAndEpoch, refusal: Refuse
+) -> None:
     assert add(ONGOING, producer, ("t", 1)) == refusal
     assert decide_verify(ONGOING, producer, PARTITION) == refusal
 
 
 def test_nothing_joins_an_unknown_id() -> None:
-    assert add(None, Producer(ID, 5), PARTITION) == UNKNOWN
+    assert add(None, ProducerIdAndEpoch(ID, 5), PARTITION) == UNKNOWN
 
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
 def test_P3_nothing_joins_a_transaction_that_is_decided(state: TxnState) -> None:
-    assert add(ONGOING._replace(state=state), Producer(ID, 5), ("t", 1)) == CONCURRENT
+    assert add(ONGOING._replace(state=state), ProducerIdAndEpoch(ID, 5), ("t", 1)) == CONCURRENT
 
 
 def test_a_batch_outside_the_declared_partitions_is_refused() -> None:
-    assert decide_verify(ONGOING, Producer(ID, 5), ("t", 1)) == ABORTABLE
-    assert decide_verify(EMPTY, Producer(ID, 5), PARTITION) == ABORTABLE
-    assert decide_verify(ONGOING, Producer(ID, 5), PARTITION) == Done(ONGOING)
+    assert decide_verify(ONGOING, ProducerIdAndEpoch(ID, 5), ("t", 1)) == ABORTABLE
+    assert decide_verify(EMPTY, ProducerIdAndEpoch(ID, 5), PARTITION) == ABORTABLE
+    assert decide_verify(ONGOING, ProducerIdAndEpoch(ID, 5), PARTITION) == Done(ONGOING)
 
 
 # ---------------------------------------------------------------- EndTxn v0-4
@@ -267,7 +269,10 @@ def test_the_end_under_version_1_is_answered_by_the_state(
     state: TxnState, commit: Refuse | str, abort: Refuse | str
 ) -> None:
     txn = EMPTY._replace(state=state)
-    answers = [decide_end(txn, Producer(ID, 5), outcome, now_ms=300) for outcome in (COMMIT, ABORT)]
+    answers = [
+        decide_end(txn, ProducerIdAndEpoch(ID, 5), outcome, now_ms=300)
+        for outcome in (COMMIT, ABORT)
+    ]
     assert answers == [
         Done(txn) if expected == "done" else expected for expected in (commit, abort)
     ]
@@ -278,20 +283,20 @@ def test_the_end_under_version_1_is_answered_by_the_state(
     [(COMMIT, TxnState.PREPARE_COMMIT), (ABORT, TxnState.PREPARE_ABORT)],
 )
 def test_the_end_under_version_1_keeps_the_epoch(outcome: TxnResult, state: TxnState) -> None:
-    decision = decide_end(ONGOING_V2, Producer(ID, 5), outcome, now_ms=300)
+    decision = decide_end(ONGOING_V2, ProducerIdAndEpoch(ID, 5), outcome, now_ms=300)
     prepare = ONGOING._replace(state=state, updated_ms=300)
     completed = complete(prepare, now_ms=300)
-    assert decision == End(prepare, completed, Producer(ID, 5))
+    assert decision == End(prepare, completed, ProducerIdAndEpoch(ID, 5))
 
 
 @pytest.mark.parametrize("epoch", [4, 6])
 def test_P7_any_other_epoch_is_fenced_under_version_1(epoch: int) -> None:
-    assert decide_end(ONGOING, Producer(ID, epoch), COMMIT, now_ms=300) == FENCED
+    assert decide_end(ONGOING, ProducerIdAndEpoch(ID, epoch), COMMIT, now_ms=300) == FENCED
 
 
 @pytest.mark.parametrize("txn", [None, ONGOING])
 def test_an_unknown_producer_id_cannot_end_anything(txn: Txn | None) -> None:
-    assert decide_end(txn, Producer(OTHER_ID, 5), COMMIT, now_ms=300) == UNKNOWN
+    assert decide_end(txn, ProducerIdAndEpoch(OTHER_ID, 5), COMMIT, now_ms=300) == UNKNOWN
     assert end_v2(txn, 5, COMMIT, OTHER_ID) == UNKNOWN
 
 
@@ -305,7 +310,7 @@ def test_an_unknown_producer_id_cannot_end_anything(txn: Txn | None) -> None:
 def test_the_end_under_version_2_bumps_the_epoch(outcome: TxnResult, state: TxnState) -> None:
     txn = ended(ONGOING_V2, outcome)
     assert txn.state is state
-    assert txn.producer == Producer(ID, 6)
+    assert txn.producer == ProducerIdAndEpoch(ID, 6)
     assert txn.partitions == frozenset()
 
 
@@ -351,7 +356,7 @@ def test_an_abort_with_nothing_open_bumps_the_epoch(txn: Txn) -> None:
     decision = end_v2(txn, NOW, ABORT)
     assert isinstance(decision, End)
     assert decision.prepare.state is TxnState.PREPARE_ABORT
-    assert decision.prepare.producer == Producer(ID, 7)
+    assert decision.prepare.producer == ProducerIdAndEpoch(ID, 7)
 
 
 def test_P7_a_producer_fenced_before_a_version_1_transaction_is_not_told_it_committed() -> None:
@@ -361,7 +366,7 @@ def test_P7_a_producer_fenced_before_a_version_1_transaction_is_not_told_it_comm
 
 def test_the_last_epoch_ends_with_a_new_producer_id() -> None:
     txn = ended(ONGOING_V2._replace(producer_epoch=LAST_EPOCH), COMMIT)
-    assert txn.producer == Producer(NEW_ID, 0)
+    assert txn.producer == ProducerIdAndEpoch(NEW_ID, 0)
 
 
 def test_a_lost_answer_with_a_new_producer_id_is_given_again() -> None:
@@ -371,7 +376,7 @@ def test_a_lost_answer_with_a_new_producer_id_is_given_again() -> None:
 
 def test_a_producer_id_is_only_asked_for_when_the_epochs_are_used_up() -> None:
     decision = decide_end_and_bump(
-        ONGOING_V2, Producer(ID, 5), COMMIT, now_ms=300, new_producer_id=no_id
+        ONGOING_V2, ProducerIdAndEpoch(ID, 5), COMMIT, now_ms=300, new_producer_id=no_id
     )
     assert isinstance(decision, End)
 
@@ -381,7 +386,7 @@ def test_a_producer_id_is_only_asked_for_when_the_epochs_are_used_up() -> None:
 
 def test_a_timed_out_commit_is_fenced_under_either_version() -> None:
     txn = decide_fence(ONGOING, now_ms=300, new_producer_id=no_id).complete
-    assert decide_end(txn, Producer(ID, 5), COMMIT, now_ms=302) == FENCED
+    assert decide_end(txn, ProducerIdAndEpoch(ID, 5), COMMIT, now_ms=302) == FENCED
     assert end_v2(txn, 5, COMMIT) == FENCED
 
 
@@ -395,24 +400,24 @@ def test_a_timed_out_producer_goes_on_with_the_epoch_that_fenced_it() -> None:
     # nobody had taken its id over. Apache Kafka 4.2 gives it the epoch that fenced it.
     txn = decide_fence(ONGOING, now_ms=300, new_producer_id=no_id).complete
     for _ in range(2):
-        decision = init(txn, Producer(ID, 5))
+        decision = init(txn, ProducerIdAndEpoch(ID, 5))
         assert isinstance(decision, Write)
-        assert decision.txn.producer == Producer(ID, 6)
+        assert decision.txn.producer == ProducerIdAndEpoch(ID, 6)
         txn = decision.txn
     newer = init(txn)
     assert isinstance(newer, Write)
-    assert init(newer.txn, Producer(ID, 5)) == FENCED
+    assert init(newer.txn, ProducerIdAndEpoch(ID, 5)) == FENCED
 
 
 def test_a_lost_answer_to_an_end_may_be_asked_for_with_a_start() -> None:
-    decision = init(ended(ONGOING_V2, COMMIT), Producer(ID, 5))
+    decision = init(ended(ONGOING_V2, COMMIT), ProducerIdAndEpoch(ID, 5))
     assert isinstance(decision, Write)
-    assert decision.txn.producer == Producer(ID, 6)
+    assert decision.txn.producer == ProducerIdAndEpoch(ID, 6)
     last = ONGOING_V2._replace(producer_epoch=LAST_EPOCH)
     for _ in range(2):
-        decision = init(ended(last, COMMIT), Producer(ID, LAST_EPOCH))
+        decision = init(ended(last, COMMIT), ProducerIdAndEpoch(ID, LAST_EPOCH))
         assert isinstance(decision, Write)
-        assert decision.txn.producer == Producer(NEW_ID, 0)
+        assert decision.txn.producer == ProducerIdAndEpoch(NEW_ID, 0)
 
 
 def after_power_failure(txn: Txn, *, is_behind: bool = False) -> Txn:
@@ -440,9 +445,9 @@ def test_P6_where_epochs_may_have_been_lost_the_next_producer_has_a_new_id(txn: 
     """Partitions knew later epochs: its batches were refused, or taken for a repetition."""
     fenced = after_power_failure(txn, is_behind=True)
     if txn.state is TxnState.ONGOING:
-        assert fenced.producer == Producer(ID, LAST_EPOCH + 1)
+        assert fenced.producer == ProducerIdAndEpoch(ID, LAST_EPOCH + 1)
         fenced = complete(fenced, now_ms=401)
-    assert fenced.producer == Producer(NEW_ID, 0)
+    assert fenced.producer == ProducerIdAndEpoch(NEW_ID, 0)
     assert isinstance(add(fenced, txn.producer, PARTITION), Refuse)
 
 
@@ -467,7 +472,7 @@ def test_a_power_failure_forgets_it_where_its_repetition_could_be_another_end() 
 def test_a_new_producer_id_survives_a_power_failure_with_its_repetition() -> None:
     txn = ended(ONGOING_V2._replace(producer_epoch=LAST_EPOCH), COMMIT)
     fenced = after_power_failure(txn)
-    assert fenced.producer == Producer(NEW_ID, 1)
+    assert fenced.producer == ProducerIdAndEpoch(NEW_ID, 1)
     assert end_v2(fenced, LAST_EPOCH, COMMIT) == Done(fenced)
     assert end_v2(fenced, 0, COMMIT, NEW_ID) == FENCED
 
@@ -475,21 +480,23 @@ def test_a_new_producer_id_survives_a_power_failure_with_its_repetition() -> Non
 def test_no_power_failure_uses_up_the_last_epoch() -> None:
     """The owner of a lost answer was once given epoch 32767, which no client may hold."""
     committed = ended(ONGOING_V2._replace(producer_epoch=LAST_EPOCH - 1), COMMIT)
-    assert committed.producer == Producer(ID, LAST_EPOCH)
+    assert committed.producer == ProducerIdAndEpoch(ID, LAST_EPOCH)
     fenced = after_power_failure(committed)
-    assert fenced.producer == Producer(NEW_ID, 0)
+    assert fenced.producer == ProducerIdAndEpoch(NEW_ID, 0)
     assert end_v2(fenced, LAST_EPOCH - 1, COMMIT) == Done(fenced)
     assert end_v2(fenced, LAST_EPOCH, COMMIT) == UNKNOWN
 
 
 def test_a_lost_first_answer_survives_a_power_failure_at_the_last_epoch() -> None:
-    first = init(EMPTY._replace(producer_epoch=LAST_EPOCH - 1), Producer(ID, LAST_EPOCH - 1))
+    first = init(
+        EMPTY._replace(producer_epoch=LAST_EPOCH - 1), ProducerIdAndEpoch(ID, LAST_EPOCH - 1)
+    )
     assert isinstance(first, Write)
     fenced = after_power_failure(first.txn)
-    again = init(fenced, Producer(ID, LAST_EPOCH - 1))
+    again = init(fenced, ProducerIdAndEpoch(ID, LAST_EPOCH - 1))
     assert isinstance(again, Write)
-    assert again.txn.producer == Producer(NEW_ID, 0)
-    assert init(fenced, Producer(ID, LAST_EPOCH)) == FENCED
+    assert again.txn.producer == ProducerIdAndEpoch(NEW_ID, 0)
+    assert init(fenced, ProducerIdAndEpoch(ID, LAST_EPOCH)) == FENCED
 
 
 @pytest.mark.parametrize(
@@ -506,7 +513,7 @@ def test_a_lost_first_answer_survives_a_power_failure_at_the_last_epoch() -> Non
 def test_an_orphan_commits_only_if_the_epochs_say_so(
     txn: Txn | None, epoch: int, outcome: TxnResult
 ) -> None:
-    assert result_of_hanging(txn, Producer(ID, epoch)) is outcome
+    assert result_of_hanging(txn, ProducerIdAndEpoch(ID, epoch)) is outcome
 
 
 def test_a_prepare_can_only_be_completed_as_it_says() -> None:

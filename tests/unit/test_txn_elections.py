@@ -8,7 +8,7 @@ from txn.broker.host import Durability
 from txn.broker.runtime import ShardPhase
 from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator, TxnShard
 from txn.coordinator.transaction.decide import TV2
-from txn.coordinator.transaction.states import Producer, TxnResult, TxnState
+from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnResult, TxnState
 from txn.errors import StorageError
 from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode
@@ -47,9 +47,9 @@ class Bench:
         self.coordinator.elect(self.shard.index)
 
     @property
-    def following(self) -> Producer:
+    def following(self) -> ProducerIdAndEpoch:
         """The identity after the transaction, of its markers too."""
-        return Producer(self.producer.producer_id, self.producer.producer_epoch + 1)
+        return ProducerIdAndEpoch(self.producer.producer_id, self.producer.producer_epoch + 1)
 
     def state(self) -> TxnState:
         txn = self.coordinator.transactions.get("pay")
@@ -109,7 +109,7 @@ def test_P3_a_prepare_whose_markers_were_refused_is_finished_by_the_elected_coor
 # ---------------------------------------------------------------- with a disk to wait for
 
 
-async def opened(host: FakeHost) -> tuple[TransactionCoordinator, Producer]:
+async def opened(host: FakeHost) -> tuple[TransactionCoordinator, ProducerIdAndEpoch]:
     coordinator = coordinator_on(host)
     coordinator.recover(stores=host.stores())
     started = await coordinator.init_producer_id("pay", TIMEOUT_MS, None)

@@ -17,7 +17,7 @@ from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
     NO_TIMEOUT_MS,
     NOBODY,
-    Producer,
+    ProducerIdAndEpoch,
     Txn,
     TxnResult,
     TxnState,
@@ -55,21 +55,23 @@ class Bench:
         assert isinstance(identity, InitProducerIdResult)
         return identity
 
-    def prepared(self, *, epoch: int = 0) -> Producer:
+    def prepared(self, *, epoch: int = 0) -> ProducerIdAndEpoch:
         """A client that wrote to two partitions and is gone."""
         producer = self.start().producer
         if epoch:
             replay(self.coordinator, "pay", self.txn()._replace(producer_epoch=epoch))
-            producer = Producer(producer.producer_id, epoch)
+            producer = ProducerIdAndEpoch(producer.producer_id, epoch)
         for partition in (P0, P1):
             assert self.write(producer, partition, 0, b"a") == ADMIT
         return producer
 
-    def write(self, producer: Producer, partition: Any, sequence: int, value: bytes) -> int:
+    def write(
+        self, producer: ProducerIdAndEpoch, partition: Any, sequence: int, value: bytes
+    ) -> int:
         self.join(producer, partition)
         return self.host.store(*partition).client_append(producer, sequence, value, TV2)[0]
 
-    def join(self, producer: Producer, partition: Any) -> ErrorCode:
+    def join(self, producer: ProducerIdAndEpoch, partition: Any) -> ErrorCode:
         joined = self.coordinator.join(
             "pay", producer.producer_id, producer.producer_epoch, TV2, [partition]
         )
@@ -77,7 +79,7 @@ class Bench:
         return ErrorCode(joined[partition])
 
     def end(
-        self, producer: Producer, outcome: TxnResult = COMMIT, *, bumps: bool = True
+        self, producer: ProducerIdAndEpoch, outcome: TxnResult = COMMIT, *, bumps: bool = True
     ) -> InitProducerIdResult:
         identity = self.coordinator.end("pay", producer, outcome, bumps_epoch=bumps)
         assert isinstance(identity, InitProducerIdResult)
@@ -147,7 +149,7 @@ def test_an_ordinary_transaction_that_was_kept_still_times_out() -> None:
     kept = bench.start(is_two_phase=False, keep_prepared=True)
     bench.host.advance(60_000)
     assert bench.txn().state is TxnState.COMPLETE_ABORT
-    assert bench.txn().producer == Producer(kept.producer.producer_id, 2)
+    assert bench.txn().producer == ProducerIdAndEpoch(kept.producer.producer_id, 2)
     assert bench.end(kept.producer, ABORT).producer == bench.txn().producer
 
 
@@ -178,7 +180,7 @@ def test_a_kept_transaction_is_named_and_its_client_gets_the_next_epoch(
     bench = Bench()
     old = bench.prepared()
     identity = then(bench).start(keep_prepared=True)
-    assert identity == InitProducerIdResult(Producer(old.producer_id, 1), ongoing=old)
+    assert identity == InitProducerIdResult(ProducerIdAndEpoch(old.producer_id, 1), ongoing=old)
 
 
 def test_with_nothing_open_there_is_nothing_to_name() -> None:
@@ -197,7 +199,7 @@ def test_P3_whoever_took_over_decides_for_all_partitions(
     client = bench.start(keep_prepared=True).producer
     bench = then(bench)
     following = bench.end(client, outcome)
-    assert following.producer == Producer(client.producer_id, client.producer_epoch + 1)
+    assert following.producer == ProducerIdAndEpoch(client.producer_id, client.producer_epoch + 1)
     assert bench.committed() == seen
     assert bench.txn().producer == following.producer
     assert bench.write(following.producer, P0, 0, b"b") == ADMIT
@@ -222,7 +224,7 @@ def test_taking_over_can_be_repeated() -> None:
     first = bench.start(keep_prepared=True)
     second = crashed(bench).start(keep_prepared=True)
     assert first.ongoing == second.ongoing == old
-    assert second.producer == Producer(old.producer_id, 2)
+    assert second.producer == ProducerIdAndEpoch(old.producer_id, 2)
 
 
 def test_version_1_may_end_what_was_kept() -> None:
@@ -256,7 +258,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id(then: Callable[[Bench],
     assert taken_over.producer.producer_epoch == 0
     bench = then(bench)
     following = bench.end(taken_over.producer)
-    assert following.producer == Producer(taken_over.producer.producer_id, 1)
+    assert following.producer == ProducerIdAndEpoch(taken_over.producer.producer_id, 1)
     assert bench.committed() == [b"a", b"a"]
     assert bench.end(taken_over.producer) == following
     assert bench.host.store(*P0).markers() == [(old.producer_id, 32767, True)]
@@ -266,7 +268,7 @@ def test_the_client_may_come_to_its_last_epoch_too() -> None:
     bench = Bench()
     old = bench.prepared(epoch=LAST_PRODUCER_EPOCH - 1)
     client = bench.start(keep_prepared=True).producer
-    assert client == Producer(old.producer_id, LAST_PRODUCER_EPOCH)
+    assert client == ProducerIdAndEpoch(old.producer_id, LAST_PRODUCER_EPOCH)
     following = bench.end(client)
     assert following.producer.producer_id != old.producer_id
     assert following.producer.producer_epoch == 0
@@ -348,7 +350,7 @@ class Prepared:
         identity: InitProducerIdResult = await done(started)
         return identity
 
-    async def prepare(self) -> Producer:
+    async def prepare(self) -> ProducerIdAndEpoch:
         producer = (await self.start(is_two_phase=self.is_two_phase)).producer
         for partition in (P0, P1):
             joined = self.coordinator.join("pay", *producer, TV2, [partition])
@@ -359,7 +361,9 @@ class Prepared:
                 await self.host.sync([store])  # as the reactors do before they answer
         return producer
 
-    async def end(self, producer: Producer, outcome: TxnResult = COMMIT) -> InitProducerIdResult:
+    async def end(
+        self, producer: ProducerIdAndEpoch, outcome: TxnResult = COMMIT
+    ) -> InitProducerIdResult:
         ended = self.coordinator.end("pay", producer, outcome, bumps_epoch=True)
         identity: InitProducerIdResult = await done(ended)
         return identity

@@ -19,7 +19,7 @@ from txn.coordinator.transaction.decide import TV2, plan
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import (
     LastOffset,
-    Producer,
+    ProducerIdAndEpoch,
     Txn,
     TxnResult,
     TxnState,
@@ -73,15 +73,15 @@ def test_a_record_that_was_deleted_since_counts_as_there() -> None:
 @pytest.mark.parametrize(
     ("producer", "first_offset", "expected"),
     [
-        (Producer(7, 5), 5, True),
-        (Producer(7, 4), 0, True),
-        (Producer(7, 5), 6, False),
-        (Producer(7, 6), 5, False),
-        (Producer(8, 5), 5, False),
+        (ProducerIdAndEpoch(7, 5), 5, True),
+        (ProducerIdAndEpoch(7, 4), 0, True),
+        (ProducerIdAndEpoch(7, 5), 6, False),
+        (ProducerIdAndEpoch(7, 6), 5, False),
+        (ProducerIdAndEpoch(8, 5), 5, False),
     ],
 )
 def test_P3_a_marker_is_gone_if_its_transaction_is_open(
-    producer: Producer, first_offset: int, expected: bool
+    producer: ProducerIdAndEpoch, first_offset: int, expected: bool
 ) -> None:
     assert is_ended_by(MARKER, producer, first_offset) is expected
 
@@ -123,7 +123,8 @@ def test_a_lost_tail_finds_in_what_is_carried_the_result_of_each_transaction(
         ends = (
             each.is_commit
             for each in known
-            if each.partition == partition and is_ended_by(each, Producer(7, 5), first_offset)
+            if each.partition == partition
+            and is_ended_by(each, ProducerIdAndEpoch(7, 5), first_offset)
         )
         assert next(ends) is is_commit
     by_place = [[each for each in known if each.partition == place] for place in (0, 1)]
@@ -142,12 +143,12 @@ class Bench:
         self.coordinator = EagerCalls(coordinator_on(self.host))
         self.coordinator.recover()
 
-    def commit(self, *, finishes: bool) -> Producer:
+    def commit(self, *, finishes: bool) -> ProducerIdAndEpoch:
         """Commit, or leave the broker where PREPARE is written and nothing of it synced."""
 
-        async def run() -> Producer:
+        async def run() -> ProducerIdAndEpoch:
             asked = self.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
-            producer: Producer = (await asked).producer
+            producer: ProducerIdAndEpoch = (await asked).producer
             for partition, value in ((P0, b"a"), (P1, b"b")):
                 self.coordinator.join(
                     "pay", producer.producer_id, producer.producer_epoch, TV2, [partition]
@@ -251,7 +252,7 @@ def test_P3_nothing_of_an_id_is_served_while_a_marker_of_it_may_be_gone() -> Non
     bench.recover()
     assert bench.host.store(*P0).committed() == [b"a"]
     assert not bench.coordinator.is_recovered
-    following = Producer(producer.producer_id, producer.producer_epoch + 1)
+    following = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
     joined = bench.coordinator.add_partitions("pay", following, [P0])
     assert joined is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     bench.host.unopenable.clear()
@@ -356,7 +357,7 @@ def test_P3_an_elected_coordinator_serves_nothing_of_an_id_whose_marker_may_be_g
     refusals = []
     elect_again(bench, between=lambda shard: refusals.append(bench.coordinator.refusal("pay")))
     assert refusals == [ErrorCode.NOT_COORDINATOR]
-    following = Producer(producer.producer_id, producer.producer_epoch + 1)
+    following = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
     joined = bench.coordinator.add_partitions("pay", following, [P0])
     assert joined is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

@@ -13,7 +13,7 @@ import pytest
 
 from txn import _core
 from txn.errors import DirectoryError
-from txn.inspect.layout import State
+from txn.inspect.layout import StopState
 from txn.inspect.outcome import Outcome
 from txn.inspect.verify import verify
 from txn.partition import ProducerStateManager
@@ -91,7 +91,7 @@ def batch_starts(path: Path) -> list[int]:
 def test_a_sound_partition_has_no_findings(orders: Path) -> None:
     outcome = verify(orders.parent, is_deep=True)
     assert (found(outcome), outcome.notes) == ([], [])
-    assert (outcome.state, outcome.partitions) == (State.CLEAN, 1)
+    assert (outcome.state, outcome.partitions) == (StopState.CLEAN, 1)
     assert (outcome.segments, outcome.batches, outcome.records) == (
         len(segments(orders)),
         12 + 12 + 6 + 1,
@@ -180,7 +180,7 @@ def test_a_torn_tail_is_a_finding_after_a_clean_stop_and_else_a_note(orders: Pat
     assert [each[:2] for each in found(verify(orders.parent))] == [(log.name, len(whole))]
     (orders.parent / ".kafka_cleanshutdown").unlink()
     outcome = verify(orders.parent)
-    assert (outcome.state, found(outcome)) == (State.LEFT, [])
+    assert (outcome.state, found(outcome)) == (StopState.LEFT, [])
     assert f"it ends torn at byte {len(whole)}" in outcome.notes[0].what
     log.write_bytes(whole + following[:7] + b"x" + following[8:])  # no kill leaves that
     ((name, position, what),) = found(verify(orders.parent))

@@ -62,7 +62,7 @@ from txn.coordinator.group.records import (
 )
 from txn.coordinator.operations import COMMITTED, Later, Reply, Request
 from txn.coordinator.transaction.connections import ConnectionUse
-from txn.coordinator.transaction.states import Producer
+from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.delta import Delta
@@ -93,7 +93,11 @@ class OffsetTransactions(Protocol):
         ...
 
     def hang_up_if_late(
-        self, transactional_id: str, producer: Producer, connection: int, role: ConnectionUse
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        connection: int,
+        role: ConnectionUse,
     ) -> None:
         """Raise HangUpError if a TV1 client has left the connection its request came over."""
         ...
@@ -326,7 +330,7 @@ class GroupCoordinator:
             [place],
         )
         error = ErrorCode(joined[place])
-        owner = Producer(producer.producer_id, producer.producer_epoch)
+        owner = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch)
         if not error and not self._verifier.is_joined(transactional_id, owner, place):
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error is ErrorCode.NONE:

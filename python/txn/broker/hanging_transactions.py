@@ -14,7 +14,7 @@ from txn.broker.host import RETRY_MS, Host
 from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.coordinator.transaction.decide import result_of_hanging
 from txn.coordinator.transaction.open_transactions import OpenTransaction
-from txn.coordinator.transaction.states import Producer, TopicPartition, Txn, TxnResult
+from txn.coordinator.transaction.states import ProducerIdAndEpoch, TopicPartition, Txn, TxnResult
 from txn.logs import log
 from txn.storage.base import Marker, PartitionLog
 
@@ -39,7 +39,7 @@ class HangingTransactions:
         self._markers = markers
         self.marked: set[TopicPartition] = set()
         """The partitions that took a marker."""
-        self._waiting: set[tuple[TopicPartition, Producer]] = set()
+        self._waiting: set[tuple[TopicPartition, ProducerIdAndEpoch]] = set()
         self._when_ended: list[Callable[[], object]] = []
 
     @property
@@ -80,7 +80,7 @@ class HangingTransactions:
                 is_known = owner is not None and partition in owner.partitions
                 if active.current_txn_start_offset < 0 or is_known:
                     continue
-                producer = Producer(active.producer_id, active.producer_epoch)
+                producer = ProducerIdAndEpoch(active.producer_id, active.producer_epoch)
                 if owner is None and unread:
                     held = OpenTransaction(partition, producer, active.current_txn_start_offset)
                     tell_left_open(held, unread)
@@ -96,7 +96,11 @@ class HangingTransactions:
         self._end_one(store, held.producer, TxnResult.ABORT, 0)
 
     def _end_one(
-        self, store: PartitionLog, producer: Producer, outcome: TxnResult, coordinator_epoch: int
+        self,
+        store: PartitionLog,
+        producer: ProducerIdAndEpoch,
+        outcome: TxnResult,
+        coordinator_epoch: int,
     ) -> None:
         """Write a marker that is decided; nothing enters its transaction while a disk refuses."""
         facts: dict[str, Any] = {

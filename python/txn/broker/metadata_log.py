@@ -29,7 +29,7 @@ from txn.metadata.records import (
     PartitionChangeRecord,
     encode,
 )
-from txn.metadata.replay import Replay
+from txn.metadata.replay import MetadataReplay
 from txn.storage.base import PartitionLog
 
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -152,8 +152,8 @@ def take_over_broker_settings(settings: BrokerSettings, image: Image, node_id: i
     settings.change(here=altered.get(str(node_id), {}), everywhere=altered.get(EVERY_BROKER, {}))
 
 
-def _replayed(storage: LogStorage, partition: PartitionLog, image: Image) -> Replay:
-    replay = Replay(image)
+def _replayed(storage: LogStorage, partition: PartitionLog, image: Image) -> MetadataReplay:
+    replay = MetadataReplay(image)
     start, values = storage.metadata_snapshot(partition)
     for value in values:
         _read(replay, start, value)
@@ -164,7 +164,7 @@ def _replayed(storage: LogStorage, partition: PartitionLog, image: Image) -> Rep
     return replay
 
 
-def _read(replay: Replay, offset: int, value: bytes) -> None:
+def _read(replay: MetadataReplay, offset: int, value: bytes) -> None:
     try:
         replay.read(value)
     except ValueError as error:

@@ -8,7 +8,7 @@ from uuid import UUID
 from txn.errors import CorruptLogError
 from txn.logs import log
 from txn.metadata.image import Image
-from txn.metadata.replay import Replay
+from txn.metadata.replay import MetadataReplay
 from txn.storage.base import PartitionLog
 from txn.storage.strays import REMEDY, Stray
 
@@ -62,7 +62,7 @@ def require_no_strays(
 
 def _deleted_in(metadata: PartitionLog) -> set[UUID]:
     """The topics whose deletion the metadata log still holds."""
-    replay = Replay(Image())
+    replay = MetadataReplay(Image())
     for batch in metadata.batches():
         for stored in batch.records:
             with suppress(ValueError):  # it lies before the snapshot, and is not needed

@@ -78,7 +78,7 @@ from txn.coordinator.transaction.states import (
     NOBODY,
     PREPARED,
     LastOffset,
-    Producer,
+    ProducerIdAndEpoch,
     TopicPartition,
     Txn,
     TxnResult,
@@ -132,9 +132,9 @@ class InitProducerIdResult(NamedTuple):
     `ongoing` is the identity of a transaction that was kept open for it (KIP-939).
     """
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     code: ErrorCode = ErrorCode.NONE
-    ongoing: Producer = NOBODY
+    ongoing: ProducerIdAndEpoch = NOBODY
 
 
 class _Found(NamedTuple):
@@ -162,7 +162,7 @@ class Volatile:
     timer: Timer | None = None
     following_timeout_ms: int | None = None
     ending: Ending | None = None
-    given_up: Producer | None = None
+    given_up: ProducerIdAndEpoch | None = None
 
     @property
     def is_void(self) -> bool:
@@ -264,7 +264,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str | None,
         timeout_ms: int,
-        expected: Producer | None,
+        expected: ProducerIdAndEpoch | None,
         *,
         is_two_phase: bool = False,
         keep_prepared: bool = False,
@@ -309,7 +309,7 @@ class TransactionCoordinator:
     async def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         *,
         client_version: int = TV1,
@@ -324,7 +324,10 @@ class TransactionCoordinator:
         return await shard.run(transactional_id, request, _the_code)
 
     async def verify_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
         """Ask which partitions, all of which exist, are in a transaction; changes nothing."""
         if not transactional_id:
@@ -354,7 +357,7 @@ class TransactionCoordinator:
         Returns:
             Kafka's error code for each partition, 0 where the batch may be stored.
         """
-        producer = Producer(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         shard = self._serving(transactional_id)
         if isinstance(shard, ErrorCode):
             return dict.fromkeys(partitions, _as_of_a_batch(shard))
@@ -365,7 +368,7 @@ class TransactionCoordinator:
         )
 
     def is_joined(
-        self, transactional_id: str, producer: Producer, partition: TopicPartition
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
     ) -> bool:
         """Say whether a batch may be appended to a partition in this very moment.
 
@@ -397,7 +400,11 @@ class TransactionCoordinator:
         return txn is not None and self._forces_answers_of(txn)
 
     def hang_up_if_late(
-        self, transactional_id: str, producer: Producer, connection: int, role: ConnectionUse
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        connection: int,
+        role: ConnectionUse,
     ) -> None:
         """Give no answer to a TV1 client that has left the connection over which its request came.
 
@@ -416,7 +423,12 @@ class TransactionCoordinator:
             )
 
     async def end(
-        self, transactional_id: str, producer: Producer, outcome: TxnResult, *, bumps_epoch: bool
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        outcome: TxnResult,
+        *,
+        bumps_epoch: bool,
     ) -> InitProducerIdResult:
         """End a transaction; return the identity that the producer has to use from now on.
 
@@ -534,14 +546,14 @@ class TransactionCoordinator:
     async def _new_producer(self) -> InitProducerIdResult:
         if not await self._producer_ids.ready():
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return InitProducerIdResult(Producer(self._producer_ids.take(), 0))
+        return InitProducerIdResult(ProducerIdAndEpoch(self._producer_ids.take(), 0))
 
     def _initialize(
         self,
         shard: TxnShard,
         transactional_id: str,
         timeout_ms: int,
-        expected: Producer | None,
+        expected: ProducerIdAndEpoch | None,
         keep_prepared: bool,
     ) -> Request[InitProducerIdResult | None]:
         """Decide on InitProducerId and write it; None: it waits for a producer id."""
@@ -590,7 +602,7 @@ class TransactionCoordinator:
         self,
         shard: TxnShard,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         client_version: int,
     ) -> Request[ErrorCode]:
@@ -619,7 +631,7 @@ class TransactionCoordinator:
         self,
         shard: TxnShard,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         transaction_version: int,
         partitions: Sequence[TopicPartition],
     ) -> Request[dict[TopicPartition, int]]:
@@ -642,7 +654,7 @@ class TransactionCoordinator:
         self,
         shard: TxnShard,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
     ) -> Request[dict[TopicPartition, ErrorCode]]:
         yield from ()
@@ -652,7 +664,7 @@ class TransactionCoordinator:
         self,
         shard: TxnShard,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partition: TopicPartition,
     ) -> ErrorCode:
         if not transactional_id:
@@ -668,7 +680,7 @@ class TransactionCoordinator:
         self,
         shard: TxnShard,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         outcome: TxnResult,
         bumps_epoch: bool,
     ) -> Request[InitProducerIdResult | None]:
@@ -738,7 +750,7 @@ class TransactionCoordinator:
         return end._replace(prepare=end.prepare._replace(last_offsets=tuple(last_offsets)))
 
     def _decide_end(
-        self, txn: Txn | None, producer: Producer, outcome: TxnResult, bumps_epoch: bool
+        self, txn: Txn | None, producer: ProducerIdAndEpoch, outcome: TxnResult, bumps_epoch: bool
     ) -> Refuse | Done | End:
         """Raises NoProducerIdError."""
         now_ms = self._host.now_ms()
@@ -749,7 +761,11 @@ class TransactionCoordinator:
         )
 
     def _give_up(
-        self, shard: TxnShard, transactional_id: str, producer: Producer, bumps_epoch: bool
+        self,
+        shard: TxnShard,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        bumps_epoch: bool,
     ) -> Request[None]:
         """Abort a transaction that cannot be made durable, before a retry seems to succeed.
 
@@ -771,7 +787,7 @@ class TransactionCoordinator:
         self,
         shard: TxnShard,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         ending: Ending,
         error: StorageError,
     ) -> Request[InitProducerIdResult]:
@@ -1023,7 +1039,10 @@ class TransactionCoordinator:
             self._allow_txn(transactional_id, txn.producer, txn.partitions)
 
     def _allow_txn(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Iterable[TopicPartition],
     ) -> None:
         """Let partitions take the transaction's first batch without asking again."""
         producer_id, producer_epoch = producer
@@ -1651,7 +1670,7 @@ def _begin_end(shard: TxnShard, transactional_id: str, end: End) -> Ending:
 
 
 def _answer_to_refused_end(
-    volatile: Volatile | None, producer: Producer, outcome: TxnResult, code: ErrorCode
+    volatile: Volatile | None, producer: ProducerIdAndEpoch, outcome: TxnResult, code: ErrorCode
 ) -> InitProducerIdResult:
     """Give the answer to a repeated EndTxn, whose first answer may have been lost."""
     if volatile is None:
@@ -1692,7 +1711,7 @@ def _open_in(store: PartitionLog) -> list[OpenTransaction]:
     return [
         OpenTransaction(
             (store.topic, store.index),
-            Producer(active.producer_id, active.producer_epoch),
+            ProducerIdAndEpoch(active.producer_id, active.producer_epoch),
             active.current_txn_start_offset,
         )
         for active in known

@@ -10,7 +10,7 @@ the coordinator's broker by AddPartitionsToTxn.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from txn.coordinator.transaction.states import Producer, TopicPartition
+from txn.coordinator.transaction.states import ProducerIdAndEpoch, TopicPartition
 
 
 class TransactionVerifier(Protocol):
@@ -32,7 +32,7 @@ class TransactionVerifier(Protocol):
         ...
 
     def is_joined(
-        self, transactional_id: str, producer: Producer, partition: TopicPartition
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
     ) -> bool:
         """Say whether a partition is part of the producer's open transaction in this moment."""
         ...

@@ -85,9 +85,9 @@ def asked(bootstrap: str | None, data: Path | None) -> Iterator["FactSource"]:
         raise ConfigError("--bootstrap asks running brokers, --data reads files: give one of them")
     try:
         if data is not None:
-            from txn.explain.directory import Directory
+            from txn.explain.directory import DirectorySource
 
-            directory = Directory(data)
+            directory = DirectorySource(data)
             note_state(directory.state)
             yield directory
             return
@@ -105,14 +105,14 @@ def asked(bootstrap: str | None, data: Path | None) -> Iterator["FactSource"]:
 
 def note_state(state: Any) -> None:
     """Say on standard error how a directory was left, if not cleanly."""
-    from txn.inspect.layout import State
+    from txn.inspect.layout import StopState
 
-    if state is State.IN_USE:
+    if state is StopState.IN_USE:
         print(
             "note: a broker is at work on these files; asked with --bootstrap it tells more",
             file=sys.stderr,
         )
-    elif state is State.LEFT:
+    elif state is StopState.LEFT:
         print(
             "note: it was left without a clean stop; if the machine went down with it, the next "
             "start of txn aborts every open transaction",

@@ -25,11 +25,11 @@ from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import RejectedError, RetriableError, TxnError
 from txn.explain.brokers import Brokers, Fields, RemoteBroker
 from txn.explain.facts import (
-    Ends,
     LastClient,
     LoggedBatch,
     OpenTransaction,
     Owner,
+    PartitionOffsets,
     StateRecord,
     state_record,
 )
@@ -119,13 +119,15 @@ class ClusterSource:
 
     # ------------------------------------------------------------ partitions
 
-    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Ends]:
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionOffsets]:
         """Where logs begin and end; a partition without a leader is left out."""
         starts = self._offsets(partitions, EARLIEST, READ_UNCOMMITTED)
         stable = self._offsets(partitions, LATEST, READ_COMMITTED)
         ends = self._offsets(partitions, LATEST, READ_UNCOMMITTED)
         known = starts.keys() & stable.keys() & ends.keys()
-        return {p: Ends(starts[p], stable[p], ends[p]) for p in sorted(known)}
+        return {p: PartitionOffsets(starts[p], stable[p], ends[p]) for p in sorted(known)}
 
     def at_start(self, held: OpenTransaction) -> None:
         """None: the last start has dealt with every power failure."""

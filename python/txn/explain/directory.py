@@ -18,7 +18,7 @@ from txn.clock import now_ms
 from txn.coordinator.transaction.records import decode_key
 from txn.coordinator.transaction.states import (
     LastOffset,
-    Producer,
+    ProducerIdAndEpoch,
     TopicPartition,
     Txn,
     UnsyncedMarker,
@@ -27,10 +27,10 @@ from txn.coordinator.transaction.unsynced import is_ended_by, is_there, is_to_de
 from txn.errors import CorruptLogError, DirectoryError
 from txn.explain.facts import (
     AtStart,
-    Ends,
     LoggedBatch,
     OpenTransaction,
     Owner,
+    PartitionOffsets,
     StateRecord,
     state_record,
 )
@@ -40,7 +40,7 @@ from txn.inspect.files import read_named, read_text
 from txn.inspect.layout import (
     METADATA_TOPIC,
     PartitionFiles,
-    State,
+    StopState,
     list_partition,
     partition_of,
     partitions_in,
@@ -56,7 +56,7 @@ from txn.storage.directory import META
 READ_BYTES: Final = 1 << 23
 
 
-class Directory:
+class DirectorySource:
     """A data directory as a `facts.FactSource`.
 
     Raises:
@@ -73,7 +73,7 @@ class Directory:
                 path=str(root),
             )
         self.options = f"--data {root}"
-        self.state: State = state_of(root)
+        self.state: StopState = state_of(root)
         self._clock = clock
         self._root = root
         self._replayed: dict[TopicPartition, Replayed] = {}
@@ -98,7 +98,9 @@ class Directory:
 
     # ------------------------------------------------------------ partitions
 
-    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Ends]:
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionOffsets]:
         """Where logs begin and end, as the next start will find them."""
         return {partition: self._replay(partition).ends for partition in sorted(partitions)}
 
@@ -160,7 +162,7 @@ class Directory:
             if is_prepared and is_to_decide(txn) and self._has_lost_records(txn):
                 return AtStart.ABORTED
             for marker in txn.unsynced_markers:
-                producer = Producer(held.producer_id, held.producer_epoch)
+                producer = ProducerIdAndEpoch(held.producer_id, held.producer_epoch)
                 is_here = self._place_of(marker) == held.partition
                 if is_here and is_ended_by(marker, producer, held.first_offset):
                     return AtStart.COMMITTED_AGAIN if marker.is_commit else AtStart.ABORTED_AGAIN
@@ -169,7 +171,7 @@ class Directory:
     @cached_property
     def _has_lost_power(self) -> bool:
         """Whether the next start takes the directory for one that the power failed under."""
-        return self.state is State.LEFT and was_left_in_another_boot(self._root)
+        return self.state is StopState.LEFT and was_left_in_another_boot(self._root)
 
     def _has_lost_records(self, prepare: Txn) -> bool:
         """Say whether a partition that can be read lacks records that a Prepare names."""
@@ -184,7 +186,7 @@ class Directory:
 
     def _log(self, place: TopicPartition) -> "_Log":
         if place not in self._directories:  # power took all of it
-            return _Log(Ends(0, 0, 0), [])
+            return _Log(PartitionOffsets(0, 0, 0), [])
         epochs: list[tuple[int, int]] = []
         with suppress(FileNotFoundError, ValueError):
             path = self._directories[place] / "leader-epoch-checkpoint"
@@ -275,7 +277,7 @@ class _Log:
         epochs: Its leader epochs and their first offsets, both growing.
     """
 
-    def __init__(self, ends: Ends, epochs: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, ends: PartitionOffsets, epochs: Sequence[tuple[int, int]]) -> None:
         self.log_start_offset, self.log_end_offset = ends.log_start_offset, ends.end_offset
         self._epochs = epochs
 
@@ -298,7 +300,7 @@ class Replayed:
     def __init__(self, files: PartitionFiles, log_start_offset: int) -> None:
         self.producer_state = ProducerStateManager()
         if not files.segments:
-            self.ends = Ends(0, 0, 0)
+            self.ends = PartitionOffsets(0, 0, 0)
             return
         newest = files.segments[-1]
         end_offset = _read(files, newest, lambda _batches: None)
@@ -307,7 +309,7 @@ class Replayed:
             if start < end_offset:
                 _read(files, base_offset, lambda batches: self._take(files, batches, start))
         unstable = self.producer_state.first_unstable_offset()
-        self.ends = Ends(
+        self.ends = PartitionOffsets(
             max(log_start_offset, files.segments[0]),
             unstable if unstable >= 0 else end_offset,
             end_offset,
@@ -356,7 +358,7 @@ def _segments_from(files: PartitionFiles, offset: int) -> list[int]:
     return [*(base for base, end in following if end > offset), *files.segments[-1:]]
 
 
-def _key_of(record: segments.Record) -> str | None:
+def _key_of(record: segments.SegmentRecord) -> str | None:
     try:
         return decode_key(record.key or b"")
     except ValueError as error:

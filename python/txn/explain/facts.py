@@ -16,7 +16,7 @@ from typing import Protocol
 from txn.coordinator.transaction.records import decode_value
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
 from txn.errors import CorruptLogError
-from txn.inspect.segments import Record, SegmentBatch
+from txn.inspect.segments import SegmentBatch, SegmentRecord
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
 
@@ -33,7 +33,7 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class PartitionOffsets:
     """Where a partition's log begins, how far read_committed reads, and where it ends."""
 
     log_start_offset: int
@@ -128,7 +128,7 @@ class StateRecord:
     txn: Txn | None
 
 
-def state_record(partition: int, record: Record) -> StateRecord:
+def state_record(partition: int, record: SegmentRecord) -> StateRecord:
     """Decode a record of `__transaction_state`. Raises CorruptLogError."""
     try:
         txn = None if record.value is None else decode_value(record.value)
@@ -173,7 +173,9 @@ class FactSource(Protocol):
         """Topic → its partitions, internal topics too."""
         ...
 
-    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Ends]:
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionOffsets]:
         """Where logs begin and end; a partition that cannot be asked is left out."""
         ...
 

@@ -11,8 +11,8 @@ from txn.explain.facts import LoggedBatch
 from txn.inspect.records import control_record
 from txn.inspect.segments import (
     Damage,
-    Record,
     SegmentBatch,
+    SegmentRecord,
     UnreadableBatchError,
     records_of,
     walk,
@@ -26,7 +26,7 @@ class FetchedPiece:
     path: Path
     batches: tuple[LoggedBatch, ...]
 
-    def records(self, batch: LoggedBatch) -> list[Record]:
+    def records(self, batch: LoggedBatch) -> list[SegmentRecord]:
         """The records of one of the batches. Raises CorruptLogError."""
         return records_in(self.path, batch.batch)
 
@@ -61,7 +61,7 @@ def logged(path: Path, batch: SegmentBatch) -> LoggedBatch:
     return LoggedBatch(batch, control.get("control", "unreadable"))
 
 
-def records_in(path: Path, batch: SegmentBatch) -> list[Record]:
+def records_in(path: Path, batch: SegmentBatch) -> list[SegmentRecord]:
     """The records of a batch. Raises CorruptLogError."""
     try:
         return records_of(path, batch)

@@ -15,18 +15,18 @@ from txn.coordinator.transaction.decide import ended_as
 from txn.coordinator.transaction.states import (
     COMPLETED,
     PREPARED,
-    Producer,
+    ProducerIdAndEpoch,
     TopicPartition,
     TxnState,
 )
 from txn.errors import ConfigError, RejectedError
 from txn.explain.facts import (
     Completion,
-    Ends,
     FactSource,
     LoggedBatch,
     OpenTransaction,
     Owner,
+    PartitionOffsets,
     StateRecord,
 )
 from txn.explain.timeline import (
@@ -103,7 +103,7 @@ class Explanation:
     """
 
     partition: TopicPartition
-    ends: Ends
+    ends: PartitionOffsets
     held: tuple[HoldingTransaction, ...]
     waiting: WaitingRecords | None
     timeline: Timeline | None
@@ -217,7 +217,7 @@ def _completion_of(
     candidates = [] if owner is None else [owner]
     if owner is None and not source.is_running:
         candidates = source.owners()
-    producer = Producer(held.producer_id, held.producer_epoch)
+    producer = ProducerIdAndEpoch(held.producer_id, held.producer_epoch)
     for candidate in candidates:
         records: list[StateRecord] = []
         with suppress(RejectedError):  # the user may not read it
@@ -276,7 +276,7 @@ def explain(source: FactSource, partitions: Sequence[TopicPartition]) -> list[Ex
 
 
 def count_waiting(
-    source: FactSource, ends: Ends, held: Sequence[HoldingTransaction]
+    source: FactSource, ends: PartitionOffsets, held: Sequence[HoldingTransaction]
 ) -> WaitingRecords:
     """Count the records behind the oldest of a partition's open transactions."""
     oldest = held[0].open

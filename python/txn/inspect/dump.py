@@ -12,7 +12,7 @@ from txn.errors import DirectoryError
 from txn.inspect import files, indexes, texts
 from txn.inspect.layout import (
     METADATA_TOPIC,
-    Kind,
+    FileKind,
     files_in,
     is_partition,
     kind_of,
@@ -23,8 +23,8 @@ from txn.inspect.layout import (
 from txn.inspect.records import control_record, internal_record
 from txn.inspect.segments import (
     Damage,
-    Record,
     SegmentBatch,
+    SegmentRecord,
     UnreadableBatchError,
     records_of,
     walk,
@@ -65,7 +65,7 @@ def dump(path: Path, *, is_deep: bool) -> Iterator[Entry]:
     kind = kind_of(path)
     assert kind is not None, f"{path} is no file of a log"
     try:
-        if kind in (Kind.LOG, Kind.METADATA_SNAPSHOT):
+        if kind in (FileKind.LOG, FileKind.METADATA_SNAPSHOT):
             files.require_plain(path)
             yield from _batches(path, is_deep)
             return
@@ -79,7 +79,7 @@ def dump(path: Path, *, is_deep: bool) -> Iterator[Entry]:
 
 def _batches(path: Path, is_deep: bool) -> Iterator[Entry]:
     topic, _ = partition_of(path.absolute().parent) or ("", 0)
-    if kind_of(path) is Kind.METADATA_SNAPSHOT:
+    if kind_of(path) is FileKind.METADATA_SNAPSHOT:
         topic = METADATA_TOPIC
     for batch in walk(path):
         if isinstance(batch, Damage):
@@ -138,7 +138,7 @@ def _records(path: Path, topic: str, batch: SegmentBatch) -> Iterator[Entry]:
         yield _record(record, decoded)
 
 
-def _record(record: Record, decoded: Mapping[str, Any] | None) -> Entry:
+def _record(record: SegmentRecord, decoded: Mapping[str, Any] | None) -> Entry:
     entry: Entry = {
         "entry": "record",
         "offset": record.offset,
@@ -233,15 +233,15 @@ def _json(path: Path) -> Iterator[Entry]:
     yield {"entry": path.name, **texts.read_json(files.read_text(path))}
 
 
-_READERS: Final[Mapping[Kind, Callable[[Path], Iterator[Entry]]]] = {
-    Kind.INDEX: _index,
-    Kind.TIME_INDEX: _time_index,
-    Kind.TXN_INDEX: _txn_index,
-    Kind.SNAPSHOT: _snapshot,
-    Kind.CHECKPOINT: _checkpoint,
-    Kind.LEADER_EPOCHS: _leader_epochs,
-    Kind.TXN_INDEX_SUMS: _txn_index_sums,
-    Kind.PARTITION_METADATA: _partition_metadata,
-    Kind.META_PROPERTIES: _meta_properties,
-    Kind.JSON: _json,
+_READERS: Final[Mapping[FileKind, Callable[[Path], Iterator[Entry]]]] = {
+    FileKind.INDEX: _index,
+    FileKind.TIME_INDEX: _time_index,
+    FileKind.TXN_INDEX: _txn_index,
+    FileKind.SNAPSHOT: _snapshot,
+    FileKind.CHECKPOINT: _checkpoint,
+    FileKind.LEADER_EPOCHS: _leader_epochs,
+    FileKind.TXN_INDEX_SUMS: _txn_index_sums,
+    FileKind.PARTITION_METADATA: _partition_metadata,
+    FileKind.META_PROPERTIES: _meta_properties,
+    FileKind.JSON: _json,
 }

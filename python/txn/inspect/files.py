@@ -9,18 +9,18 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from txn.inspect.layout import Kind, PartitionFiles, kind_of
+from txn.inspect.layout import FileKind, PartitionFiles, kind_of
 
 MIB: Final = 1 << 20
 
 BYTES_MAX: Final = {
-    Kind.INDEX: 256 * MIB,
-    Kind.TIME_INDEX: 256 * MIB,
-    Kind.TXN_INDEX: 256 * MIB,
-    Kind.SNAPSHOT: 256 * MIB,  # of more than five million producers
-    Kind.CHECKPOINT: 256 * MIB,  # of more than a million partitions
-    Kind.LEADER_EPOCHS: 64 * MIB,
-    Kind.TXN_INDEX_SUMS: 64 * MIB,
+    FileKind.INDEX: 256 * MIB,
+    FileKind.TIME_INDEX: 256 * MIB,
+    FileKind.TXN_INDEX: 256 * MIB,
+    FileKind.SNAPSHOT: 256 * MIB,  # of more than five million producers
+    FileKind.CHECKPOINT: 256 * MIB,  # of more than a million partitions
+    FileKind.LEADER_EPOCHS: 64 * MIB,
+    FileKind.TXN_INDEX_SUMS: 64 * MIB,
 }
 """Larger than any such file of a broker's; of other files `TEXT_BYTES_MAX`."""
 

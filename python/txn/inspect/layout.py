@@ -34,7 +34,7 @@ DOOMED: Final = re.compile(r".*-(delete|stray|future)$")
 """Directories on their way out or in."""
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """The kind of a file."""
 
     LOG = auto()
@@ -53,28 +53,28 @@ class Kind(Enum):
 
 
 SEGMENT_FILES: Final = {
-    ".log": Kind.LOG,
-    ".index": Kind.INDEX,
-    ".timeindex": Kind.TIME_INDEX,
-    ".txnindex": Kind.TXN_INDEX,
-    ".snapshot": Kind.SNAPSHOT,
+    ".log": FileKind.LOG,
+    ".index": FileKind.INDEX,
+    ".timeindex": FileKind.TIME_INDEX,
+    ".txnindex": FileKind.TXN_INDEX,
+    ".snapshot": FileKind.SNAPSHOT,
 }
 TXN_INDEX_SUMS: Final = "txnindex-checkpoint"
 """txn's own: how many entries each `.txnindex` has, and their checksum."""
 
 NAMED_FILES: Final = {
-    **dict.fromkeys(CHECKPOINTS, Kind.CHECKPOINT),
-    "leader-epoch-checkpoint": Kind.LEADER_EPOCHS,
-    TXN_INDEX_SUMS: Kind.TXN_INDEX_SUMS,
-    "partition.metadata": Kind.PARTITION_METADATA,
-    META: Kind.META_PROPERTIES,
-    "quorum-state": Kind.JSON,
-    CLEAN: Kind.JSON,
-    LOCK: Kind.LOCK,
+    **dict.fromkeys(CHECKPOINTS, FileKind.CHECKPOINT),
+    "leader-epoch-checkpoint": FileKind.LEADER_EPOCHS,
+    TXN_INDEX_SUMS: FileKind.TXN_INDEX_SUMS,
+    "partition.metadata": FileKind.PARTITION_METADATA,
+    META: FileKind.META_PROPERTIES,
+    "quorum-state": FileKind.JSON,
+    CLEAN: FileKind.JSON,
+    LOCK: FileKind.LOCK,
 }
 
 
-class State(Enum):
+class StopState(Enum):
     """The state in which a data directory was left."""
 
     CLEAN = "stopped cleanly"
@@ -102,13 +102,13 @@ class PartitionFiles:
         return self.directory / f"{offset:020}{suffix}"
 
 
-def kind_of(path: Path) -> Kind | None:
+def kind_of(path: Path) -> FileKind | None:
     """Return the kind of a file by its name; None if it is nothing of Kafka's."""
     named = NAMED_FILES.get(path.name)
     if named is not None:
         return named
     if path.suffix == ".checkpoint":
-        return Kind.METADATA_SNAPSHOT
+        return FileKind.METADATA_SNAPSHOT
     return SEGMENT_FILES.get(path.suffix) if offset_of(path) is not None else None
 
 
@@ -153,15 +153,15 @@ def list_partition(directory: Path) -> PartitionFiles:
 def files_in(directory: Path) -> Iterator[Path]:
     """The files of a directory that are Kafka's, by name."""
     for path in sorted(directory.iterdir()):
-        if kind_of(path) not in (None, Kind.LOCK):
+        if kind_of(path) not in (None, FileKind.LOCK):
             yield path
 
 
-def state_of(root: Path) -> State:
+def state_of(root: Path) -> StopState:
     """Find out how a data directory was left, without touching its lock."""
     if (root / CLEAN).exists():
-        return State.CLEAN
-    return State.IN_USE if _is_locked(root / LOCK) else State.LEFT
+        return StopState.CLEAN
+    return StopState.IN_USE if _is_locked(root / LOCK) else StopState.LEFT
 
 
 def _is_locked(path: Path) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from txn.inspect import files, indexes, segments, texts
-from txn.inspect.layout import LEFTOVER, TXN_INDEX_SUMS, State, list_partition
+from txn.inspect.layout import LEFTOVER, TXN_INDEX_SUMS, StopState, list_partition
 from txn.inspect.outcome import Outcome, Surroundings, read_bytes, read_text
-from txn.inspect.replay import Replay
+from txn.inspect.replay import ProducerStateReplay
 from txn.storage.ids import encode_id
 from txn.wire.checksums import crc32c
 
@@ -58,7 +58,7 @@ class PartitionLook:
             self._verify()
         except FileNotFoundError as error:
             path = Path(error.filename or directory)
-            if surroundings.state is State.IN_USE:
+            if surroundings.state is StopState.IN_USE:
                 self.outcome.note(path, "it went away while it was looked at")
             else:
                 self._not_read(path, error)
@@ -75,7 +75,7 @@ class PartitionLook:
         self._note_other_files()
         if not listed.segments:
             return
-        replay = Replay(listed, self._around, self.outcome)
+        replay = ProducerStateReplay(listed, self._around, self.outcome)
         runs: list[tuple[Path, EpochRun]] = []
         next_offset, is_known = listed.segments[0], True
         for base_offset in listed.segments:
@@ -107,7 +107,7 @@ class PartitionLook:
             except files.UnusableError as error:
                 self.outcome.find(path, None, str(error))
             except OSError as error:
-                if self._around.state is State.IN_USE and isinstance(error, FileNotFoundError):
+                if self._around.state is StopState.IN_USE and isinstance(error, FileNotFoundError):
                     raise
                 self.outcome.not_read(Path(error.filename or path), error)
             replay.stop()
@@ -137,7 +137,7 @@ class PartitionLook:
             elif path.suffix in (".index", ".timeindex", ".txnindex"):
                 if path.with_suffix(".log").name in known.names:
                     continue
-                if self._around.state is State.LEFT:
+                if self._around.state is StopState.LEFT:
                     # A swap or a removal was cut short between one file and the next.
                     what = "it belongs to no segment; the next start removes it"
                     self.outcome.note(path, what)
@@ -151,7 +151,7 @@ class PartitionLook:
     # -------------------------------------------------------- segments
 
     def _verify_segment(
-        self, base_offset: int, replay: Replay, runs: list[tuple[Path, EpochRun]]
+        self, base_offset: int, replay: ProducerStateReplay, runs: list[tuple[Path, EpochRun]]
     ) -> int:
         """Check a segment and feed its batches to the replay; return the next offset."""
         files, outcome = self._files, self.outcome
@@ -171,7 +171,7 @@ class PartitionLook:
             self._progress(check.position - before)
             is_done = check.position == check.end
         faults = check.faults
-        if is_last and self._around.state is not State.CLEAN and faults:
+        if is_last and self._around.state is not StopState.CLEAN and faults:
             faults = self._without_torn_tail(path, faults, check.end)
         for suspect, position, _, _, reason in faults:
             outcome.find(files.file(base_offset, SUSPECTS[suspect]), position, reason)
@@ -196,7 +196,7 @@ class PartitionLook:
         data = read_bytes(path, self.outcome) if is_there else b""
         if data is None:
             return b""
-        if self._around.state is not State.CLEAN:
+        if self._around.state is not StopState.CLEAN:
             return indexes.without_reserve(data, layout)
         if not is_there:
             self.outcome.note(path, "it is missing; the next start rebuilds it")
@@ -209,7 +209,7 @@ class PartitionLook:
             return faults
         what = (
             "a batch is being written there"
-            if self._around.state is State.IN_USE
+            if self._around.state is StopState.IN_USE
             else f"the next start cuts it off: {tail[4]}"
         )
         self.outcome.note(path, f"it ends torn at byte {tail[1]}; {what}")
@@ -230,7 +230,7 @@ class PartitionLook:
             return
         log_end_offset = self.ends[1] if self.ends else 0
         for leader_epoch, start in epochs:
-            if start > log_end_offset and self._around.state is State.CLEAN:
+            if start > log_end_offset and self._around.state is StopState.CLEAN:
                 what = (
                     f"it says that leader epoch {leader_epoch} begins at offset {start}, but the "
                     f"log ends at {log_end_offset}"
@@ -254,7 +254,7 @@ class PartitionLook:
         if path.name not in self._files.names:
             return
         sums = read_text(path, texts.read_txn_index_sums, self.outcome)
-        if sums is None or self._around.state is not State.CLEAN:
+        if sums is None or self._around.state is not StopState.CLEAN:
             return
         for base_offset in self._files.segments:
             index = self._files.file(base_offset, ".txnindex")
@@ -269,7 +269,7 @@ class PartitionLook:
 
     def _first_offset_with_epoch(self, epochs: list[tuple[int, int]]) -> int:
         """First offset with leader epochs: those below the log start are forgotten."""
-        if self._around.state is State.CLEAN:
+        if self._around.state is StopState.CLEAN:
             return self._around.log_start_offset
         return epochs[0][1] if epochs else 0
 

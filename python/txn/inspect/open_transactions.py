@@ -17,7 +17,7 @@ from txn.coordinator.transaction.open_transactions import (
 from txn.coordinator.transaction.records import decode_key, decode_value
 from txn.coordinator.transaction.states import Txn
 from txn.inspect import segments
-from txn.inspect.layout import State, list_partition
+from txn.inspect.layout import StopState, list_partition
 from txn.inspect.outcome import Outcome
 from txn.metadata.image import TRANSACTIONS_TOPIC, Image
 from txn.storage.directory import LOCK, LOCK_BYTES_MAX, Use
@@ -35,14 +35,14 @@ def verify_open_transactions(
         image: Its metadata.
         outcome: The partitions and their open transactions; new findings are added to it.
     """
-    if not outcome.held_open or outcome.state is State.IN_USE:
+    if not outcome.held_open or outcome.state is StopState.IN_USE:
         return
     logs = [path for path in partitions if path.name.startswith(f"{TRANSACTIONS_TOPIC}-")]
     if not logs and TRANSACTIONS_TOPIC not in image.topics:
         return
     damaged = {finding.path.parent for finding in outcome.findings if finding.path.suffix == ".log"}
     known, unread = _read_coordinator(logs, damaged)
-    power_failed = outcome.state is State.LEFT and was_left_in_another_boot(root)
+    power_failed = outcome.state is StopState.LEFT and was_left_in_another_boot(root)
     for each, owner in unexplained(outcome.held_open, owners_of(known.items())):
         path = _file_of(root, each)
         fault = fault_of(each, owner)

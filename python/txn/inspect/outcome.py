@@ -8,7 +8,7 @@ from uuid import UUID
 
 from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.inspect import files
-from txn.inspect.layout import Kind, State, kind_of
+from txn.inspect.layout import FileKind, StopState, kind_of
 
 T = TypeVar("T")
 
@@ -16,18 +16,20 @@ FROM_THE_LOG: Final = (
     "it is made from the log: stop the broker, delete it and .kafka_cleanshutdown, start again"
 )
 ADVICE: Final = {
-    Kind.LOG: ("restore the partition from a copy, or give up what is lost: txn log accept-loss"),
-    Kind.INDEX: FROM_THE_LOG,
-    Kind.TIME_INDEX: FROM_THE_LOG,
-    Kind.TXN_INDEX: FROM_THE_LOG.replace("delete it", "delete it, the .index of that name"),
-    Kind.SNAPSHOT: FROM_THE_LOG,
-    Kind.METADATA_SNAPSHOT: "restore it from a copy, or delete it if the log begins before it",
-    Kind.CHECKPOINT: "stop the broker and delete it; every log is read from its start then",
-    Kind.LEADER_EPOCHS: "stop the broker and restore it from a copy",
-    Kind.TXN_INDEX_SUMS: "stop the broker and delete it: the next start makes it anew",
-    Kind.PARTITION_METADATA: "write the topic's id into it, or move the directory away",
-    Kind.META_PROPERTIES: "restore it from a copy: it says whose directory this is",
-    Kind.JSON: "restore it from a copy",
+    FileKind.LOG: (
+        "restore the partition from a copy, or give up what is lost: txn log accept-loss"
+    ),
+    FileKind.INDEX: FROM_THE_LOG,
+    FileKind.TIME_INDEX: FROM_THE_LOG,
+    FileKind.TXN_INDEX: FROM_THE_LOG.replace("delete it", "delete it, the .index of that name"),
+    FileKind.SNAPSHOT: FROM_THE_LOG,
+    FileKind.METADATA_SNAPSHOT: "restore it from a copy, or delete it if the log begins before it",
+    FileKind.CHECKPOINT: "stop the broker and delete it; every log is read from its start then",
+    FileKind.LEADER_EPOCHS: "stop the broker and restore it from a copy",
+    FileKind.TXN_INDEX_SUMS: "stop the broker and delete it: the next start makes it anew",
+    FileKind.PARTITION_METADATA: "write the topic's id into it, or move the directory away",
+    FileKind.META_PROPERTIES: "restore it from a copy: it says whose directory this is",
+    FileKind.JSON: "restore it from a copy",
 }
 
 
@@ -61,7 +63,7 @@ class Unread:
 class Outcome:
     """Findings, and the amount of data read."""
 
-    state: State = State.CLEAN
+    state: StopState = StopState.CLEAN
     findings: list[Finding] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
@@ -75,7 +77,7 @@ class Outcome:
 
     def find(self, path: Path, position: int | None, what: str, advice: str | None = None) -> None:
         """Add a finding; without advice of its own, with that for the kind of file."""
-        remedy = ADVICE[kind_of(path) or Kind.LOG] if advice is None else advice
+        remedy = ADVICE[kind_of(path) or FileKind.LOG] if advice is None else advice
         self.findings.append(Finding(path, position, what, remedy))
 
     def note(self, path: Path, what: str) -> None:
@@ -108,7 +110,7 @@ class Surroundings:
     and `cleaned_end`, the checkpoint of the cleaner, are facts that a start has too.
     """
 
-    state: State
+    state: StopState
     is_deep: bool
     topic_id: UUID | None = None
     is_compacted: bool = False
@@ -129,7 +131,7 @@ class Surroundings:
 
     def may_be_missing(self, offset: int) -> bool:
         """Return True if compaction may have removed the records right before an offset."""
-        if self.is_compacted and self.state is not State.CLEAN:
+        if self.is_compacted and self.state is not StopState.CLEAN:
             return True  # it may have been there since the checkpoint was written
         return self.cleaned_to is not None and offset <= self.cleaned_to
 
@@ -157,7 +159,7 @@ def read_bytes(path: Path, outcome: Outcome) -> bytes | None:
     except files.UnusableError as error:
         outcome.find(path, None, str(error))
     except OSError as error:
-        if outcome.state is State.IN_USE and isinstance(error, FileNotFoundError):
+        if outcome.state is StopState.IN_USE and isinstance(error, FileNotFoundError):
             raise
         outcome.not_read(path, error)
     return None

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from txn.coordinator.transaction.open_transactions import OpenTransaction
-from txn.coordinator.transaction.states import Producer
+from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.inspect import indexes
-from txn.inspect.layout import PartitionFiles, State, partition_of
+from txn.inspect.layout import PartitionFiles, StopState, partition_of
 from txn.inspect.outcome import Outcome, Surroundings, read_bytes
 from txn.partition import AbortedTxn, ProducerStateManager, ReplayedBatch
 from txn.partition.expiry import COORDINATOR_EPOCH, NEWEST_BATCH, Returns
@@ -23,7 +23,7 @@ ABORT_MARKER: Final = 2
 """Kind of a replayed batch."""
 
 
-class Replay:
+class ProducerStateReplay:
     """The rules of a partition, fed with its batches; holds snapshots and indexes against them.
 
     Begins with the snapshot at the start of the first segment; without one it knows only the rest
@@ -79,7 +79,7 @@ class Replay:
         return [
             OpenTransaction(
                 partition,
-                Producer(active.producer_id, active.producer_epoch),
+                ProducerIdAndEpoch(active.producer_id, active.producer_epoch),
                 active.current_txn_start_offset,
             )
             for active in self._producer_state.describe()
@@ -91,7 +91,7 @@ class Replay:
         for offset in self._snapshots:
             if offset <= log_end_offset:
                 self._compare(offset)
-            elif self._around.state is State.CLEAN and not self._is_stopped:
+            elif self._around.state is StopState.CLEAN and not self._is_stopped:
                 what = f"it is of offset {offset}, but the log ends at {log_end_offset}"
                 self._outcome.find(self._files.file(offset, ".snapshot"), None, what)
         known = self._producer_state.aborted_entries()
@@ -197,7 +197,7 @@ class Replay:
             return f"the entry has version {entry.version}, known is {indexes.ABORTED_VERSION}"
         if self._is_stopped or entry[2:] == expected:
             return None
-        if entry.last_offset >= end and self._around.state is not State.CLEAN:
+        if entry.last_offset >= end and self._around.state is not StopState.CLEAN:
             return None  # its marker never came, or is still to come
         template = "producer {}, offsets {} to {}, last stable offset {}"
         what = f"the entry ({template.format(*entry[2:])})"

@@ -89,7 +89,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SegmentRecord:
     """One record of a batch."""
 
     offset: int
@@ -111,14 +111,14 @@ def walk(path: Path) -> Iterator[SegmentBatch | Damage]:
         yield from merge(batches, stretches, key=lambda found: found.position)
 
 
-def records_of(path: Path, batch: SegmentBatch) -> list[Record]:
+def records_of(path: Path, batch: SegmentBatch) -> list[SegmentRecord]:
     """Read the records of a batch. Raises UnreadableBatchError, OSError."""
     try:
         records = _core.SegmentReader(str(path)).records(batch.position)
     except _core.CorruptLogError as error:
         raise UnreadableBatchError(error.args[0]) from error
     return [
-        Record(offset, timestamp_ms, key, value, tuple(headers))
+        SegmentRecord(offset, timestamp_ms, key, value, tuple(headers))
         for offset, timestamp_ms, key, value, headers in records
     ]
 

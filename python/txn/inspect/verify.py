@@ -46,8 +46,8 @@ from txn.inspect.layout import (
     CLEANED,
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
-    Kind,
-    State,
+    FileKind,
+    StopState,
     is_partition,
     kind_of,
     list_partition,
@@ -63,7 +63,7 @@ from txn.inspect.open_transactions import (
 )
 from txn.inspect.outcome import Outcome, Surroundings, read_text
 from txn.metadata.image import Image
-from txn.metadata.replay import Replay
+from txn.metadata.replay import MetadataReplay
 from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
 from txn.storage.directory import CLEAN, META
 from txn.storage.losses import fingerprint
@@ -104,7 +104,7 @@ def verify(
     kind = kind_of(path)
     if kind is None:
         raise DirectoryError(f"{path} is no file of a log, by its name", path=str(path))
-    if kind is Kind.METADATA_SNAPSHOT:
+    if kind is FileKind.METADATA_SNAPSHOT:
         outcome = Outcome()
         _verify_metadata_snapshot(path, outcome)
         return outcome
@@ -134,8 +134,8 @@ def _verify_directory(directory: Path, is_deep: bool, report: Report) -> Outcome
         return DirectoryLook(directory, is_deep, report).whole()
     if (directory.parent / META).exists():
         return DirectoryLook(directory.parent, is_deep, report).only([directory])
-    alone = Surroundings(State.LEFT, is_deep, is_compacted=True)
-    return _verify_partitions([(directory, alone)], State.LEFT, report)[0]
+    alone = Surroundings(StopState.LEFT, is_deep, is_compacted=True)
+    return _verify_partitions([(directory, alone)], StopState.LEFT, report)[0]
 
 
 # ---------------------------------------------------------------- a data directory
@@ -172,8 +172,8 @@ class DirectoryLook:
     def open_in(self, name: str) -> Outcome:
         """Compare only the open transactions of one partition with the coordinator's records."""
         directory = self._root / name
-        surroundings = replace(self._surroundings(directory), state=State.LEFT)
-        outcome = Outcome(state=State.LEFT)
+        surroundings = replace(self._surroundings(directory), state=StopState.LEFT)
+        outcome = Outcome(state=StopState.LEFT)
         outcome.held_open = PartitionLook(
             directory, surroundings, lambda _b: None
         ).outcome.held_open
@@ -201,7 +201,7 @@ class DirectoryLook:
                 outcome.find(entry, None, "it has the name of a partition's directory and is none")
             elif entry.is_dir() and entry not in self._partitions:
                 outcome.note(entry, "a directory on its way in or out, or nothing of Kafka's")
-            elif kind_of(entry) is Kind.METADATA_SNAPSHOT:
+            elif kind_of(entry) is FileKind.METADATA_SNAPSHOT:
                 _verify_metadata_snapshot(entry, outcome)
         return outcome
 
@@ -209,7 +209,7 @@ class DirectoryLook:
         """Find the reason for which the next start would refuse a partition, if it has no findings
         yet.
         """
-        if outcome.state is State.IN_USE:
+        if outcome.state is StopState.IN_USE:
             return
         for directory in directories:
             if any(name.endswith(".swap") for name in os.listdir(directory)):
@@ -238,10 +238,10 @@ class DirectoryLook:
         recovery_point = self._checkpoints[RECOVERY_POINTS].get(place, 0)
         # Kafka writes where logs end now and then, also after a topic was deleted.
         is_by_kafka = was_left_by_kafka(self._root)
-        is_proof = state is State.CLEAN or not is_by_kafka
+        is_proof = state is StopState.CLEAN or not is_by_kafka
         high_watermark = self._checkpoints[HIGH_WATERMARKS].get(place, 0) if is_proof else 0
         return {
-            "was_clean": state is State.CLEAN and max(recovery_point, high_watermark) > 0,
+            "was_clean": state is StopState.CLEAN and max(recovery_point, high_watermark) > 0,
             "power_failed": self._power_failed(),
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
@@ -251,17 +251,17 @@ class DirectoryLook:
         }
 
     def _power_failed(self) -> bool:
-        return self._outcome.state is State.LEFT and was_left_in_another_boot(self._root)
+        return self._outcome.state is StopState.LEFT and was_left_in_another_boot(self._root)
 
     def _verify_all_are_there(self, outcome: Outcome) -> None:
         """Find the directories that checkpoints name and that are gone."""
-        if outcome.state is State.IN_USE:
+        if outcome.state is StopState.IN_USE:
             return
         # After a power failure only a recovery point proves which bytes were on the disk.
         names = [RECOVERY_POINTS]
         if not was_left_in_another_boot(self._root):
             names.append(HIGH_WATERMARKS)
-            if outcome.state is State.CLEAN or not was_left_by_kafka(self._root):
+            if outcome.state is StopState.CLEAN or not was_left_by_kafka(self._root):
                 names.append(LOG_STARTS)
         for name in names:
             says = "began at" if name == LOG_STARTS else "had come to"
@@ -276,7 +276,7 @@ class DirectoryLook:
 
     def _verify_all_are_known(self, outcome: Outcome) -> None:
         """Find the directories of topics that the kept part of the metadata log does not know."""
-        if outcome.state is State.IN_USE:
+        if outcome.state is StopState.IN_USE:
             return
         replay = _replayed(self._root / f"{METADATA_TOPIC}-0", to_damage=True)
         for stray in strays_in(self._root, replay.image, replay.deleted):
@@ -288,7 +288,7 @@ class DirectoryLook:
 
     def _verify_refusals(self, outcome: Outcome) -> None:
         """Find the partitions that stay refused because their files are as a start refused them."""
-        if outcome.state is State.IN_USE:
+        if outcome.state is StopState.IN_USE:
             return
         try:
             refusals = read_refusals(self._root)
@@ -353,13 +353,13 @@ class DirectoryLook:
             end = ends.get((topic, index), (0, 0))[1]
             # After a crash a high watermark may lie beyond the rest of the log, and partitions may
             # be gone that a checkpoint still names.
-            is_excused = state is not State.CLEAN and (
+            is_excused = state is not StopState.CLEAN and (
                 path.name == HIGH_WATERMARKS or (topic, index) not in ends
             )
             if offset > end and not is_excused:
                 what = f"it has offset {offset} of {name}, whose log ends at {end}"
                 self._outcome.find(path, None, what)
-            elif state is State.CLEAN and not (
+            elif state is StopState.CLEAN and not (
                 self._is_known(topic, index)
                 # Only logs that were written have a start.
                 and (path.name != LOG_STARTS or (topic, index) in ends)
@@ -381,9 +381,9 @@ def read_metadata(directory: Path) -> Image:
     return _replayed(directory, to_damage=False).image
 
 
-def _replayed(directory: Path, *, to_damage: bool) -> Replay:
+def _replayed(directory: Path, *, to_damage: bool) -> MetadataReplay:
     """Fold the metadata log, all its sound batches or those before the first damage."""
-    replay = Replay(Image())
+    replay = MetadataReplay(Image())
     if not directory.is_dir():
         return replay
     try:
@@ -424,7 +424,7 @@ def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
         outcome.find(path, None, str(error))
         return
     except OSError as error:
-        if outcome.state is not State.IN_USE or not isinstance(error, FileNotFoundError):
+        if outcome.state is not StopState.IN_USE or not isinstance(error, FileNotFoundError):
             outcome.not_read(path, error)
         return
     for _, position, _, _, reason in check.faults:
@@ -441,7 +441,9 @@ def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
 # ---------------------------------------------------------------- partitions
 
 
-def _verify_partitions(plans: Sequence[Plan], state: State, report: Report) -> tuple[Outcome, Ends]:
+def _verify_partitions(
+    plans: Sequence[Plan], state: StopState, report: Report
+) -> tuple[Outcome, Ends]:
     total = sum(_log_bytes(directory) for directory, _ in plans)
     done = 0
 
@@ -491,7 +493,7 @@ def _look(
     """Verify a partition; beside a broker only findings of two looks count."""
     look = PartitionLook(directory, surroundings, progress)
     findings = look.outcome.findings
-    if findings and surroundings.state is State.IN_USE:
+    if findings and surroundings.state is StopState.IN_USE:
         again = PartitionLook(directory, surroundings, lambda _bytes: None).outcome.findings
         look.outcome.findings = [finding for finding in findings if finding in again]
         if len(look.outcome.findings) < len(findings):

@@ -22,7 +22,7 @@ from txn.metadata.records import (
 )
 
 
-class Replay:
+class MetadataReplay:
     """Folds stored records into an image, in the order of the log."""
 
     def __init__(self, image: Image) -> None:

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from txn.coordinator.transaction.states import Producer
+from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
 from txn.partition import ADMIT, ActiveProducer, ProducerStateManager
 from txn.partition.producer_state_manager import ReplayedBatch
@@ -145,7 +145,7 @@ class MemoryLog:
 
     def client_append(
         self,
-        producer: ProducerIdentity | Producer,
+        producer: ProducerIdentity | ProducerIdAndEpoch,
         sequence: int,
         value: bytes,
         transaction_version: int,

@@ -36,7 +36,7 @@ from txn.coordinator.group.classic import (
 )
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
-from txn.coordinator.transaction.states import Producer
+from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
@@ -265,7 +265,7 @@ async def txn_offset_commit(
     """Store offsets that count when the transaction commits."""
     has_own_epoch = context.api_version >= TV2_FROM
     if not has_own_epoch:
-        owner = Producer(request.producer_id, request.producer_epoch)
+        owner = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         groups.transactions.hang_up_if_late(
             request.transactional_id, owner, context.connection, ConnectionUse.OFFSETS
         )

@@ -30,7 +30,7 @@ from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (
     NO_PRODUCER_ID,
     NOBODY,
-    Producer,
+    ProducerIdAndEpoch,
     TopicPartition,
     TxnResult,
 )
@@ -116,7 +116,7 @@ async def init_producer_id(
     coordinator: TransactionCoordinator, request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse:
     """Give a producer its id and epoch."""
-    expected = Producer(request.producer_id, request.producer_epoch)
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     is_new = expected == NOBODY
     if not is_new and (expected.producer_id == NO_PRODUCER_ID or expected.producer_epoch < 0):
         return _initialized(context, InitProducerIdResult(NOBODY, ErrorCode.INVALID_REQUEST))
@@ -147,7 +147,7 @@ async def add_partitions_to_txn(
     """Join partitions to transactions: all of one's, or none if one of them cannot."""
     if context.api_version >= ADD_PARTITIONS_BATCHED_FROM:
         return await _add_batched(coordinator, request.transactions)
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     transactional_id = request.transactional_id
     coordinator.hang_up_if_late(
         transactional_id, producer, context.connection, ConnectionUse.TRANSACTION
@@ -215,7 +215,7 @@ async def _add_one(
     partitions, errors = await _looked_at(coordinator, transaction.topics, _refusal_of_part, turns)
     if errors:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
-    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         return await coordinator.verify_partitions(
             transaction.transactional_id, producer, partitions
@@ -257,7 +257,7 @@ async def add_offsets_to_txn(
     coordinator: TransactionCoordinator, request: AddOffsetsToTxnRequest, context: Context
 ) -> AddOffsetsToTxnResponse:
     """Join a group's partition of `__consumer_offsets` to a transaction."""
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     coordinator.hang_up_if_late(
         request.transactional_id, producer, context.connection, ConnectionUse.TRANSACTION
     )
@@ -272,7 +272,7 @@ async def end_txn(
     coordinator: TransactionCoordinator, request: EndTxnRequest, context: Context
 ) -> EndTxnResponse:
     """Commit or abort."""
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
     if not bumps_epoch:
         coordinator.hang_up_if_late(

@@ -20,7 +20,7 @@ from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
-from txn.coordinator.transaction.states import NOBODY, Producer, TopicPartition, Txn
+from txn.coordinator.transaction.states import NOBODY, ProducerIdAndEpoch, TopicPartition, Txn
 from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import Marker
@@ -106,7 +106,7 @@ def _described(
     label: str,
     timeout_ms: int,
     start_ms: int,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     partitions: Sequence[TopicPartition],
 ) -> DescribedTransaction:
     return DescribedTransaction(

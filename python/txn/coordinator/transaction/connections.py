@@ -21,7 +21,7 @@ Sources: KIP-890 (late requests), and the anomaly named late-end in the design.
 
 from enum import Enum
 
-from txn.coordinator.transaction.states import Producer
+from txn.coordinator.transaction.states import ProducerIdAndEpoch
 
 
 class ConnectionUse(Enum):
@@ -39,10 +39,14 @@ class LatestConnections:
     __slots__ = ("_latest",)
 
     def __init__(self) -> None:
-        self._latest: dict[tuple[str, ConnectionUse], tuple[Producer, int]] = {}
+        self._latest: dict[tuple[str, ConnectionUse], tuple[ProducerIdAndEpoch, int]] = {}
 
     def is_superseded(
-        self, transactional_id: str, role: ConnectionUse, producer: Producer, connection: int
+        self,
+        transactional_id: str,
+        role: ConnectionUse,
+        producer: ProducerIdAndEpoch,
+        connection: int,
     ) -> bool:
         """Say whether a request came over a connection that its producer has left; note it if not.
 

@@ -50,7 +50,7 @@ from txn.coordinator.transaction.states import (
     NO_TIME_MS,
     PREPARE,
     PREPARED,
-    Producer,
+    ProducerIdAndEpoch,
     TopicPartition,
     Txn,
     TxnResult,
@@ -98,7 +98,7 @@ class End(NamedTuple):
 
     prepare: Txn
     complete: Txn
-    following: Producer
+    following: ProducerIdAndEpoch
 
 
 class AbortFirst(NamedTuple):
@@ -112,7 +112,7 @@ class AbortFirst(NamedTuple):
 
 def decide_init(
     txn: Txn | None,
-    expected: Producer | None,
+    expected: ProducerIdAndEpoch | None,
     *,
     timeout_ms: int,
     now_ms: int,
@@ -149,7 +149,7 @@ def decide_init(
     return Write(_empty(txn, following, last_epoch, timeout_ms, now_ms))
 
 
-def _may_go_on(txn: Txn, expected: Producer) -> bool:
+def _may_go_on(txn: Txn, expected: ProducerIdAndEpoch) -> bool:
     """Say whether a producer holds the current identity, or the one whose answer was lost.
 
     The answer to EndTxn v5 is among those, and so is the end by a time-out: nobody else was
@@ -162,11 +162,11 @@ def _may_go_on(txn: Txn, expected: Producer) -> bool:
     return (is_same_id or is_previous) and expected.producer_epoch == txn.last_producer_epoch
 
 
-def _following(producer: Producer, new_producer_id: NewProducerId) -> Producer:
+def _following(producer: ProducerIdAndEpoch, new_producer_id: NewProducerId) -> ProducerIdAndEpoch:
     """The identity after this one."""
     if producer.is_exhausted:
-        return Producer(new_producer_id(), 0)
-    return Producer(producer.producer_id, producer.producer_epoch + 1)
+        return ProducerIdAndEpoch(new_producer_id(), 0)
+    return ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
 
 
 def _fresh(producer_id: int, timeout_ms: int, now_ms: int) -> Txn:
@@ -181,7 +181,9 @@ def _fresh(producer_id: int, timeout_ms: int, now_ms: int) -> Txn:
     )
 
 
-def _empty(txn: Txn, producer: Producer, last_epoch: int, timeout_ms: int, now_ms: int) -> Txn:
+def _empty(
+    txn: Txn, producer: ProducerIdAndEpoch, last_epoch: int, timeout_ms: int, now_ms: int
+) -> Txn:
     is_new_id = producer.producer_id != txn.producer_id
     is_repeated = producer == txn.producer
     previous_producer_id = NO_PRODUCER_ID
@@ -220,7 +222,7 @@ def _kept(txn: Txn, timeout_ms: int, now_ms: int, new_producer_id: NewProducerId
 
 def decide_add(
     txn: Txn | None,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     partitions: Collection[TopicPartition],
     *,
     client_version: int,
@@ -262,7 +264,9 @@ def decide_add(
     )
 
 
-def decide_verify(txn: Txn | None, producer: Producer, partition: TopicPartition) -> Refuse | Done:
+def decide_verify(
+    txn: Txn | None, producer: ProducerIdAndEpoch, partition: TopicPartition
+) -> Refuse | Done:
     """Decide whether a TV1 client's batch belongs to a transaction that it declared."""
     refused = _refusal_to_join(txn, producer)
     if refused is not None:
@@ -273,7 +277,7 @@ def decide_verify(txn: Txn | None, producer: Producer, partition: TopicPartition
     return Done(txn)
 
 
-def _refusal_to_join(txn: Txn | None, producer: Producer) -> Refuse | None:
+def _refusal_to_join(txn: Txn | None, producer: ProducerIdAndEpoch) -> Refuse | None:
     refused = _refusal_of_stranger(txn, producer)
     if refused is not None:
         return refused
@@ -285,7 +289,7 @@ def _refusal_to_join(txn: Txn | None, producer: Producer) -> Refuse | None:
     return None
 
 
-def _refusal_of_stranger(txn: Txn | None, producer: Producer) -> Refuse | None:
+def _refusal_of_stranger(txn: Txn | None, producer: ProducerIdAndEpoch) -> Refuse | None:
     if txn is None:
         return Refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if txn.next_producer_id < 0 and txn[:2] == producer:  # the usual case, without `client`
@@ -301,7 +305,7 @@ def _refusal_of_stranger(txn: Txn | None, producer: Producer) -> Refuse | None:
 
 
 def decide_end(
-    txn: Txn | None, producer: Producer, outcome: TxnResult, *, now_ms: int
+    txn: Txn | None, producer: ProducerIdAndEpoch, outcome: TxnResult, *, now_ms: int
 ) -> Refuse | Done | End:
     """Decide how EndTxn v0-4 (TV1) ends a transaction; the epoch stays."""
     refused = _refusal_of_stranger(txn, producer)
@@ -359,7 +363,7 @@ END_AND_BUMP: Final[Mapping[TxnState, Mapping[tuple[ShownIdentity, TxnResult], E
 
 def decide_end_and_bump(
     txn: Txn | None,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     outcome: TxnResult,
     *,
     now_ms: int,
@@ -389,20 +393,20 @@ def plan(prepare: Txn) -> End:
     return End(prepare, completed, completed.producer)
 
 
-def ended_as(txn: Txn, producer: Producer) -> bool:
+def ended_as(txn: Txn, producer: ProducerIdAndEpoch) -> bool:
     """Say whether a producer shows the identity under which this transaction was ended."""
     if txn.client_version < TV2 or txn.state not in _ENDED:
         return False
     return producer == _identity_before_end(txn)
 
 
-def _identity_before_end(txn: Txn) -> Producer:
+def _identity_before_end(txn: Txn) -> ProducerIdAndEpoch:
     last_epoch = txn.last_producer_epoch
     if txn.previous_producer_id >= 0:
         epoch = LAST_PRODUCER_EPOCH if last_epoch < 0 else last_epoch
-        return Producer(txn.previous_producer_id, epoch)
+        return ProducerIdAndEpoch(txn.previous_producer_id, epoch)
     producer_id = txn.next_producer_id if txn.is_prepared else txn.producer_id
-    return Producer(producer_id, txn.producer_epoch - 1 if last_epoch < 0 else last_epoch)
+    return ProducerIdAndEpoch(producer_id, txn.producer_epoch - 1 if last_epoch < 0 else last_epoch)
 
 
 def _prepare_and_bump(
@@ -538,7 +542,7 @@ def _used_up(txn: Txn) -> Txn:
     return last._replace(next_producer_epoch=LAST_PRODUCER_EPOCH) if txn.is_prepared else last
 
 
-def result_of_hanging(txn: Txn | None, producer: Producer) -> TxnResult:
+def result_of_hanging(txn: Txn | None, producer: ProducerIdAndEpoch) -> TxnResult:
     """Decide on a transaction that a partition holds open and `__transaction_state` does not.
 
     After a power failure either its beginning is lost, and it never committed, or its marker is.

@@ -24,7 +24,7 @@ from txn.coordinator.transaction.states import (
     COMPLETED,
     NO_PRODUCER_ID,
     PREPARED,
-    Producer,
+    ProducerIdAndEpoch,
     TopicPartition,
     Txn,
     TxnState,
@@ -35,7 +35,7 @@ class OpenTransaction(NamedTuple):
     """The open transaction of a partition."""
 
     partition: TopicPartition
-    producer: Producer
+    producer: ProducerIdAndEpoch
     first_offset: int
 
 

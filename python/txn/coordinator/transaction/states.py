@@ -106,7 +106,7 @@ MOVES: Final[Mapping[TxnState, frozenset[TxnState]]] = {
 """State → states that may be written next. An unknown id is Dead."""
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer id and its epoch: the identity in every request of a client."""
 
     producer_id: int
@@ -118,7 +118,7 @@ class Producer(NamedTuple):
         return self.producer_epoch >= LAST_PRODUCER_EPOCH
 
 
-NOBODY: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class LastOffset(NamedTuple):
@@ -197,16 +197,16 @@ class Txn(NamedTuple):
     unsynced_markers: tuple[UnsyncedMarker, ...] = ()
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> ProducerIdAndEpoch:
         """The identity of the transaction: of its records and its markers."""
-        return Producer(self.producer_id, self.producer_epoch)
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
-    def client(self) -> Producer:
+    def client(self) -> ProducerIdAndEpoch:
         """The identity its client has to show; in a Prepare, once that is completed."""
         if self.next_producer_id < 0:
-            return Producer(self.producer_id, self.producer_epoch)
-        return Producer(self.next_producer_id, max(self.next_producer_epoch, 0))
+            return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+        return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     @property
     def is_prepared(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from txn.coordinator.transaction.states import (
     LastOffset,
-    Producer,
+    ProducerIdAndEpoch,
     Txn,
     TxnState,
     UnsyncedMarker,
@@ -68,7 +68,7 @@ def is_to_decide(txn: Txn) -> bool:
     return is_commit and bool(txn.last_offsets) and not txn.is_two_phase
 
 
-def is_ended_by(marker: UnsyncedMarker, producer: Producer, first_offset: int) -> bool:
+def is_ended_by(marker: UnsyncedMarker, producer: ProducerIdAndEpoch, first_offset: int) -> bool:
     """Say whether an open transaction is the one that a marker ended, so that the marker is gone.
 
     One that begins behind it is a later one. A later epoch is that of a later client.
