@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import txn
+from support.clients import read_all
 from support.command_line import run_txn
 
 SEGMENT = f"{0:020}"
@@ -162,6 +163,31 @@ def test_explain_neither_waits_for_nor_swallows_a_strange_file(
     assert code in (0, 2)
     assert bool(out) != bool("txn: " in err)
     assert "Traceback" not in err
+
+
+READ_WHOLE_AT_A_START = (
+    *("orders-0/partition.metadata", "__cluster_metadata-0/partition.metadata", "meta.properties"),
+    *("recovery-point-offset-checkpoint", "replication-offset-checkpoint"),
+    *("log-start-offset-checkpoint", "cleaner-offset-checkpoint", "refused-partitions.json"),
+    *("__cluster_metadata-0/quorum-state", ".lock", ".kafka_cleanshutdown"),
+)
+NEEDED_AT_A_START = ("meta.properties", "refused-partitions.json")
+
+
+@pytest.mark.parametrize("name", READ_WHOLE_AT_A_START)
+def test_a_start_reads_no_sparse_file_whole(
+    data: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended in a MemoryError, or took the memory; one partition's file cost all of them."""
+    path = put(data, name, sparse)
+    if name in NEEDED_AT_A_START:
+        with pytest.raises(txn.TxnError, match=f"{path.name}.*{TEBIBYTE} bytes"):
+            txn.Broker(data)
+        return
+    with txn.Broker(data) as broker:
+        assert read_all(broker.bootstrap_servers, "orders") == [b"1", b"2"]
+    is_left_out = "checkpoint" in name or "metadata" in path.name
+    assert any(str(path) in line for line in caplog.messages) == is_left_out
 
 
 def test_a_quorum_state_of_brackets_alone_is_found(data: Path) -> None:

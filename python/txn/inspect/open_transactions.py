@@ -5,6 +5,7 @@ A directory without `__transaction_state`, in its metadata too, is a part of one
 failure the next start ends the transactions that the coordinator does not know, so that is a note.
 """
 
+import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from txn.inspect.layout import StopState, list_partition
 from txn.inspect.outcome import Outcome
 from txn.metadata.image import TRANSACTIONS_TOPIC, Image
 from txn.storage.directory import LOCK, LOCK_BYTES_MAX, Use
-from txn.storage.plain_files import read_plain
+from txn.storage.plain_files import open_plain
 
 
 def verify_open_transactions(
@@ -115,6 +116,7 @@ def was_left_in_another_boot(root: Path) -> bool:
 
 def _last_use(root: Path) -> Use:
     try:
-        return Use.decode(read_plain(root / LOCK)[:LOCK_BYTES_MAX])
+        with open(open_plain(root / LOCK, os.O_RDONLY), "rb") as file:
+            return Use.decode(file.read(LOCK_BYTES_MAX))
     except OSError:
         return Use.decode(b"")

@@ -28,9 +28,11 @@ from txn.storage.private import make_directory, replace_file
 META = "meta.properties"
 LOCK = ".lock"
 CLEAN = ".kafka_cleanshutdown"
-QUORUM_STATE = Path("__cluster_metadata-0", "quorum-state")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LOCK_BYTES_MAX = 4096
+QUORUM_STATE = Path("__cluster_metadata-0", "quorum-state")
+QUORUM_STATE_BYTES_MAX = 64 << 10
+"""It has some hundred; a file of any size may be in its place."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 NODE_ID = 1
 """Node id of a new directory, unless another is requested."""
@@ -78,9 +80,10 @@ class Use:
 
 def _digest(path: Path) -> bytes:
     try:
-        return hashlib.sha256(read_plain(path)).hexdigest().encode()
+        state = read_plain(path, QUORUM_STATE_BYTES_MAX)
     except OSError:
         return b"none"
+    return hashlib.sha256(state).hexdigest().encode()
 
 
 class DataDirectory:

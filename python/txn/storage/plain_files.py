@@ -15,6 +15,10 @@ _KINDS: Final = (
 )
 
 
+BYTES_MAX: Final = 1 << 30
+"""A checkpoint of a million partitions with the longest names has a quarter of it."""
+
+
 def kind_of_mode(mode: int) -> str:
     """Name the kind of file at a path, by the mode that `os.stat` gives."""
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
@@ -34,7 +38,10 @@ def open_plain(path: Path, flags: int) -> int:
     raise OSError(f"it is {kind_of_mode(mode)}, not a file")
 
 
-def read_plain(path: Path) -> bytes:
-    """Read a regular file whole. Raises as `open_plain`."""
+def read_plain(path: Path, bytes_max: int = BYTES_MAX) -> bytes:
+    """Read a regular file whole. Raises as `open_plain`, and OSError for a larger one."""
     with open(open_plain(path, os.O_RDONLY), "rb") as file:
-        return file.read()
+        size = os.fstat(file.fileno()).st_size
+        if size > bytes_max:
+            raise OSError(f"it has {size} bytes; {bytes_max} are the most that are read")
+        return file.read(bytes_max)
