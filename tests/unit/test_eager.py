@@ -1,6 +1,8 @@
 """Coroutines that begin at once, and go on as tasks: results, errors and ends are the same."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -109,3 +111,39 @@ def test_work_that_waits_for_nothing_has_no_task() -> None:
     assert run(loop, work()) is None
     assert went == ["done"]
     loop.close()
+
+
+class Body:
+    """Bytes of a request, as large as they may be."""
+
+
+def test_a_wait_that_failed_keeps_nothing_until_the_next_collection() -> None:
+    """The future, its error, the traceback and the frame that waited were a cycle: a hundred
+    malformed requests of megabytes each stayed in memory.
+    """
+
+    def decode(body: Body) -> None:
+        raise ValueError("malformed")
+
+    async def serve(body: Body) -> bool:
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, decode, body)
+        except ValueError:
+            return False
+        return True
+
+    async def story() -> "weakref.ref[Body]":
+        body = Body()
+        kept = weakref.ref(body)
+        rest = step(serve(body))
+        assert isinstance(rest, Suspended)
+        assert not await rest
+        return kept
+
+    gc.collect()
+    gc.disable()
+    try:
+        kept = asyncio.run(story())
+        assert kept() is None
+    finally:
+        gc.enable()

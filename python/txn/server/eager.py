@@ -20,7 +20,9 @@ class Suspended(Awaitable[T], Generic[T]):
         self._waits_for = waits_for
 
     def __await__(self) -> Generator[Any, Any, T]:
-        waits_for = self._waits_for
+        # A future that failed has the error, and the error's traceback this frame. If the frame had
+        # the future, the cycle would keep a malformed request's bytes until the next collection.
+        waits_for, self._waits_for = self._waits_for, None
         try:
             while True:
                 try:
@@ -29,8 +31,10 @@ class Suspended(Awaitable[T], Generic[T]):
                     self._work.close()
                     raise
                 except BaseException as error:
+                    waits_for = None
                     waits_for = self._work.throw(error)
                 else:
+                    waits_for = None
                     waits_for = self._work.send(sent)
         except StopIteration as done:
             result: T = done.value
