@@ -1,4 +1,4 @@
-"""The table of metrics, and a snapshot of their values.
+"""The table of metrics, and a scrape of their values.
 
 Names. A metric of Kafka bears the name of Kafka's MBean: domain, type and name in lower case,
 joined by `_`. `…PerSec` becomes `…_total`, `…TimeMs` becomes `…time_seconds`. Attributes such as
@@ -311,10 +311,10 @@ def _camel(name: str) -> str:
 
 
 class _Collector:
-    """Makes families of `prometheus_client` of a snapshot."""
+    """Makes families of `prometheus_client` of a scrape."""
 
-    def __init__(self, snapshot: Scrape) -> None:
-        self._snapshot = snapshot
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
         self._bounds = [*map(str, _core.bucket_bounds_s()), "+Inf"]
 
     def collect(self) -> Iterator[Any]:
@@ -325,7 +325,7 @@ class _Collector:
             "gauge": core.GaugeMetricFamily,
             "histogram": core.HistogramMetricFamily,
         }
-        for name, values in self._snapshot.read():
+        for name, values in self._scrape.read():
             metric = METRICS[name]
             family = makers[metric.kind](name, metric.about, labels=metric.labels)
             for labels, value in values:
@@ -338,13 +338,13 @@ class _Collector:
             yield family
 
 
-def exposition(snapshot: Scrape) -> Callable[[], bytes]:
+def exposition(scrape: Scrape) -> Callable[[], bytes]:
     """A call that gives every metric in Prometheus' text form; loads `prometheus_client`."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(_Collector(snapshot))
+    registry.register(_Collector(scrape))
 
     def make() -> bytes:
         text: bytes = generate_latest(registry)
