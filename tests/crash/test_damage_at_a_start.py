@@ -318,18 +318,23 @@ def test_P9_a_refusal_stands_until_the_files_change(
     assert not (data / REFUSED_PARTITIONS).exists()
 
 
-def test_the_cut_that_a_start_makes_of_a_compacted_log_is_announced_by_verify(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Power took a sealed segment and left the next one; `txn log verify` said nothing of it."""
-    data = tmp_path / "data"
+def first_segment_after_a_kill(data: Path) -> Path:
+    """The first log file of a compacted topic, `prices`, that has sealed segments behind it."""
     process = BrokerProcess(data)
     compacted_topic(process, "prices")
     producer = plain_producer(process.bootstrap_servers)
     for value in ("x" * SEGMENT_BYTES, "y" * SEGMENT_BYTES, "1", "z" * SEGMENT_BYTES):
         put(producer, "prices", [("key", value)])
     process.kill()
-    segment = segment_of(data, "prices")
+    return segment_of(data, "prices")
+
+
+def test_the_cut_that_a_start_makes_of_a_compacted_log_is_announced_by_verify(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Power took a sealed segment and left the next one; `txn log verify` said nothing of it."""
+    data = tmp_path / "data"
+    segment = first_segment_after_a_kill(data)
     following = sorted(segment.parent.glob("*.log"))[1]
     for suffix in (".log", ".index", ".timeindex"):
         segment.with_suffix(suffix).write_bytes(b"")
@@ -344,6 +349,24 @@ def test_the_cut_that_a_start_makes_of_a_compacted_log_is_announced_by_verify(
     with txn.Broker(data):
         told = [line for line in events(caplog, "log.tail_cut") if "topic=prices" in line]
     assert f"first_offset={end}" in told[0], told
+
+
+def test_verify_announces_no_cut_where_the_gap_may_be_of_a_kafka_that_was_there_since(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The start took the gap for its cleaner's; `txn log verify` announced a cut."""
+    data = tmp_path / "data"
+    segment = first_segment_after_a_kill(data)
+    for suffix in (".log", ".index", ".timeindex"):
+        segment.with_suffix(suffix).write_bytes(b"")
+    (data / RECOVERY_POINTS).unlink(missing_ok=True)
+    (data / LOCK).write_text("another boot\nanother quorum-state\n")
+    code, out, _ = run_txn("log", "verify", data)
+    assert code == 0, out
+    assert "cuts the log" not in out
+    with txn.Broker(data) as broker:
+        assert len(read_all(broker.bootstrap_servers, "prices")) == 3
+    assert not [line for line in events(caplog, "log.tail_cut") if "topic=prices" in line]
 
 
 @pytest.mark.parametrize("gone", ["__cluster_metadata-0", "bad-0"])
@@ -377,13 +400,7 @@ def test_a_gap_of_kafkas_cleaner_is_no_loss_of_a_later_power_failure(
     start has had all on the disk.
     """
     data = tmp_path / "data"
-    process = BrokerProcess(data)
-    compacted_topic(process, "prices")
-    producer = plain_producer(process.bootstrap_servers)
-    for value in ("x" * SEGMENT_BYTES, "x" * SEGMENT_BYTES, "1", "x" * SEGMENT_BYTES):
-        put(producer, "prices", [("key", value)])
-    process.kill()
-    segment = segment_of(data, "prices")
+    segment = first_segment_after_a_kill(data)
     segment.write_bytes(b"")
     (data / RECOVERY_POINTS).unlink(missing_ok=True)
     (data / LOCK).write_text("")

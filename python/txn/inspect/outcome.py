@@ -106,8 +106,9 @@ class Surroundings:
     """Facts about a partition from outside its directory.
 
     `cleaned_to` is the offset below which compaction has been; None if it never was there.
-    `log_start_offset` is that of the checkpoint, 0 without one. `power_failed`, `recovery_point`
-    and `cleaned_end`, the checkpoint of the cleaner, are facts that a start has too.
+    `log_start_offset` is that of the checkpoint, 0 without one. `power_failed`, `recovery_point`,
+    `cleaned_end`, the checkpoint of the cleaner, and `was_left_by_kafka` are facts that a start has
+    too.
     """
 
     state: StopState
@@ -119,13 +120,15 @@ class Surroundings:
     power_failed: bool = False
     recovery_point: int = 0
     cleaned_end: int | None = None
+    was_left_by_kafka: bool = False
 
     def has_lost(self, end: int, next_offset: int) -> bool:
         """Say whether a start takes the offsets between two segments for lost with the power.
 
         As `Past::has_lost` in `rust/txn-log/src/log.rs`.
         """
-        is_of_cleaner = self.cleaned_end is not None and end < self.cleaned_end
+        is_below_cleaned_end = self.cleaned_end is not None and end < self.cleaned_end
+        is_of_cleaner = self.was_left_by_kafka or is_below_cleaned_end
         is_beyond = next_offset > max(end, self.recovery_point)
         return self.power_failed and is_beyond and not is_of_cleaner
 

@@ -159,6 +159,8 @@ class DirectoryLook:
                 path=str(root),
             )
         self._outcome = Outcome(state=state_of(root))
+        self._was_left_by_kafka = was_left_by_kafka(root)
+        self._was_left_in_another_boot = was_left_in_another_boot(root)
         self._checkpoints = {name: self._checkpoint(root / name) for name in CHECKPOINTS}
         self._image = read_metadata(root / f"{METADATA_TOPIC}-0")
 
@@ -237,8 +239,7 @@ class DirectoryLook:
         state = self._outcome.state
         recovery_point = self._checkpoints[RECOVERY_POINTS].get(place, 0)
         # Kafka writes where logs end now and then, also after a topic was deleted.
-        is_by_kafka = was_left_by_kafka(self._root)
-        is_proof = state is StopState.CLEAN or not is_by_kafka
+        is_proof = state is StopState.CLEAN or not self._was_left_by_kafka
         high_watermark = self._checkpoints[HIGH_WATERMARKS].get(place, 0) if is_proof else 0
         return {
             "was_clean": state is StopState.CLEAN and max(recovery_point, high_watermark) > 0,
@@ -246,12 +247,12 @@ class DirectoryLook:
             "recovery_point": recovery_point,
             "high_watermark": high_watermark,
             "log_start_offset": self._checkpoints[LOG_STARTS].get(place),
-            "was_left_by_kafka": is_by_kafka,
+            "was_left_by_kafka": self._was_left_by_kafka,
             "cleaned_end": self._checkpoints[CLEANED].get(place),
         }
 
     def _power_failed(self) -> bool:
-        return self._outcome.state is StopState.LEFT and was_left_in_another_boot(self._root)
+        return self._outcome.state is StopState.LEFT and self._was_left_in_another_boot
 
     def _verify_all_are_there(self, outcome: Outcome) -> None:
         """Find the directories that checkpoints name and that are gone."""
@@ -259,9 +260,9 @@ class DirectoryLook:
             return
         # After a power failure only a recovery point proves which bytes were on the disk.
         names = [RECOVERY_POINTS]
-        if not was_left_in_another_boot(self._root):
+        if not self._was_left_in_another_boot:
             names.append(HIGH_WATERMARKS)
-            if outcome.state is StopState.CLEAN or not was_left_by_kafka(self._root):
+            if outcome.state is StopState.CLEAN or not self._was_left_by_kafka:
                 names.append(LOG_STARTS)
         for name in names:
             says = "began at" if name == LOG_STARTS else "had come to"
@@ -329,6 +330,7 @@ class DirectoryLook:
             self._power_failed(),
             self._checkpoints[RECOVERY_POINTS].get(partition, 0),
             self._checkpoints[CLEANED].get(partition),
+            self._was_left_by_kafka,
         )
 
     def _verify_identity(self) -> None:
