@@ -299,14 +299,17 @@ def _judge_batches(log: SimLog) -> Iterator[Anomaly]:
 def _judge_producer_states(broker: SimBroker) -> Iterator[Anomaly]:
     """A producer state that replays its log equals the live one (P8).
 
-    But for the aborted transactions of a cleaned log, of which nothing but the markers may be left.
+    But for the aborted transactions of a cleaned log, of which nothing but the markers may be left,
+    and for the producers that a snapshot alone knows.
     """
-    lives = {place: log.state() for place, log in broker.storage.logs.items()}
-    for place, live in lives.items():
-        log = broker.storage.logs[place]
+    logs = broker.storage.logs
+    lives = {place: (log.state(), log.known_by_snapshot()) for place, log in logs.items()}
+    for place, (live, known_by_snapshot) in lives.items():
+        log = logs[place]
         replayed = log.replayed().state()
         if log.is_cleaned:
             live, replayed = live._replace(aborted=[]), replayed._replace(aborted=[])
+        live, replayed = live.without(known_by_snapshot), replayed.without(known_by_snapshot)
         if live != replayed:
             text = f"{_text(place)}: {live} lives, replay gives {replayed}"
             yield Anomaly("recovery-divergence", text)

@@ -13,7 +13,7 @@ import errno
 import random
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -89,6 +89,8 @@ class SimFile:
         self.outdated: set[int] = set()
         """Last offsets of batches that were not among the newest five of their producer when a
         cleaning began. It may take them, and a snapshot may know them still."""
+        self.has_lost_since_cleaned = False
+        """A start did not find batches that a cleaning may have counted on."""
         self.is_full = False
         """Every write fails."""
         self.is_unsyncable = False
@@ -119,6 +121,17 @@ class SimFile:
                 known.append(self.ends[batch.base_offset] - 1)
         for last_offsets in by_producer.values():
             self.outdated.update(last_offsets[:-BATCHES_KEPT])
+
+    def newest_of(self, producer_id: int) -> tuple[int, int]:
+        """A producer's newest epoch, and the last offset of its data there; -1 without any."""
+        producer_epoch = last_offset = -1
+        for batch in self.originals:
+            if batch.producer_id == producer_id:
+                if batch.producer_epoch != producer_epoch:
+                    producer_epoch, last_offset = batch.producer_epoch, -1
+                if batch.kind in (BatchKind.IDEMPOTENT, BatchKind.TRANSACTIONAL):
+                    last_offset = self.ends[batch.base_offset] - 1
+        return producer_epoch, last_offset
 
     def contents(self) -> dict[str, bytes]:
         return self._disk.machine.files(self.directory)
@@ -178,6 +191,7 @@ class SimFile:
         incoming, self.incoming = self.incoming, None
         while self.originals and self.originals[-1].base_offset >= log_end_offset:
             self.originals.pop()
+            self.has_lost_since_cleaned = bool(self.cleanings)
         end = self.ends[self.originals[-1].base_offset] if self.originals else 0
         if incoming is not None and end == incoming.base_offset < log_end_offset:
             self.originals.append(incoming)
@@ -401,6 +415,13 @@ class ProducerState(NamedTuple):
     aborted: list[tuple[int, ...]]
     first_unstable_offset: int
 
+    def without(self, producer_ids: Container[int]) -> "ProducerState":
+        """The state of the other producers."""
+        return self._replace(
+            producers=[each for each in self.producers if each.producer_id not in producer_ids],
+            last_batches=[each for each in self.last_batches if each[0] not in producer_ids],
+        )
+
 
 class SimLog(NativeLog):
     """One partition, open in one process."""
@@ -497,6 +518,21 @@ class SimLog(NativeLog):
             self.aborted(),
             producer_state.first_unstable_offset(),
         )
+
+    def known_by_snapshot(self) -> set[int]:
+        """The producers of which a replay may know less, and this log knows no more than was so.
+
+        The cleaner keeps a producer's newest batches. A power failure may take those alone. The
+        producer is then in a snapshot of before, and no stored batch tells of it.
+        """
+        file = self.file
+        if file is None or not file.has_lost_since_cleaned:
+            return set()
+        newest: dict[int, tuple[int, int]] = {}
+        for producer_id, producer_epoch, last_offset in self.producer_state.last_batches():
+            known = newest.get(producer_id, (producer_epoch, -1))
+            newest[producer_id] = max(known, (producer_epoch, last_offset))
+        return {each for each, known in newest.items() if file.newest_of(each) == known}
 
     def replayed(self) -> "SimLog":
         """The log opened again on its own files, when the run is over and nobody uses this one."""

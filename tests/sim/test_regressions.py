@@ -9,7 +9,13 @@ from sim.broker import FetchData
 from sim.clients import Script, ScriptedTransaction
 from sim.history import History
 from sim.network import NetworkFault
-from sim.plan import FROM_THE_START, PlannedFault, SimPlan, make_cleaner_power_plan
+from sim.plan import (
+    FROM_THE_START,
+    PlannedFault,
+    SimPlan,
+    make_cleaner_power_plan,
+    make_plan,
+)
 from sim.readers import Follower, ReaderEnds
 from sim.world import World, run_plan, text_of
 from txn.broker.host import Durability
@@ -284,6 +290,13 @@ def test_P8_a_snapshot_may_know_an_outdated_batch_that_the_cleaner_took() -> Non
     for seed in (17, 84, 281):
         result = run_plan(make_cleaner_power_plan(seed))
         assert not result.anomalies, text_of(result)
+
+
+def test_P8_a_snapshot_may_know_a_producer_of_which_the_log_has_nothing() -> None:
+    """The cleaner kept a producer's newest batches alone, and power took each of them."""
+    plan = make_plan(50_001_005)
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
 
 
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
