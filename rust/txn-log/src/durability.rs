@@ -42,19 +42,19 @@ pub type OnDurable = Box<dyn FnOnce(Result<(), &io::Error>) + Send>;
 
 /// The service, and its threads.
 pub struct Durability {
-    shared: Arc<Shared>,
+    queue: Arc<SyncQueue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     threads_max: usize,
 }
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct SyncQueue {
+    pending: Mutex<PendingSyncs>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct PendingSyncs {
     /// Logs whose sync has to begin, the first to wait first.
     due: VecDeque<Arc<PartitionLog>>,
     /// The waiters of each log that is due or being forced; the latter's line may be empty.
@@ -94,7 +94,7 @@ impl Durability {
     #[must_use]
     pub fn new(threads_max: usize) -> Self {
         Self {
-            shared: Arc::default(),
+            queue: Arc::default(),
             threads: Mutex::default(),
             threads_max,
         }
@@ -112,10 +112,10 @@ impl Durability {
         &self,
         waits: impl IntoIterator<Item = (&'a Arc<PartitionLog>, i64, OnDurable)>,
     ) {
-        let (mut queue, mut due) = (None, 0);
+        let (mut pending, mut due) = (None, 0);
         for (log, offset, on_durable) in waits {
             if log.is_durable(offset) {
-                queue = None; // nobody is called under the lock
+                pending = None; // nobody is called under the lock
                 on_durable(Ok(()));
                 continue;
             }
@@ -124,17 +124,17 @@ impl Durability {
                 truncations: log.truncations(),
                 on_durable,
             };
-            let queue = queue.get_or_insert_with(|| self.shared.lock());
-            match queue.lines.entry(LogId::of(log)) {
+            let pending = pending.get_or_insert_with(|| self.queue.lock());
+            match pending.lines.entry(LogId::of(log)) {
                 Entry::Occupied(mut line) => line.get_mut().push(waiter),
                 Entry::Vacant(line) => {
                     line.insert(vec![waiter]);
-                    queue.due.push_back(Arc::clone(log));
+                    pending.due.push_back(Arc::clone(log));
                     due += 1;
                 }
             }
         }
-        drop(queue);
+        drop(pending);
         if due > 0 {
             self.begin(due);
         }
@@ -142,17 +142,17 @@ impl Durability {
 
     /// Has threads begin with so many more logs that are due, or does it here if there is none.
     fn begin(&self, due: usize) {
-        let queue = self.shared.lock();
-        let has_thread = self.has_threads(&queue);
-        let to_wake = due.min(queue.idle);
-        drop(queue);
+        let pending = self.queue.lock();
+        let has_thread = self.has_threads(&pending);
+        let to_wake = due.min(pending.idle);
+        drop(pending);
         if has_thread {
             for _ in 0..to_wake {
-                self.shared.changed.notify_one();
+                self.queue.changed.notify_one();
             }
         } else {
-            while let Some(log) = self.shared.try_next() {
-                self.shared.sync(&log);
+            while let Some(log) = self.queue.try_next() {
+                self.queue.sync(&log);
             }
         }
     }
@@ -173,8 +173,8 @@ impl Durability {
 
     /// Finishes all that is due, and the threads.
     pub fn stop(&self) {
-        self.shared.lock().is_stopping = true;
-        self.shared.changed.notify_all();
+        self.queue.lock().is_stopping = true;
+        self.queue.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads());
         for thread in threads {
             let _ = thread.join();
@@ -186,17 +186,17 @@ impl Durability {
     }
 
     /// Starts more threads if all are busy; says whether there is one.
-    fn has_threads(&self, queue: &Queue) -> bool {
-        if queue.is_stopping {
+    fn has_threads(&self, pending: &PendingSyncs) -> bool {
+        if pending.is_stopping {
             return false;
         }
         let mut threads = self.threads();
-        let missing = queue.due.len().saturating_sub(queue.idle);
+        let missing = pending.due.len().saturating_sub(pending.idle);
         for _ in threads.len()..self.threads_max.min(threads.len() + missing) {
-            let shared = Arc::clone(&self.shared);
+            let queue = Arc::clone(&self.queue);
             let thread = thread::Builder::new()
                 .name("txn-sync".to_owned())
-                .spawn(move || shared.run());
+                .spawn(move || queue.run());
             threads.extend(thread); // if the system has no more, those there are do it
         }
         !threads.is_empty()
@@ -209,9 +209,9 @@ impl Drop for Durability {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+impl SyncQueue {
+    fn lock(&self) -> MutexGuard<'_, PendingSyncs> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) {
@@ -222,16 +222,16 @@ impl Shared {
 
     /// Waits for a log that is due; `None` at the stop.
     fn next(&self) -> Option<Arc<PartitionLog>> {
-        let mut queue = self.lock();
-        queue.idle += 1;
-        while queue.due.is_empty() && !queue.is_stopping {
-            queue = self
+        let mut pending = self.lock();
+        pending.idle += 1;
+        while pending.due.is_empty() && !pending.is_stopping {
+            pending = self
                 .changed
-                .wait(queue)
+                .wait(pending)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        queue.idle -= 1;
-        queue.due.pop_front()
+        pending.idle -= 1;
+        pending.due.pop_front()
     }
 
     fn try_next(&self) -> Option<Arc<PartitionLog>> {
@@ -275,25 +275,29 @@ impl Shared {
             Ok(end) => waiter.offset <= *end || waiter.is_orphaned(log),
             Err(_) => true,
         };
-        let mut queue = self.lock();
-        let line = queue.lines.get_mut(&LogId::of(log));
+        let mut pending = self.lock();
+        let line = pending.lines.get_mut(&LogId::of(log));
         let (served, left) = line
             .map(std::mem::take)
             .unwrap_or_default()
             .into_iter()
             .partition(is_served);
-        queue.lines.insert(LogId::of(log), left);
+        pending.lines.insert(LogId::of(log), left);
         served
     }
 
     /// The log is due again if there are more waiters. No thread is woken: this one takes the next.
     fn go_on(&self, log: &Arc<PartitionLog>) {
-        let mut queue = self.lock();
-        if queue.lines.get(&LogId::of(log)).is_some_and(Vec::is_empty) {
-            queue.lines.remove(&LogId::of(log));
+        let mut pending = self.lock();
+        if pending
+            .lines
+            .get(&LogId::of(log))
+            .is_some_and(Vec::is_empty)
+        {
+            pending.lines.remove(&LogId::of(log));
             return;
         }
-        queue.due.push_back(Arc::clone(log));
+        pending.due.push_back(Arc::clone(log));
     }
 }
 

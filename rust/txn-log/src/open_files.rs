@@ -610,12 +610,12 @@ mod tests {
 
     /// Counts the syncs; fails the first if it is told to.
     #[derive(Default)]
-    struct Syncs {
+    struct SyncCounter {
         count: AtomicUsize,
         first_fails: AtomicBool,
     }
 
-    impl Witness for Syncs {
+    impl Witness for SyncCounter {
         fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
             if let Change::Sync(_) = change
                 && self.count.fetch_add(1, Ordering::Relaxed) == 0
@@ -648,7 +648,7 @@ mod tests {
     #[test]
     fn a_written_file_that_cannot_be_pinned_is_synced_before_it_is_closed() {
         let root = tempfile::tempdir().unwrap();
-        let syncs = Arc::new(Syncs::default());
+        let syncs = Arc::new(SyncCounter::default());
         disk::watch(root.path(), Arc::clone(&syncs) as Arc<dyn Witness>);
         let _no_pins = NoPins::take();
         let file = written_file(root.path());
@@ -666,7 +666,7 @@ mod tests {
     #[test]
     fn a_sync_that_failed_before_a_close_is_told_by_every_later_one() {
         let root = tempfile::tempdir().unwrap();
-        let syncs = Arc::new(Syncs::default());
+        let syncs = Arc::new(SyncCounter::default());
         syncs.first_fails.store(true, Ordering::Relaxed);
         disk::watch(root.path(), Arc::clone(&syncs) as Arc<dyn Witness>);
         let _no_pins = NoPins::take();

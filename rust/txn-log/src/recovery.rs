@@ -194,20 +194,20 @@ pub(crate) fn look(
 ) -> Result<(Listed, Look), OpenError> {
     require_files(directory)?;
     let listed = list_segments(directory)?;
-    let opening = Opening {
+    let unopened = UnopenedSegments {
         directory,
         index_interval_bytes: settings.index_interval_bytes,
         base_offsets: &listed.base_offsets,
         past,
         may_have_gaps: past.may_have_gaps(settings),
     };
-    opening.require_no_lost_segment(&listed.orphans)?;
+    unopened.require_no_lost_segment(&listed.orphans)?;
     let look = if past.was_clean {
-        opening.trust()?
+        unopened.trust()?
     } else {
-        opening.scan_from(past.recovery_point)?
+        unopened.scan_from(past.recovery_point)?
     };
-    opening.require_end(&look.segments)?;
+    unopened.require_end(&look.segments)?;
     Ok((listed, look))
 }
 
@@ -379,7 +379,7 @@ fn corrupt(path: PathBuf, position: u64, reason: String) -> OpenError {
 }
 
 /// The segments of a directory, before they are opened.
-struct Opening<'a> {
+struct UnopenedSegments<'a> {
     directory: &'a Path,
     index_interval_bytes: u64,
     base_offsets: &'a [i64],
@@ -416,7 +416,7 @@ impl Look {
     }
 }
 
-impl Opening<'_> {
+impl UnopenedSegments<'_> {
     fn open(&self, base_offset: i64, next_offset: i64) -> io::Result<Segment> {
         Segment::open(
             self.directory,
@@ -520,7 +520,7 @@ impl Opening<'_> {
             let mut scanned = self.scan_segment(&segment, &mut evidence)?;
             let next_base_offset = self.base_offsets.get(nth + 1).copied();
             if next_base_offset.is_some_and(|next| self.past.has_lost(scanned.next_offset, next)) {
-                scanned.damage = Some(Damage {
+                scanned.damage = Some(InvalidBatch {
                     error: "its end is missing".to_owned(),
                     sound_header: None,
                 });
@@ -700,7 +700,7 @@ impl Opening<'_> {
     fn require_prefix(
         &self,
         segment: &Segment,
-        damage: &Damage,
+        damage: &InvalidBatch,
         scanned: &Scanned,
         file_bytes: u64,
         nth: usize,
@@ -747,7 +747,7 @@ impl Opening<'_> {
                 Err(ScanError::Io(error)) => return Err(error.into()),
                 Err(ScanError::Bad { position, error }) => {
                     let sound_header = sound_header(segment, position, scanned.next_offset)?;
-                    scanned.damage = Some(Damage {
+                    scanned.damage = Some(InvalidBatch {
                         error: error.to_string(),
                         sound_header,
                     });
@@ -759,7 +759,7 @@ impl Opening<'_> {
             let batch = BatchView::parse(bytes).expect("the scanner found it whole");
             if let Err(error) = batch.validate_crc() {
                 let sound_header = sound_header(segment, position, scanned.next_offset)?;
-                scanned.damage = Some(Damage {
+                scanned.damage = Some(InvalidBatch {
                     error: error.to_string(),
                     sound_header,
                 });
@@ -770,7 +770,7 @@ impl Opening<'_> {
             match segment.check_offsets(position, &header, scanned.next_offset) {
                 Ok(()) => {}
                 Err(misplaced) if self.past.power_failed => {
-                    scanned.damage = Some(Damage {
+                    scanned.damage = Some(InvalidBatch {
                         error: misplaced.reason,
                         sound_header: None,
                     });
@@ -802,7 +802,7 @@ impl Opening<'_> {
     fn require_torn(
         &self,
         segment: &Segment,
-        damage: &Damage,
+        damage: &InvalidBatch,
         scanned: &Scanned,
         file_bytes: u64,
         nth: usize,
@@ -875,7 +875,7 @@ fn is_whole(segment: &Segment, head: &[u8], position: u64, end: u64) -> io::Resu
 /// A recovery point beyond the capacity of the damaged bytes is not believed.
 fn require_unsynced(
     segment: &Segment,
-    damage: &Damage,
+    damage: &InvalidBatch,
     scanned: &Scanned,
     file_bytes: u64,
     recovery_point: i64,
@@ -903,11 +903,11 @@ struct Scanned {
     size: u64,
     next_offset: i64,
     indexes: Indexes,
-    damage: Option<Damage>,
+    damage: Option<InvalidBatch>,
 }
 
 /// The first batch of a segment that is not valid.
-struct Damage {
+struct InvalidBatch {
     error: String,
     /// Its header, if that much of it can be believed.
     sound_header: Option<Header>,

@@ -30,7 +30,7 @@ const COMPACTED: Settings = Settings {
 };
 
 /// (offset, timestamp, key, value).
-type Stored = (i64, i64, Vec<u8>, Option<Vec<u8>>);
+type StoredRecord = (i64, i64, Vec<u8>, Option<Vec<u8>>);
 
 /// A directory in memory if possible: every swap waits for the disk several times.
 fn temporary() -> tempfile::TempDir {
@@ -114,7 +114,7 @@ fn stored_bytes(log: &PartitionLog) -> Vec<u8> {
     bytes
 }
 
-fn records_of(batch: &BatchView<'_>) -> Vec<Stored> {
+fn records_of(batch: &BatchView<'_>) -> Vec<StoredRecord> {
     let mut content = Vec::new();
     compression::decompress(
         batch.codec().unwrap(),
@@ -142,14 +142,14 @@ fn headers(log: &PartitionLog) -> Vec<Header> {
 }
 
 /// Every data record that is stored, of any transaction.
-fn stored(log: &PartitionLog) -> Vec<Stored> {
+fn stored(log: &PartitionLog) -> Vec<StoredRecord> {
     let bytes = stored_bytes(log);
     let data = Batches::new(&bytes).filter(|batch| !batch.is_control());
     data.flat_map(|batch| records_of(&batch)).collect()
 }
 
 /// Records that a reader of committed records finds: it drops those of the named transactions.
-fn committed(log: &PartitionLog) -> Vec<Stored> {
+fn committed(log: &PartitionLog) -> Vec<StoredRecord> {
     let state = log.state();
     let bytes = stored_bytes(log);
     let mut ahead = log.aborted_in(state.log_start_offset, state.last_stable_offset);
@@ -174,7 +174,7 @@ fn committed(log: &PartitionLog) -> Vec<Stored> {
     found
 }
 
-fn last_values(records: &[Stored]) -> BTreeMap<Vec<u8>, (i64, Vec<u8>)> {
+fn last_values(records: &[StoredRecord]) -> BTreeMap<Vec<u8>, (i64, Vec<u8>)> {
     let mut values = BTreeMap::new();
     for (offset, _, key, value) in records {
         match value {
@@ -203,7 +203,7 @@ fn the_last_value_of_every_key_stays_at_its_offset() {
     append(&log, &[(12, "a", Some("2")), (13, "c", Some("1"))]);
     fill(&log);
     let cleaned = clean(&log, 0, 100);
-    let named = |(offset, timestamp, key, value): Stored| {
+    let named = |(offset, timestamp, key, value): StoredRecord| {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (offset, timestamp, text(key), value.map(text))
     };
@@ -243,8 +243,8 @@ fn a_tombstone_stays_for_its_retention_after_it_was_first_cleaned() {
     append(&log, &[(10, "a", Some("1"))]);
     append(&log, &[(11, "a", None), (12, "b", Some("1"))]);
     fill(&log);
-    let tombstones = |log: &PartitionLog| -> Vec<Stored> {
-        let without_value = |record: &Stored| record.3.is_none();
+    let tombstones = |log: &PartitionLog| -> Vec<StoredRecord> {
+        let without_value = |record: &StoredRecord| record.3.is_none();
         stored(log).into_iter().filter(without_value).collect()
     };
     let end = clean(&log, 0, 5000).end;
@@ -359,7 +359,7 @@ fn a_full_map_ends_the_cleaning_early_and_the_next_one_goes_on() {
         cleanings += 1;
     }
     assert!(cleanings > 10, "{cleanings} cleanings");
-    let below_end = |record: &&Stored| record.0 < end;
+    let below_end = |record: &&StoredRecord| record.0 < end;
     assert_eq!(stored(&log).iter().filter(below_end).count(), 41);
 }
 
@@ -528,8 +528,8 @@ fn spoil(directory: &Path, change: impl Fn(&mut [u8])) {
 
 #[test]
 fn a_batch_that_nobody_can_read_stays_and_the_cleaning_goes_on() {
-    type Change = fn(&mut [u8]);
-    let changes: [Change; 4] = [
+    type Corruption = fn(&mut [u8]);
+    let changes: [Corruption; 4] = [
         |bytes| bytes[22] |= 1, // gzip that is none
         |bytes| bytes[65] = 9,  // another offset delta
         |bytes| bytes[57..61].copy_from_slice(&1i32.to_be_bytes()), // fewer records
@@ -735,7 +735,7 @@ fn segments_that_are_removed_while_they_are_cleaned_do_not_come_back() {
 // ---------------------------------------------------------------- the model
 
 #[derive(Clone, Debug)]
-enum Step {
+enum CleanerStep {
     /// A batch: of which producer (-1: none, 0–2: idempotent, 3–5: transactional), how it is
     /// compressed, and its records: key and value, or a tombstone.
     Append(i64, Codec, Vec<(u8, Option<u8>)>),
@@ -757,14 +757,14 @@ fn codec() -> impl Strategy<Value = Codec> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = CleanerStep> {
     let record = (0..6u8, prop::option::weighted(0.75, any::<u8>()));
     prop_oneof![
         12 => (-1..6i64, codec(), prop::collection::vec(record, 1..5))
-            .prop_map(|(producer_id, codec, records)| Step::Append(producer_id, codec, records)),
-        5 => (3..6i64, any::<bool>()).prop_map(|(id, is_commit)| Step::End(id, is_commit)),
-        2 => (0..2 * RETENTION_MS, 1..40usize).prop_map(|(later, keys)| Step::Clean(later, keys)),
-        1 => (any::<bool>(), any::<bool>()).prop_map(|(clean, forget)| Step::Open(clean, forget)),
+            .prop_map(|(producer_id, codec, records)| CleanerStep::Append(producer_id, codec, records)),
+        5 => (3..6i64, any::<bool>()).prop_map(|(id, is_commit)| CleanerStep::End(id, is_commit)),
+        2 => (0..2 * RETENTION_MS, 1..40usize).prop_map(|(later, keys)| CleanerStep::Clean(later, keys)),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(clean, forget)| CleanerStep::Open(clean, forget)),
     ]
 }
 
@@ -773,7 +773,7 @@ struct Model {
     directory: tempfile::TempDir,
     log: PartitionLog,
     producer_state: Arc<TestProducerState>,
-    written: BTreeMap<i64, Stored>,
+    written: BTreeMap<i64, StoredRecord>,
     /// Offsets of the records of open transactions, and of aborted ones.
     open: BTreeMap<i64, Vec<i64>>,
     aborted: BTreeSet<i64>,
@@ -797,10 +797,12 @@ impl Model {
         }
     }
 
-    fn play(&mut self, step: &Step) {
+    fn play(&mut self, step: &CleanerStep) {
         match step {
-            Step::Append(producer_id, codec, records) => self.append(*producer_id, *codec, records),
-            Step::End(producer_id, is_commit) => {
+            CleanerStep::Append(producer_id, codec, records) => {
+                self.append(*producer_id, *codec, records)
+            }
+            CleanerStep::End(producer_id, is_commit) => {
                 if let Some(offsets) = self.open.remove(producer_id) {
                     self.log
                         .append_marker(&marker(*producer_id, *is_commit))
@@ -810,8 +812,8 @@ impl Model {
                     }
                 }
             }
-            Step::Clean(later, keys) => self.clean(*later, *keys),
-            Step::Open(was_clean, forgets) => self.reopen(*was_clean, *forgets),
+            CleanerStep::Clean(later, keys) => self.clean(*later, *keys),
+            CleanerStep::Open(was_clean, forgets) => self.reopen(*was_clean, *forgets),
         }
         self.check();
     }
@@ -897,7 +899,7 @@ impl Model {
         // Read records are committed, and the last values are all there.
         let read = committed(&self.log);
         assert!(read.iter().all(|record| is_committed(record.0)));
-        let written: Vec<Stored> = self
+        let written: Vec<StoredRecord> = self
             .written
             .values()
             .filter(|record| is_committed(record.0))

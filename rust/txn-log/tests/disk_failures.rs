@@ -586,10 +586,10 @@ fn play(steps: &[(u8, i64)]) -> Story {
 }
 
 /// Open transactions, aborted ones, and the last batch of each producer.
-type Essence = (BTreeMap<i64, i64>, Vec<(i64, i64)>, BTreeMap<i64, i64>);
+type RetainedState = (BTreeMap<i64, i64>, Vec<(i64, i64)>, BTreeMap<i64, i64>);
 
 /// The part of a state that does not depend on how much was removed, or recalled.
-fn essence(state: &ProducerState, start: i64) -> Essence {
+fn essence(state: &ProducerState, start: i64) -> RetainedState {
     let aborted = state
         .aborted
         .iter()

@@ -198,9 +198,9 @@ fn half_of_the_files_are_lent_and_no_more() {
 
 /// The paths of the files that were forced to the disk.
 #[derive(Default)]
-struct Syncs(Mutex<Vec<String>>);
+struct SyncedFiles(Mutex<Vec<String>>);
 
-impl Witness for Syncs {
+impl Witness for SyncedFiles {
     fn before(&self, change: &Change<'_>) -> Result<(), DiskFault> {
         if let Change::Sync(path) = change {
             let path = path.display().to_string();
@@ -222,7 +222,7 @@ fn a_written_file_that_is_closed_is_pinned_until_it_is_synced() {
         maps.lines().any(|line| line.ends_with(&path))
     };
     assert!(!is_mapped());
-    let syncs = Arc::new(Syncs::default());
+    let syncs = Arc::new(SyncedFiles::default());
     disk::watch(root.path(), Arc::clone(&syncs) as Arc<dyn Witness>);
 
     push_out(&other);

@@ -335,9 +335,9 @@ fn a_bomb_is_opened_in_little_memory_and_refused_at_the_cap() {
 }
 
 /// Every record's key and head.
-struct Seen(Vec<u8>, Vec<(Vec<u8>, RecordHead)>);
+struct ContentSeen(Vec<u8>, Vec<(Vec<u8>, RecordHead)>);
 
-impl content::Visitor for Seen {
+impl content::Visitor for ContentSeen {
     fn key(&mut self, piece: &[u8]) {
         self.0.extend_from_slice(piece);
     }
@@ -362,7 +362,7 @@ proptest! {
         let content = records(&sizes);
         let batch = around(codec, sizes.len() as i32, &packed(codec, &content));
         let view = BatchView::parse(&batch).unwrap();
-        let mut seen = Seen(Vec::new(), Vec::new());
+        let mut seen = ContentSeen(Vec::new(), Vec::new());
         let mut opening = content::open(&view, Reading::Strict, usize::MAX).unwrap();
         content::walk(&mut opening, view.record_count(), &mut seen).unwrap();
         let expected: Vec<_> = Records::new(&content, view.record_count())

@@ -20,7 +20,7 @@ use txn_log::{Isolation, PartitionLog, Past, Role, Settings};
 use txn_protocol::batch::{BatchView, Batches};
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum ReplicaStep {
     /// The leader takes a batch of a kind from a producer.
     Append(u8, i64),
     /// A follower fetches and stores at most so many bytes.
@@ -31,25 +31,25 @@ enum Step {
     Elect(usize, bool),
 }
 
-fn steps(replicas: usize) -> impl Strategy<Value = Vec<Step>> {
+fn steps(replicas: usize) -> impl Strategy<Value = Vec<ReplicaStep>> {
     let step = prop_oneof![
-        6 => (0u8..=8, 0i64..3).prop_map(|(kind, id)| Step::Append(kind, id)),
-        8 => (0..replicas, 1u64..1500).prop_map(|(nth, bytes)| Step::Fetch(nth, bytes)),
-        1 => (0..replicas, any::<bool>()).prop_map(|(nth, clean)| Step::Restart(nth, clean)),
-        1 => (0..replicas, prop::bool::weighted(0.2)).prop_map(|(nth, any)| Step::Elect(nth, any)),
+        6 => (0u8..=8, 0i64..3).prop_map(|(kind, id)| ReplicaStep::Append(kind, id)),
+        8 => (0..replicas, 1u64..1500).prop_map(|(nth, bytes)| ReplicaStep::Fetch(nth, bytes)),
+        1 => (0..replicas, any::<bool>()).prop_map(|(nth, clean)| ReplicaStep::Restart(nth, clean)),
+        1 => (0..replicas, prop::bool::weighted(0.2)).prop_map(|(nth, any)| ReplicaStep::Elect(nth, any)),
     ];
     prop::collection::vec(step, 10..120)
 }
 
 /// (base offset, leader epoch, bytes)
-type Stored = (i64, i32, Vec<u8>);
+type StoredBatch = (i64, i32, Vec<u8>);
 
 struct Replica {
     root: tempfile::TempDir,
     log: PartitionLog,
     producer_state: Arc<TestProducerState>,
     /// The oracle: its stored batches.
-    expected: Vec<Stored>,
+    expected: Vec<StoredBatch>,
     /// Up to here another replica fetched from it as the leader.
     fetched: BTreeMap<usize, i64>,
     /// Opened with a high watermark below its end: committed records wait until it gets there.
@@ -173,13 +173,13 @@ impl Partition {
         partition
     }
 
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: ReplicaStep) {
         match step {
-            Step::Append(kind, producer_id) => self.append(kind, producer_id),
-            Step::Fetch(nth, _) if nth == self.leader => {}
-            Step::Fetch(nth, bytes_max) => self.fetch(nth, bytes_max),
-            Step::Restart(nth, is_clean) => self.restart(nth, is_clean),
-            Step::Elect(nth, is_unclean) => {
+            ReplicaStep::Append(kind, producer_id) => self.append(kind, producer_id),
+            ReplicaStep::Fetch(nth, _) if nth == self.leader => {}
+            ReplicaStep::Fetch(nth, bytes_max) => self.fetch(nth, bytes_max),
+            ReplicaStep::Restart(nth, is_clean) => self.restart(nth, is_clean),
+            ReplicaStep::Elect(nth, is_unclean) => {
                 if is_unclean || self.replicas[nth].end() >= self.committed {
                     self.elect(nth);
                 }
@@ -338,7 +338,7 @@ proptest! {
         // Nobody appends any more: after a few rounds all are the leader's equals.
         for _ in 0..40 {
             for nth in 0..replicas {
-                partition.take(Step::Fetch(nth, u64::MAX));
+                partition.take(ReplicaStep::Fetch(nth, u64::MAX));
             }
         }
         partition.check()?;

@@ -5,11 +5,11 @@ use txn_net::{FETCH_VERSIONS, PRODUCE_VERSIONS};
 use txn_protocol::apis;
 
 /// (key, name, first and last version that reactors answer).
-type Row = (i16, &'static str, Option<(i16, i16)>);
+type ApiRow = (i16, &'static str, Option<(i16, i16)>);
 
 /// The APIs by key: key, Kafka's name, versions that reactors answer.
 #[pyfunction(name = "apis")]
-fn all_apis() -> Vec<Row> {
+fn all_apis() -> Vec<ApiRow> {
     let row = |api: &apis::Api| {
         let versions = match api.key {
             apis::PRODUCE => Some(PRODUCE_VERSIONS),

@@ -31,7 +31,7 @@ use txn_protocol::records::Records;
 
 use crate::durability::PyDurability;
 use crate::errors::{CorruptLogError, LogRefusedError};
-use crate::server::{Times, python_times};
+use crate::server::{HistogramTuple, histogram_tuple};
 
 /// Largest content of one compressed batch that `decode_batches` opens.
 const DECODED_BYTES_MAX: usize = 512 << 20;
@@ -862,8 +862,8 @@ fn sync_count() -> u64 {
 
 /// The times of those syncs, as `Server.metrics` has times, and how many are under way.
 #[pyfunction]
-fn sync_metrics() -> (Times, u64) {
-    let times = python_times(txn_log::disk::sync_times());
+fn sync_metrics() -> (HistogramTuple, u64) {
+    let times = histogram_tuple(txn_log::disk::sync_times());
     (times, txn_log::disk::syncs_in_progress())
 }
 

@@ -38,7 +38,7 @@ type ClientRequest<'py> = (
 );
 
 /// `(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)`.
-type ParkedProduce = (u64, String, i64, i16, u8, Vec<(String, i32)>);
+type ParkedProduceTuple = (u64, String, i64, i16, u8, Vec<(String, i32)>);
 
 #[pymethods]
 impl Server {
@@ -136,7 +136,7 @@ impl Server {
         python_requests(py, self.0.take())
     }
 
-    fn take_joins(&self) -> Vec<ParkedProduce> {
+    fn take_joins(&self) -> Vec<ParkedProduceTuple> {
         python_joins(self.0.take_joins())
     }
 
@@ -188,13 +188,21 @@ impl Server {
 }
 
 /// Bucket counts, and the sum in seconds.
-pub type Times = (Vec<u64>, f64);
+pub type HistogramTuple = (Vec<u64>, f64);
 
 /// The same as Python's `ServerMetrics`.
 #[derive(IntoPyObject)]
 struct ServerMetrics {
     /// `(api_key, received, queue, local, remote, send, total)`.
-    apis: Vec<(i16, u64, Times, Times, Times, Times, Times)>,
+    apis: Vec<(
+        i16,
+        u64,
+        HistogramTuple,
+        HistogramTuple,
+        HistogramTuple,
+        HistogramTuple,
+        HistogramTuple,
+    )>,
     /// `(connections, bytes_received, bytes_sent)`.
     reactors: Vec<(usize, u64, u64)>,
     produced_batches: u64,
@@ -213,7 +221,7 @@ impl From<txn_net::Snapshot> for ServerMetrics {
     fn from(counted: txn_net::Snapshot) -> Self {
         let apis = counted.apis.into_iter().map(|api| {
             let stages = [api.queue, api.local, api.remote, api.send, api.total];
-            let [queue, local, remote, send, total] = stages.map(python_times);
+            let [queue, local, remote, send, total] = stages.map(histogram_tuple);
             (api.api_key, api.received, queue, local, remote, send, total)
         });
         let reactors = counted.reactors.into_iter();
@@ -236,7 +244,7 @@ impl From<txn_net::Snapshot> for ServerMetrics {
     }
 }
 
-pub fn python_times(times: txn_log::histogram::Times) -> Times {
+pub fn histogram_tuple(times: txn_log::histogram::Times) -> HistogramTuple {
     (times.buckets, times.sum_s)
 }
 
@@ -259,7 +267,7 @@ fn python_requests(
     tuples.collect()
 }
 
-fn python_joins(parked: Vec<txn_net::ParkedProduce>) -> Vec<ParkedProduce> {
+fn python_joins(parked: Vec<txn_net::ParkedProduce>) -> Vec<ParkedProduceTuple> {
     let tuples = parked.into_iter().map(|parked| {
         let join = parked.join;
         (

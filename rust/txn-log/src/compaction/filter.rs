@@ -418,9 +418,9 @@ mod tests {
     }
 
     /// (offset, timestamp, key, value, bytes of headers) of each record.
-    type Seen = (i64, i64, Vec<u8>, Option<Vec<u8>>, Vec<u8>);
+    type FilteredRecord = (i64, i64, Vec<u8>, Option<Vec<u8>>, Vec<u8>);
 
-    fn records(bytes: &[u8]) -> Vec<Seen> {
+    fn records(bytes: &[u8]) -> Vec<FilteredRecord> {
         let batch = BatchView::parse(bytes).unwrap();
         batch.validate().unwrap();
         let mut content = Vec::new();
