@@ -800,7 +800,7 @@ impl Model {
     fn play(&mut self, step: &CleanerStep) {
         match step {
             CleanerStep::Append(producer_id, codec, records) => {
-                self.append(*producer_id, *codec, records)
+                self.append(*producer_id, *codec, records);
             }
             CleanerStep::End(producer_id, is_commit) => {
                 if let Some(offsets) = self.open.remove(producer_id) {
