@@ -22,7 +22,18 @@ LAYERS = (
     {"storage"},
     {"broker", "inspect"},
     {"server"},
-    {"client", "spark", "explain", "cli", "demo", "testing", "metrics", "__init__", "__main__"},
+    {
+        "access",
+        "client",
+        "spark",
+        "explain",
+        "cli",
+        "demo",
+        "testing",
+        "metrics",
+        "__init__",
+        "__main__",
+    },
 )
 LAYER_OF = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 OUTERMOST = len(LAYERS) - 1
