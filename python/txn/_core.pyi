@@ -513,9 +513,10 @@ class SegmentCheck:
 
 # ---------------------------------------------------------------- sockets
 
-ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int]
+ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int, int]
 """(token, api_key, api_version, correlation_id, client_id, body after the request header, client
-host, number of the connection). A connection that was accepted later has a higher number.
+host, index of the listener, number of the connection). A connection that was accepted later has a
+higher number.
 """
 
 class ServerMetrics(TypedDict):
@@ -586,12 +587,11 @@ class Durability:
 
 @final
 class Server:
-    """A listening socket, its reactor threads' work, Produce and Fetch."""
+    """Listening sockets, their reactor threads' work, Produce and Fetch."""
 
     def __new__(
         cls,
-        host: str,
-        port: int,
+        listeners: Sequence[tuple[str, str, int]],
         durability: Durability,
         *,
         reactors: int,
@@ -602,10 +602,14 @@ class Server:
         sync_acks_all: bool,
     ) -> Server:
         """Bind and listen; a negative `max_idle_ms` is no limit, nor is a `max_queued_bytes` that
-        is not positive. Raises OSError naming the address.
+        is not positive.
+
+        `listeners`: (name, host, port) of each; requests name them by index. Raises OSError, whose
+        `filename` is the name of the listener.
         """
     @property
-    def address(self) -> tuple[str, int]: ...
+    def addresses(self) -> list[tuple[str, int]]:
+        """The bound addresses of the listeners."""
     @property
     def wakeup_fd(self) -> int:
         """Readable while `take`, `take_joins` or `take_failures` has something."""

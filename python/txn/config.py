@@ -34,6 +34,11 @@ DOUBLE_MAX: Final = 1.7976931348623157e308
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 
+SECURITY_PROTOCOLS: Final = (
+    "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+)
+"""The default of `listener.security.protocol.map`, as Kafka writes it."""
+
 SEGMENT_BYTES_MIN: Final = 1 << 20
 """Smaller segments are for tests: `internal.segment.bytes`. Source: KIP-1030."""
 
@@ -285,8 +290,8 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
     _about(
         {
             "advertised.listeners": (
-                Property(ConfigType.LIST, str, None, "PLAINTEXT://HOST:PORT"),
-                "Where clients are told to connect, if not to the address listened on.",
+                Property(ConfigType.LIST, str, None, "a list of NAME://HOST:PORT"),
+                "Where clients of each listener are told to connect, if not to its own address.",
             ),
             "auto.create.topics.enable": (_flag(True), "Make a topic that a client asks for."),
             "connections.max.idle.ms": (
@@ -311,6 +316,18 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "group.min.session.timeout.ms": (
                 _int(6_000, 1),
                 "The shortest session a member of a group may ask for.",
+            ),
+            "inter.broker.listener.name": (
+                Property(ConfigType.STRING, str.strip, None, "the name of a listener"),
+                "The listener that other brokers use.",
+            ),
+            "listener.security.protocol.map": (
+                Property(ConfigType.LIST, str, SECURITY_PROTOCOLS, "a list of NAME:PROTOCOL"),
+                "The security protocol of each listener.",
+            ),
+            "listeners": (
+                Property(ConfigType.LIST, str, None, "a list of NAME://HOST:PORT"),
+                "The sockets to listen on; without a host, every address.",
             ),
             "log.cleaner.enable": (_flag(True), "Compact topics with cleanup.policy=compact."),
             "log.flush.offset.checkpoint.interval.ms": (

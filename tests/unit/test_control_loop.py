@@ -69,7 +69,7 @@ class StoppedServer:
 
     def take(self) -> list[Any]:
         self._loop.stop()
-        return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 1)]
+        return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1)]
 
     def take_joins(self) -> list[Any]:
         return []
@@ -99,7 +99,7 @@ def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, LISTENER)
+    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         control.start()
@@ -128,8 +128,8 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = ControlLockLoop()
     server = Mock()
-    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, LISTENER)
-    control._dispatch(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 1)
+    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
+    control._dispatch(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1)
     server.reply.assert_called_once_with(7, False, b"at once")
     loop.close()
 
@@ -141,7 +141,7 @@ def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, LISTENER)
+    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
     control.start()
     control._thread.join(timeout=10)
     del control
@@ -159,7 +159,7 @@ def test_a_bug_in_joining_costs_the_connection_and_one_log_line_a_second(
     monkeypatch.setattr(control_loop, "build_table", lambda node: {})
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
-    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, LISTENER)
+    control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
     control._serve([], [(token, "pay", 1, 0, 2, [("orders", 0)]) for token in (8, 9, 10)])
     control.start()
     control._thread.join(timeout=10)

@@ -39,8 +39,7 @@ class Sockets:
 
     def __init__(self, directory: Path) -> None:
         self.server = _core.Server(
-            "127.0.0.1",
-            0,
+            [("PLAINTEXT", "127.0.0.1", 0)],
             _core.Durability(1),
             reactors=2,
             max_request_bytes=MAX_REQUEST_BYTES,
@@ -67,7 +66,7 @@ class Sockets:
         return self.logs[index] if self.fault is None else self.fault
 
     def connect(self) -> RawConnection:
-        host, port = self.server.address
+        [(host, port)] = self.server.addresses
         return RawConnection(f"{host}:{port}")
 
     def take_request(self) -> "_core.ClientRequest":
@@ -243,7 +242,7 @@ def test_a_request_for_python_keeps_its_header_and_body(sockets: Sockets) -> Non
     with sockets.connect() as connection:
         connection.send_frame(struct.pack(">hhih", 60, 0, 42, 2) + b"me" + b"\x00" + b"body")
         token, *request = sockets.take_request()
-        assert request == [60, 0, 42, "me", b"body", "127.0.0.1", 1]
+        assert request == [60, 0, 42, "me", b"body", "127.0.0.1", 0, 1]
         sockets.server.reply(token, True, b"answer")
         assert connection.read_frame() == struct.pack(">ib", 42, 0) + b"answer"
 
@@ -251,7 +250,7 @@ def test_a_request_for_python_keeps_its_header_and_body(sockets: Sockets) -> Non
 def test_a_client_id_may_be_null(sockets: Sockets) -> None:
     with sockets.connect() as connection:
         connection.send_frame(struct.pack(">hhih", 3, 0, 1, -1))
-        _, _, _, _, client_id, body, _, _ = sockets.take_request()
+        _, _, _, _, client_id, body, _, _, _ = sockets.take_request()
         assert (client_id, body) == (None, b"")
 
 

@@ -73,8 +73,6 @@ class Node:
         self.verifier: TransactionVerifier = transactions
         self.groups = groups
         self.response_cache = ResponseCache(self.image)
-        self.advertised = ("", 0)
-        """The (host, port) that Metadata tells clients; the server sets it once it listens."""
         self._storage = storage
         self._scheduler = scheduler
         self._metadata = metadata

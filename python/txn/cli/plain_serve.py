@@ -6,16 +6,14 @@ included, is left to typer, so that it is answered in one voice.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
-
-DEFAULT_LISTEN: Final = "127.0.0.1:9092"
+from typing import NamedTuple
 
 
 class PlainServe(NamedTuple):
     """The options of a plain `txn serve`; `txn.server.serve.serve` takes it."""
 
     data: Path | None
-    listen: str
+    listen: str | None
     durability: str | None
     metrics: str | None
     options: Sequence[str]
@@ -43,7 +41,7 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
     )
     return PlainServe(
         None if data is None else Path(data),
-        listen or DEFAULT_LISTEN,
+        listen,
         durability,
         metrics,
         options,

@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from txn.cli.plain_serve import DEFAULT_LISTEN
-
 
 def serve(
     data: Annotated[
@@ -18,8 +16,13 @@ def serve(
         typer.Option(help="Data directory, made if need be. [default: temporary, removed at exit]"),
     ] = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
-    ] = DEFAULT_LISTEN,
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where to listen; port 0 takes a free one. Several listeners have names: "
+            "-o listeners=NAME://HOST:PORT,… [default: 127.0.0.1:9092]",
+        ),
+    ] = None,
     durability: Annotated[
         str | None,
         typer.Option(help="process, commit or always: what survives a power failure."),

@@ -1,13 +1,13 @@
 """A session: the principal, the listener and the client of a connection.
 
-Pure. A plain listener authenticates nobody, so every principal is `ANONYMOUS`; Kafka's authorizers
-know it by this name.
+Pure. A client that nothing authenticates is `ANONYMOUS`; Kafka's authorizers know it by this name.
 """
 
 from typing import Final, NamedTuple
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 PLAINTEXT: Final = "PLAINTEXT"
+SSL: Final = "SSL"
 
 
 class Listener(NamedTuple):
@@ -40,5 +40,5 @@ class Session(NamedTuple):
 
 
 def anonymous(listener: Listener, host: str, connection: int) -> Session:
-    """The session of a connection that a plain listener accepted."""
+    """The session of a connection that nothing authenticates."""
     return Session(ANONYMOUS, listener, Peer(host, connection))

@@ -9,10 +9,9 @@ import _thread
 import atexit
 import errno
 import os
-import re
 import threading
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,9 +21,10 @@ from txn import _core, forks
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
-from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
+from txn.errors import AddressError, BrokerFailedError, ForkedError, StorageError
 from txn.logs import log
-from txn.security.sessions import PLAINTEXT, Listener
+from txn.security.listeners import EVERY_ADDRESS, ListenerSpec, read_listeners
+from txn.security.sessions import Listener
 from txn.server import descriptors
 from txn.server.background import Background
 from txn.server.control_lock import ControlLockLoop
@@ -37,8 +37,6 @@ from txn.storage.native import NativeStorage
 
 if TYPE_CHECKING:
     from txn.server.metrics_listener import MetricsListener
-
-EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Broker:
@@ -53,8 +51,9 @@ class Broker:
 
     Args:
         path: The data directory, made if need be; None for a temporary one, removed at the end.
-        host: Address to listen on.
-        port: Port to listen on; 0 takes a free one.
+        host: Address to listen on, by default 127.0.0.1.
+        port: Port to listen on; 0, the default, takes a free one. Not beside the property
+            `listeners`, which has several addresses by name.
         durability: "process", "commit" or "always" (promise P2). By default "commit" for a
             named directory and "process" for a temporary one.
         metrics: HOST:PORT where GET /metrics is answered, "127.0.0.1:0" for a free port; None:
@@ -77,8 +76,8 @@ class Broker:
         self,
         path: str | Path | None = None,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        host: str | None = None,
+        port: int | None = None,
         durability: str | None = None,
         metrics: str | None = None,
         properties: Mapping[str, object] | None = None,
@@ -96,8 +95,13 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT, as clients take it; an IPv6 address is in brackets."""
+        """HOST:PORT of the first listener, as clients take it; an IPv6 address is in brackets."""
         return self._service.bootstrap_servers
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """HOST:PORT of each listener, by name."""
+        return dict(self._service.listeners)
 
     @property
     def metrics_address(self) -> str | None:
@@ -189,7 +193,11 @@ class _Service:
     """All that runs of one broker: its threads, sockets and logs."""
 
     def __init__(
-        self, settings: BrokerSettings, path: str | Path | None, host: str, port: int
+        self,
+        settings: BrokerSettings,
+        path: str | Path | None,
+        host: str | None,
+        port: int | None,
     ) -> None:
         self._settings = settings
         self._temporary = _temporary_directory() if path is None else None
@@ -199,7 +207,7 @@ class _Service:
         self.failure: BrokerFailedError | None = None
         self._when_failed: list[Callable[[], object]] = []
         try:
-            self._start(self._temporary or Path(path or ""), host, port)
+            self._start(self._temporary or Path(path or ""), read_listeners(settings, host, port))
         except BaseException:
             self._remove_temporary()
             raise
@@ -209,7 +217,7 @@ class _Service:
 
     @property
     def bootstrap_servers(self) -> str:
-        return _host_and_port(self._address)
+        return next(iter(self.listeners.values()))
 
     @property
     def path(self) -> Path:
@@ -263,9 +271,9 @@ class _Service:
         self._forked_from = parent
         self.is_open = False
         _open.discard(self)
-        addresses = (
-            {self._address} if self.metrics is None else {self._address, self.metrics.address}
-        )
+        addresses = set(self._server.addresses)
+        if self.metrics is not None:
+            addresses.add(self.metrics.address)
         _close_shared(addresses, os.path.realpath(self.path))
 
     def _close(self) -> None:
@@ -297,8 +305,7 @@ class _Service:
             forks.forget(self)
             log.info("broker.stopped", directory=str(self.path))
 
-    def _start(self, path: Path, host: str, port: int) -> None:
-        advertised = _advertised(self._settings["advertised.listeners"])
+    def _start(self, path: Path, specs: Sequence[ListenerSpec]) -> None:
         self.shares = descriptors.claim(
             self._settings["max.connections"],
             is_requested="max.connections" in self._settings.given,
@@ -311,9 +318,16 @@ class _Service:
                 undo.callback(self.metrics.stop)
             self._durability = _core.Durability(SYNC_THREADS)
             undo.callback(self._durability.stop)
-            self._server = self._listen(host, port)
+            self._server = self._listen(specs)
             undo.callback(self._server.stop)
-            self._address = self._server.address
+            addresses = self._server.addresses
+            listeners = [_listener(spec, at) for spec, at in zip(specs, addresses, strict=True)]
+            self.listeners = {
+                spec.name: _host_and_port((spec.host, address[1]))
+                if self._settings["listeners"]
+                else _host_and_port(address)
+                for spec, address in zip(specs, addresses, strict=True)
+            }
             self._directory = DataDirectory(
                 path,
                 node_id=self._settings.given.get("node.id"),
@@ -330,9 +344,7 @@ class _Service:
                 self.storage.correct_checkpoints()
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
-        listener = Listener(PLAINTEXT, self._address, advertised or _reachable(*self._address))
-        self.node.advertised = listener.advertised
-        self._control = ControlLoop(loop, scheduler, self._server, self.node, listener)
+        self._control = ControlLoop(loop, scheduler, self._server, self.node, listeners)
         self._reactors = [
             threading.Thread(target=self.run_reactor, args=(index,), name=f"txn-reactor-{index}")
             for index in range(self._settings["num.network.threads"])
@@ -406,12 +418,11 @@ class _Service:
             power_failed=directory.power_failed,
         )
 
-    def _listen(self, host: str, port: int) -> _core.Server:
+    def _listen(self, specs: Sequence[ListenerSpec]) -> _core.Server:
         settings = self._settings
         try:
             return _core.Server(
-                host,
-                port,
+                [(spec.name, spec.host, spec.port) for spec in specs],
                 self._durability,
                 reactors=settings["num.network.threads"],
                 max_request_bytes=settings["socket.request.max.bytes"],
@@ -421,6 +432,7 @@ class _Service:
                 sync_acks_all=settings["durability"] == "always",
             )
         except (OSError, OverflowError) as error:
+            _, host, port, *_ = _refused(specs, error)
             raise AddressError(
                 f"cannot listen on {host}:{port}: {_reason(error)}; port 0 takes a free one",
                 host=host,
@@ -458,7 +470,7 @@ def _reason(error: OSError | OverflowError) -> str:
         return "this user may not use that port. Give one above 1023"
     if error.errno == errno.EADDRNOTAVAIL:
         return "the address is not of this machine. Give another"
-    return f"{error}. Give another"
+    return f"{error.strerror or error}. Give another"
 
 
 def _temporary_directory() -> Path:
@@ -467,25 +479,23 @@ def _temporary_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="txn-"))
 
 
-def _advertised(text: str | None) -> tuple[str, int] | None:
-    """Read advertised.listeners: one PLAINTEXT listener."""
-    if text is None:
-        return None
-    listener = re.fullmatch(r"PLAINTEXT://\[?([^\],/]+?)\]?:(\d{1,5})", text)
-    if listener is None:
-        raise ConfigError(
-            f"broker property advertised.listeners cannot be {text!r}: it takes one listener, "
-            "PLAINTEXT://HOST:PORT",
-            property="advertised.listeners",
-        )
-    return listener[1], int(listener[2])
+def _refused(specs: Sequence[ListenerSpec], error: OSError | OverflowError) -> ListenerSpec:
+    """The listener that could not be bound."""
+    name = getattr(error, "filename", None)
+    return next((spec for spec in specs if spec.name == name), specs[0])
 
 
-def _reachable(host: str, port: int) -> tuple[str, int]:
-    """What to tell clients when the broker listens on every address."""
+def _listener(spec: ListenerSpec, bound: tuple[str, int]) -> Listener:
+    """A listener that is bound to an address."""
+    advertised = spec.advertised or (_reachable(spec.host), bound[1])
+    return Listener(spec.name, bound, advertised, spec.security_protocol, spec.is_inter_broker)
+
+
+def _reachable(host: str) -> str:
+    """The host that clients are told; this machine's name if it listens on every address."""
     import socket
 
-    return (socket.gethostname() if host in EVERY_ADDRESS else host), port
+    return socket.gethostname() if host in EVERY_ADDRESS else host
 
 
 def _close_shared(addresses: Collection[tuple[str, int]], directory: str) -> None:

@@ -13,7 +13,7 @@ others wait as the bytes they came in, for a decoded request takes many times th
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -130,14 +130,14 @@ class ControlLoop:
         scheduler: LoopScheduler,
         server: _core.Server,
         node: Node,
-        listener: Listener,
+        listeners: Sequence[Listener],
     ) -> None:
         self._loop = loop
         self._loop.set_exception_handler(_on_bug)
         self._scheduler = scheduler
         self._server = server
         self._node = node
-        self._listener = listener
+        self._listeners = listeners
         self.table: Mapping[int, BoundApi] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sessions: dict[int, Session] = {}
@@ -212,6 +212,7 @@ class ControlLoop:
         client_id: str | None,
         body: bytes,
         client_host: str,
+        listener: int,
         connection: int,
     ) -> None:
         api = self.table.get(api_key)
@@ -220,7 +221,7 @@ class ControlLoop:
             return
         session = self._sessions.get(connection)
         if session is None:
-            session = self._begin_session(client_host, connection)
+            session = self._begin_session(client_host, listener, connection)
         context = Context(api_key, api_version, client_id or "", session)
         if len(body) >= LARGE_BYTES:
             self._start(self._serve_large(token, api, context, body), token)
@@ -238,11 +239,11 @@ class ControlLoop:
         except Exception as error:
             self._on_error(token, context, error)
 
-    def _begin_session(self, client_host: str, connection: int) -> Session:
+    def _begin_session(self, client_host: str, listener: int, connection: int) -> Session:
         """Make the session of a connection, and keep it for the connection's next requests."""
         if len(self._sessions) >= SESSIONS_KEPT:
             self._sessions.clear()
-        session = anonymous(self._listener, client_host, connection)
+        session = anonymous(self._listeners[listener], client_host, connection)
         self._sessions[connection] = session
         return session
 

@@ -14,6 +14,8 @@ from txn.errors import ConfigError
 from txn.logs import show_on_stderr
 from txn.server.broker import Broker
 
+DEFAULT_LISTEN = "127.0.0.1:9092"
+
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP = 0
 """Asks for the same from inside the process; no signal has this number."""
@@ -29,18 +31,19 @@ minutes of hostile requests 12 MiB were in use and 190 MiB kept."""
 
 def serve(
     data: Path | None,
-    listen: str,
+    listen: str | None,
     durability: str | None,
     metrics: str | None,
     options: Sequence[str],
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
 
-    A second line, `metrics on http://HOST:PORT/metrics`, follows where metrics are served.
+    A line `NAME on HOST:PORT` follows for each further listener, and a line
+    `metrics on http://HOST:PORT/metrics` where metrics are served.
 
     Args:
         data: The data directory; None for a temporary one.
-        listen: HOST:PORT.
+        listen: HOST:PORT; None for `DEFAULT_LISTEN`, unless the options have `listeners`.
         durability: As `Broker` takes it.
         metrics: As `Broker` takes it.
         options: Broker properties, each PROPERTY=VALUE.
@@ -49,8 +52,10 @@ def serve(
         ConfigError: `listen` or an option is not written so.
         BrokerFailedError: A bug ended its service. And the errors of `Broker`.
     """
-    host, port = parse_address(listen)
     properties = dict(parse_option(text) for text in options)
+    if listen is None and "listeners" not in properties:
+        listen = DEFAULT_LISTEN
+    host, port = (None, None) if listen is None else parse_address(listen)
     show_on_stderr()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
@@ -76,10 +81,11 @@ def serve(
 
 
 def _greeting(broker: Broker) -> str:
-    listening = f"listening on {broker.bootstrap_servers}"
-    if broker.metrics_address is None:
-        return listening
-    return f"{listening}\nmetrics on http://{broker.metrics_address}/metrics"
+    lines = [f"listening on {broker.bootstrap_servers}"]
+    lines += [f"{name} on {address}" for name, address in list(broker.listeners.items())[1:]]
+    if broker.metrics_address is not None:
+        lines.append(f"metrics on http://{broker.metrics_address}/metrics")
+    return "\n".join(lines)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ mod transport;
 
 pub use catalog::{LogOf, Topic, TopicId};
 pub use control::{ControlRequest, Decide, ParkedProduce};
-pub use listener::{Listener, ListenerOptions, SecurityProtocol};
+pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 pub use mailbox::RequestToken;
 pub use metrics::{ApiSnapshot, ReactorSnapshot, Snapshot};
 pub use partition::PartitionRole;

@@ -28,8 +28,22 @@ pub struct Listener {
     pub address: SocketAddr,
     /// The protocol of its connections below Kafka's.
     pub security: SecurityProtocol,
-    /// True if other brokers come here, rather than clients.
-    pub is_inter_broker: bool,
+}
+
+/// The failure of a server to listen.
+#[derive(Debug)]
+pub struct BindError {
+    /// The name of the listener that could not be bound; `None`: it is no listener's fault.
+    pub listener: Option<String>,
+    /// The system's reason.
+    pub error: io::Error,
+}
+
+impl From<io::Error> for BindError {
+    fn from(error: io::Error) -> Self {
+        let listener = None;
+        Self { listener, error }
+    }
 }
 
 /// A listener to be bound.
@@ -43,8 +57,6 @@ pub struct ListenerOptions {
     pub port: u16,
     /// The protocol of its connections below Kafka's.
     pub security: SecurityProtocol,
-    /// True if other brokers come here, rather than clients.
-    pub is_inter_broker: bool,
 }
 
 impl Listener {
@@ -52,13 +64,15 @@ impl Listener {
     ///
     /// # Errors
     /// The host has no address, or the system refuses all of them.
-    pub(crate) fn bind(options: &ListenerOptions) -> io::Result<(Self, TcpListener)> {
-        let socket = listen(&options.host, options.port)?;
+    pub(crate) fn bind(options: &ListenerOptions) -> Result<(Self, TcpListener), BindError> {
+        let socket = listen(&options.host, options.port).map_err(|error| BindError {
+            listener: Some(options.name.clone()),
+            error,
+        })?;
         let listener = Self {
             name: options.name.clone(),
             address: socket.local_addr()?,
             security: options.security,
-            is_inter_broker: options.is_inter_broker,
         };
         Ok((listener, socket))
     }

@@ -19,7 +19,7 @@ use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
 use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
-use crate::listener::{Listener, ListenerOptions};
+use crate::listener::{BindError, Listener, ListenerOptions};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
 use crate::metrics::{ReactorMetrics, Snapshot};
@@ -90,20 +90,20 @@ impl Server {
         listeners: &[ListenerOptions],
         options: Options,
         durability: Arc<Durability>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, BindError> {
         options.check()?;
         let bound: Vec<_> = listeners
             .iter()
             .map(Listener::bind)
-            .collect::<io::Result<_>>()?;
+            .collect::<Result<_, _>>()?;
         let (listeners, mut sockets): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
         let polls: Vec<_> = (0..options.reactors)
             .map(|_| Poll::new())
-            .collect::<Result<_, _>>()?;
+            .collect::<io::Result<_>>()?;
         let mailboxes: Vec<_> = polls
             .iter()
             .map(|poll| mailbox::open(poll, MAILBOX).map(Arc::new))
-            .collect::<Result<_, _>>()?;
+            .collect::<io::Result<_>>()?;
         let metrics = polls.iter().map(|_| ReactorMetrics::default()).collect();
         let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
         let shared = Arc::new(Shared {
@@ -383,7 +383,6 @@ mod tests {
             host: "127.0.0.1".to_owned(),
             port: 0,
             security,
-            is_inter_broker: false,
         }
     }
 

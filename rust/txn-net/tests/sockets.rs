@@ -129,7 +129,7 @@ struct Running {
 }
 
 fn bind(listeners: &[ListenerOptions], options: Options) -> std::io::Result<Server> {
-    Server::bind(listeners, options, Arc::new(Durability::new(2)))
+    Server::bind(listeners, options, Arc::new(Durability::new(2))).map_err(|failed| failed.error)
 }
 
 fn options() -> Options {
@@ -150,7 +150,6 @@ fn listener(name: &str) -> ListenerOptions {
         host: "127.0.0.1".to_owned(),
         port: 0,
         security: SecurityProtocol::Plaintext,
-        is_inter_broker: false,
     }
 }
 

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use txn_net::{
-    Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Settler, Topic,
-    TopicId,
+    BindError, Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Settler,
+    Topic, TopicId,
 };
 use txn_protocol::codes;
 
@@ -21,11 +21,12 @@ use crate::log::PyPartitionLog;
 /// which bounds its leaders' question to a coordinator.
 const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A listening socket, its reactor threads' work, Produce and Fetch.
+/// Listening sockets, their reactor threads' work, Produce and Fetch.
 #[pyclass(frozen, module = "txn._core")]
 pub struct Server(txn_net::Server);
 
-/// `(token, api_key, api_version, correlation_id, client_id, body, client_host, connection)`.
+/// `(token, api_key, api_version, correlation_id, client_id, body, client_host, listener,
+/// connection)`.
 type ClientRequest<'py> = (
     u64,
     i16,
@@ -34,6 +35,7 @@ type ClientRequest<'py> = (
     Option<String>,
     Bound<'py, PyBytes>,
     String,
+    usize,
     u64,
 );
 
@@ -43,15 +45,14 @@ type ParkedProduceTuple = (u64, String, i64, i16, u8, Vec<(String, i32)>);
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (host, port, durability, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all))]
+    #[pyo3(signature = (listeners, durability, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one per keyword of the Python signature"
     )]
     fn new(
         py: Python<'_>,
-        host: &str,
-        port: u16,
+        listeners: Vec<(String, String, u16)>,
         durability: &Bound<'_, PyDurability>,
         reactors: usize,
         max_request_bytes: usize,
@@ -71,30 +72,35 @@ impl Server {
             sync_acks_all,
             coordinator_timeout: COORDINATOR_TIMEOUT,
         };
-        let listener = ListenerOptions {
-            name: "PLAINTEXT".to_owned(),
-            host: host.to_owned(),
-            port,
-            security: SecurityProtocol::Plaintext,
-            is_inter_broker: false,
-        };
+        let listeners: Vec<_> = listeners
+            .into_iter()
+            .map(|(name, host, port)| ListenerOptions {
+                name,
+                host,
+                port,
+                security: SecurityProtocol::Plaintext,
+            })
+            .collect();
         let durability = Arc::clone(&durability.get().service);
-        match py.detach(|| txn_net::Server::bind(&[listener], options, durability)) {
-            Ok(server) => Ok(Self(server)),
-            Err(error) => Err(match error.raw_os_error() {
-                Some(code) => PyOSError::new_err((code, format!("{host}:{port}: {error}"))),
+        py.detach(|| txn_net::Server::bind(&listeners, options, durability))
+            .map(Self)
+            .map_err(|BindError { listener, error }| match listener {
+                Some(name) => {
+                    let code = error.raw_os_error().unwrap_or(0);
+                    PyOSError::new_err((code, error.to_string(), name))
+                }
                 None if error.kind() == std::io::ErrorKind::InvalidInput => {
                     PyValueError::new_err(error.to_string())
                 }
-                None => PyOSError::new_err(format!("{host}:{port}: {error}")),
-            }),
-        }
+                None => PyOSError::new_err(error.to_string()),
+            })
     }
 
     #[getter]
-    fn address(&self) -> (String, u16) {
-        let address = self.0.listeners()[0].address;
-        (address.ip().to_string(), address.port())
+    fn addresses(&self) -> Vec<(String, u16)> {
+        let listeners = self.0.listeners().iter();
+        let addresses = listeners.map(|one| (one.address.ip().to_string(), one.address.port()));
+        addresses.collect()
     }
 
     #[getter]
@@ -261,6 +267,7 @@ fn python_requests(
             request.client_id,
             PyBytes::new(py, &request.body),
             request.client_host.as_ref().to_owned(),
+            request.listener,
             request.connection,
         )
     });

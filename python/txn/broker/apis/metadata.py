@@ -87,7 +87,8 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
     """Answer with brokers and topics; makes topics asked for by name if that is allowed."""
     requested = request.topics
     is_kept = requested is None or len(requested) <= KEPT_TOPICS_MAX
-    key = (context.api_version, request)
+    listener = context.session.listener
+    key = (context.api_version, listener.name, request)
     kept = node.response_cache.get(key) if is_kept else None
     if kept is not None:
         return kept
@@ -108,9 +109,8 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
             described = _wanted_topic(node, entry, codes)
             topics.append(described)
             await turns.next(1 + len(described.partitions))
-    host, port = node.advertised
     response = MetadataResponse(
-        brokers=[MetadataBroker(node.node_id, host, port)],
+        brokers=[MetadataBroker(node.node_id, *listener.advertised)],
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
         topics=topics,
@@ -247,7 +247,7 @@ async def describe_cluster(
     return DescribeClusterResponse(
         ErrorCode.NONE,
         node.cluster_id,
-        [ClusterBroker(node.node_id, *node.advertised)],
+        [ClusterBroker(node.node_id, *context.session.listener.advertised)],
         controller_id=node.node_id,
     )
 
@@ -256,19 +256,19 @@ async def find_coordinator(
     node: Node, request: FindCoordinatorRequest, context: Context
 ) -> FindCoordinatorResponse:
     """Answer with this node, which coordinates every group and transaction."""
-    kind = request.key_type
+    kind, address = request.key_type, context.session.listener.advertised
     if context.api_version < 4:
-        coordinator = _coordinator(node, kind, request.key)
+        coordinator = _coordinator(node, address, kind, request.key)
         return FindCoordinatorResponse(*coordinator[1:])
     turns = Turns()
     coordinators = []
     for key in request.coordinator_keys:
         await turns.next()
-        coordinators.append(_coordinator(node, kind, key))
+        coordinators.append(_coordinator(node, address, kind, key))
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _coordinator(node: Node, kind: int, key: str) -> Coordinator:
+def _coordinator(node: Node, address: tuple[str, int], kind: int, key: str) -> Coordinator:
     topic = None
     if kind not in (GROUP_KEY, TRANSACTION_KEY):
         code = ErrorCode.INVALID_REQUEST
@@ -282,7 +282,7 @@ def _coordinator(node: Node, kind: int, key: str) -> Coordinator:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         message = f"The partition of {topic} that keeps {key!r} is out of service."
         return Coordinator(key, -1, "", -1, code, message)
-    return Coordinator(key, node.node_id, *node.advertised, ErrorCode.NONE, None)
+    return Coordinator(key, node.node_id, *address, ErrorCode.NONE, None)
 
 
 async def create_topics(node: Node, request: CreateTopicsRequest, context: Context) -> bytes:
