@@ -6,7 +6,8 @@ PYTHON ?= python3
 JOBS   ?= 2
 CORE   := python/txn/_core.abi3.so
 SMALL  := $(addprefix sim/test_,simulation.py regressions.py clock.py replicas.py)
-QUICK  := $(addprefix tests/,$(SMALL) model unit golden test_layers.py test_rust_names.py test_words.py)
+WHOLE_TREE := $(addprefix test_,layers.py private_names.py rust_names.py words.py)
+QUICK  := $(addprefix tests/,$(SMALL) model unit golden $(WHOLE_TREE))
 RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 

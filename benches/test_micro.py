@@ -22,6 +22,7 @@ from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ProducerStateManager
+from txn.server.broker import service_of
 from txn.server.requests import decode_request
 from txn.wire.bodies.txn import EndTxnRequest, EndTxnResponse
 from txn.wire.error_codes import ErrorCode
@@ -74,7 +75,7 @@ def many_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
         client_version=2,
     )
     with txn.Broker(path, durability="process") as broker:
-        logs = broker._node.host.coordinator_partitions(TRANSACTIONS_TOPIC)
+        logs = service_of(broker).node.host.coordinator_partitions(TRANSACTIONS_TOPIC)
         for number in range(TRANSACTIONAL_IDS):
             name = f"payments-{number:08d}"
             value = encode_value(resting._replace(producer_id=number, updated_ms=NOW_MS + number))
@@ -88,7 +89,7 @@ def test_loading_100000_transactional_ids(benchmark: BenchmarkFixture, many_ids:
     with txn.Broker(many_ids, durability="process") as broker:
 
         def load() -> TransactionCoordinator:
-            host = broker._node.host
+            host = service_of(broker).node.host
             markers = LocalMarkerSender(host.partition, lambda *marker: None)
             coordinator = TransactionCoordinator(host, markers)
             coordinator.recover()

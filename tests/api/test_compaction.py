@@ -33,6 +33,7 @@ from support.compacted import SEGMENT_BYTES as COMPACTED_SEGMENT_BYTES
 from support.packed import CODECS, sealed
 from support.wire_client import RawConnection
 from txn.inspect.verify import verify
+from txn.server.broker import service_of
 
 SEGMENT_BYTES = 16_384
 SMALL: dict[str, Any] = {
@@ -290,7 +291,9 @@ def test_transactions_and_their_offsets_stay_small_under_a_long_load(tmp_path: P
         found = {index: committed(servers, "g", "in", index) for index in range(7)}
         again = transactional_producer(servers, "pay-0")
         commit_values(again, "out", [b"after the restart"])
-        states = sorted(name for name, _ in broker._node.transactions.transactions.items())
+        states = sorted(
+            name for name, _ in service_of(broker).node.transactions.transactions.items()
+        )
 
     assert found == {index: max(n for n in ended if n % 7 == index) for index in range(7)}
     assert states == [f"pay-{number}" for number in range(5)]
@@ -301,7 +304,7 @@ def test_transactions_and_their_offsets_stay_small_under_a_long_load(tmp_path: P
 
 def producer_state_of(broker: txn.Broker, topic: str) -> tuple[object, ...]:
     """The state of a partition's rules: its producers, and the batches whose retry is known."""
-    producer_state = broker._node.partitions[topic][0].producer_state
+    producer_state = service_of(broker).node.partitions[topic][0].producer_state
     return (
         sorted(producer_state.describe()),
         sorted(producer_state.last_batches()),

@@ -10,6 +10,7 @@ import pytest
 import txn
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.errors import BrokerFailedError
+from txn.server.broker import service_of
 
 
 def _has_ipv6() -> bool:
@@ -24,13 +25,13 @@ HAS_IPV6 = _has_ipv6()
 
 SERVE_WITH_A_BUG = """\
 from txn.cli import main
-from txn.server.broker import Broker
+from txn.server.broker import Broker, service_of
 
 told = Broker.call_when_failed
 
 def break_off(broker, call):
     told(broker, call)
-    broker._service.run_reactor(0)
+    service_of(broker).run_reactor(0)
 
 Broker.call_when_failed = break_off
 main()
@@ -54,7 +55,8 @@ def test_a_broker_whose_reactor_broke_off_says_so_once_and_to_latecomers() -> No
         assert broker.failure is None
         broker.call_when_failed(heard.set)
 
-        broker._service.run_reactor(0)  # it runs already, which is refused as a bug would be told
+        # It runs already, which is refused as a bug would be told.
+        service_of(broker).run_reactor(0)
 
         assert heard.is_set()
         broker.call_when_failed(heard_late.set)

@@ -10,6 +10,7 @@ import pytest
 
 import txn
 from support.wire_client import RawConnection
+from txn.server.broker import service_of
 
 METADATA, CREATE_TOPICS, CREATE_PARTITIONS = 3, 19, 37
 POLICY_VIOLATION, INVALID_REQUEST, UNKNOWN_TOPIC = 44, 42, 3
@@ -108,7 +109,7 @@ def test_a_broker_takes_no_more_partitions_than_it_may() -> None:
         txn.Broker(properties={"max.partitions": 200}) as broker,
         RawConnection(broker.bootstrap_servers) as connection,
     ):
-        room = 200 - broker._node.image.partition_count
+        room = 200 - service_of(broker).node.image.partition_count
         first, second = create(connection, [topic("a", room - 1), topic("b", 2)])
         assert first == (0, None)
         assert second[0] == POLICY_VIOLATION
@@ -120,12 +121,12 @@ def test_a_broker_takes_no_more_partitions_than_it_may() -> None:
 
 def test_partitions_of_deleted_topics_leave_room(broker: txn.Broker) -> None:
     with RawConnection(broker.bootstrap_servers) as connection:
-        before = broker._node.image.partition_count
+        before = service_of(broker).node.image.partition_count
         create(connection, [topic("a", 100)])
         grow(connection, [("a", 150)])
-        assert broker._node.image.partition_count == before + 150
+        assert service_of(broker).node.image.partition_count == before + 150
         connection.ask(20, 1, topic_names=["a"], timeout=30_000)
-        assert broker._node.image.partition_count == before
+        assert service_of(broker).node.image.partition_count == before
 
 
 def test_topics_by_the_thousand_are_made_while_others_are_answered(

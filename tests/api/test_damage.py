@@ -10,6 +10,7 @@ from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
+from txn.server.broker import service_of
 from txn.wire.api_keys import ApiKey
 
 CORRUPT_MESSAGE = 2
@@ -79,7 +80,9 @@ def test_P9_a_partition_taken_out_of_service_answers_storage_error_and_others_go
         client = _core.KafkaClient(servers, timeout_ms=1000)
         assert list(client.fetch("bad", 0, 0, 1))
 
-        broker._node.host.refuse_partition("bad", 0, "a transaction is open that was committed")
+        service_of(broker).node.host.refuse_partition(
+            "bad", 0, "a transaction is open that was committed"
+        )
 
         with pytest.raises(_core.KafkaError) as refused:
             list(client.fetch("bad", 0, 0, 1))
@@ -118,10 +121,12 @@ def test_P9_a_partition_out_of_service_loses_nothing_to_retention_and_is_not_com
             producer = plain_producer(servers)
             producer.produce(topic, value=b"value", key=b"key")
             assert producer.flush(WAIT_S) == 0
-        broker._node.host.refuse_partition("bad", 0, "a transaction is open that was committed")
+        service_of(broker).node.host.refuse_partition(
+            "bad", 0, "a transaction is open that was committed"
+        )
 
-        broker._storage.retain(now_ms=1 << 50)
-        left = {store.topic for _, store in broker._log_cleaner._compacted_logs()}
+        service_of(broker).storage.retain(now_ms=1 << 50)
+        left = {store.topic for _, store in service_of(broker).log_cleaner.compacted_logs()}
 
         stored = [sorted((tmp_path / f"{topic}-0").glob("*.log")) for topic in ("bad", "good")]
     assert [[path.stem.strip("0") for path in paths] for paths in stored] == [[""], ["1"]]

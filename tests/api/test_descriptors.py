@@ -140,9 +140,10 @@ def test_connections_and_files_share_what_is_left(
 
 WATCHED = """\
 import sys, txn
+from txn.server.broker import service_of
 with txn.Broker() as broker:
     print("listening on", broker.bootstrap_servers, flush=True)
-    broker._service.preload.join()
+    service_of(broker).preload.join()
     sys.addaudithook(lambda event, facts: event == "import" and print("loads", facts[0]))
     print("loaded", flush=True)
     sys.stdin.read()

@@ -9,13 +9,14 @@ import txn
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.command_line import run_txn
 from txn.metadata.image import OFFSETS_TOPIC
+from txn.server.broker import service_of
 from txn.wire.hashing import coordinator_partition
 
 COUNT = 1000
 
 
 def opened(broker: txn.Broker, topic: str) -> list[int]:
-    return [store.index for store in broker._node.partitions[topic].opened()]
+    return [store.index for store in service_of(broker).node.partitions[topic].opened()]
 
 
 def directories(broker: txn.Broker) -> list[str]:

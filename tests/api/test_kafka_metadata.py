@@ -50,7 +50,7 @@ def leave(data: Path, *values: MetadataRecord | bytes) -> None:
 
 
 def storage_of(data: Path) -> NativeStorage:
-    return NativeStorage(data, BrokerSettings(), was_clean=True)
+    return NativeStorage.load(data, BrokerSettings(), was_clean=True)
 
 
 def metadata_log(storage: NativeStorage) -> Any:

@@ -21,6 +21,7 @@ from support.clients import (
 from support.compacted import ON_CALL, compact, fill, roll
 from txn.cli.demo import _workplace
 from txn.demo.processes import start_family
+from txn.server.broker import service_of
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 BUSY = {**ON_CALL, "log.retention.check.interval.ms": 1}
@@ -57,9 +58,9 @@ def test_a_data_directory_is_for_its_user_alone(tmp_path: Path) -> None:
         payer.abort_transaction(WAIT_S)
         send(plain_producer(servers, batch_num_messages=1), "orders", [b"x" * 400] * 10)
         read_all(servers, "orders")
-        broker._storage.retain(now_ms=1 << 50)
-        broker._storage.tick()
-        broker._storage.write_recovery_points()
+        service_of(broker).storage.retain(now_ms=1 << 50)
+        service_of(broker).storage.tick()
+        service_of(broker).storage.write_recovery_points()
         create_topic(servers, "gone")
         send(plain_producer(servers), "gone", [b"x"])
         admin = AdminClient({"bootstrap.servers": servers})

@@ -13,6 +13,7 @@ from support.brokers import BrokerProcess
 from support.varints import varint
 from support.wire_client import RawConnection
 from txn._core import encode_batch
+from txn.server.broker import service_of
 
 PRODUCE, METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 0, 3, 2, 10, 19
 INVALID_REQUEST = 42
@@ -94,7 +95,7 @@ def test_what_was_never_written_is_listed_without_being_opened(timestamp: int, o
         wanted = offsets_since((index, timestamp) for index in range(500))
         (topic,) = connection.ask(LIST_OFFSETS, 1, **wanted).topics
         assert {p.offset for p in topic.partitions} == {offset}
-        node = broker._node
+        node = service_of(broker).node
         assert all(node.replicas.is_untouched("orders", index) for index in range(500))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import txn
+from txn.server.broker import service_of
 
 WAIT_S = 30.0
 
@@ -104,7 +105,7 @@ def test_a_broker_that_cannot_be_closed_is_not_marked_as_clean(
         raise txn.StorageError("the disk refuses")
 
     held = [txn.Broker(tmp_path / "data")]
-    monkeypatch.setattr(held[0]._node, "close", fail)
+    monkeypatch.setattr(service_of(held[0]).node, "close", fail)
     with caplog.at_level(logging.ERROR, "txn"):
         with pytest.warns(ResourceWarning):
             held.clear()

@@ -29,6 +29,7 @@ from support.clients import (
 from txn.errors import CorruptLogError
 from txn.inspect import segments
 from txn.inspect.verify import verify
+from txn.server.broker import service_of
 from txn.storage.checkpoints import RECOVERY_POINTS
 from txn.storage.directory import LOCK
 from txn.storage.ids import encode_id
@@ -52,7 +53,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             create_topic(broker.bootstrap_servers, topic)
         send(plain_producer(broker.bootstrap_servers), "orders", [b"kept"])
         transactional_producer(broker.bootstrap_servers, "t1")  # takes a block of producer ids
-        broker._storage.tick()  # as once a second
+        service_of(broker).storage.tick()  # as once a second
         shutil.copytree(data, left := data.with_name("left"))
     return left
 
@@ -192,7 +193,7 @@ def test_P2_a_coordinators_topic_is_on_the_disk_before_what_is_written_to_it(
         producer.send_offsets_to_transaction(read, consumer.consumer_group_metadata(), WAIT_S)
         producer.commit_transaction(WAIT_S)
         consumer.close()
-        end = broker._node._metadata.partition.log.recovery_point  # type: ignore[attr-defined]
+        end = service_of(broker).node.metadata.partition.synced_end
         shutil.copytree(data, lost := tmp_path / "lost")
     unsynced = [batch.position for batch in batches_of(lost) if batch.base_offset >= end]
     os.truncate(lost / LOG, min(unsynced, default=(lost / LOG).stat().st_size))
@@ -223,7 +224,7 @@ def test_what_a_disk_never_had_of_the_metadata_log_may_go_with_the_power(left: P
     let_the_power_fail(lost)
 
     with txn.Broker(lost) as broker:
-        topics = broker._node.image.topics.keys()
+        topics = service_of(broker).node.image.topics.keys()
 
     assert set(TOPICS) <= topics
     assert not {"unsynced", "synced-by-luck"} & topics

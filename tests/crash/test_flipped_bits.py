@@ -99,7 +99,7 @@ class OpenedNode(NamedTuple):
 
 def opened(data: Path, *, was_clean: bool) -> OpenedNode:
     settings = BrokerSettings(SETTINGS)
-    storage = NativeStorage(data, settings, was_clean=was_clean)
+    storage = NativeStorage.load(data, settings, was_clean=was_clean)
     node = Node.start(
         settings=settings,
         storage=storage,
@@ -435,7 +435,7 @@ def test_P9_a_flipped_bit_of_a_directory_s_own_files_is_named_or_costs_no_record
 ) -> None:
     """A node or a cluster may get another name; a directory left in order stays one."""
     data = tmp_path / "data"
-    directory = DataDirectory(data)
+    directory = DataDirectory.open(data)
     directory.note_boot()
     directory.mark_clean()
     directory.release()
@@ -445,7 +445,7 @@ def test_P9_a_flipped_bit_of_a_directory_s_own_files_is_named_or_costs_no_record
         copy_of(kept, data)
         flip_of(data / name, bit)
         try:
-            found = DataDirectory(data)
+            found = DataDirectory.open(data)
         except DirectoryError as error:
             if str(data / name) not in str(error):
                 unnamed.append((bit, error))

@@ -26,7 +26,7 @@ ALL = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED_ENDS)
 
 
 def storage_of(data: Path, *, power_failed: bool = False) -> NativeStorage:
-    return NativeStorage(data, BrokerSettings({}), was_clean=False, power_failed=power_failed)
+    return NativeStorage.load(data, BrokerSettings({}), was_clean=False, power_failed=power_failed)
 
 
 def follower(data: Path) -> tuple[NativeStorage, NativeLog]:

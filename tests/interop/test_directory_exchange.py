@@ -229,7 +229,7 @@ def decide(directory: Path, transactional_id: str, state: TxnState) -> None:
     index = coordinator_partition(transactional_id, 50)
     metadata = directory / "data" / f"__transaction_state-{index}" / "partition.metadata"
     topic_id = decode_id(metadata.read_text().rpartition(" ")[2].strip())
-    storage = NativeStorage(directory / "data", BrokerSettings(), was_clean=True)
+    storage = NativeStorage.load(directory / "data", BrokerSettings(), was_clean=True)
     store = storage.open(Topic("__transaction_state", topic_id), index)
     found: list[Txn] = [
         decode_value(record.value)
@@ -350,7 +350,7 @@ def move(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def gives_up_replicas(directory: Path) -> Iterator[bool]:
     """Say of each stored change whether it takes away all eligible replicas, and no more."""
-    storage = NativeStorage(directory / "data", BrokerSettings(), was_clean=True)
+    storage = NativeStorage.load(directory / "data", BrokerSettings(), was_clean=True)
     topic = Topic("__cluster_metadata", uuid.UUID(int=1))
     for batch in storage.open(topic, 0).batches():
         for record in batch.records:

@@ -29,6 +29,7 @@ from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
 from txn.errors import StorageError
+from txn.server.broker import service_of
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 
@@ -214,7 +215,7 @@ def test_txn_refuses_what_hangs_in_a_directory_it_takes_over_until_it_is_given_u
     shutil.copytree(story.left, moved)
     refused = pytest.raises(StorageError, match="has a transaction open since offset")
     with txn.Broker(moved) as broker, refused:
-        broker._node.replicas.get("orders", 1)
+        service_of(broker).node.replicas.get("orders", 1)
     code, out, err = run_txn("log", "accept-loss", str(moved), "orders-1")
     assert code == 0, (out, err)
     with txn.Broker(moved) as broker:

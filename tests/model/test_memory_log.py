@@ -36,7 +36,7 @@ class EitherLog(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
     def _opened(self) -> NativeLog:
-        storage = NativeStorage(self.directory, BrokerSettings({}), was_clean=False)
+        storage = NativeStorage.load(self.directory, BrokerSettings({}), was_clean=False)
         return storage.open(TOPIC, 0)
 
     @rule(

@@ -402,9 +402,9 @@ class Checkpoints:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.log_starts = LogStarts(root)
-        self.recovery_points = RecoveryPoints(root)
-        self.cleaned_ends = CleanedEnds(root)
+        self.log_starts = LogStarts.read(root)
+        self.recovery_points = RecoveryPoints.read(root)
+        self.cleaned_ends = CleanedEnds.read(root)
 
 
 class ProducerState(NamedTuple):

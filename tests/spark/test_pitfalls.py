@@ -276,7 +276,7 @@ def test_abort_after_a_failed_commit_keeps_what_was_decided(
     """Spark calls abort when commit raises; the decision may have been made already."""
     cluster.now_ms = time.time_ns() // 1_000_000
     writer = sink.begin_batch(settings, VALUE)
-    part = one_task(writer._work, "a", "b")
+    part = one_task(writer.work, "a", "b")
 
     def fail() -> None:
         raise RuntimeError("after the commit point")
@@ -295,7 +295,7 @@ def test_abort_of_an_undecided_batch_frees_the_output(
     cluster: FakeKafka, settings: SinkSettings
 ) -> None:
     writer = sink.begin_batch(settings, VALUE)
-    one_task(writer._work, "a")
+    one_task(writer.work, "a")
     writer.abort([None])
     assert cluster.committed("out") == []
     assert cluster.list_transactions(["Ongoing"], "q.") == []
@@ -303,7 +303,7 @@ def test_abort_of_an_undecided_batch_frees_the_output(
 
 def test_task_without_rows_opens_no_transaction(cluster: FakeKafka, settings: SinkSettings) -> None:
     writer = sink.begin_batch(settings, VALUE)
-    part = sink.write_task(writer._work, "query-1", 0, 0, iter(rows()))
+    part = sink.write_task(writer.work, "query-1", 0, 0, iter(rows()))
     assert part.slot is None
     assert [name for name in cluster.producers if is_task_id("q", name)] == []
 
@@ -314,7 +314,7 @@ def test_tasks_ask_for_an_epoch_only_under_names_that_are_new(
     """A task that asked under a shared name could shut out another's prepared transaction."""
     cluster.now_ms = time.time_ns() // 1_000_000
     for batch in range(3):
-        work = sink.begin_batch(replace(settings, batch=batch), VALUE)._work
+        work = sink.begin_batch(replace(settings, batch=batch), VALUE).work
         before = len(cluster.inits)
         parts = [
             sink.write_task(work, "query-1", batch, task, rows(f"{batch}-{task}"))
@@ -332,8 +332,8 @@ def test_repeated_stage_gets_producers_of_its_own(
     """After a lost shuffle file attempt numbers begin at 0 again, while old attempts still run."""
     cluster.now_ms = time.time_ns() // 1_000_000
     first = sink.begin_batch(settings, VALUE)
-    first.commit([one_task(first._work, "x")])
-    work = sink.begin_batch(replace(settings, batch=1), VALUE)._work
+    first.commit([one_task(first.work, "x")])
+    work = sink.begin_batch(replace(settings, batch=1), VALUE).work
     old, new = (sink.write_task(work, "query-1", 1, 0, rows("y", "z")) for _ in range(2))
     assert old.slot is not None
     assert new.slot is not None
@@ -346,11 +346,11 @@ def test_transactions_are_checked_before_the_decision(
     cluster: FakeKafka, settings: SinkSettings
 ) -> None:
     writer = sink.begin_batch(settings, VALUE)
-    part = one_task(writer._work, "a")
+    part = one_task(writer.work, "a")
     cluster.expire()
     with pytest.raises(NotPreparedError):
         writer.commit([part])
-    assert sink.begin_batch(settings, VALUE)._work.handout.progress is None
+    assert sink.begin_batch(settings, VALUE).work.handout.progress is None
 
 
 def test_tasks_that_contradict_the_batch_decide_nothing(
@@ -359,7 +359,7 @@ def test_tasks_that_contradict_the_batch_decide_nothing(
     """These checks were asserts, which `python -O` leaves out."""
     cluster.now_ms = time.time_ns() // 1_000_000
     writer = sink.begin_batch(settings, VALUE)
-    part = one_task(writer._work, "a")
+    part = one_task(writer.work, "a")
     older = replace(part.handout, token=replace(part.handout.token, producer_epoch=-1))
     strange = {
         "of which 1 have reported": [part, None],
@@ -385,7 +385,7 @@ def test_task_that_fails_ends_its_transaction_itself(
 
     writer = sink.begin_batch(settings, VALUE)
     with pytest.raises(RuntimeError, match="the job's own mistake"):
-        sink.write_task(writer._work, "query-1", 0, 0, broken())
+        sink.write_task(writer.work, "query-1", 0, 0, broken())
     assert cluster.list_transactions(["Ongoing"], "q.") == []
 
 
@@ -394,10 +394,10 @@ def test_batch_that_is_done_is_read_to_its_end_and_not_written(
 ) -> None:
     cluster.now_ms = time.time_ns() // 1_000_000
     first = sink.begin_batch(settings, VALUE)
-    first.commit([one_task(first._work, "a")])
+    first.commit([one_task(first.work, "a")])
     again = sink.begin_batch(settings, VALUE)
     waiting = rows("a")
-    part = sink.write_task(again._work, "query-1", 0, 0, waiting)
+    part = sink.write_task(again.work, "query-1", 0, 0, waiting)
     assert next(waiting, None) is None
     again.commit([part])
     assert cluster.committed("out") == [b"a"]

@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 import txn
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, transactional_producer
+from txn.server.broker import service_of
 
 SEGMENT_BYTES = 4096
 ON_CALL: dict[str, Any] = {"log.cleaner.enable": "false", "log.cleaner.delete.retention.ms": 0}
@@ -19,7 +20,7 @@ Pair = tuple[str, str | None]
 def compact(broker: txn.Broker) -> int:
     """Clean every log that needs it; return the number of cleanings."""
     cleanings = 0
-    while broker._log_cleaner.clean_dirtiest():
+    while service_of(broker).log_cleaner.clean_dirtiest():
         cleanings += 1
     return cleanings
 

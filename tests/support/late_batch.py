@@ -6,6 +6,7 @@ import txn
 from txn import _core
 from txn.clock import now_ms
 from txn.inspect.segments import SegmentBatch, walk
+from txn.server.broker import service_of
 from txn.storage.base import ProducerIdentity
 
 
@@ -16,7 +17,7 @@ def let_hang(
 
     Returns its offset. See `let_in_late` for the arguments.
     """
-    store = broker._node.replicas.get(topic, 0)
+    store = service_of(broker).node.replicas.get(topic, 0)
     assert store is not None
     producer = ProducerIdentity(producer_id, 0)
     return store.append([(None, value)], timestamp_ms=now_ms() - age_ms, producer=producer)

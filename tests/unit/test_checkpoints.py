@@ -58,7 +58,7 @@ def test_bytes_that_are_no_text_read_as_empty(tmp_path: Path) -> None:
 
 def test_a_write_replaces_the_whole_file_and_leaves_no_other(tmp_path: Path) -> None:
     offsets = dict(OFFSETS)
-    checkpoint = Checkpoint(tmp_path / "checkpoint", offsets.copy)
+    checkpoint = Checkpoint(tmp_path / "checkpoint", offsets.copy, stored={})
     checkpoint.write()
     offsets["orders", 1] = 5
     checkpoint.write()
@@ -72,7 +72,7 @@ def test_a_checkpoint_that_keeps_room_is_written_again_into_blocks_that_it_has(
     """A full disk could else take no note, and without one no records are removed."""
     path = tmp_path / "checkpoint"
     offsets = {("orders", 0): 5000, ("orders", 1): 4}
-    checkpoint = Checkpoint(path, offsets.copy, keeps_room=True)
+    checkpoint = Checkpoint(path, offsets.copy, stored={}, keeps_room=True)
     for offset in (6000, 7000, 80):
         checkpoint.write()
         room = (tmp_path / "checkpoint.tmp").stat()
@@ -87,13 +87,13 @@ def test_a_deleted_partition_leaves_no_log_start_for_a_namesake(tmp_path: Path) 
     """A topic made again after a restart hid the records below its namesake's log start."""
     noted = {("orders", 0): 5, ("orders", 1): 6, ("invoices", 0): 7}
     write_checkpoint(tmp_path / LOG_STARTS, noted)
-    starts = LogStarts(tmp_path)
+    starts = LogStarts.read(tmp_path)
 
     starts.forget("orders", 0)
     starts.write()
-    LogStarts(tmp_path).keep_only(lambda place: place[0] == "invoices")
+    LogStarts.read(tmp_path).keep_only(lambda place: place[0] == "invoices")
 
-    again = LogStarts(tmp_path)
+    again = LogStarts.read(tmp_path)
     found = [again.of("orders", 0), again.of("orders", 1), again.of("invoices", 0)]
     assert found == [None, None, 7]
 

@@ -103,7 +103,7 @@ def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         control.start()
-        control._thread.join(timeout=10)
+        control.thread.join(timeout=10)
         assert went == ["begun", "closed"]
         gc.collect()
     os.close(server.wakeup_fd)
@@ -129,7 +129,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     loop = ControlLockLoop()
     server = Mock()
     control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
-    control._dispatch(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1)
+    control.serve([(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1)], [])
     server.reply.assert_called_once_with(7, False, b"at once")
     loop.close()
 
@@ -143,7 +143,7 @@ def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
     server: Any = StoppedServer(loop)
     control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
     control.start()
-    control._thread.join(timeout=10)
+    control.thread.join(timeout=10)
     del control
     gc.collect()
     os.close(server.wakeup_fd)
@@ -160,9 +160,9 @@ def test_a_bug_in_joining_costs_the_connection_and_one_log_line_a_second(
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
     control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
-    control._serve([], [(token, "pay", 1, 0, 2, [("orders", 0)]) for token in (8, 9, 10)])
+    control.serve([], [(token, "pay", 1, 0, 2, [("orders", 0)]) for token in (8, 9, 10)])
     control.start()
-    control._thread.join(timeout=10)
+    control.thread.join(timeout=10)
     os.close(server.wakeup_fd)
     assert server.disconnected[:3] == [8, 9, 10]
     assert [each.getMessage() for each in caplog.records].count("request.failed") == 1
@@ -172,7 +172,7 @@ def test_P2_a_sync_that_a_stop_overtakes_does_not_look_like_a_disk_that_fails(
     tmp_path: Path,
 ) -> None:
     """It was refused by the threads that had stopped, and a commit that waited was aborted."""
-    storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
+    storage = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=True)
     store = storage.open(Topic("orders", uuid.uuid4(), 1), 0)
     loop = asyncio.new_event_loop()
     scheduler = LoopScheduler(loop, _core.Durability(1))
@@ -194,7 +194,7 @@ def test_P2_a_sync_that_a_stop_overtakes_does_not_look_like_a_disk_that_fails(
 
 def test_P2_callers_in_one_turn_of_the_loop_share_their_syncs(tmp_path: Path) -> None:
     """A sync that began with the first would not cover the records of the second."""
-    storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
+    storage = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=True)
     store = storage.open(Topic("orders", uuid.uuid4(), 1), 0)
     store.append([(None, b"directory and epochs")], timestamp_ms=0)
     store.sync()
@@ -218,7 +218,7 @@ def test_P2_callers_in_one_turn_of_the_loop_share_their_syncs(tmp_path: Path) ->
 
 def test_a_bug_in_telling_of_a_sync_fails_who_waits_for_it(tmp_path: Path) -> None:
     """Nobody was told, and every later commit waited for that sync to end."""
-    storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
+    storage = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=True)
     store = storage.open(Topic("orders", uuid.uuid4(), 1), 0)
     loop = asyncio.new_event_loop()
     failed = Mock(wakeup_fd=os.eventfd(1), take=Mock(return_value=[(0, [(0, "the disk refuses")])]))

@@ -25,7 +25,7 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def use(path: Path, *, is_recovered: bool = True, is_clean: bool = False) -> bool:
     """Open and leave a directory; say whether it took the power for failed."""
-    opened = DataDirectory(path, node_id=1)
+    opened = DataDirectory.open(path, node_id=1)
     if is_recovered:
         opened.note_boot()
     if is_clean:
@@ -78,14 +78,14 @@ def test_a_start_that_fails_after_a_clean_stop_is_no_power_failure(
 
 
 def test_a_directory_keeps_the_node_it_was_made_for(tmp_path: Path, boot: Path) -> None:
-    DataDirectory(tmp_path / "data", node_id=7).release()
-    again = DataDirectory(tmp_path / "data")
+    DataDirectory.open(tmp_path / "data", node_id=7).release()
+    again = DataDirectory.open(tmp_path / "data")
     again.release()
     assert again.node_id == 7
 
 
 def test_the_clean_mark_carries_the_broker_epoch(tmp_path: Path, boot: Path) -> None:
-    opened = DataDirectory(tmp_path / "data")
+    opened = DataDirectory.open(tmp_path / "data")
     opened.mark_clean(13)
     opened.release()
     mark = json.loads((tmp_path / "data" / ".kafka_cleanshutdown").read_text())
@@ -94,7 +94,7 @@ def test_the_clean_mark_carries_the_broker_epoch(tmp_path: Path, boot: Path) -> 
 
 def test_a_directory_that_java_has_locked_is_refused(tmp_path: Path, boot: Path) -> None:
     """Java's locks are those of `lockf`; a lock of the kind of `flock` did not see them."""
-    DataDirectory(tmp_path / "data").release()
+    DataDirectory.open(tmp_path / "data").release()
     lock_as_java = (
         "import fcntl, sys; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX);"
         "print('locked', flush=True); sys.stdin.read()"
@@ -104,7 +104,7 @@ def test_a_directory_that_java_has_locked_is_refused(tmp_path: Path, boot: Path)
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(DirectoryError, match="in use by another broker"):
-            DataDirectory(tmp_path / "data")
+            DataDirectory.open(tmp_path / "data")
         other.communicate()
 
 
@@ -152,6 +152,6 @@ def test_a_use_that_an_earlier_version_noted_is_the_last_one(tmp_path: Path, boo
 
 def left_by_kafka(data: Path) -> bool:
     """Look at a directory, without a word on its use."""
-    looked = DataDirectory(data, takes_over=False)
+    looked = DataDirectory.open(data, takes_over=False)
     looked.release()
     return looked.was_left_by_kafka

@@ -32,7 +32,7 @@ def snapshot(*values: bytes) -> bytes:
 
 @pytest.fixture
 def storage(tmp_path: Path) -> NativeStorage:
-    return NativeStorage(tmp_path, BrokerSettings(), was_clean=False)
+    return NativeStorage.load(tmp_path, BrokerSettings(), was_clean=False)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ ORDERS = Topic("orders", uuid.UUID(int=7), 3, {"internal.segment.bytes": "300"})
 
 def storage_in(root: Path, **settings: object) -> NativeStorage:
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    return NativeStorage(root, BrokerSettings(given), was_clean=False)
+    return NativeStorage.load(root, BrokerSettings(given), was_clean=False)
 
 
 def fill(store: NativeLog, count: int) -> None:
@@ -77,7 +77,7 @@ def test_a_start_that_fails_leaves_nobody_at_work_on_the_directory(
     storage = storage_in(tmp_path)
     for index in range(4):
         storage.open(ORDERS, index).append([(None, b"x")], timestamp_ms=0)
-    again = NativeStorage(
+    again = NativeStorage.load(
         tmp_path, BrokerSettings({"num.recovery.threads.per.data.dir": "4"}), was_clean=False
     )
     has_begun, ended = threading.Event(), []
@@ -126,7 +126,9 @@ def test_P9_a_log_that_vanishes_a_tick_after_its_first_record_is_missed(
     storage.tick()
     shutil.rmtree(tmp_path / "orders-0")
 
-    again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False, power_failed=power_failed)
+    again = NativeStorage.load(
+        tmp_path, BrokerSettings({}), was_clean=False, power_failed=power_failed
+    )
     with pytest.raises(CorruptLogError, match="orders-0 is damaged: it is gone"):
         again.open(ORDERS, 0)
 
@@ -232,7 +234,7 @@ def test_P9_a_log_that_ends_below_what_a_checkpoint_says_is_refused(
     fill(storage.open(ORDERS, 0), 2)
     write_checkpoint(tmp_path / name, {("orders", 0): 3, ("orders", 1): 4})
     for was_clean in (False, True):
-        again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=was_clean)
+        again = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=was_clean)
         ends_early, is_gone, unwritten = again.open_all([(ORDERS, index) for index in range(3)])
         assert isinstance(ends_early, CorruptLogError)
         assert isinstance(is_gone, CorruptLogError)
@@ -244,7 +246,7 @@ def test_P9_a_log_that_ends_below_what_a_checkpoint_says_is_refused(
         assert not (tmp_path / "orders-1").exists()
         assert read_checkpoint(tmp_path / name)["orders", 1] == 4
         (tmp_path / REFUSED_PARTITIONS).unlink()  # each is judged for itself
-    after = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False, power_failed=True)
+    after = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=False, power_failed=True)
     store, is_gone = after.open_all([(ORDERS, 0), (ORDERS, 1)])
     was_on_the_disk = name == RECOVERY_POINTS
     assert isinstance(store, CorruptLogError) == was_on_the_disk
@@ -257,7 +259,7 @@ def test_P9_a_directory_that_is_gone_is_missed_if_only_its_log_start_was_noted(
     """A kill between two checkpoints left `__consumer_offsets 0 0` alone; it began anew."""
     storage_in(tmp_path)
     write_checkpoint(tmp_path / LOG_STARTS, {("orders", 0): 0})
-    again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False)
+    again = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=False)
 
     is_gone, unwritten = again.open_all([(ORDERS, 0), (ORDERS, 1)])
 
@@ -270,7 +272,7 @@ def test_a_topic_made_anew_is_not_taken_for_one_whose_log_start_alone_was_noted(
 ) -> None:
     storage_in(tmp_path)
     write_checkpoint(tmp_path / LOG_STARTS, {("orders", 0): 0})
-    again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False)
+    again = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=False)
 
     again.begin("orders")
 
@@ -292,7 +294,7 @@ def test_P9_what_no_checkpoint_vouches_for_after_a_clean_stop_is_read_through(
     segment.write_bytes(stored)
     for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
         (tmp_path / name).write_text("")
-    again = NativeStorage(tmp_path, BrokerSettings({}), was_clean=True)
+    again = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=True)
     assert caplog.text.count("checkpoint.ignored") >= 2
     with pytest.raises(CorruptLogError, match="its full length is there"):
         again.open(ORDERS, 0)
@@ -409,7 +411,7 @@ def test_snapshots_that_a_power_failure_has_torn_are_removed(tmp_path: Path) -> 
     fill(storage_in(tmp_path).open(ORDERS, 0), 5)
     first, *others = sorted((tmp_path / "orders-0").glob("*.snapshot"))
     first.write_bytes(b"")
-    storage = NativeStorage(tmp_path, BrokerSettings({}), was_clean=False, power_failed=True)
+    storage = NativeStorage.load(tmp_path, BrokerSettings({}), was_clean=False, power_failed=True)
     storage.open(ORDERS, 0)
     assert not first.exists()
     assert others

@@ -18,6 +18,7 @@ from txn import _core
 from txn.cli.commands import app
 from txn.cli.plain_serve import read_plain_serve
 from txn.logs import log
+from txn.server.broker import service_of
 
 LOADED = """\
 import builtins, signal, sys
@@ -74,7 +75,7 @@ def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path)
     nodes = []
     for _ in range(3):
         with txn.Broker(tmp_path / "data") as broker:
-            nodes.append(weakref.ref(broker._node))
+            nodes.append(weakref.ref(service_of(broker).node))
     del broker
 
     assert open_files() == before

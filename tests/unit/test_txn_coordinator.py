@@ -575,7 +575,7 @@ def test_P9_ids_of_other_partitions_go_on_beside_a_damaged_one() -> None:
 def test_P3_what_the_ids_of_a_damaged_partition_hold_open_stays_open() -> None:
     """It may be decided. Neither a start nor an operator knows how."""
     bench = with_unread_pay()
-    shard = bench.coordinator._shard_of("pay")
+    shard = bench.coordinator.shard_of("pay")
     assert bench.host.refused.keys() == {(TRANSACTIONS_TOPIC, shard.index)}
     bench.host.advance(2 * TIMEOUT_MS)
     marker = Marker(1_000, 0, 0, is_commit=False, timestamp_ms=0)

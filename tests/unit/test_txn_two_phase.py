@@ -35,7 +35,7 @@ LONG_MS = 2**32
 
 def replay(coordinator: Any, transactional_id: str, txn: Txn) -> None:
     """Let a coordinator know of an id what no request brought about."""
-    shard = coordinator._shard_of(transactional_id)
+    shard = coordinator.shard_of(transactional_id)
     shard.state.transactions.replay(TxnRecord(transactional_id, txn))
 
 

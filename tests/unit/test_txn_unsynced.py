@@ -283,7 +283,7 @@ def elect_again(
     bench: Bench, *, between: Callable[[TxnShard], object] = lambda shard: None
 ) -> None:
     """Resign and be elected."""
-    shard: TxnShard = bench.coordinator._shard_of("pay")
+    shard: TxnShard = bench.coordinator.shard_of("pay")
     bench.coordinator.resign(shard.index)
     between(shard)
 
@@ -365,7 +365,7 @@ def test_P3_an_elected_coordinator_serves_nothing_of_an_id_whose_marker_may_be_g
 def test_P3_the_complete_carries_the_markers_that_a_start_wrote_before_the_election() -> None:
     bench = left_prepared()
     written = MARKER._replace(topic_id=bench.host.topic_ids[TOPIC], offset=1_000)
-    shard: TxnShard = bench.coordinator._shard_of("pay")
+    shard: TxnShard = bench.coordinator.shard_of("pay")
     shard.state.written_again["pay"] = (written,)
     elect_again(bench)
     bench.host.unopenable.clear()

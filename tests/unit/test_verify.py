@@ -26,7 +26,7 @@ from txn.wire.checksums import crc32c
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory stopped cleanly, with one partition of several segments."""
     path = tmp_path_factory.mktemp("sound")
-    root = DataDirectory(path, node_id=1)
+    root = DataDirectory.open(path, node_id=1)
     write_log(path / "orders-0")
     root.mark_clean()
     root.release()
@@ -488,7 +488,7 @@ def forget_idle_producers(producer_state: ProducerStateManager) -> None:
 
 def test_P8_a_producer_that_expired_and_came_back_is_no_damage(tmp_path: Path) -> None:
     """A sound directory was called damaged: the snapshot had coordinator epoch -1, the log 1."""
-    root = DataDirectory(tmp_path, node_id=1)
+    root = DataDirectory.open(tmp_path, node_id=1)
     producer_state = ProducerStateManager()
     log = _core.PartitionLog(str(tmp_path / "orders-0"), producer_state, {"segment.bytes": 700})
     records = [(None, b"x" * 300)]
@@ -506,7 +506,7 @@ def test_P8_a_producer_that_expired_and_came_back_is_no_damage(tmp_path: Path) -
 
 
 def test_P8_a_producer_that_came_back_with_a_marker_alone_is_no_damage(tmp_path: Path) -> None:
-    root = DataDirectory(tmp_path, node_id=1)
+    root = DataDirectory.open(tmp_path, node_id=1)
     producer_state = ProducerStateManager()
     log = _core.PartitionLog(str(tmp_path / "orders-0"), producer_state, {})
     log.append(_core.encode_batch([(None, b"x")], 1_000, 7, 0, is_transactional=True))

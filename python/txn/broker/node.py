@@ -75,7 +75,7 @@ class Node:
         self.response_cache = ResponseCache(self.image)
         self._storage = storage
         self._scheduler = scheduler
-        self._metadata = metadata
+        self.metadata = metadata
         self._searches = asyncio.Semaphore(SEARCHES_MAX)
 
     @classmethod
@@ -191,7 +191,7 @@ class Node:
         Raises:
             StorageError: the error of the first that failed; all are closed nevertheless.
         """
-        failures = self._storage.close_all([*self.replicas.closable(), self._metadata.partition])
+        failures = self._storage.close_all([*self.replicas.closable(), self.metadata.partition])
         for error in failures:
             log.error("partition.not_closed", reason=error.message)
         if failures:

@@ -212,11 +212,11 @@ class TransactionalIds:
 
     def __init__(self, shard_of: Callable[[str], TxnShard | None]) -> None:
         self.shards: list[TxnShard] = []
-        self._shard_of = shard_of
+        self.shard_of = shard_of
 
     def get(self, transactional_id: str) -> Txn | None:
         """The state of an id; None if it is unknown."""
-        shard = self._shard_of(transactional_id)
+        shard = self.shard_of(transactional_id)
         return None if shard is None else shard.state.transactions.get(transactional_id)
 
     def decoded(self) -> list[tuple[str, Txn]]:
@@ -246,7 +246,7 @@ class TransactionCoordinator:
             host: The broker.
             markers: Sends the markers of its transactions.
         """
-        self.transactions = TransactionalIds(self._shard_of)
+        self.transactions = TransactionalIds(self.shard_of)
         self.clients = LastClients(host.now_ms)
         self.has_partition = host.has_partition
         self._markers = markers
@@ -374,7 +374,7 @@ class TransactionCoordinator:
 
         For those who had to wait for `join`: the transaction may have ended since.
         """
-        shard = self._shard_of(transactional_id)
+        shard = self.shard_of(transactional_id)
         txn = None if shard is None else shard.state.transactions.get(transactional_id)
         return (
             shard is not None
@@ -391,7 +391,7 @@ class TransactionCoordinator:
 
         True where a shard does not tell: its coordinator may have promised that.
         """
-        shard = self._shard_of(transactional_id)
+        shard = self.shard_of(transactional_id)
         if shard is None:
             return False
         if shard.phase is not ShardPhase.ACTIVE:
@@ -460,7 +460,7 @@ class TransactionCoordinator:
         """Why nothing of an id is served: its shard loads, or could not be read; or NONE."""
         if self._is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        shard = self._shard_of(transactional_id)
+        shard = self.shard_of(transactional_id)
         if shard is None:
             return ErrorCode.NONE
         if shard.refusal is ErrorCode.NONE and transactional_id in shard.state.withheld:
@@ -469,7 +469,7 @@ class TransactionCoordinator:
 
     def _serving(self, transactional_id: str) -> "TxnShard | ErrorCode":
         """The shard that serves an id, or why nothing of the id is served."""
-        shard = None if self._is_loading else self._shard_of(transactional_id)
+        shard = None if self._is_loading else self.shard_of(transactional_id)
         if shard is not None and shard.refusal is _NONE and not shard.state.withheld:
             return shard
         if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
@@ -1074,7 +1074,7 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ shards
 
-    def _shard_of(self, transactional_id: str) -> TxnShard | None:
+    def shard_of(self, transactional_id: str) -> TxnShard | None:
         """The shard that keeps an id; None while there is no `__transaction_state`."""
         shards = self.transactions.shards
         if not shards:
@@ -1104,7 +1104,7 @@ class TransactionCoordinator:
 
     def _shard_with(self, transactional_id: str) -> TxnShard:
         """The shard of an id that is known."""
-        shard = self._shard_of(transactional_id)
+        shard = self.shard_of(transactional_id)
         assert shard is not None, f"{transactional_id} is not known"
         return shard
 

@@ -80,9 +80,9 @@ def accept(root: Path, partitions: Sequence[str], *, is_dry_run: bool) -> list[A
         NothingDamagedError: one of the partitions is sound. Nothing was accepted then.
         StorageError, OSError: something cannot be read or written.
     """
-    directory = DataDirectory(root.absolute(), takes_over=False)
+    directory = DataDirectory.open(root.absolute(), takes_over=False)
     try:
-        storage = NativeStorage(
+        storage = NativeStorage.load(
             directory.path,
             BrokerSettings({}),
             was_clean=directory.was_clean,

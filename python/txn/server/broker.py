@@ -1,6 +1,6 @@
 """A broker inside this process: `txn.Broker`.
 
-A program holds a `Broker`; its threads hold the `_Service` alone. So a broker that a program lost
+A program holds a `Broker`; its threads hold the `Service` alone. So a broker that a program lost
 is collected: it warns and stops. One that still runs when the interpreter ends is closed in order.
 In a forked child both are dead, and touch nothing of the parent's.
 """
@@ -88,10 +88,7 @@ class Broker:
         options.setdefault("durability", durability or ("process" if path is None else "commit"))
         if metrics is not None:
             options["metrics.listener"] = metrics
-        self._service = service = _Service(BrokerSettings(options), path, host, port)
-        self._node, self._storage = service.node, service.storage
-        self._log_cleaner = service.log_cleaner
-        self._shares = service.shares
+        self._service = Service.open(BrokerSettings(options), path, host, port)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -162,12 +159,17 @@ class Broker:
             finally:
                 service.close_aside()
 
-    def _here(self) -> "_Service":
+    def _here(self) -> "Service":
         self._service.require_this_process()
         return self._service
 
 
-_open: set["_Service"] = set()
+def service_of(broker: Broker) -> "Service":
+    """The running parts of a broker, such as its node and its log cleaner, for tests and tools."""
+    return broker._here()
+
+
+_open: set["Service"] = set()
 """Those to close when the interpreter ends."""
 
 
@@ -180,7 +182,7 @@ def _close_open() -> None:
         service.close_or_log()
 
 
-def _warn_of_unclosed(service: "_Service", source: object) -> None:
+def _warn_of_unclosed(service: "Service", source: object) -> None:
     warnings.warn(
         f"unclosed broker {service.description}: open it in a `with` block, or call close()",
         ResourceWarning,
@@ -189,45 +191,60 @@ def _warn_of_unclosed(service: "_Service", source: object) -> None:
     )
 
 
-class _Service:
-    """All that runs of one broker: its threads, sockets and logs."""
+class Service:
+    """All that runs of one broker: its threads, sockets and logs. `open` makes it."""
 
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        path: str | Path | None,
-        host: str | None,
-        port: int | None,
-    ) -> None:
+    def __init__(self, settings: BrokerSettings, *, temporary: Path | None) -> None:
+        """`temporary` is the data directory, if it is to be removed at the end."""
         self._settings = settings
-        self._temporary = _temporary_directory() if path is None else None
+        self._temporary = temporary
         self.is_open = False
         self._forked_from: int | None = None
         self._closing = threading.RLock()
         self.failure: BrokerFailedError | None = None
         self._when_failed: list[Callable[[], object]] = []
+
+    @classmethod
+    def open(
+        cls,
+        settings: BrokerSettings,
+        path: str | Path | None,
+        host: str | None,
+        port: int | None,
+    ) -> "Service":
+        """Recover a data directory and serve it; `path` is None for a temporary one.
+
+        Raises: as `Broker` does.
+        """
+        temporary = _temporary_directory() if path is None else None
+        service = cls(settings, temporary=temporary)
         try:
-            self._start(self._temporary or Path(path or ""), read_listeners(settings, host, port))
+            service._start(temporary or Path(path or ""), read_listeners(settings, host, port))
         except BaseException:
-            self._remove_temporary()
+            service._remove_temporary()
             raise
-        self.is_open = True
-        _open.add(self)
-        forks.watch(self)
+        service.is_open = True
+        _open.add(service)
+        forks.watch(service)
+        return service
 
     @property
     def bootstrap_servers(self) -> str:
+        """`Broker.bootstrap_servers`."""
         return next(iter(self.listeners.values()))
 
     @property
     def path(self) -> Path:
+        """The data directory."""
         return self._directory.path
 
     @property
     def description(self) -> str:
+        """The broker in messages: its address and directory."""
         return f"{self.bootstrap_servers} on {self.path}"
 
     def require_this_process(self) -> None:
+        """Raise ForkedError in a forked child."""
         if self._forked_from is not None:
             raise ForkedError(
                 f"broker {self.description} runs in process {self._forked_from}, and process "
@@ -237,6 +254,7 @@ class _Service:
             )
 
     def call_when_failed(self, call: Callable[[], object]) -> None:
+        """Do the work of `Broker.call_when_failed`."""
         self._when_failed.append(call)
         if self.failure is not None:
             call()
@@ -251,6 +269,7 @@ class _Service:
                 self._close()
 
     def close_or_log(self) -> None:
+        """Close, and log a failure."""
         try:
             self.close()
         except Exception:
@@ -328,7 +347,7 @@ class _Service:
                 else _host_and_port(address)
                 for spec, address in zip(specs, addresses, strict=True)
             }
-            self._directory = DataDirectory(
+            self._directory = DataDirectory.open(
                 path,
                 node_id=self._settings.given.get("node.id"),
                 is_temporary=self._temporary is not None,
@@ -401,7 +420,7 @@ class _Service:
 
     def _open_node(self, scheduler: LoopScheduler) -> Node:
         directory = self._directory
-        self.storage = NativeStorage(
+        self.storage = NativeStorage.load(
             directory.path,
             self._settings,
             was_clean=directory.was_clean,

@@ -143,18 +143,18 @@ class ControlLoop:
         self._sessions: dict[int, Session] = {}
         self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
-        self._thread = threading.Thread(target=self._run, name="txn-control", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="txn-control", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""
         self._loop.add_reader(self._server.wakeup_fd, self._on_wakeup)
         self._let_reactors_decide()
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """Answer no more; returns when the thread has ended."""
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self.thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -181,7 +181,7 @@ class ControlLoop:
             control = held()
             if control is None:
                 return False  # the broker is gone
-            control._loop.stand_in(control._serve, requests, joins)
+            control._loop.stand_in(control.serve, requests, joins)
             return True
 
         def settle() -> None:
@@ -192,14 +192,15 @@ class ControlLoop:
         self._server.let_reactors_decide(api_keys, decide)
         self._scheduler.let_reactors_settle(self._server, settle)
 
-    def _serve(self, requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> None:
+    def serve(self, requests: "list[ClientRequest]", joins: "list[ParkedProduce]") -> None:
+        """Begin to answer requests and joins; the caller holds the control lock."""
         for request in requests:
             self._dispatch(*request)
         for join in joins:
             self._start(self._join(*join), join[0])
 
     def _on_wakeup(self) -> None:
-        self._serve(self._server.take(), self._server.take_joins())
+        self.serve(self._server.take(), self._server.take_joins())
         for reason in self._server.take_failures():
             log.error("connection.failed", reason=reason)
 

@@ -141,7 +141,7 @@ class LogCleaner:
     def _candidates(self) -> Iterator[LogToClean[CompactedLog]]:
         """Cleanable parts of the logs that nobody is at."""
         now_ms = self._node.host.now_ms()
-        for compacted in self._compacted_logs():
+        for compacted in self.compacted_logs():
             if compacted.key in self._in_work or compacted.key in self._damaged:
                 continue
             topic, store = compacted
@@ -173,7 +173,7 @@ class LogCleaner:
                 compacted, candidates, self._setting("min.cleanable.dirty.ratio", topic)
             )
 
-    def _compacted_logs(self) -> Iterator[CompactedLog]:
+    def compacted_logs(self) -> Iterator[CompactedLog]:
         """Every partition of a compacted topic; meanwhile some may be made and deleted."""
         for name, partitions in self._node.partitions.copy().items():
             topic = self._node.image.topics.get(name)

@@ -12,7 +12,7 @@ from txn import _core
 from txn.config import split_address
 from txn.errors import ConfigError
 from txn.logs import show_on_stderr
-from txn.server.broker import Broker
+from txn.server.broker import Broker, service_of
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 
@@ -69,7 +69,8 @@ def serve(
             properties=properties,
         ) as broker,
     ):
-        _core.set_open_files_max(broker._shares.files)  # no program around it needs low numbers
+        # No program around it needs low numbers.
+        _core.set_open_files_max(service_of(broker).shares.files)
         _core.keep_freed_memory_below(KEPT_BYTES)
         gc.freeze()  # loaded modules stay loaded: collections may leave them out
         gc.enable()

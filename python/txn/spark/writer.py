@@ -78,11 +78,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, settings: SinkSettings, work: Work | None) -> None:
         self._settings = settings
-        self._work = work
+        self.work = work
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
         """Write the rows of one task and leave its transaction open."""
-        if self._work is None:
+        if self.work is None:
             raise RefusedError("the writer of the process that commits was given rows to write")
         context = _task()
         query, batch = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
@@ -91,7 +91,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "this task does not know which micro-batch it belongs to; use "
                 "foreachBatch(txn.spark.sink(...)) here, which is told"
             )
-        return write_task(self._work, query, int(batch), context.partitionId(), iterator)
+        return write_task(self.work, query, int(batch), context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Decide the micro-batch."""
@@ -106,21 +106,21 @@ class BatchWriter(DataSourceArrowWriter):
     """The writer of one batch write, or of one micro-batch of `txn.spark.sink`."""
 
     def __init__(self, work: Work) -> None:
-        self._work = work
+        self.work = work
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
         """Write the rows of one task and leave its transaction open."""
         context = _task()
-        query, batch = _numbered(self._work)
-        return write_task(self._work, query, batch, context.partitionId(), iterator)
+        query, batch = _numbered(self.work)
+        return write_task(self.work, query, batch, context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Decide the write."""
-        settle(self._work.settings, _parts(messages), self._work.handout, _numbered(self._work)[1])
+        settle(self.work.settings, _parts(messages), self.work.handout, _numbered(self.work)[1])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Settle open transactions."""
-        recover(self._work.settings)
+        recover(self.work.settings)
 
 
 def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:

@@ -106,12 +106,13 @@ class Checkpoint:
         path: Path,
         offsets: Callable[[], Mapping[Place, int]],
         *,
+        stored: dict[Place, int],
         keeps_room: bool = False,
     ) -> None:
+        """`offsets` returns the content of the next write; `stored` is that of the file."""
         self.path = path
         self._keeps_room = keeps_room
-        self.is_there = os.path.lexists(path)
-        self.stored = read_checkpoint(path)
+        self.stored = stored
         self._offsets = offsets
         self._writing = threading.Lock()
 

@@ -7,9 +7,9 @@ was cleaned once: it may have gaps.
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, Self
 
-from txn.storage.checkpoints import CLEANED_ENDS, Checkpoint, Place
+from txn.storage.checkpoints import CLEANED_ENDS, Checkpoint, Place, read_checkpoint
 
 
 class _Log(Protocol):
@@ -20,11 +20,16 @@ class _Log(Protocol):
 class CleanedEnds:
     """The entries of all partitions. Any thread may call it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, path: Path, stored: dict[Place, int]) -> None:
         self._logs: dict[Place, _Log] = {}
-        self._checkpoint = Checkpoint(root / CLEANED_ENDS, lambda: self._ends.copy())
-        self._ends = dict(self._checkpoint.stored)
+        self._checkpoint = Checkpoint(path, lambda: self._ends.copy(), stored=stored)
+        self._ends = dict(stored)
         self._lock = Lock()
+
+    @classmethod
+    def read(cls, root: Path) -> Self:
+        """Read the checkpoint of a data directory."""
+        return cls(root / CLEANED_ENDS, read_checkpoint(root / CLEANED_ENDS))
 
     def of(self, topic: str, index: int) -> int | None:
         """Where the last cleaning of a partition ended; None if there was none."""

@@ -16,9 +16,10 @@ import json
 import os
 import struct
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from txn.errors import DirectoryError
 from txn.storage.ids import decode_id, encode_id
@@ -36,6 +37,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 NODE_ID = 1
 """Node id of a new directory, unless another is requested."""
+
+Identity = tuple[int, str, uuid.UUID]
+"""Node id, cluster id and directory id."""
 
 NO_BROKER_EPOCH = -1
 """No Apache Kafka broker was registered yet."""
@@ -87,66 +91,59 @@ def _digest(path: Path) -> bytes:
 
 
 class DataDirectory:
-    """A data directory, locked for this object's life.
-
-    Raises:
-        DirectoryError: it is in use, belongs to something else, or cannot be used.
-    """
+    """A data directory, locked from `open` to `release`."""
 
     def __init__(
-        self,
+        self, path: Path, lock: int, force: Callable[[int], None], found: "_Found"
+    ) -> None:
+        self.path = path
+        self._lock = lock
+        self._force = force
+        self.node_id, self.cluster_id, self.directory_id = found.identity
+        self.was_clean = found.was_clean
+        self.was_left_by_kafka = found.was_left_by_kafka
+        self.power_failed = found.power_failed
+
+    @classmethod
+    def open(
+        cls,
         path: Path,
         *,
         node_id: int | None = None,
         is_temporary: bool = False,
         takes_over: bool = True,
-    ) -> None:
-        """`node_id` is the node it has to belong to; None takes the one it does.
+    ) -> Self:
+        """Lock a data directory and read its identity; make it if need be.
 
-        A caller that does not take over reads, and keeps others out. The directory must exist, and
-        the next start finds it as it was.
+        Args:
+            path: The directory.
+            node_id: The node it has to belong to; None takes the one it does.
+            is_temporary: It goes with its broker, so nothing in it is forced to the disk.
+            takes_over: False for a caller that reads, and keeps others out. The directory must
+                exist, and the next start finds it as it was.
 
-        A directory that is temporary goes with its broker, so nothing in it is forced to the disk.
+        Raises:
+            DirectoryError: it is in use, belongs to something else, or cannot be used.
         """
-        self.path = path
-        self._force = _force_nothing if is_temporary else os.fsync
+        force = _force_nothing if is_temporary else os.fsync
+        lock = _locked(path, makes=takes_over)
         try:
-            if takes_over:
-                make_directory(path)
-            elif not (path / META).is_file():
-                raise DirectoryError(
-                    f"{path} is no data directory: it holds no {META}", path=str(path)
-                )
-            self._refuse_strangers()
-            self._lock = open_plain(path / LOCK, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise DirectoryError(
-                f"cannot use {path} as data directory: {error.filename or path / LOCK}: "
-                f"{error.strerror or error}. Give a directory this user may read and write",
-                path=str(path),
-            ) from error
-        try:
-            # Java takes locks of this kind; one of an open file, unlike one of a process, also
-            # keeps out a second broker of this process.
-            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, WHOLE_FILE)
-        except OSError as error:
-            os.close(self._lock)
-            raise DirectoryError(
-                f"data directory {path} is in use by another broker. "
-                "Stop that one first, or give another directory",
-                path=str(path),
-            ) from error
-        try:
-            self.node_id, self.cluster_id, self.directory_id = self._identity(node_id)
-            self.was_clean = self._is_marked_clean()
-            use = Use.decode(os.pread(self._lock, LOCK_BYTES_MAX, 0))
-            self.was_left_by_kafka = use.is_not_the_last(path)
-            self.power_failed = not self.was_clean and use.was_in_another_boot()
-            if self.was_clean and takes_over:
-                self._take_clean_mark()
+            identity = _identity(path, node_id, force)
+            was_clean = _is_marked_clean(path)
+            use = Use.decode(os.pread(lock, LOCK_BYTES_MAX, 0))
+            found = _Found(
+                identity,
+                was_clean=was_clean,
+                was_left_by_kafka=use.is_not_the_last(path),
+                power_failed=not was_clean and use.was_in_another_boot(),
+            )
+            directory = cls(path, lock, force, found)
+            if was_clean and takes_over:
+                directory._take_clean_mark()
         except BaseException:
-            os.close(self._lock)
+            os.close(lock)
             raise
+        return directory
 
     def note_boot(self) -> None:
         """Say that the directory is used in this boot of the machine.
@@ -169,7 +166,7 @@ class DataDirectory:
         temporary = mark.with_suffix(".tmp")
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
         replace_file(mark, temporary, text, self._force)
-        self._force_entries()
+        _force_entries(self.path, self._force)
 
     def release(self) -> None:
         """Let another process have the directory.
@@ -179,82 +176,126 @@ class DataDirectory:
         fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, NOTHING_LOCKED)
         os.close(self._lock)
 
-    def _refuse_strangers(self) -> None:
-        """Refuse a directory that holds files but is no log directory."""
-        if os.path.lexists(self.path / META):
-            return
-        strangers = sorted(
-            entry.name for entry in self.path.iterdir() if entry.name not in (LOCK, META + ".tmp")
-        )
-        if strangers:
-            raise DirectoryError(
-                f"{self.path} holds {strangers[0]!r} but no {META}: it is no data directory of "
-                "txn or Kafka. Give an empty or a new directory",
-                path=str(self.path),
-            )
-
-    def _identity(self, node_id: int | None) -> tuple[int, str, uuid.UUID]:
-        meta = self.path / META
-        if not os.path.lexists(meta):
-            node_id = NODE_ID if node_id is None else node_id
-            cluster_id, directory_id = encode_id(uuid.uuid4()), uuid.uuid4()
-            text = (
-                f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
-                f"directory.id={encode_id(directory_id)}\n"
-            )
-            temporary = meta.with_suffix(".properties.tmp")
-            replace_file(meta, temporary, text, self._force)
-            self._force_entries()
-            return node_id, cluster_id, directory_id
-        return self._read_identity(meta, node_id)
-
-    def _read_identity(self, meta: Path, node_id: int | None) -> tuple[int, str, uuid.UUID]:
-        try:
-            lines = read_plain(meta).decode().splitlines()
-            pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-            stored_id = int(pairs["node.id"])
-            identity = stored_id, pairs["cluster.id"], decode_id(pairs["directory.id"])
-        except (OSError, ValueError, KeyError) as error:
-            raise DirectoryError(
-                f"cannot read {meta}: {error!r}. Put back a copy of the file: it names the cluster "
-                "and the node this directory belongs to",
-                path=str(meta),
-            ) from error
-        if node_id not in (None, stored_id):
-            raise DirectoryError(
-                f"{self.path} belongs to node {stored_id}, this broker is node {node_id}. "
-                f"Start it with node.id={stored_id}",
-                path=str(self.path),
-            )
-        return identity
-
-    def _is_marked_clean(self) -> bool:
-        mark = self.path / CLEAN
-        try:
-            os.close(open_plain(mark, os.O_RDONLY))
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise DirectoryError(
-                f"cannot read {mark}: {error.strerror or error}. Remove it: then every log is "
-                "checked as after a crash",
-                path=str(mark),
-            ) from error
-        return True
-
     def _take_clean_mark(self) -> None:
         """Remove the mark; from here on only the boot says that nothing was lost."""
         self.note_boot()
         (self.path / CLEAN).unlink()
-        self._force_entries()
+        _force_entries(self.path, self._force)
 
-    def _force_entries(self) -> None:
-        """Force the names in the directory to the disk."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            self._force(descriptor)
-        finally:
-            os.close(descriptor)
+
+class _Found(NamedTuple):
+    """The contents of a directory when it was locked."""
+
+    identity: Identity
+    was_clean: bool
+    was_left_by_kafka: bool
+    power_failed: bool
+
+
+def _locked(path: Path, *, makes: bool) -> int:
+    """Lock a directory, which is made if asked for; return the descriptor of the lock."""
+    try:
+        if makes:
+            make_directory(path)
+        elif not (path / META).is_file():
+            raise DirectoryError(f"{path} is no data directory: it holds no {META}", path=str(path))
+        _refuse_strangers(path)
+        lock = open_plain(path / LOCK, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise DirectoryError(
+            f"cannot use {path} as data directory: {error.filename or path / LOCK}: "
+            f"{error.strerror or error}. Give a directory this user may read and write",
+            path=str(path),
+        ) from error
+    try:
+        # Java takes locks of this kind; one of an open file, unlike one of a process, also
+        # keeps out a second broker of this process.
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, WHOLE_FILE)
+    except OSError as error:
+        os.close(lock)
+        raise DirectoryError(
+            f"data directory {path} is in use by another broker. "
+            "Stop that one first, or give another directory",
+            path=str(path),
+        ) from error
+    return lock
+
+
+def _refuse_strangers(path: Path) -> None:
+    """Refuse a directory that holds files but is no log directory."""
+    if os.path.lexists(path / META):
+        return
+    strangers = sorted(
+        entry.name for entry in path.iterdir() if entry.name not in (LOCK, META + ".tmp")
+    )
+    if strangers:
+        raise DirectoryError(
+            f"{path} holds {strangers[0]!r} but no {META}: it is no data directory of "
+            "txn or Kafka. Give an empty or a new directory",
+            path=str(path),
+        )
+
+
+def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> Identity:
+    """Read the identity of a directory, or give a new one its own."""
+    meta = path / META
+    if not os.path.lexists(meta):
+        node_id = NODE_ID if node_id is None else node_id
+        cluster_id, directory_id = encode_id(uuid.uuid4()), uuid.uuid4()
+        text = (
+            f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
+            f"directory.id={encode_id(directory_id)}\n"
+        )
+        temporary = meta.with_suffix(".properties.tmp")
+        replace_file(meta, temporary, text, force)
+        _force_entries(path, force)
+        return node_id, cluster_id, directory_id
+    return _read_identity(meta, node_id)
+
+
+def _read_identity(meta: Path, node_id: int | None) -> Identity:
+    try:
+        lines = read_plain(meta).decode().splitlines()
+        pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+        stored_id = int(pairs["node.id"])
+        identity = stored_id, pairs["cluster.id"], decode_id(pairs["directory.id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise DirectoryError(
+            f"cannot read {meta}: {error!r}. Put back a copy of the file: it names the cluster "
+            "and the node this directory belongs to",
+            path=str(meta),
+        ) from error
+    if node_id not in (None, stored_id):
+        raise DirectoryError(
+            f"{meta.parent} belongs to node {stored_id}, this broker is node {node_id}. "
+            f"Start it with node.id={stored_id}",
+            path=str(meta.parent),
+        )
+    return identity
+
+
+def _is_marked_clean(path: Path) -> bool:
+    mark = path / CLEAN
+    try:
+        os.close(open_plain(mark, os.O_RDONLY))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise DirectoryError(
+            f"cannot read {mark}: {error.strerror or error}. Remove it: then every log is "
+            "checked as after a crash",
+            path=str(mark),
+        ) from error
+    return True
+
+
+def _force_entries(path: Path, force: Callable[[int], None]) -> None:
+    """Force the names in the directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        force(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _force_nothing(_descriptor: int) -> None:

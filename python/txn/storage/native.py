@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from txn import _core
 from txn.config import BrokerSettings, split_list, topic_settings
@@ -36,6 +36,7 @@ from txn.storage.checkpoints import (
     RECOVERY_POINTS,
     Checkpoint,
     Place,
+    read_checkpoint,
 )
 from txn.storage.cleaned_ends import CleanedEnds
 from txn.storage.ids import encode_id
@@ -402,13 +403,18 @@ class LogStarts:
     after the removal. Kafka reads such a file as its own.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, path: Path, stored: dict[Place, int]) -> None:
         self._logs: dict[Place, _core.PartitionLog] = {}
         self._limits: dict[Place, int] = {}
-        self._checkpoint = Checkpoint(root / LOG_STARTS, self._current, keeps_room=True)
-        self._starts = dict(self._checkpoint.stored)
+        self._checkpoint = Checkpoint(path, self._current, stored=stored, keeps_room=True)
+        self._starts = dict(stored)
         """Starts of logs that are not open; of open ones, the starts that they were given."""
         self._lock = Lock()
+
+    @classmethod
+    def read(cls, root: Path) -> Self:
+        """Read the checkpoint of a data directory."""
+        return cls(root / LOG_STARTS, read_checkpoint(root / LOG_STARTS))
 
     def of(self, topic: str, index: int) -> int | None:
         """The start of a partition's log, as an earlier run left it."""
@@ -507,21 +513,27 @@ class RecoveryPoints:
     entry for it.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, points: dict[Place, int], ends: dict[Place, int]) -> None:
         self.deleted: set[str] = set()
         """Names of topics of which the checkpoints may still tell, though they are gone."""
         self._logs: dict[Place, _core.PartitionLog] = {}
         self._limits: dict[Place, int] = {}
-        self._points = Checkpoint(root / RECOVERY_POINTS, lambda: self._next_points)
-        self._ends = Checkpoint(root / HIGH_WATERMARKS, lambda: self._next_ends)
+        self._points = Checkpoint(root / RECOVERY_POINTS, lambda: self._next_points, stored=points)
+        self._ends = Checkpoint(root / HIGH_WATERMARKS, lambda: self._next_ends, stored=ends)
         self._next_points: dict[Place, int] = {}
         self._next_ends: dict[Place, int] = {}
-        self._earlier = dict(self._points.stored)
+        self._earlier = dict(points)
         """Points of partitions that are not open yet."""
-        self._earlier_ends = dict(self._ends.stored)
+        self._earlier_ends = dict(ends)
         self._unnamed: set[Place] = set()
         """Open logs that were not yet found in both checkpoints."""
         self._writing = Lock()
+
+    @classmethod
+    def read(cls, root: Path) -> Self:
+        """Read the checkpoints of a data directory."""
+        points, ends = (read_checkpoint(root / name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS))
+        return cls(root, points, ends)
 
     def of(self, topic: str, index: int) -> int:
         """The recovery point that an earlier run left of a partition's log, 0 if none."""
@@ -643,6 +655,43 @@ class Flags(NamedTuple):
     was_left_by_kafka: bool
 
 
+class StoredNotes(NamedTuple):
+    """The small files of a data directory: checkpoints, accepted losses, refused partitions."""
+
+    log_starts: LogStarts
+    recovery_points: RecoveryPoints
+    cleaned_ends: CleanedEnds
+    losses: dict[Place, Loss]
+    refusals: dict[Place, Refusal]
+
+    @classmethod
+    def read(cls, root: Path) -> Self:
+        """Read them; a missing one is empty."""
+        return cls(
+            LogStarts.read(root),
+            RecoveryPoints.read(root),
+            CleanedEnds.read(root),
+            _standing_losses(root),
+            read_refusals(root),
+        )
+
+
+def _standing_losses(root: Path) -> dict[Place, Loss]:
+    """The losses that were accepted of files that are still as they were then."""
+    losses = read_losses(root)
+    for (topic, index), loss in list(losses.items()):
+        is_as_it_was = loss.files == fingerprint(root / f"{topic}-{index}")
+        if loss.progress is LossStage.ACCEPTED and not is_as_it_was:
+            log.warning(
+                "log.loss_not_accepted",
+                topic=topic,
+                partition=index,
+                reason="its files have changed since; look again with txn log accept-loss",
+            )
+            del losses[topic, index]
+    return losses
+
+
 class NativeStorage:
     """Every partition of one data directory."""
 
@@ -652,11 +701,39 @@ class NativeStorage:
         broker_settings: BrokerSettings,
         *,
         was_clean: bool,
+        power_failed: bool,
+        was_left_by_kafka: bool,
+        durability: _core.Durability,
+        notes: "StoredNotes",
+    ) -> None:
+        """Take what `load` was given and has read."""
+        self.root = root
+        self._durability = durability
+        self.was_clean = was_clean
+        self.power_failed = power_failed
+        self._was_left_by_kafka = was_left_by_kafka
+        self._broker_settings = broker_settings
+        self._log_starts = notes.log_starts
+        self._recovery_points = notes.recovery_points
+        self.cleaned_ends = notes.cleaned_ends
+        self._is_checkpoint_refused = False
+        self._losses = notes.losses
+        self._losing = Lock()
+        self._refusals = notes.refusals
+        self._refusing = Lock()
+
+    @classmethod
+    def load(
+        cls,
+        root: Path,
+        broker_settings: BrokerSettings,
+        *,
+        was_clean: bool,
         power_failed: bool = False,
         was_left_by_kafka: bool = False,
         durability: _core.Durability | None = None,
-    ) -> None:
-        """Look at a data directory; no partition is opened.
+    ) -> Self:
+        """Read the notes that an earlier run left in a data directory; no partition is opened.
 
         Args:
             root: The directory.
@@ -666,30 +743,26 @@ class NativeStorage:
             was_left_by_kafka: It was an Apache Kafka.
             durability: The service that `tick` forces logs with; its own by default.
         """
-        self.root = root
-        self._durability = durability or _core.Durability(1)
-        self.was_clean = was_clean
-        self.power_failed = power_failed
-        self._was_left_by_kafka = was_left_by_kafka
-        self._broker_settings = broker_settings
-        self._log_starts = LogStarts(root)
-        self._recovery_points = RecoveryPoints(root)
+        notes = StoredNotes.read(root)
         if was_left_by_kafka and not was_clean:
             # Kafka writes where logs end now and then, also after a topic was deleted.
-            self._recovery_points.distrust_ends()
-        self.cleaned_ends = CleanedEnds(root)
-        self._is_checkpoint_refused = False
-        self._losses = self._read_losses()
-        self._losing = Lock()
-        self._refusals = read_refusals(root)
-        self._refusing = Lock()
-        for path in self._recovery_points.unreadable() if was_clean else ():
+            notes.recovery_points.distrust_ends()
+        for path in notes.recovery_points.unreadable() if was_clean else ():
             log.warning(
                 "checkpoint.ignored",
                 path=str(path),
                 reason="it names no log, though the broker was stopped; what it would prove to be "
                 "missing may go unnoticed",
             )
+        return cls(
+            root,
+            broker_settings,
+            was_clean=was_clean,
+            power_failed=power_failed,
+            was_left_by_kafka=was_left_by_kafka,
+            durability=durability or _core.Durability(1),
+            notes=notes,
+        )
 
     def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> list[Stray]:
         """List the directories of topics that the metadata log does not know.
@@ -1015,21 +1088,6 @@ class NativeStorage:
                 write_losses(self.root, {})
             except OSError as error:  # the next start does it again, and finds nothing to do
                 log.error("loss.not_forgotten", path=ACCEPTED_LOSSES, reason=str(error))
-
-    def _read_losses(self) -> dict[Place, Loss]:
-        """The losses that were accepted of files that are still as they were then."""
-        losses = read_losses(self.root)
-        for (topic, index), loss in list(losses.items()):
-            is_as_it_was = loss.files == fingerprint(self.root / f"{topic}-{index}")
-            if loss.progress is LossStage.ACCEPTED and not is_as_it_was:
-                log.warning(
-                    "log.loss_not_accepted",
-                    topic=topic,
-                    partition=index,
-                    reason="its files have changed since; look again with txn log accept-loss",
-                )
-                del losses[topic, index]
-        return losses
 
     def _give_up(self, topic: str, index: int) -> None:
         """Carry out the loss that an operator has accepted for a partition, if it has one.
