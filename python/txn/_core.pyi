@@ -5,7 +5,7 @@ decides a rule: `ProducerStateManager` is how a partition's log asks Python, `Se
 requests other than Produce and Fetch reach Python.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypedDict, final
 
 # ---------------------------------------------------------------- errors
@@ -694,15 +694,62 @@ Keys and values are left out likewise; a row without headers is null. A chunk ho
 row."""
 
 @final
+class ClientSecurity:
+    """TLS and SASL of every connection of a client. Its repr names protocol and mechanism alone.
+
+    protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; settings that it has no use for are not read.
+    ca_pem: the authorities to trust; None: the system's.
+    key_pem: PKCS#8, PKCS#1 or SEC1; None: the key stands beside the certificate.
+    check_hostname: False as Kafka's empty ssl.endpoint.identification.algorithm: a certificate of a
+        trusted authority may be for another host.
+    check_certificate: False: a certificate may come from anybody.
+    mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
+    token: asked at each log-in of a connection, from the thread that called the client; its exception
+        is the cause of a KafkaError, and one that is no `Exception` is raised as it is.
+
+    Raises ValueError, one sentence, for settings that cannot be used.
+    """
+
+    def __new__(
+        cls,
+        protocol: str,
+        *,
+        ca_pem: bytes | None = None,
+        certificate_pem: bytes | None = None,
+        key_pem: bytes | None = None,
+        key_password: str | None = None,
+        check_hostname: bool = True,
+        check_certificate: bool = True,
+        mechanism: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: Callable[[], str] | None = None,
+        extensions: Mapping[str, str] | None = None,
+    ) -> ClientSecurity: ...
+
+def read_keystore(
+    data: bytes, password: str | None
+) -> tuple[bytes | None, bytes | None, bytes | None]:
+    """(certificates to trust, certificate with its chain, key) of a PKCS#12 keystore, as PEM.
+
+    Raises ValueError with the way to convert it for Java's own form (JKS) and a wrong password."""
+
+@final
 class KafkaClient:
     """A small blocking client for rows as columns, for any Kafka >= 3.0; one instance per thread.
 
     Every call finds the right node (leader, transaction or group coordinator), retries retriable
-    errors until `timeout_ms`, then raises KafkaError.
+    errors until `timeout_ms`, then raises KafkaError. A log-in or a certificate that fails is told
+    at once.
     """
 
     def __new__(
-        cls, bootstrap_servers: str, *, client_id: str = "txn", timeout_ms: int = 60000
+        cls,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "txn",
+        timeout_ms: int = 60000,
+        security: ClientSecurity | None = None,
     ) -> KafkaClient: ...
     @property
     def transaction_version(self) -> int:

@@ -23,6 +23,7 @@ use crate::fetch::Selection;
 use crate::messages::cluster::{decode_metadata, encode_metadata};
 use crate::messages::{self, ClientApi};
 use crate::rows::{BinaryRows, Rows};
+use crate::security::Security;
 use crate::writer::WriterSettings;
 use crate::{Client, KafkaError, ProducerIdAndEpoch};
 
@@ -105,7 +106,14 @@ impl Node {
 
     fn client(&self, timeout_ms: u64) -> Client {
         let timeout = Duration::from_millis(timeout_ms);
-        Client::new(&format!("127.0.0.1:{}", self.port), "test", timeout, None).unwrap()
+        Client::new(
+            &format!("127.0.0.1:{}", self.port),
+            "test",
+            Security::default(),
+            timeout,
+            None,
+        )
+        .unwrap()
     }
 
     fn fault(&self, faults: &[RequestFate]) {
@@ -987,7 +995,14 @@ fn a_stranger_is_told_from_a_broker_at_its_first_bytes() {
         b"\x15\x03\x03\0\x02\x02\x46",
     ] {
         let servers = format!("127.0.0.1:{}", stranger(answer));
-        let client = Client::new(&servers, "test", Duration::from_secs(60), None).unwrap();
+        let client = Client::new(
+            &servers,
+            "test",
+            Security::default(),
+            Duration::from_secs(60),
+            None,
+        )
+        .unwrap();
         let error = client.any_node().unwrap_err();
         assert!(!error.is_retriable, "{error}");
         assert!(error.message.contains("wants TLS or SASL"), "{error}");

@@ -24,6 +24,7 @@ use crate::interrupt::Interrupt;
 use crate::messages::cluster::CoordinatorOf;
 use crate::messages::transactions::{Description, ProducerIdAndEpoch};
 use crate::messages::{self, ClientApi, cluster as cluster_messages, transactions};
+use crate::security::Security;
 use crate::writer::{Writer, WriterSettings};
 
 /// A cluster's description of a topic.
@@ -49,6 +50,7 @@ impl Client {
     pub fn new(
         bootstrap_servers: &str,
         client_id: &str,
+        security: Security,
         timeout: Duration,
         interrupt: Option<Interrupt>,
     ) -> Result<Self, KafkaError> {
@@ -56,6 +58,7 @@ impl Client {
             cluster: Arc::new(Cluster::new(
                 bootstrap_servers,
                 client_id,
+                security,
                 timeout,
                 interrupt,
             )?),

@@ -25,6 +25,7 @@ use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
 use crate::messages::cluster::{CoordinatorOf, Metadata, TopicMetadata};
 use crate::messages::{self, ClientApi, FIND_COORDINATOR, METADATA};
+use crate::security::Security;
 
 /// Longest wait for one answer; then the node counts as hung and the request is sent again.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -37,6 +38,7 @@ const UNKNOWN_TOPIC_MAX: Duration = Duration::from_secs(5);
 pub struct Cluster {
     bootstrap: Vec<Address>,
     client_id: String,
+    security: Security,
     timeout: Duration,
     interrupt: Option<Interrupt>,
     known: Mutex<KnownCluster>,
@@ -75,6 +77,7 @@ impl Cluster {
     pub fn new(
         bootstrap_servers: &str,
         client_id: &str,
+        security: Security,
         timeout: Duration,
         interrupt: Option<Interrupt>,
     ) -> Result<Self, KafkaError> {
@@ -106,6 +109,7 @@ impl Cluster {
         Ok(Self {
             bootstrap,
             client_id: client_id.to_owned(),
+            security,
             timeout,
             interrupt,
             known,
@@ -329,6 +333,7 @@ impl Retry<'_> {
         let connection = BrokerConnection::open(
             address,
             &self.cluster.client_id,
+            &self.cluster.security,
             self.answer_timeout(),
             self.cluster.interrupt.clone(),
         )?;
@@ -587,6 +592,7 @@ mod tests {
         Cluster::new(
             "127.0.0.1:1",
             "test",
+            Security::default(),
             Duration::from_millis(timeout_ms),
             None,
         )
@@ -607,7 +613,8 @@ mod tests {
 
     #[test]
     fn a_cluster_without_an_address_is_refused() {
-        let error = Cluster::new(" , ", "test", Duration::ZERO, None).unwrap_err();
+        let error =
+            Cluster::new(" , ", "test", Security::default(), Duration::ZERO, None).unwrap_err();
         assert!(error.message.contains("bootstrap.servers is empty"));
     }
 

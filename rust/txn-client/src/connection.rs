@@ -11,27 +11,39 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use txn_protocol::codes;
 use txn_protocol::frame::{begin_request, read_response_header, set_length};
 use txn_protocol::{Malformed, Reader};
+use zeroize::Zeroizing;
 
 use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
-use crate::messages::{self, API_VERSIONS, ClientApi, cluster::Versions};
+use crate::messages::{
+    self, API_VERSIONS, ClientApi, SASL_AUTHENTICATE, SASL_HANDSHAKE, cluster::Versions,
+};
+use crate::security::Security;
+use crate::security::sasl::{Sasl, told};
+use crate::security::tls;
+use crate::transport::{INTERRUPT_LOOK, Transport};
+use crate::wrong_door;
 
 /// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
-/// The same for the first answer, `ApiVersions`. The first bytes of a TLS alert or of an HTTP
-/// answer, read as a size, are larger.
-const VERSIONS_BYTES_MAX: usize = 1 << 20;
+/// The same for the answers before the first request, from a node that has not proved itself. The first
+/// bytes of a TLS alert or of an HTTP answer, read as a size, are larger.
+const EARLY_BYTES_MAX: usize = 1 << 20;
 /// Bytes set aside for an answer before its bytes arrive.
 const RESERVE_BYTES_MAX: usize = 16 << 20;
-/// Time between two looks at the interrupt while an answer is awaited.
-const INTERRUPT_LOOK: Duration = Duration::from_millis(100);
+/// The part of a session's lifetime after which it is renewed, in percent: Kafka's clients take one at
+/// random too, so that connections made together are not renewed together.
+const RENEWAL_PERCENT: std::ops::Range<u64> = 85..95;
+/// Most mechanisms of a node that a message names.
+const MECHANISMS_TOLD_MAX: usize = 10;
 
 /// Where a node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,7 +84,10 @@ impl fmt::Display for Address {
 /// An open connection and its node's API versions.
 #[derive(Debug)]
 pub struct BrokerConnection {
-    stream: TcpStream,
+    stream: Transport,
+    security: Security,
+    /// When the node has to be logged in to again; None: never.
+    renewal: Option<Instant>,
     address: Address,
     name: String,
     client_id: String,
@@ -86,16 +101,18 @@ pub struct BrokerConnection {
 }
 
 impl BrokerConnection {
-    /// Connects and asks for the node's API versions.
+    /// Connects, secures the connection, asks for the node's API versions and logs in.
     ///
-    /// `timeout` bounds the connect, and then every answer that is waited for; an interrupt ends the
-    /// wait for an answer.
+    /// `timeout` bounds the connect, and then the handshake and every answer that is waited for; an
+    /// interrupt ends the wait.
     ///
     /// # Errors
-    /// Network errors (retriable); 35 if the node has no usable `ApiVersions`.
+    /// Network errors (retriable); 35 if the node has no usable `ApiVersions`; 33, 34 and 58 for a
+    /// log-in that fails; 13, final, for TLS that cannot work.
     pub fn open(
         address: &Address,
         client_id: &str,
+        security: &Security,
         timeout: Duration,
         interrupt: Option<Interrupt>,
     ) -> Result<Self, KafkaError> {
@@ -110,21 +127,24 @@ impl BrokerConnection {
         for candidate in candidates {
             match TcpStream::connect_timeout(&candidate, timeout) {
                 Ok(stream) => {
-                    connected = Some(stream);
+                    connected = Some((stream, candidate));
                     break;
                 }
                 Err(error) => failure = error,
             }
         }
-        let Some(stream) = connected else {
+        let Some((socket, peer)) = connected else {
             return Err(unreachable(&failure));
         };
-        stream.set_nodelay(true).map_err(|e| unreachable(&e))?;
-        stream
+        socket.set_nodelay(true).map_err(|e| unreachable(&e))?;
+        socket
             .set_write_timeout(Some(timeout))
             .map_err(|e| unreachable(&e))?;
+        let stream = Self::secured(socket, peer, address, security, timeout, interrupt.as_ref())?;
         let mut connection = Self {
             stream,
+            security: security.clone(),
+            renewal: None,
             address: address.clone(),
             name,
             client_id: client_id.to_owned(),
@@ -135,10 +155,70 @@ impl BrokerConnection {
             broken: false,
             interrupt,
         };
-        let name = &connection.name.clone();
-        let negotiated = connection.negotiate(timeout);
-        negotiated.map_err(|error| KafkaError::no_broker(name, &error))?;
+        if let Err(error) = connection.negotiate(timeout) {
+            return Err(connection.no_broker(peer, error));
+        }
+        if security.sasl().is_some() {
+            connection.log_in(timeout)?;
+        }
         Ok(connection)
+    }
+
+    /// The socket, under TLS if the security has it.
+    fn secured(
+        socket: TcpStream,
+        peer: SocketAddr,
+        address: &Address,
+        security: &Security,
+        timeout: Duration,
+        interrupt: Option<&Interrupt>,
+    ) -> Result<Transport, KafkaError> {
+        let Some(config) = security.tls() else {
+            return Ok(Transport::Plain(socket));
+        };
+        let node = format!("node {address}");
+        let server_name =
+            tls::server_name(&address.host).map_err(|why| KafkaError::insecure(&node, &why))?;
+        let config = std::sync::Arc::clone(config);
+        Transport::secure(socket, config, server_name, timeout, interrupt).map_err(|failure| {
+            if failure.is_mute && wrong_door::speaks_plain(peer, timeout) {
+                return KafkaError::insecure(&node, wrong_door::PLAIN);
+            }
+            match failure.error.kind() {
+                io::ErrorKind::TimedOut => {
+                    KafkaError::silent(&node, "the TLS handshake", timeout.as_millis())
+                }
+                io::ErrorKind::Interrupted => KafkaError::interrupted(&node, "the TLS handshake"),
+                _ => Self::tls_error(&node, &address.host, &failure.error).unwrap_or_else(|| {
+                    KafkaError::unreachable(
+                        &node,
+                        "was lost during the TLS handshake",
+                        &failure.error,
+                    )
+                }),
+            }
+        })
+    }
+
+    /// The error for a failure of TLS that a repetition does not mend.
+    fn tls_error(node: &str, host: &str, error: &io::Error) -> Option<KafkaError> {
+        let why = tls::explained(tls::failure(error)?, host)?;
+        Some(KafkaError::insecure(node, &why))
+    }
+
+    /// `error` ended the exchange of `ApiVersions`, with which every connection begins.
+    fn no_broker(&self, peer: SocketAddr, error: KafkaError) -> KafkaError {
+        let is_plain = self.security.tls().is_none();
+        if error.code == codes::REQUEST_TIMED_OUT && !error.is_retriable {
+            return error; // interrupted
+        }
+        if is_plain && wrong_door::speaks_tls(peer, INTERRUPT_LOOK * 20) {
+            return KafkaError::insecure(&self.name, wrong_door::TLS);
+        }
+        if is_plain || error.is_retriable {
+            return KafkaError::no_broker(&self.name, &error);
+        }
+        error
     }
 
     fn negotiate(&mut self, timeout: Duration) -> Result<(), KafkaError> {
@@ -166,6 +246,114 @@ impl BrokerConnection {
         }
         self.versions = versions;
         Ok(())
+    }
+
+    /// Logs in, for the first time or again. Nothing may be in flight.
+    fn log_in(&mut self, timeout: Duration) -> Result<(), KafkaError> {
+        let security = self.security.clone();
+        let Some(sasl) = security.sasl() else {
+            return Ok(());
+        };
+        self.shake_hands(sasl, timeout)?;
+        let version = self.version(SASL_AUTHENTICATE)?;
+        let (mut log_in, mut message) = sasl.begin(&self.name)?;
+        loop {
+            let mut e = Zeroizing::new(Vec::new());
+            let head = self.head(SASL_AUTHENTICATE, version);
+            e.reserve(head.len() + message.len() + 8); // a move would leave the secret behind
+            e.extend_from_slice(&head);
+            messages::sasl::encode_authenticate(&mut e, version, &message);
+            self.send(
+                SASL_AUTHENTICATE,
+                version,
+                std::slice::from_mut(&mut *e),
+                &[],
+            )?;
+            let mut frame = Vec::new();
+            let body = self.receive(&mut frame, timeout)?;
+            let answer = messages::sasl::decode_authenticate(&frame[body..], version)
+                .map_err(|error| self.malformed(SASL_AUTHENTICATE.name, &error))?;
+            if answer.error_code != 0 {
+                self.broken = true;
+                return Err(log_in.refused(
+                    &self.name,
+                    answer.error_code,
+                    answer.detail.as_deref(),
+                ));
+            }
+            match log_in.answer(&self.name, &answer.message) {
+                Ok(Some(next)) => message = next,
+                Ok(None) => {
+                    self.is_admitted = true;
+                    self.renewal = renewal(answer.lifetime_ms);
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.broken = true;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Names the mechanism.
+    fn shake_hands(&mut self, sasl: &Sasl, timeout: Duration) -> Result<(), KafkaError> {
+        let answer = self.handshake(sasl.mechanism(), timeout)?;
+        if answer.error_code == 0 {
+            return Ok(());
+        }
+        self.broken = true;
+        let (node, mechanism) = (&self.name, sasl.mechanism());
+        let message = match answer.error_code {
+            codes::UNSUPPORTED_SASL_MECHANISM => format!(
+                "{node} does not offer the SASL mechanism {mechanism}; set sasl.mechanism to one that it \
+                 offers: {}",
+                offered(&answer.mechanisms)
+            ),
+            codes::ILLEGAL_SASL_STATE if self.renewal.is_none() => format!(
+                "{node} asks for no log-in on this port; set security.protocol to PLAINTEXT or SSL"
+            ),
+            code => {
+                let request = SASL_HANDSHAKE.name;
+                return Err(KafkaError::answered(code, node, request, mechanism, None));
+            }
+        };
+        Err(KafkaError::refused(answer.error_code, message))
+    }
+
+    fn handshake(
+        &mut self,
+        mechanism: &str,
+        timeout: Duration,
+    ) -> Result<messages::sasl::Handshake, KafkaError> {
+        let version = self.version(SASL_HANDSHAKE)?;
+        let encode = |e: &mut Vec<u8>| messages::sasl::encode_handshake(e, mechanism);
+        self.request(SASL_HANDSHAKE, version, encode)?;
+        let mut frame = Vec::new();
+        let body = self.receive(&mut frame, timeout)?;
+        messages::sasl::decode_handshake(&frame[body..])
+            .map_err(|error| self.malformed(SASL_HANDSHAKE.name, &error))
+    }
+
+    /// True if the node wants another log-in soon: `refresh` does it once nothing is in flight.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.renewal
+            .is_some_and(|renewal| Instant::now() >= renewal)
+    }
+
+    /// Logs in again if that is due. To be called before `head`, with nothing in flight.
+    ///
+    /// # Errors
+    /// As `open`; the connection is then broken.
+    pub fn refresh(&mut self, timeout: Duration) -> Result<(), KafkaError> {
+        if !self.is_stale() {
+            return Ok(());
+        }
+        debug_assert!(self.in_flight.is_empty());
+        let result = self.log_in(timeout);
+        self.broken |= result.is_err();
+        result
     }
 
     /// The node, for messages.
@@ -304,7 +492,9 @@ impl BrokerConnection {
                     self.broken = true;
                     KafkaError::interrupted(&self.name, api.name)
                 }
-                io::ErrorKind::InvalidData => self.malformed(api.name, &error),
+                io::ErrorKind::InvalidData if tls::failure(&error).is_none() => {
+                    self.malformed(api.name, &error)
+                }
                 _ => self.breaks(api.name, &error),
             });
         }
@@ -312,7 +502,7 @@ impl BrokerConnection {
         match read_response_header(&mut r, api.key, version) {
             Ok(id) if id == correlation => {
                 self.in_flight.pop_front();
-                self.is_admitted |= api.key != API_VERSIONS.key;
+                self.is_admitted |= !is_of_log_in(api);
                 Ok(frame.len() - r.left())
             }
             Ok(id) => {
@@ -326,13 +516,17 @@ impl BrokerConnection {
     fn read_frame(&mut self, frame: &mut Vec<u8>, timeout: Duration) -> io::Result<()> {
         self.await_answer(timeout)?;
         self.stream
+            .socket()
             .set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
         let mut size = [0; 4];
         self.stream.read_exact(&mut size)?;
         let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
-        let is_first = self.versions.ranges.is_empty();
-        let bytes_max = if is_first {
-            VERSIONS_BYTES_MAX
+        let is_early = self
+            .in_flight
+            .front()
+            .is_some_and(|&(_, api, _)| is_of_log_in(api));
+        let bytes_max = if is_early {
+            EARLY_BYTES_MAX
         } else {
             ANSWER_BYTES_MAX
         };
@@ -344,7 +538,7 @@ impl BrokerConnection {
         }
         frame.clear();
         frame.reserve(size.min(RESERVE_BYTES_MAX));
-        let read = (&self.stream).take(size as u64).read_to_end(frame)?;
+        let read = self.stream.read_into(frame, size)?;
         if read < size {
             Err(io::ErrorKind::UnexpectedEof.into())
         } else {
@@ -356,14 +550,14 @@ impl BrokerConnection {
     ///
     /// # Errors
     /// `TimedOut` or `WouldBlock` after `timeout`; `Interrupted` once the user asked to stop.
-    fn await_answer(&self, timeout: Duration) -> io::Result<()> {
+    fn await_answer(&mut self, timeout: Duration) -> io::Result<()> {
         let began = Instant::now();
         loop {
             let left = timeout.saturating_sub(began.elapsed());
             let wait = left.clamp(Duration::from_millis(1), INTERRUPT_LOOK);
-            self.stream.set_read_timeout(Some(wait))?;
-            match self.stream.peek(&mut [0]) {
-                Ok(_) => return Ok(()),
+            self.stream.socket().set_read_timeout(Some(wait))?;
+            match self.stream.await_byte() {
+                Ok(()) => return Ok(()),
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -409,6 +603,7 @@ impl BrokerConnection {
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(Vec<u8>, usize), KafkaError> {
         debug_assert!(self.in_flight.is_empty());
+        self.refresh(timeout)?;
         self.request(api, version, encode)?;
         let mut frame = Vec::new();
         let body = self.receive(&mut frame, timeout)?;
@@ -429,19 +624,71 @@ impl BrokerConnection {
         } else {
             cause
         };
+        if let Some(error) = Self::tls_error(&self.name, &self.address.host, cause)
+            && !self.is_admitted
+        {
+            return error;
+        }
         let lost = format!("was lost during {request}");
         // A listener with SASL answers ApiVersions to everybody, and hangs up on the next request.
         let may_want_sasl = !self.is_admitted && !self.versions.ranges.is_empty();
-        if may_want_sasl {
-            KafkaError::unauthenticated(&self.name, &lost, cause)
-        } else {
-            KafkaError::unreachable(&self.name, &lost, cause)
+        if may_want_sasl && self.security.sasl().is_none() {
+            return self
+                .wanted_log_in()
+                .unwrap_or_else(|| KafkaError::unauthenticated(&self.name, &lost, cause));
         }
+        KafkaError::unreachable(&self.name, &lost, cause)
+    }
+
+    /// The error if the node offers SASL, asked on a connection of its own.
+    fn wanted_log_in(&self) -> Option<KafkaError> {
+        let (security, interrupt) = (&self.security, self.interrupt.clone());
+        let timeout = wrong_door::PATIENCE;
+        let mut other =
+            Self::open(&self.address, &self.client_id, security, timeout, interrupt).ok()?;
+        other.is_admitted = true; // or its end would be looked into by a third connection
+        let answer = other.handshake("", timeout).ok()?;
+        if answer.error_code != codes::UNSUPPORTED_SASL_MECHANISM {
+            return None;
+        }
+        let protocol = security.tls().map_or("SASL_PLAINTEXT", |_| "SASL_SSL");
+        let message = format!(
+            "{} wants a log-in on this port; set security.protocol to {protocol} and sasl.mechanism to one \
+             that it offers: {}",
+            self.name,
+            offered(&answer.mechanisms)
+        );
+        Some(KafkaError::refused(
+            codes::SASL_AUTHENTICATION_FAILED,
+            message,
+        ))
     }
 }
 
+/// True for the exchanges that come before the first request.
+fn is_of_log_in(api: ClientApi) -> bool {
+    [API_VERSIONS.key, SASL_HANDSHAKE.key, SASL_AUTHENTICATE.key].contains(&api.key)
+}
+
+/// A node's mechanisms for a message.
+fn offered(mechanisms: &[String]) -> String {
+    let names = mechanisms.iter().take(MECHANISMS_TOLD_MAX);
+    names.map(|name| told(name)).collect::<Vec<_>>().join(", ")
+}
+
+/// When a session that lives `lifetime_ms` from now is renewed.
+fn renewal(lifetime_ms: i64) -> Option<Instant> {
+    let lifetime_ms = u64::try_from(lifetime_ms).ok().filter(|&ms| ms > 0)?;
+    let width = RENEWAL_PERCENT.end - RENEWAL_PERCENT.start;
+    // A hasher's keys are random enough for a spread, and need no generator.
+    let random = RandomState::new().hash_one(lifetime_ms) % (width * 10);
+    let permille = RENEWAL_PERCENT.start * 10 + random;
+    let wait_ms = lifetime_ms.saturating_mul(permille) / 1000;
+    Instant::now().checked_add(Duration::from_millis(wait_ms))
+}
+
 /// Writes all slices; `write_all_vectored` is not stable yet.
-fn write_all(stream: &mut TcpStream, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+fn write_all(stream: &mut Transport, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
     IoSlice::advance_slices(&mut slices, 0); // drops leading empty slices
     while !slices.is_empty() {
         match stream.write_vectored(slices) {
@@ -470,7 +717,9 @@ mod tests {
         let raised = Interrupt::new(|| true);
         let began = Instant::now();
         let minute = Duration::from_secs(60);
-        let error = BrokerConnection::open(&address, "test", minute, Some(raised)).unwrap_err();
+        let error =
+            BrokerConnection::open(&address, "test", &Security::default(), minute, Some(raised))
+                .unwrap_err();
         assert!(!error.is_retriable, "{error:?}");
         assert!(error.message.contains("interrupted"), "{error:?}");
         assert!(began.elapsed() < minute / 2);

@@ -76,8 +76,8 @@ impl KafkaError {
     pub fn unauthenticated(node: &str, what: &str, cause: &dyn fmt::Display) -> Self {
         Self {
             message: format!(
-                "{node} {what}: {cause}; check that it runs. If its listener wants SASL, which \
-                 this client does not speak, use a plain one"
+                "{node} {what}: {cause}; check that it runs. If its listener wants a log-in, set \
+                 security.protocol to SASL_PLAINTEXT or SASL_SSL"
             ),
             code: codes::NETWORK_EXCEPTION,
             is_retriable: true,
@@ -91,13 +91,19 @@ impl KafkaError {
     pub fn no_broker(node: &str, error: &Self) -> Self {
         Self {
             message: format!(
-                "{node} does not answer like a Kafka broker ({}). If its listener wants TLS or \
-                 SASL, which this client does not speak, use a plain one",
+                "{node} does not answer like a Kafka broker ({}); check host, port and \
+                 security.protocol",
                 error.message
             ),
             code: error.code,
             is_retriable: error.is_retriable,
         }
+    }
+
+    /// TLS with `node` cannot work; `why` is the rest of the sentence.
+    #[must_use]
+    pub fn insecure(node: &str, why: &str) -> Self {
+        Self::refused(codes::NETWORK_EXCEPTION, format!("{node} {why}"))
     }
 
     /// No answer came in time.

@@ -226,7 +226,7 @@ impl Fetch {
             self.connection = Some(retry.connect(&leader)?);
         }
         if !self.is_asked {
-            self.ask(self.next_offset)?;
+            self.ask(retry, self.next_offset)?;
         }
         let connection = self.connection.as_mut().expect("set above");
         self.is_asked = false;
@@ -270,7 +270,7 @@ impl Fetch {
         };
         if answer.next_offset < self.selection.end {
             // A failure here shows when the answer is waited for; the received part is good.
-            self.is_asked = self.ask(answer.next_offset).is_ok();
+            self.is_asked = self.ask(retry, answer.next_offset).is_ok();
             if !self.is_asked {
                 self.connection = None;
             }
@@ -278,7 +278,7 @@ impl Fetch {
         Ok(FetchAttempt::Batches(answer))
     }
 
-    fn ask(&mut self, offset: i64) -> Result<(), KafkaError> {
+    fn ask(&mut self, retry: &Retry<'_>, offset: i64) -> Result<(), KafkaError> {
         let request = fetch::Request {
             topic: &self.topic,
             partition: self.partition,
@@ -292,6 +292,7 @@ impl Fetch {
             .connection
             .as_mut()
             .expect("only called with a connection");
+        connection.refresh(retry.answer_timeout())?;
         let version = connection.version(messages::FETCH)?;
         connection.request(messages::FETCH, version, |e| fetch::encode(e, &request))?;
         self.is_asked = true;

@@ -7,6 +7,7 @@
 //!   Client  topics, offsets, producer identities, the end of transactions ─ one request, one answer;
 //!           requests that the caller encodes, sent to a node that the caller names
 //!              └── all three: Cluster (leaders, coordinators, idle connections, retries) ─ Connection
+//!                  Connection: frames ─ Transport: a socket, or TLS on one; Security: TLS and SASL
 //! ```
 //!
 //! Errors that may pass are retried inside, everything else is a `KafkaError` with Kafka's code.
@@ -27,7 +28,10 @@ mod interrupt;
 pub mod messages;
 pub mod partitioner;
 pub mod rows;
+pub mod security;
+mod transport;
 pub mod writer;
+mod wrong_door;
 
 pub use client::{Client, TopicInfo};
 pub use connection::Address;

@@ -431,7 +431,10 @@ impl Writer {
                 );
             }
             let first = &self.ready[0];
-            let is_full = self.links[&leader].in_flight.len() >= IN_FLIGHT_MAX;
+            let link = &self.links[&leader];
+            // A node is logged in to again only while nothing is in flight.
+            let is_full = link.in_flight.len() >= IN_FLIGHT_MAX
+                || link.connection.is_stale() && !link.in_flight.is_empty();
             // If the first one waits for an older batch of its partition, that one is in flight there.
             if is_full || !self.topics[first.topic].partitions[first.partition].may_send(first) {
                 self.receive(retry, &leader)?;
@@ -542,14 +545,17 @@ impl Writer {
             })
             .collect();
         let link = self.links.get_mut(leader).expect("attempt made it");
-        let result = link.connection.version(api).and_then(|version| {
-            let head = link.connection.head(api, version);
-            let timeout_ms = (retry.answer_timeout().as_millis() / 2) as i32;
-            let mut pieces =
-                produce::encode(head, self.transactional_id.as_deref(), timeout_ms, &parts);
-            let bodies: Vec<&[u8]> = parts.iter().map(|part| part.batch).collect();
-            link.connection.send(api, version, &mut pieces, &bodies)
-        });
+        let refreshed = link.connection.refresh(retry.answer_timeout());
+        let result = refreshed
+            .and_then(|()| link.connection.version(api))
+            .and_then(|version| {
+                let head = link.connection.head(api, version);
+                let timeout_ms = (retry.answer_timeout().as_millis() / 2) as i32;
+                let mut pieces =
+                    produce::encode(head, self.transactional_id.as_deref(), timeout_ms, &parts);
+                let bodies: Vec<&[u8]> = parts.iter().map(|part| part.batch).collect();
+                link.connection.send(api, version, &mut pieces, &bodies)
+            });
         link.in_flight.push_back(batches); // also if it failed: `rewind` takes them back
         result
     }

@@ -14,11 +14,13 @@ use pyo3::types::{PyBytes, PyDict};
 use txn_client::columns::{BinaryColumn, Columns, Parts};
 use txn_client::fetch::Selection;
 use txn_client::rows::{BinaryRows, HeaderBuffers, HeaderRows, Numbers, Rows};
+use txn_client::security::Security;
 use txn_client::writer::WriterSettings;
 use txn_client::{Address, Client, ClientApi, Interrupt, ProducerIdAndEpoch};
 use txn_protocol::batch::Codec;
 
 use crate::errors::KafkaError;
+use crate::security::{ClientSecurity, TokenFailure, is_reported};
 
 /// A binary column as Python hands it over: offsets, data, validity.
 type BinaryBuffers = (PyBackedBytes, PyBackedBytes, Option<PyBackedBytes>);
@@ -41,9 +43,12 @@ type NodeTuple = (String, u16);
 /// (partition count, topic id).
 type TopicTuple<'py> = (usize, Option<Bound<'py, PyBytes>>);
 
-/// The exception that a signal handler raised while a call was waiting.
+/// The exceptions of Python code that a waiting call ran: a signal's handler, a token's callable.
 #[derive(Clone, Default)]
-struct Signal(Arc<Mutex<Option<PyErr>>>);
+struct Signal {
+    raised: Arc<Mutex<Option<PyErr>>>,
+    token_failure: TokenFailure,
+}
 
 impl Signal {
     /// Runs the signal handlers that are due; true if one raised.
@@ -51,7 +56,7 @@ impl Signal {
         let raised = Python::try_attach(|py| py.check_signals().err());
         match raised {
             Some(Some(error)) => {
-                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 true
             }
             _ => false,
@@ -60,9 +65,26 @@ impl Signal {
 
     /// The exception to raise for a failed call: the handler's, if one ended it.
     fn raise(&self, error: txn_client::KafkaError) -> PyErr {
-        let raised = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        raised
-            .unwrap_or_else(|| KafkaError::new_err((error.message, error.code, error.is_retriable)))
+        let raised = self
+            .raised
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let token_failure = self.token_failure.take();
+        if let Some(raised) = raised {
+            return raised;
+        }
+        let told = KafkaError::new_err((error.message, error.code, error.is_retriable));
+        match token_failure {
+            None => told,
+            Some(cause) => Python::attach(|py| {
+                if !is_reported(py, &cause) {
+                    return cause;
+                }
+                told.set_cause(py, Some(cause));
+                told
+            }),
+        }
     }
 }
 
@@ -87,14 +109,29 @@ impl KafkaClient {
 #[pymethods]
 impl KafkaClient {
     #[new]
-    #[pyo3(signature = (bootstrap_servers, *, client_id = "txn", timeout_ms = 60_000))]
-    fn new(bootstrap_servers: &str, client_id: &str, timeout_ms: u64) -> PyResult<Self> {
+    #[pyo3(signature = (bootstrap_servers, *, client_id = "txn", timeout_ms = 60_000, security = None))]
+    fn new(
+        py: Python<'_>,
+        bootstrap_servers: &str,
+        client_id: &str,
+        timeout_ms: u64,
+        security: Option<PyRef<'_, ClientSecurity>>,
+    ) -> PyResult<Self> {
         let signal = Signal::default();
         let raised = signal.clone();
         let interrupt = Interrupt::new(move || raised.is_raised());
         let timeout = Duration::from_millis(timeout_ms);
-        let client = Client::new(bootstrap_servers, client_id, timeout, Some(interrupt))
-            .map_err(|error| PyValueError::new_err(error.message))?;
+        let security = security.map_or_else(Security::default, |security| {
+            security.of_client(py, &signal.token_failure)
+        });
+        let client = Client::new(
+            bootstrap_servers,
+            client_id,
+            security,
+            timeout,
+            Some(interrupt),
+        )
+        .map_err(|error| PyValueError::new_err(error.message))?;
         Ok(Self { client, signal })
     }
 

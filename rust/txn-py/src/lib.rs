@@ -15,6 +15,7 @@ mod errors;
 mod inspect;
 mod log;
 mod losses;
+mod security;
 mod server;
 mod shape;
 
@@ -35,5 +36,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     shape::register(module)?;
     durability::register(module)?;
     client::register(module)?;
+    security::register(module)?;
     inspect::register(module)
 }

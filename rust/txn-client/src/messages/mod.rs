@@ -1,8 +1,8 @@
 //! The few messages this client speaks, each at the versions that Kafka 3.0 to 4.2 all offer.
 //!
 //! One `encode_*` writes a request's body, one `decode_*` reads an answer's body. Fields this
-//! client has no use for are written as their defaults and skipped when read. All versions are
-//! flexible.
+//! client has no use for are written as their defaults and skipped when read. All versions but
+//! those of the log-in are flexible.
 //!
 //! Source: the message schemas of Apache Kafka 4.2 (field order, types, versions).
 #![allow(
@@ -13,6 +13,7 @@
 pub mod cluster;
 pub mod fetch;
 pub mod produce;
+pub mod sasl;
 pub mod transactions;
 
 #[cfg(test)]
@@ -47,6 +48,10 @@ pub const FIND_COORDINATOR: ClientApi = ClientApi::of(apis::FIND_COORDINATOR, 3,
 pub const API_VERSIONS: ClientApi = ClientApi::of(apis::API_VERSIONS, 0, 3);
 /// See `cluster`.
 pub const CREATE_TOPICS: ClientApi = ClientApi::of(apis::CREATE_TOPICS, 5, 7);
+/// 0 would leave the mechanism's messages without a frame's header.
+pub const SASL_HANDSHAKE: ClientApi = ClientApi::of(apis::SASL_HANDSHAKE, 1, 1);
+/// From 1 on the answer tells the lifetime of the session (KIP-368).
+pub const SASL_AUTHENTICATE: ClientApi = ClientApi::of(apis::SASL_AUTHENTICATE, 0, 2);
 /// See `transactions`.
 pub const INIT_PRODUCER_ID: ClientApi = ClientApi::of(apis::INIT_PRODUCER_ID, 3, 5);
 /// 4 and later are between brokers.

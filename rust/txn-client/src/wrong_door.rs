@@ -1,0 +1,70 @@
+//! Why a node hung up without a word: it speaks TLS where this client does not, or the reverse.
+//!
+//! A node hangs up on the first bytes of the other kind, as does one that stops. One more connection,
+//! which speaks the other kind, tells which it was: a setting that is wrong for good, or a node that is
+//! worth a repetition. It sends nothing but a first message without any credential.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto::ring};
+use txn_protocol::frame::{LENGTH_BYTES, begin_request, set_length};
+
+use crate::messages::API_VERSIONS;
+
+/// Longest wait for the answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// The rest of the sentence about a node that does not speak TLS.
+pub(crate) const PLAIN: &str = "does not speak TLS on this port; check the port, or set \
+                                security.protocol to PLAINTEXT or SASL_PLAINTEXT";
+/// The rest of the sentence about a node that speaks nothing but TLS.
+pub(crate) const TLS: &str = "speaks TLS on this port; set security.protocol to SSL or SASL_SSL";
+
+/// A correlation id that no other protocol sends by chance.
+const CORRELATION: i32 = 0x7478_6e3f;
+/// The first byte of a TLS record: an alert, or a part of the handshake.
+const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
+/// The second byte of a TLS record, in every version.
+const TLS_MAJOR: u8 = 3;
+
+/// True if a node answers a request of Kafka's without TLS.
+pub(crate) fn speaks_plain(peer: SocketAddr, timeout: Duration) -> bool {
+    let mut request = Vec::new();
+    begin_request(&mut request, API_VERSIONS.key, 0, CORRELATION, "txn");
+    let size = request.len() - LENGTH_BYTES;
+    set_length(&mut request, size);
+    let mut answer = [0; 8];
+    ask(peer, &request, &mut answer, timeout) && answer[4..] == CORRELATION.to_be_bytes()
+}
+
+/// True if a node answers the first message of a TLS handshake in TLS.
+pub(crate) fn speaks_tls(peer: SocketAddr, timeout: Duration) -> bool {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has ciphers of both")
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::IpAddress(peer.ip().into());
+    let mut hello = Vec::new();
+    let written = ClientConnection::new(Arc::new(config), name)
+        .map(|mut session| session.write_tls(&mut hello).is_ok());
+    let mut answer = [0; 2];
+    written.unwrap_or(false)
+        && ask(peer, &hello, &mut answer, timeout)
+        && TLS_RECORDS.contains(&answer[0])
+        && answer[1] == TLS_MAJOR
+}
+
+/// Sends bytes on a new connection and fills `answer`; false if that cannot be.
+fn ask(peer: SocketAddr, bytes: &[u8], answer: &mut [u8], timeout: Duration) -> bool {
+    let timeout = timeout.clamp(Duration::from_millis(1), PATIENCE);
+    TcpStream::connect_timeout(&peer, timeout).is_ok_and(|mut socket| {
+        socket.set_read_timeout(Some(timeout)).is_ok()
+            && socket.set_write_timeout(Some(timeout)).is_ok()
+            && socket.write_all(bytes).is_ok()
+            && socket.read_exact(answer).is_ok()
+    })
+}
