@@ -6,7 +6,7 @@ import signal
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["peers.kafka"]
+pytest_plugins = ["peers.kafka", "peers.secured"]
 
 # CI plays the same histories each time, so that a red run says something about the change;
 # every other run plays new ones.

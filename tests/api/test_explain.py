@@ -505,14 +505,20 @@ def test_a_damaged_answer_is_one_line_that_says_so_and_never_a_traceback(
         assert err.count("\n") <= 1
 
 
-@pytest.mark.parametrize("first", [b"", b"\x15\x03\x03\0\x02\x02\x46"])
-def test_a_listener_with_tls_or_that_hangs_up_is_told_to_be_none_for_this_tool(
-    first: bytes,
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        (b"", "If its listener wants TLS or SASL, set security.protocol"),
+        (b"\x15\x03\x03\0\x02\x02\x46", "speaks TLS on this port; set security.protocol"),
+    ],
+)
+def test_a_listener_with_tls_or_that_hangs_up_is_told_with_the_setting(
+    first: bytes, told: str
 ) -> None:
     with answering(lambda _: first) as port:
         code, out, err = run_txn("transactions", "list", "--bootstrap", f"127.0.0.1:{port}")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "wants TLS or SASL" in err
+    assert told in err
 
 
 def test_a_listener_that_hangs_up_behind_its_versions_may_want_sasl() -> None:

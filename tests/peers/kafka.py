@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -62,6 +62,8 @@ class KafkaNode:
         properties: Broker settings in Kafka's names, over those of `ONE_NODE`.
         port: Where clients find it; a free one if none is given.
         jars: Which Kafka to run.
+        listeners: More listeners for clients, by name with their protocols, each at a free port.
+        format_options: Options of the format of the directory, such as users of SCRAM.
         heap: The JVM's heap, as `-Xmx` takes it.
 
     Raises:
@@ -77,9 +79,15 @@ class KafkaNode:
         port: int | None = None,
         jars: JarSet = NODE_4_2,
         heap: str = "512m",
+        listeners: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.bootstrap_servers = ""
+        self.servers: dict[str, str] = {}
+        """Bootstrap servers by the name of the listener, while the node runs."""
+        self._listeners = dict(listeners or {})
+        self._format_options = list(format_options)
         self._properties = dict(properties or {})
         self._port = port
         self._jars = jars
@@ -114,7 +122,9 @@ class KafkaNode:
         self.directory.mkdir(parents=True, exist_ok=True)
         port, controller_port = self._port or free_port(), free_port()
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        config = self._write_properties(port, controller_port)
+        self.servers = {"PLAINTEXT": self.bootstrap_servers}
+        self.servers |= {name: f"127.0.0.1:{free_port()}" for name in self._listeners}
+        config = self._write_properties(controller_port)
         if not (self.data / "meta.properties").exists():
             self._format(config)
         log = self.directory / "server.log"
@@ -147,13 +157,18 @@ class KafkaNode:
             process.kill()
             process.wait()
 
-    def _write_properties(self, port: int, controller_port: int) -> Path:
+    def _write_properties(self, controller_port: int) -> Path:
         config = self.directory / "server.properties"
+        served = ",".join(f"{name}://{server}" for name, server in self.servers.items())
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | self._listeners
         properties = {
             **ONE_NODE,
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"{served},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": served,
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, protocol in protocols.items()
+            ),
             "log.dirs": str(self.data),
             **self._properties,
         }
@@ -170,6 +185,7 @@ class KafkaNode:
                 *self._java(),
                 *("kafka.tools.StorageTool", "format", "-c", str(config)),
                 f"--cluster-id={cluster_id}",  # which may begin with a dash
+                *self._format_options,
             ],
             capture_output=True,
             text=True,

@@ -209,16 +209,15 @@ impl BrokerConnection {
     /// `error` ended the exchange of `ApiVersions`, with which every connection begins.
     fn no_broker(&self, peer: SocketAddr, error: KafkaError) -> KafkaError {
         let is_plain = self.security.tls().is_none();
-        if error.code == codes::REQUEST_TIMED_OUT && !error.is_retriable {
-            return error; // interrupted
+        // An interrupt, or a failure of TLS.
+        let told = [codes::REQUEST_TIMED_OUT, codes::NETWORK_EXCEPTION];
+        if told.contains(&error.code) && !error.is_retriable {
+            return error;
         }
         if is_plain && wrong_door::speaks_tls(peer, INTERRUPT_LOOK * 20) {
             return KafkaError::insecure(&self.name, wrong_door::TLS);
         }
-        if is_plain || error.is_retriable {
-            return KafkaError::no_broker(&self.name, &error);
-        }
-        error
+        KafkaError::no_broker(&self.name, &error)
     }
 
     fn negotiate(&mut self, timeout: Duration) -> Result<(), KafkaError> {
@@ -492,6 +491,13 @@ impl BrokerConnection {
                     self.broken = true;
                     KafkaError::interrupted(&self.name, api.name)
                 }
+                _ if error
+                    .get_ref()
+                    .is_some_and(|e| e.is::<wrong_door::TlsRecord>()) =>
+                {
+                    self.broken = true;
+                    KafkaError::insecure(&self.name, wrong_door::TLS)
+                }
                 io::ErrorKind::InvalidData if tls::failure(&error).is_none() => {
                     self.malformed(api.name, &error)
                 }
@@ -520,6 +526,7 @@ impl BrokerConnection {
             .set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
         let mut size = [0; 4];
         self.stream.read_exact(&mut size)?;
+        let is_tls = wrong_door::is_tls([size[0], size[1]]);
         let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
         let is_early = self
             .in_flight
@@ -530,6 +537,12 @@ impl BrokerConnection {
         } else {
             ANSWER_BYTES_MAX
         };
+        if is_early && is_tls {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                wrong_door::TlsRecord,
+            ));
+        }
         if !(4..=bytes_max).contains(&size) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,

@@ -76,7 +76,7 @@ impl KafkaError {
     pub fn unauthenticated(node: &str, what: &str, cause: &dyn fmt::Display) -> Self {
         Self {
             message: format!(
-                "{node} {what}: {cause}; check that it runs. If its listener wants a log-in, set \
+                "{node} {what}: {cause}; check that it runs. If its listener wants SASL, set \
                  security.protocol to SASL_PLAINTEXT or SASL_SSL"
             ),
             code: codes::NETWORK_EXCEPTION,
@@ -91,8 +91,8 @@ impl KafkaError {
     pub fn no_broker(node: &str, error: &Self) -> Self {
         Self {
             message: format!(
-                "{node} does not answer like a Kafka broker ({}); check host, port and \
-                 security.protocol",
+                "{node} does not answer like a Kafka broker ({}). If its listener wants TLS or \
+                 SASL, set security.protocol",
                 error.message
             ),
             code: error.code,

@@ -18,6 +18,8 @@
 
 #[cfg(test)]
 mod against_a_node;
+#[cfg(test)]
+mod against_tls;
 pub mod client;
 mod cluster;
 pub mod columns;

@@ -4,6 +4,7 @@
 //! which speaks the other kind, tells which it was: a setting that is wrong for good, or a node that is
 //! worth a repetition. It sends nothing but a first message without any credential.
 
+use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -52,11 +53,25 @@ pub(crate) fn speaks_tls(peer: SocketAddr, timeout: Duration) -> bool {
     let written = ClientConnection::new(Arc::new(config), name)
         .map(|mut session| session.write_tls(&mut hello).is_ok());
     let mut answer = [0; 2];
-    written.unwrap_or(false)
-        && ask(peer, &hello, &mut answer, timeout)
-        && TLS_RECORDS.contains(&answer[0])
-        && answer[1] == TLS_MAJOR
+    written.unwrap_or(false) && ask(peer, &hello, &mut answer, timeout) && is_tls(answer)
 }
+
+/// True for the first two bytes of a TLS record.
+pub(crate) fn is_tls(bytes: [u8; 2]) -> bool {
+    TLS_RECORDS.contains(&bytes[0]) && bytes[1] == TLS_MAJOR
+}
+
+/// A TLS record where a frame was due.
+#[derive(Debug)]
+pub(crate) struct TlsRecord;
+
+impl fmt::Display for TlsRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(TLS)
+    }
+}
+
+impl std::error::Error for TlsRecord {}
 
 /// Sends bytes on a new connection and fills `answer`; false if that cannot be.
 fn ask(peer: SocketAddr, bytes: &[u8], answer: &mut [u8], timeout: Duration) -> bool {

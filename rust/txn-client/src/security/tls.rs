@@ -184,7 +184,8 @@ fn certificate_error(error: &CertificateError, host: &str) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "has a certificate that is not valid yet; check the clocks of both sides".to_owned()
         }
-        CertificateError::UnknownIssuer => {
+        // A bad signature: an authority of the same name, with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "has a certificate of an authority that this client does not trust; give that authority's \
              certificate by ssl.ca.location or ssl.truststore.location"
                 .to_owned()
