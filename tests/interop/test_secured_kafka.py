@@ -60,7 +60,7 @@ def column(values: list[bytes]) -> tuple[bytes, bytes, None]:
 
 
 def fetched(client: KafkaClient, topic: str, *, is_committed_only: bool = False) -> list[bytes]:
-    """The committed values, up to the end of the log or what is committed of it now."""
+    """The committed values, up to the end of the log or the last stable offset of now."""
     (end,) = client.list_offsets(topic, [0], -1, read_committed=is_committed_only)
     values = []
     for columns in client.fetch(topic, 0, 0, end):

@@ -1,8 +1,8 @@
 """A real Apache Kafka node with TLS and SASL: one node, a listener for each case.
 
 The fixture `secured_kafka` keeps one for a whole test run, started by the first test that asks for
-it. Certificates come from trustme, users of SCRAM from the format of the directory, tokens from
-`token`, which signs nothing: the node checks them with Kafka's validator of unsecured tokens.
+it. Certificates come from trustme, and users of SCRAM from the format of the directory. `token`
+makes tokens without a signature, for Kafka's validator of unsecured tokens.
 """
 
 import base64
@@ -49,9 +49,9 @@ class SecuredKafka:
     servers: Mapping[str, str]
     ca_pem: bytes
     certificate_pem: bytes
-    """Of a client, by the authority that the node trusts."""
+    """The certificate of a client, by the authority that the node trusts."""
     key_pem: bytes
-    """Of `certificate_pem`, as PKCS#8."""
+    """The key of `certificate_pem`, as PKCS#8."""
     directory: Path
     """Has `ca.pem`, `client.pem` (certificate) and `client.key`."""
 

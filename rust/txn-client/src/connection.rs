@@ -39,8 +39,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 const EARLY_BYTES_MAX: usize = 1 << 20;
 /// Bytes set aside for an answer before its bytes arrive.
 const RESERVE_BYTES_MAX: usize = 16 << 20;
-/// The part of a session's lifetime after which it is renewed, in percent: Kafka's clients take one at
-/// random too, so that connections made together are not renewed together.
+/// The part of a session's lifetime after which it is renewed, in percent. One is taken at random, as by
+/// Kafka's clients: connections made together are not renewed together.
 const RENEWAL_PERCENT: std::ops::Range<u64> = 85..95;
 /// Most mechanisms of a node that a message names.
 const MECHANISMS_TOLD_MAX: usize = 10;
@@ -107,8 +107,8 @@ impl BrokerConnection {
     /// interrupt ends the wait.
     ///
     /// # Errors
-    /// Network errors (retriable); 35 if the node has no usable `ApiVersions`; 33, 34 and 58 for a
-    /// log-in that fails; 13, final, for TLS that cannot work.
+    /// Network errors (retriable); 35 if the node has no usable `ApiVersions`. Final: 33, 34 and 58 for a
+    /// log-in that fails, 13 for TLS that cannot work.
     pub fn open(
         address: &Address,
         client_id: &str,

@@ -1,8 +1,8 @@
 //! Why a node hung up without a word: it speaks TLS where this client does not, or the reverse.
 //!
 //! A node hangs up on the first bytes of the other kind, as does one that stops. One more connection,
-//! which speaks the other kind, tells which it was: a setting that is wrong for good, or a node that is
-//! worth a repetition. It sends nothing but a first message without any credential.
+//! which speaks the other kind, tells them apart: the first is final, the second worth a repetition.
+//! That connection sends a first message without any credential, and nothing more.
 
 use std::fmt;
 use std::io::{Read, Write};

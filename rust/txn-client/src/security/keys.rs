@@ -80,7 +80,7 @@ pub struct Keystore {
 /// Reads a PKCS#12 keystore or truststore.
 ///
 /// # Errors
-/// A sentence that says what cannot be read and how to convert it.
+/// One sentence: the fault, and the way to convert the keystore.
 pub fn read_keystore(data: &[u8], password: Option<&Secret>) -> Result<Keystore, String> {
     if data.starts_with(&[0xfe, 0xed, 0xfe, 0xed]) || data.starts_with(&[0xce; 4]) {
         return Err(

@@ -89,13 +89,13 @@ pub struct SecuritySettings {
     pub skips_certificate: bool,
     /// `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`.
     pub mechanism: Option<String>,
-    /// For `PLAIN` and SCRAM.
+    /// The user of `PLAIN` and SCRAM.
     pub username: Option<String>,
-    /// For `PLAIN` and SCRAM.
+    /// The password of `PLAIN` and SCRAM.
     pub password: Option<Secret>,
-    /// For `OAUTHBEARER`.
+    /// The tokens of `OAUTHBEARER`.
     pub token: Option<TokenSource>,
-    /// For `OAUTHBEARER`: SASL extensions.
+    /// The SASL extensions of `OAUTHBEARER`.
     pub extensions: Vec<(String, String)>,
 }
 
@@ -120,7 +120,7 @@ impl Security {
     /// Reads settings; everything that can be known without a connection is checked here.
     ///
     /// # Errors
-    /// A sentence that says what cannot be used and what to do.
+    /// One sentence: the setting that cannot be used, and what to do.
     pub fn new(settings: &SecuritySettings) -> Result<Self, String> {
         let (has_tls, has_sasl) = match settings.protocol.as_str() {
             "PLAINTEXT" => (false, false),

@@ -7,7 +7,7 @@
 //!   server-final   v=<signature>   or   e=<error>
 //! ```
 //!
-//! User and password go as the UTF-8 bytes that they are, without `SASLprep`: Kafka's own server and
+//! User and password go as the UTF-8 bytes that they are, without `SASLprep`. Kafka's own server and
 //! clients do the same, and a password that only one side prepares does not match.
 //!
 //! Sources: RFC 5802, RFC 7677; KIP-84.
