@@ -97,14 +97,14 @@ fn answer_requests(
     answer: &dyn Fn(&RequestHeader) -> Option<Vec<u8>>,
 ) {
     while let Some((header, frame)) = next_request(&mut stream) {
-        let body = answer(&header).unwrap_or_else(|| match header.api_key {
-            18 => offers(),
-            _ => {
-                let mut wanted = [0; 4];
-                wanted.copy_from_slice(&frame[header.body..header.body + 4]);
-                let bytes = 0..u32::from_be_bytes(wanted);
-                bytes.map(|at| (at % 251) as u8).collect()
+        let body = answer(&header).unwrap_or_else(|| {
+            if header.api_key == 18 {
+                return offers();
             }
+            let mut wanted = [0; 4];
+            wanted.copy_from_slice(&frame[header.body..header.body + 4]);
+            let bytes = 0..u32::from_be_bytes(wanted);
+            bytes.map(|at| (at % 251) as u8).collect()
         });
         let mut response = Vec::new();
         let is_flexible =

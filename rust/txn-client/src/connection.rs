@@ -491,10 +491,7 @@ impl BrokerConnection {
                     self.broken = true;
                     KafkaError::interrupted(&self.name, api.name)
                 }
-                _ if error
-                    .get_ref()
-                    .is_some_and(|e| e.is::<wrong_door::TlsRecord>()) =>
-                {
+                _ if wrong_door::is_tls_record(&error) => {
                     self.broken = true;
                     KafkaError::insecure(&self.name, wrong_door::TLS)
                 }

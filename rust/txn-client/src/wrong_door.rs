@@ -5,7 +5,7 @@
 //! That connection sends a first message without any credential, and nothing more.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,14 @@ impl fmt::Display for TlsRecord {
 }
 
 impl std::error::Error for TlsRecord {}
+
+/// True for the error that is a `TlsRecord`.
+pub(crate) fn is_tls_record(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    inner
+        .and_then(|inner| inner.downcast_ref::<TlsRecord>())
+        .is_some()
+}
 
 /// Sends bytes on a new connection and fills `answer`; false if that cannot be.
 fn ask(peer: SocketAddr, bytes: &[u8], answer: &mut [u8], timeout: Duration) -> bool {
