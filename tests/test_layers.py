@@ -53,7 +53,7 @@ WORLD = {
 
 MAY_IMPORT_CORE = (
     *("txn.storage.native", "txn.server", "txn.spark", "txn.inspect.segments"),
-    "txn.explain.brokers",
+    *("txn.access", "txn.explain.brokers"),
     "txn.wire.checksums",  # a pure function of bytes
 )
 

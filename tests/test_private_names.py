@@ -38,7 +38,6 @@ REACHED = {
     "unit/test_client_errors.py": {"_ahead"},
     "unit/test_metadata.py": {"_flat_names"},
     "unit/test_request_bodies.py": {"_parts_of_request"},
-    "unit/test_tokens.py": {"_kept"},
 }
 
 

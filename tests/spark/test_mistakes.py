@@ -154,7 +154,7 @@ MISTAKES: dict[str, tuple[Callable[[MistakePlace], object], str]] = {
     ),
     "encrypted listener": (
         lambda p: p.read(**{"kafka.security.protocol": "SASL_SSL"}),
-        r"kafka\.security\.protocol=SASL_SSL is not supported yet: plain listeners \(PLAINTEXT\)",
+        r"kafka\.sasl\.mechanism is missing: set it to PLAIN, or to SCRAM-SHA-256, or to",
     ),
     "start by time": (
         lambda p: p.read(startingTimestamp="1700000000000"),

@@ -1,10 +1,15 @@
 """Options are checked before anything happens; a misspelled one is an error."""
 
 import logging
+import pickle
+import threading
+from typing import Any
 
 import pytest
 
+import txn.spark
 from txn.errors import ConfigError
+from txn.security.client import Store
 from txn.spark.options import EARLIEST, LATEST, sink_settings, source_settings
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -109,9 +114,6 @@ def test_option_of_the_other_direction_is_ignored_as_spark_ignores_it(
         ("kafka.partitioner.ignore.keys", "TRUE", "Leave the key out instead"),
         ("kafka.exclude.internal.topics", "false", "Name them by subscribe"),
         ("kafka.transactional.id", "X", "makes its own transactional ids from txn.id"),
-        ("kafka.sasl.jaas.config", "X", "plain listeners only yet"),
-        ("kafka.ssl.truststore.location", "X", "plain listeners only yet"),
-        ("kafka.security.providers", "X", "plain listeners only yet"),
         (
             "startingTimestamp",
             "1",
@@ -201,9 +203,75 @@ def test_exactly_one_way_to_choose_topics(chosen: dict[str, str]) -> None:
         source_settings({**SERVERS, **chosen})
 
 
-def test_security_other_than_plaintext_is_refused_clearly() -> None:
-    with pytest.raises(ConfigError, match=r"SASL_SSL is not supported yet: plain listeners \(P"):
-        sink_settings({**SERVERS, "kafka.security.protocol": "SASL_SSL"})
+def test_security_settings_of_a_job_are_read_as_they_stand() -> None:
+    line = 'a.b.ScramLoginModule required username="ann" password="hunter2";'
+    given = {
+        "kafka.Security.Protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": line,
+        "kafka.ssl.truststore.location": "/t.pem",
+        "kafka.ssl.endpoint.identification.algorithm": "",
+    }
+    settings = sink_settings({**SERVERS, **given})
+    security = settings.connection.security
+    assert (security.username, security.password) == ("ann", "hunter2")
+    assert security.trusted == Store("kafka.ssl.truststore.location", "/t.pem")
+    assert not security.check_hostname
+    assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"kafka.sasl.jaas.config": "hunter2"}, r"kafka\.security\.protocol is missing though"),
+        (
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"},
+            r"kafka\.sasl\.mechanism cannot be GSSAPI: Kerberos",
+        ),
+        (
+            {"kafka.security.protocol": "SSL", "kafka.ssl.trustore.location": "/t"},
+            r"did you mean kafka\.ssl\.truststore\.location",
+        ),
+        ({"kafka.securty.protocol": "SSL"}, r"did you mean kafka\.security\.protocol"),
+        ({"txn.token": "hunter2"}, r"option txn\.token has another value than it takes"),
+    ],
+)
+def test_a_mistake_of_security_is_told_by_the_options_name(
+    given: dict[str, str], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told) as raised:
+        sink_settings({**SERVERS, **given})
+    assert "hunter2" not in str(raised.value)
+    assert "hunter2" not in repr(vars(raised.value))
+
+
+def test_a_function_for_tokens_travels_as_text() -> None:
+    secret = "hunter2"
+    text = txn.spark.token(lambda: f"token-of-{secret}")
+    options = {
+        **SERVERS,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "txn.token": text,
+    }
+    first, second = sink_settings(options).connection, sink_settings(options).connection
+    source = pickle.loads(pickle.dumps(first)).security.token
+    assert source.call() == "token-of-hunter2"
+    assert first == second
+    assert secret not in repr(source)
+
+
+@pytest.mark.parametrize("function", ["a.b.c", threading.Lock().acquire])
+def test_what_cannot_travel_as_a_function_for_tokens_is_refused(function: Any) -> None:
+    with pytest.raises(ConfigError, match=r"takes a function|cannot be sent to Spark's workers"):
+        txn.spark.token(function)
+
+
+def test_a_sink_shows_no_option() -> None:
+    options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+    secret = {"kafka.sasl.username": "ann", "kafka.sasl.password": "hunter2"}
+    sink = txn.spark.sink("h:1", "t", id="q", **options, **secret)
+    assert "hunter2" not in repr(sink)
 
 
 def test_plaintext_is_accepted_as_kafka_spells_it() -> None:

@@ -297,7 +297,7 @@ def test_an_unknown_property_is_named_with_a_close_one_only(mistaken: str, hint:
 
     with pytest.raises(confluent_kafka.KafkaException) as raised:
         confluent_kafka.Producer({mistaken: "1"})
-    error = refused("the producer", raised.value)
+    error = refused("the producer", raised.value, {mistaken: "1"})
     assert str(error) == f"the producer knows no property {mistaken!r}{hint}"
     assert error.property == mistaken
 

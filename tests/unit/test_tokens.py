@@ -40,9 +40,9 @@ def asked(source: TokenSource, clock: Callable[[], float] = lambda: 0.0) -> str:
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    tokens._kept.clear()
+    tokens.kept_tokens.clear()
     yield
-    tokens._kept.clear()
+    tokens.kept_tokens.clear()
 
 
 class Endpoint:
@@ -146,7 +146,11 @@ def failing() -> str:
         (StaticToken(f"{SECRET} x"), RejectedError, "the token of sasl.oauthbearer.token is none"),
         (StaticToken(f"{SECRET}\x01"), RejectedError, "the token of .* is none"),
         (TokenCall(lambda: None), RejectedError, "the token of the function is none"),  # type: ignore[arg-type,return-value]
-        (TokenCall(failing), RetriableError, "has raised OSError. Its text is left out"),
+        (
+            TokenCall(failing),
+            RetriableError,
+            r"has raised OSError at .*test_tokens\.py:\d+\. Its text",
+        ),
         (TokenFile("/nowhere/t"), ConfigError, "'/nowhere/t', cannot be read: No such file"),
     ],
 )

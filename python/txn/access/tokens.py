@@ -18,6 +18,7 @@ import base64
 import json
 import re
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -50,7 +51,7 @@ KEPT_SHARE: Final = 0.8
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _CODE: Final = re.compile(r"[a-z_]{1,40}")
 
-_kept: dict[ClientCredentials, tuple[str, float]] = {}
+kept_tokens: dict[ClientCredentials, tuple[str, float]] = {}
 """The token of each client and the moment it is renewed: many connections share one."""
 
 
@@ -101,10 +102,11 @@ def _called(call: Callable[[], str]) -> str:
     except TxnError:
         raise
     except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
         raise RetriableError(
-            f"the function that returns the token has raised {type(error).__name__}. Its text is "
-            "left out, for it may hold secrets"
-        ) from error
+            f"the function that returns the token has raised {type(error).__name__} at "
+            f"{place.filename}:{place.lineno}. Its text is left out, for it may hold secrets"
+        ) from None
     return _checked(token, "the function")
 
 
@@ -128,14 +130,14 @@ def _encoded(data: bytes) -> str:
 def _fetched(
     source: ClientCredentials, open_keystore: OpenKeystore, clock: Callable[[], float]
 ) -> str:
-    kept = _kept.get(source)
+    kept = kept_tokens.get(source)
     if kept is not None and clock() < kept[1]:
         return kept[0]
     asked = clock()
     answer = _ask(source, open_keystore)
     token = _checked(answer.get("access_token"), f"the endpoint at {_host(source)}")
     life_s = _life_s(answer, token)
-    _kept[source] = token, asked + KEPT_SHARE * life_s
+    kept_tokens[source] = token, asked + KEPT_SHARE * life_s
     return token
 
 
@@ -250,12 +252,20 @@ def _life_s(answer: dict[str, Any], token: str) -> float:
     if isinstance(seconds, str) and seconds.isdecimal():
         seconds = int(seconds)
     if not isinstance(seconds, int | float):
-        try:
-            claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
-            seconds = claims["exp"] - time.time()
-        except (ValueError, LookupError, TypeError, RecursionError):
-            seconds = 0
+        seconds = (_expiry_s(token) or 0) - time.time()
     return max(0.0, float(seconds))
+
+
+def expiry_s(token: str) -> float:
+    """Return the second since the epoch at which a token ends; one that does not say: 5 minutes."""
+    return _expiry_s(token) or time.time() + 300.0
+
+
+def _expiry_s(token: str) -> float | None:
+    try:
+        return float(json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _host(source: ClientCredentials) -> str:

@@ -2,28 +2,20 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
 from txn.errors import ConfigError, TxnError
 from txn.printable import printable
 
 if TYPE_CHECKING:
     from txn.explain.facts import FactSource
 
-DEFAULT_SERVERS = "127.0.0.1:9092"
-
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT[,…]",
-        help=f"Running brokers, txn's or Apache Kafka's. [default: {DEFAULT_SERVERS}]",
-    ),
-]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Instead: the data directory of a stopped broker."),
@@ -43,6 +35,8 @@ def explain(
         int | None, typer.Option(help="This partition, if the name could mean two things.")
     ] = None,
     bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +61,7 @@ def explain(
     from txn.explain.questions import explain as explain_partitions
     from txn.explain.questions import partitions_of
 
-    with asked(bootstrap, data) as source:
+    with asked(bootstrap, command_config, settings, data) as source:
         partitions = partitions_of(source, topic, partition)
         explained = explain_partitions(source, partitions)
         if as_json:
@@ -79,8 +73,15 @@ def explain(
 
 
 @contextmanager
-def asked(bootstrap: str | None, data: Path | None) -> Iterator["FactSource"]:
+def asked(
+    bootstrap: str | None,
+    command_config: Path | None,
+    settings: Sequence[str] | None,
+    data: Path | None,
+) -> Iterator["FactSource"]:
     """The source to ask; an error from there ends the command with `NOT_ASKED`."""
+    if data is not None and settings:
+        raise ConfigError("-X is for connections to running brokers, --data reads files")
     if bootstrap is not None and data is not None:
         raise ConfigError("--bootstrap asks running brokers, --data reads files: give one of them")
     try:
@@ -93,11 +94,12 @@ def asked(bootstrap: str | None, data: Path | None) -> Iterator["FactSource"]:
             return
         from txn.explain.cluster import ClusterSource
 
-        cluster = ClusterSource(bootstrap or DEFAULT_SERVERS)
+        chosen = cluster(bootstrap, command_config, settings)
+        source = ClusterSource(chosen.servers, security=chosen.security, options=chosen.options)
         try:
-            yield cluster
+            yield source
         finally:
-            cluster.close()
+            source.close()
     except (TxnError, OSError) as error:
         print(f"txn: {printable(error)}", file=sys.stderr)
         sys.exit(NOT_ASKED)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from txn.cli.cluster import Bootstrap, CommandConfig, Setting
 from txn.cli.explain import (
     NOT_ASKED,
     AsJson,
-    Bootstrap,
     Data,
     asked,
     print_json,
@@ -48,6 +48,8 @@ def list_transactions(
     ] = None,
     prefix: Annotated[str, typer.Option(help="With ids that begin with this.")] = "",
     bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -68,7 +70,7 @@ def list_transactions(
     from txn.explain.questions import listed
 
     longer_than_ms = None if longer_than is None else parse_duration(longer_than)
-    with asked(bootstrap, data) as source:
+    with asked(bootstrap, command_config, settings, data) as source:
         owners = listed(
             source,
             states=[STATES_BY_LABEL[each] for each in state or ()],
@@ -87,6 +89,8 @@ def list_transactions(
 def describe(
     transactional_id: Annotated[str, typer.Argument(help="As its producer has it.")],
     bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -109,7 +113,7 @@ def describe(
     )
     from txn.explain.questions import described
 
-    with asked(bootstrap, data) as source:
+    with asked(bootstrap, command_config, settings, data) as source:
         owner, timeline, held = described(source, transactional_id)
         if as_json:
             print_json(
@@ -131,6 +135,8 @@ def hanging(
         typer.Option(metavar="TOPIC[-PARTITION]", help="Only there; else on every topic."),
     ] = None,
     bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -152,7 +158,7 @@ def hanging(
     from txn.cli.transaction_texts import hanging_lines, held_data
     from txn.explain.questions import all_partitions, findings, partitions_of
 
-    with asked(bootstrap, data) as source:
+    with asked(bootstrap, command_config, settings, data) as source:
         partitions = partitions_of(source, topic, None) if topic else all_partitions(source)
         held = findings(source, partitions)
         if as_json:
@@ -187,6 +193,8 @@ def abort(
         bool, typer.Option("--dry-run", help="Say what would happen, and stop.")
     ] = False,
     bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
 ) -> None:
     """End a transaction from outside. Prints the consequences and asks first.
 
@@ -216,7 +224,7 @@ def abort(
     from txn.explain.cluster import ClusterSource
     from txn.explain.questions import partitions_of
 
-    with asked(bootstrap, None) as source:
+    with asked(bootstrap, command_config, settings, None) as source:
         assert isinstance(source, ClusterSource), "no directory was given"
         try:
             if transactional_id is not None:

@@ -97,7 +97,7 @@ class Consumer(confluent_kafka.Consumer):
         try:
             super().__init__(settings)
         except KafkaException as raised:
-            raise refused("the consumer", raised) from raised
+            raise refused("the consumer", raised, settings) from None  # it may have a secret
         self._whose = f"the consumer of group {settings['group.id']!r}"
         self._reach = Reach(settings, self._whose, connect_timeout)
         self._awaited: set[Place] = set()  # assigned, and nothing handed out yet

@@ -398,7 +398,7 @@ class Producer:
         try:
             return confluent_kafka.Producer(settings)
         except KafkaException as raised:
-            raise refused(self._whose, raised) from raised
+            raise refused(self._whose, raised, settings) from None  # its text may have a secret
 
     def _take_over(self, deadline: Deadline) -> None:
         client = self._client()

@@ -12,9 +12,11 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
+from txn.access.librdkafka import in_librdkafkas_names
 from txn.client.failures import error_of
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
+from txn.security.client_names import READ, SECRETS
 
 Settings = dict[str, object]
 
@@ -139,15 +141,18 @@ def consumer_settings(
     return settings
 
 
-def refused(whose: str, raised: KafkaException) -> ConfigError:
-    """Return the error for a configuration that librdkafka refuses."""
+def refused(whose: str, raised: KafkaException, settings: Settings) -> ConfigError:
+    """Return the error for a configuration that librdkafka refuses, without its secrets."""
     said = error_of(raised).str()
+    for name in SECRETS & settings.keys():
+        if text := str(settings[name]):
+            said = said.replace(text, "…")
     unknown = re.fullmatch(r'No such configuration property: "(.*)"', said)
     if unknown is None:
         return ConfigError(f"the configuration of {whose} is refused: {said}")
     name = unknown[1]
     return ConfigError(
-        f"{whose} knows no property {name!r}{did_you_mean(name, PROPERTIES)}", property=name
+        f"{whose} knows no property {name!r}{did_you_mean(name, PROPERTIES | READ)}", property=name
     )
 
 
@@ -160,7 +165,8 @@ def _merged(
     settings: Settings = {}
     if not isinstance(config, Mapping | None):
         raise TypeError(
-            f"the configuration is a mapping from Kafka's names to values, not {config!r}; "
+            f"the configuration is a mapping from Kafka's names to values, not a "
+            f"{type(config).__name__}; "
             "bootstrap servers go into bootstrap_servers='HOST:PORT'"
         )
     for name, value in (config or {}).items():
@@ -173,14 +179,15 @@ def _merged(
         _put(settings, keyword if is_callback else keyword.replace("_", "."), value)
     if bootstrap_servers is not None:
         _put(settings, "bootstrap.servers", bootstrap_servers)
-    return settings
+    return in_librdkafkas_names(settings)
 
 
 def _put(settings: Settings, name: str, value: object) -> None:
     name = ALIASES.get(name, name)
     if name in settings:
+        values = "" if name in SECRETS else f", as {settings[name]!r} and as {value!r}"
         raise ConfigError(
-            f"{name} is given twice, as {settings[name]!r} and as {value!r}; give it once",
+            f"{name} is given twice{values}; give it once",
             property=name,
         )
     settings[name] = value

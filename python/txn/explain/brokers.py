@@ -14,7 +14,9 @@ from typing import Any, Final
 from kio.index import load_response_schema
 
 from txn import _core
+from txn.access.connection import client_security, closed_door
 from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
+from txn.security.client import PLAIN, SecuritySettings
 from txn.server.requests import decode_untrusted
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_request
@@ -33,17 +35,21 @@ class Brokers:
 
     Args:
         servers: HOST:PORT[,HOST:PORT…] of some brokers.
+        security: The way in.
         timeout_s: Limit of a connect, and of the wait for each answer.
 
     Raises:
-        ConfigError: `servers` has another form.
+        ConfigError: `servers` has another form, or the files of `security` cannot be used.
     """
 
-    def __init__(self, servers: str, *, timeout_s: float) -> None:
+    def __init__(
+        self, servers: str, *, security: SecuritySettings = PLAIN, timeout_s: float
+    ) -> None:
         timeout_ms = int(timeout_s * 1_000)
+        way_in = client_security(security)
         try:
             self._client = _core.KafkaClient(
-                servers, client_id=EXPLAIN_CLIENT_ID, timeout_ms=timeout_ms
+                servers, client_id=EXPLAIN_CLIENT_ID, timeout_ms=timeout_ms, security=way_in
             )
         except ValueError as error:
             message = f"--bootstrap takes HOST:PORT[,HOST:PORT…], not {servers!r}"
@@ -54,11 +60,16 @@ class Brokers:
         self._client.close()
 
     def any(self) -> "RemoteBroker":
-        """Find a broker that answers. Raises RetriableError: none does."""
+        """Find a broker that answers.
+
+        Raises:
+            RetriableError: none does.
+            RejectedError: it lets this client not in.
+        """
         try:
             return RemoteBroker(self._client, *self._client.any_node())
         except _core.KafkaError as error:
-            raise RetriableError(f"{error}. {OTHER_SOURCES}") from error
+            raise closed_door(error) or RetriableError(f"{error}. {OTHER_SOURCES}") from error
 
     def at(self, host: str, port: int) -> "RemoteBroker":
         """The broker at an address; it is not asked anything yet."""
@@ -116,7 +127,9 @@ class RemoteBroker:
         except _core.KafkaError as error:
             if error.args[1] == ErrorCode.UNSUPPORTED_VERSION:
                 raise RejectedError(str(error), address=self.address) from error
-            raise RetriableError(f"{error}. {OTHER_SOURCES}", address=self.address) from error
+            raise closed_door(error) or RetriableError(
+                f"{error}. {OTHER_SOURCES}", address=self.address
+            ) from error
         except (OverflowError, ValueError) as error:  # a broker may name any host and port
             raise RetriableError(
                 f"{self.address} is no address of a broker, though the cluster names it. Correct "
@@ -130,4 +143,4 @@ class RemoteBroker:
         except _core.KafkaError as error:
             is_retriable = error.args[2]
             kind = RetriableError if is_retriable else RejectedError
-            raise kind(str(error), address=self.address) from error
+            raise closed_door(error) or kind(str(error), address=self.address) from error

@@ -35,6 +35,7 @@ from txn.explain.facts import (
 )
 from txn.explain.fetched import FetchedPiece, fetched
 from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.security.client import PLAIN, SecuritySettings
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
@@ -74,10 +75,18 @@ ADVICE: Final[Mapping[ErrorCode, str]] = {
 
 
 class ClusterSource:
-    """A running cluster, asked through its plain listeners; a `facts.FactSource`.
+    """A running cluster; a `facts.FactSource`.
+
+    Args:
+        servers: HOST:PORT[,HOST:PORT…] of some brokers.
+        security: The way in.
+        options: How a command names this cluster, for advice; None: by its servers.
+        timeout_s: Limit of a connect, and of the wait for each answer.
+        clock: Milliseconds since the epoch.
+        wait: Waits for some seconds.
 
     Raises:
-        ConfigError: `servers` is not HOST:PORT[,HOST:PORT…].
+        ConfigError: `servers` has another form, or the files of `security` cannot be used.
         RetriableError: none of the bootstrap servers answers.
     """
 
@@ -87,14 +96,16 @@ class ClusterSource:
         self,
         servers: str,
         *,
+        security: SecuritySettings = PLAIN,
+        options: str | None = None,
         timeout_s: float = 10.0,
         clock: Callable[[], int] = now_ms,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.options = f"--bootstrap {servers}"
+        self.options = options or f"--bootstrap {servers}"
         self._clock = clock
         self.wait = wait
-        self._brokers = Brokers(servers, timeout_s=timeout_s)
+        self._brokers = Brokers(servers, security=security, timeout_s=timeout_s)
         self._nodes: dict[int, RemoteBroker] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._topics: dict[str, list[int]] = {}

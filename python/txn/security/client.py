@@ -6,6 +6,7 @@ Secrets are left out of every `repr`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +97,7 @@ class SecuritySettings:
     def is_authenticated(self) -> bool:
         """The client logs in by SASL."""
         return self.protocol.startswith("SASL")
+
+
+PLAIN: Final = SecuritySettings()
+"""A plain connection, which authenticates nobody."""

@@ -92,6 +92,15 @@ OAUTH_OPTIONS: Final = frozenset(
     ssl.truststore.password ssl.truststore.type""".split()
 )
 
+SECRETS: Final = frozenset(
+    """
+    sasl.jaas.config sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.client.secret sasl.oauthbearer.config sasl.oauthbearer.token sasl.password
+    ssl.key.password ssl.key.pem ssl.keystore.key ssl.keystore.password ssl.truststore.password
+    """.split()
+)
+"""Their values are never shown."""
+
 OAUTH_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 RETRIEVERS: Final = frozenset(
     {"ClientCredentialsJwtRetriever", "DefaultJwtRetriever", "FileJwtRetriever"}

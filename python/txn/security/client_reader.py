@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client import (
+    PLAIN,
     ClientCredentials,
     SecuritySettings,
     StaticToken,
@@ -81,9 +82,8 @@ def read_security(
     if protocol is None:
         reader.refuse_credentials_without_protocol(call)
     protocol = protocol or "PLAINTEXT"
-    plain = SecuritySettings()
-    tls = reader.tls() if protocol.endswith("SSL") else plain
-    sasl = reader.sasl(call) if protocol.startswith("SASL") else plain
+    tls = reader.tls() if protocol.endswith("SSL") else PLAIN
+    sasl = reader.sasl(call) if protocol.startswith("SASL") else PLAIN
     return SecuritySettings(
         protocol,
         trusted=tls.trusted,

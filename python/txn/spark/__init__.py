@@ -29,8 +29,19 @@ if TYPE_CHECKING:
     from txn.spark.inspection import Status, offsets, status
     from txn.spark.session import register
     from txn.spark.supervise import run
+    from txn.spark.tokens import token
 
-__all__ = ["ForeachBatchSink", "Status", "jars", "offsets", "register", "run", "sink", "status"]
+__all__ = [
+    "ForeachBatchSink",
+    "Status",
+    "jars",
+    "offsets",
+    "register",
+    "run",
+    "sink",
+    "status",
+    "token",
+]
 
 _LAZY = {
     "ForeachBatchSink": "foreach_batch",
@@ -41,6 +52,7 @@ _LAZY = {
     "run": "supervise",
     "sink": "foreach_batch",
     "status": "inspection",
+    "token": "tokens",
 }
 """Loaded when first used: a planner process needs neither jars nor admin clients."""
 

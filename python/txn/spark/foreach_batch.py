@@ -5,22 +5,21 @@ and its query. So there is one implementation of the protocol, and pandas is not
 that is in the output already is still run to its end, which stateful operators need.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from txn.errors import ConfigError
 from txn.spark import checkpoint
-from txn.spark.options import sink_settings
+from txn.spark.options import option_texts, sink_settings
 
 
 @dataclass(frozen=True, slots=True)
 class ForeachBatchSink:
     """The result of `txn.spark.sink`; call it with a micro-batch."""
 
-    options: dict[str, str]
+    options: dict[str, str] = field(repr=False)  # some are secrets
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a micro-batch exactly once."""
@@ -70,21 +69,20 @@ def sink(
     Raises:
         ConfigError: an option is unknown or does not fit.
     """
-    given_options: dict[str, Any] = {
-        name.replace("_", "."): value for name, value in options.items()
-    }
-    given_options |= {"kafka.bootstrap.servers": bootstrap_servers, "txn.id": id, "topic": topic}
-    given_options["checkpointLocation"] = checkpoint
-    texts = {name: _text(value) for name, value in given_options.items() if value is not None}
+    texts = option_texts(
+        {
+            **options,
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "txn.id": id,
+            "topic": topic,
+            "checkpointLocation": checkpoint,
+        }
+    )
     for name in ("txn.batch", "txn.query"):
         if name in texts:
             raise ConfigError(f"{name} is set for each micro-batch, not here", option=name)
     sink_settings(texts)
     return ForeachBatchSink(texts)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _running_query(session: SparkSession) -> str | None:

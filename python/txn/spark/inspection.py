@@ -1,16 +1,18 @@
 """Decided and open transactions of a query: for people and for monitoring."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from txn._core import KafkaError
+from txn.access.librdkafka import librdkafka_settings
 from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.kafka import code_of, connect
-from txn.spark.options import PROGRESS_TOPIC, ClusterAccess
+from txn.spark.options import PROGRESS_TOPIC, ClusterAccess, cluster_access, option_texts
 from txn.wire.error_codes import ErrorCode
 
 TIMEOUT_S = 60.0
@@ -46,13 +48,17 @@ class Status:
     open: tuple[UnfinishedTransaction, ...]
 
 
-def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TOPIC) -> Status:
+def status(
+    bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TOPIC, **options: object
+) -> Status:
     """Return the last decision under a `txn.id` and its open transactions. Changes nothing.
+
+    `options` are those of a connection, as `txn.spark.sink` takes them.
 
     Raises:
         KafkaError: the cluster did not answer in time.
     """
-    client = connect(ClusterAccess(bootstrap_servers, "txn-status", 60_000))
+    client = connect(_access(bootstrap_servers, options))
     try:
         try:
             client.partition_count(progress_topic)
@@ -82,7 +88,9 @@ def status(bootstrap_servers: str, id: str, *, progress_topic: str = PROGRESS_TO
     )
 
 
-def offsets(bootstrap_servers: str, group: str, topics: Iterable[str] | None = None) -> str:
+def offsets(
+    bootstrap_servers: str, group: str, topics: Iterable[str] | None = None, **options: object
+) -> str:
     """Return the committed offsets of `txn.group`, as JSON for the option `startingOffsets`.
 
     For a stateless query whose checkpoint is lost: start it with these offsets and a new
@@ -92,12 +100,16 @@ def offsets(bootstrap_servers: str, group: str, topics: Iterable[str] | None = N
         bootstrap_servers: HOST:PORT, or several with commas.
         group: The option `txn.group` of the query.
         topics: Only these; None: all of the group.
+        options: Those of a connection, as `txn.spark.sink` takes them.
 
     Raises:
         KafkaException: the cluster did not answer in time.
     """
-    chosen = None if topics is None else _partitions(bootstrap_servers, set(topics))
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    security = _access(bootstrap_servers, options).security
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
+    settings |= librdkafka_settings(security)
+    chosen = None if topics is None else _partitions(settings, set(topics))
+    admin = AdminClient(settings)
     request = ConsumerGroupTopicPartitions(group, chosen)
     answer = admin.list_consumer_group_offsets([request], request_timeout=TIMEOUT_S)[group].result()
     committed: dict[str, dict[str, int]] = {}
@@ -107,8 +119,13 @@ def offsets(bootstrap_servers: str, group: str, topics: Iterable[str] | None = N
     return json.dumps(committed)
 
 
-def _partitions(bootstrap_servers: str, topics: set[str]) -> list[TopicPartition]:
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "txn-status"})
+def _access(bootstrap_servers: str, options: Mapping[str, object]) -> ClusterAccess:
+    texts = option_texts(options) | {"kafka.bootstrap.servers": bootstrap_servers}
+    return cluster_access({"kafka.client.id": "txn-status", **texts})
+
+
+def _partitions(settings: Mapping[str, object], topics: set[str]) -> list[TopicPartition]:
+    consumer = Consumer({**settings, "group.id": "txn-status"})
     try:
         return [
             TopicPartition(name, number)

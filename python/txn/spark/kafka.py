@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 
 from txn import _core
 from txn._core import KafkaError
-from txn.errors import ConfigError, RejectedError
+from txn.access.connection import client_security, closed_door
+from txn.errors import ConfigError, RejectedError, RetriableError
 from txn.spark.errors import NoAnswerError
 from txn.spark.options import ClusterAccess
 from txn.wire.error_codes import ErrorCode
@@ -160,13 +161,18 @@ def told(what: str, connection: ClusterAccess) -> Iterator[None]:
     `txn.spark.run` starts a query again after a KafkaError, and ends with these.
 
     Raises:
-        RejectedError: the cluster refuses for good, for example by its access rules.
+        RejectedError: the cluster refuses for good, by its access rules or at the log-in.
         NoAnswerError: it did not answer in time.
     """
     try:
         yield
     except KafkaError as error:
         servers, code = connection.bootstrap_servers, code_of(error)
+        closed = closed_door(error)
+        if isinstance(closed, RetriableError):  # no token now
+            raise NoAnswerError(f"{servers}: {closed}", code=code) from error
+        if closed is not None:
+            raise RejectedError(f"cannot {what}: {closed}", code=code) from error
         if code in FINAL and not is_retriable(error):
             raise RejectedError(
                 f"{servers} refuses to {what}: {error.args[0]}. {FINAL[code]}", code=code
@@ -180,13 +186,14 @@ def connect(connection: ClusterAccess) -> _core.KafkaClient:
     """Open a client of the caller's own.
 
     Raises:
-        ConfigError: an address is none.
+        ConfigError: an address is none, or a file of the security settings cannot be used.
     """
     try:
         return _core.KafkaClient(
             connection.bootstrap_servers,
             client_id=connection.client_id,
             timeout_ms=connection.timeout_ms,
+            security=client_security(connection.security),
         )
     except ValueError as error:
         raise ConfigError(str(error), option="kafka.bootstrap.servers") from error

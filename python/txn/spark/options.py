@@ -22,7 +22,11 @@ from typing import Any, Final
 
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
+from txn.security.client import PLAIN, SecuritySettings
+from txn.security.client_names import READ as SECURITY_NAMES
+from txn.security.client_reader import is_about_security, read_security
 from txn.spark.logs import log
+from txn.spark.tokens import pickled
 
 PROGRESS_TOPIC: Final = "__txn_spark"
 """Where sinks keep their progress unless `txn.progress.topic` says otherwise."""
@@ -65,6 +69,7 @@ class ClusterAccess:
     bootstrap_servers: str
     client_id: str
     timeout_ms: int
+    security: SecuritySettings = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class _Option:
     parse: Callable[[str], Any]
     default: Any
     expects: str
+    is_secret: bool = False
 
 
 def _text(default: str | None = None) -> _Option:
@@ -213,8 +219,8 @@ _EVERYWHERE: Final[Mapping[str, _Option]] = {
     "kafka.bootstrap.servers": _Option(_servers, None, "HOST:PORT[,HOST:PORT…]"),
     "kafka.client.id": _text("txn-spark"),
     "kafka.default.api.timeout.ms": _whole(60_000, 1, 2**31 - 1),
-    "kafka.security.protocol": _one_of("plaintext"),
     "txn.progress.topic": _Option(_topic, PROGRESS_TOPIC, "a topic's name"),
+    "txn.token": _Option(pickled, None, "the text that txn.spark.token returns", is_secret=True),
 }
 
 _READ: Final[Mapping[str, _Option]] = {
@@ -291,8 +297,6 @@ _REFUSED_VALUES: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 
-_SECURITY: Final = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
-
 _NOT_YET: Final = {
     name.lower(): name
     for name in (
@@ -362,7 +366,7 @@ def source_settings(texts: Mapping[str, str]) -> SourceSettings:
         )
     headers = options["includeHeaders"]
     return SourceSettings(
-        connection=_connection(options),
+        connection=_connection(options, texts),
         topics=TopicSelection(
             options["subscribe"] or (), options["subscribePattern"], options["assign"] or None
         ),
@@ -398,7 +402,7 @@ def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
             option="topic",
         )
     return SinkSettings(
-        connection=_connection(options),
+        connection=_connection(options, texts),
         id=options["txn.id"],
         name=options["queryName"],
         topic=options["topic"],
@@ -416,13 +420,43 @@ def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
     )
 
 
-def _connection(options: Mapping[str, Any]) -> ClusterAccess:
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Python's keywords have them, as Spark has them: `_` is `.`, None is left out."""
+    return {
+        name.replace("_", "."): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def cluster_access(texts: Mapping[str, str]) -> ClusterAccess:
+    """Check the options of a connection alone.
+
+    Raises:
+        ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
+    """
+    return _connection(_parse(_EVERYWHERE, "a connection", texts), texts)
+
+
+def _connection(options: Mapping[str, Any], texts: Mapping[str, str]) -> ClusterAccess:
     servers = options["kafka.bootstrap.servers"]
     if not servers:
         raise ConfigError("the option kafka.bootstrap.servers is missing: HOST:PORT[,HOST:PORT…]")
+    kafkas = {
+        name.lower().removeprefix("kafka."): text
+        for name, text in texts.items()
+        if _is_about_security(name)
+    }
     return ClusterAccess(
-        servers, options["kafka.client.id"], options["kafka.default.api.timeout.ms"]
+        servers,
+        options["kafka.client.id"],
+        options["kafka.default.api.timeout.ms"],
+        read_security(kafkas, prefix="kafka.", call=options["txn.token"]),
     )
+
+
+def _is_about_security(name: str) -> bool:
+    return name.lower().startswith("kafka.") and is_about_security(name[6:])
 
 
 def _compression(options: Mapping[str, Any]) -> str:
@@ -438,7 +472,7 @@ def _parse(table: Mapping[str, _Option], what: str, options: Mapping[str, str]) 
         name = known.get(spelled.lower())
         if name is not None:
             values[name] = _value(table[name], name, text)
-        else:
+        elif not _is_about_security(spelled):
             _pass_over(spelled, text, what, known)
     return values
 
@@ -458,12 +492,6 @@ def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> 
         refused, why = _REFUSED_VALUES[lower]
         if word == refused:
             raise ConfigError(f"the option {spelled}={text} is refused: {why}", option=spelled)
-    if lower.startswith(_SECURITY):
-        raise ConfigError(
-            f"the option {spelled} is not supported yet: plain listeners only yet. Remove it, and "
-            "connect to a PLAINTEXT listener on a trusted network",
-            option=spelled,
-        )
     if lower in _NOT_YET:
         raise ConfigError(
             f"the option {_NOT_YET[lower]} of Spark's Kafka source is not supported yet. Remove "
@@ -480,7 +508,8 @@ def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> 
 
 
 def _refuse_if_misspelled(spelled: str, lower: str, what: str, known: Mapping[str, str]) -> None:
-    names = {**{f"kafka.{name}": f"kafka.{name}" for name in _KAFKA}, **_NOT_YET, **known}
+    kafkas = {f"kafka.{name}": f"kafka.{name}" for name in _KAFKA | SECURITY_NAMES}
+    names = {**kafkas, **_NOT_YET, **known}
     hint = did_you_mean(lower, names.values())
     if hint or not lower.startswith("kafka."):
         raise ConfigError(f"unknown option {spelled!r} for {what}{hint}", option=spelled)
@@ -496,12 +525,9 @@ def _value(option: _Option, name: str, text: str) -> Any:
     try:
         return option.parse(text)
     except (ValueError, KeyError, AttributeError, TypeError, re.error):
-        if name == "kafka.security.protocol":
+        if option.is_secret:
             raise ConfigError(
-                f"kafka.security.protocol={text} is not supported yet: plain listeners "
-                "(PLAINTEXT) only yet",
-                option=name,
-                value=text,
+                f"option {name} has another value than it takes: {option.expects}", option=name
             ) from None
         raise ConfigError(
             f"option {name} cannot be {text!r}: it takes {option.expects}", option=name, value=text

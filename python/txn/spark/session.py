@@ -13,17 +13,23 @@ from txn.spark.logs import log
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_ADVISED = 65_536
 
+REDACTION = "spark.sql.redaction.options.regex"
+KEYS_HIDDEN = r"(?i)(?:ssl\.key\.pem|ssl\.keystore\.key$|jaas\.config|txn\.token)"
+"""Options that plans and the UI must not show, and Spark's own expressions do not all match."""
+
 
 def register(spark: SparkSession) -> None:
     """Make `format("txn")` known to a session.
 
-    Spark also finds it by itself, by the module `pyspark_txn`. This call adds an immediate error
-    for a session whose Python workers cannot find txn.
+    Spark also finds it by itself, by the module `pyspark_txn`. This call adds two things: an
+    immediate error for a session whose Python workers cannot find txn, and the redaction of private
+    keys in plans and in the UI (`spark.sql.redaction.options.regex`).
 
     Raises:
         ConfigError: the session was made in a way that its Python workers cannot find txn.
     """
     _check_python(spark)
+    _hide_keys(spark)
     arrow_rows = spark.conf.get(ARROW_ROWS) or "0"
     if 0 < int(arrow_rows) < ARROW_ROWS_ADVISED:
         log.info(
@@ -32,6 +38,12 @@ def register(spark: SparkSession) -> None:
         )
     if not _is_known(spark):
         spark.dataSource.register(TxnDataSource)
+
+
+def _hide_keys(spark: SparkSession) -> None:
+    known = spark.conf.get(REDACTION, None)
+    if KEYS_HIDDEN not in (known or ""):
+        spark.conf.set(REDACTION, f"{known}|{KEYS_HIDDEN}" if known else KEYS_HIDDEN)
 
 
 def _check_python(spark: SparkSession) -> None:

@@ -1,0 +1,140 @@
+"""Java's spelling of a client's security settings, as librdkafka's settings.
+
+A configuration in librdkafka's own names is passed on untouched. One with a name that only Java's
+client has is read by `txn.security.client_reader`, and written anew in librdkafka's names.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from txn import _core
+from txn.access.stores import OpenKeystore, content_of, key_pem, trusted_pem
+from txn.access.tokens import expiry_s, token_call
+from txn.errors import ConfigError
+from txn.security.client import ClientCredentials, SecuritySettings, Store
+from txn.security.client_names import READ, WITHOUT_EFFECT
+from txn.security.client_reader import read_security
+
+Settings = dict[str, object]
+
+LIBRDKAFKAS: Final = frozenset(
+    """
+    enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification https.ca.location
+    https.ca.pem sasl.mechanism sasl.mechanisms sasl.oauthbearer.client.id
+    sasl.oauthbearer.client.secret sasl.oauthbearer.config sasl.oauthbearer.extensions
+    sasl.oauthbearer.grant.type sasl.oauthbearer.method sasl.oauthbearer.scope
+    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username
+    security.protocol ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem
+    ssl.endpoint.identification.algorithm ssl.key.location ssl.key.password ssl.key.pem
+    ssl.keystore.location ssl.keystore.password
+    """.split()
+)
+JAVAS: Final = (READ | WITHOUT_EFFECT) - LIBRDKAFKAS
+"""Names that librdkafka refuses."""
+
+PEM: Final = b"-----BEGIN "
+JKS: Final = b"\xfe\xed\xfe\xed"
+
+
+def in_librdkafkas_names(
+    settings: Settings, open_keystore: OpenKeystore = _core.read_keystore
+) -> Settings:
+    """Return a configuration whose security settings librdkafka knows.
+
+    Raises:
+        ConfigError: a setting of Java's is wrong, or librdkafka has nothing like it; the message
+            names its own setting.
+    """
+    if not any(name in JAVAS for name in settings):
+        return settings
+    read = {name: _text(value) for name, value in settings.items() if name in READ | WITHOUT_EFFECT}
+    others = {name: value for name, value in settings.items() if name not in read}
+    security = read_security(read, call=_callback(settings))
+    return dict(librdkafka_settings(security, open_keystore)) | others
+
+
+def librdkafka_settings(
+    security: SecuritySettings, open_keystore: OpenKeystore = _core.read_keystore
+) -> Mapping[str, object]:
+    """Return the settings of librdkafka for a listener. Raises ConfigError: it has none."""
+    settings: dict[str, object] = {"security.protocol": security.protocol}
+    if security.is_encrypted:
+        authorities = trusted_pem(security.trusted, open_keystore)
+        settings |= {
+            "ssl.ca.pem": None if authorities is None else authorities.decode("ascii", "replace"),
+            "ssl.key.password": security.key_password,
+            **_identity(security),
+        }
+        if not security.check_hostname:
+            settings["ssl.endpoint.identification.algorithm"] = "none"
+        if not security.check_certificate:
+            settings["enable.ssl.certificate.verification"] = "false"
+    if security.is_authenticated:
+        settings |= {
+            "sasl.mechanism": security.mechanism,
+            "sasl.username": security.username,
+            "sasl.password": security.password,
+        }
+        if security.token is not None:
+            settings |= _token(security, open_keystore)
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _identity(security: SecuritySettings) -> Mapping[str, str | None]:
+    store = security.keystore
+    if store is not None:
+        content = content_of(store)
+        if PEM in content:
+            return {"ssl.certificate.location": store.location, "ssl.key.location": store.location}
+        if content.startswith(JKS):
+            raise ConfigError(
+                f"{store.setting} is a JKS, which librdkafka does not read. Convert it to PKCS12: "
+                "keytool -importkeystore -srckeystore OLD -destkeystore NEW -deststoretype PKCS12",
+                property=store.setting,
+            )
+        return {"ssl.keystore.location": store.location, "ssl.keystore.password": store.password}
+    if security.certificate is None or security.key is None:
+        return {}
+    return _certificate(security.certificate) | {"ssl.key.pem": key_pem(security.key).decode()}
+
+
+def _certificate(store: Store) -> dict[str, str | None]:
+    if store.location is not None:
+        return {"ssl.certificate.location": store.location}
+    text = content_of(store).decode()
+    if text.count("-----BEGIN CERTIFICATE-----") > 1:
+        raise ConfigError(
+            f"{store.setting} holds a chain, and librdkafka's ssl.certificate.pem takes one "
+            "certificate. Put the chain in a file, and set ssl.certificate.location",
+            property=store.setting,
+        )
+    return {"ssl.certificate.pem": text}
+
+
+def _token(security: SecuritySettings, open_keystore: OpenKeystore) -> Mapping[str, object]:
+    source = security.token
+    assert source is not None, "it was checked"
+    if not isinstance(source, ClientCredentials) or source.encodes_header:
+        call = token_call(source, open_keystore)
+        extensions = dict(security.extensions)
+        return {"oauth_cb": lambda _: (token := call(), expiry_s(token), "", extensions)}
+    authorities = trusted_pem(source.trusted, open_keystore)
+    listed = ",".join(f"{name}={value}" for name, value in security.extensions)
+    return {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": source.endpoint,
+        "sasl.oauthbearer.client.id": source.client_id,
+        "sasl.oauthbearer.client.secret": source.client_secret,
+        "sasl.oauthbearer.scope": source.scope,
+        "sasl.oauthbearer.extensions": listed or None,
+        "https.ca.pem": None if authorities is None else authorities.decode("ascii", "replace"),
+    }
+
+
+def _callback(settings: Settings) -> Callable[[], str] | None:
+    """A function in the place of `oauth_cb`, which takes and returns more than a token."""
+    return str if "oauth_cb" in settings else None
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

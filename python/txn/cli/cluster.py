@@ -1,0 +1,125 @@
+"""The options of every command that speaks to a cluster: its servers, and the way in.
+
+`--command-config FILE` is read as Kafka's own tools read it, by Java's rules for properties. `-X
+NAME=VALUE` is librdkafka's. Both take both spellings. A value `${env:NAME}` stands for a variable
+of the environment, as Kafka's EnvVarConfigProvider has it.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from txn.errors import ConfigError
+from txn.hints import nearest
+from txn.security.client import PLAIN, SecuritySettings
+from txn.security.client_names import READ
+from txn.security.client_reader import is_about_security, read_security
+
+DEFAULT_SERVERS: Final = "127.0.0.1:9092"
+SERVERS: Final = "bootstrap.servers"
+
+CONFIG_BYTES_MAX: Final = 1 << 20
+_VARIABLE: Final = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT[,…]",
+        help=f"Running brokers, txn's or Apache Kafka's. [default: {DEFAULT_SERVERS}]",
+    ),
+]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        envvar="TXN_COMMAND_CONFIG",
+        help="Properties of the connection: security.protocol, sasl.*, ssl.*.",
+    ),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-X",
+        metavar="NAME=VALUE",
+        help="One of them; may be given again. Others see it in `ps`: no passwords.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a cluster is, and the way in."""
+
+    servers: str = DEFAULT_SERVERS
+    security: SecuritySettings = PLAIN
+    options: str = f"--bootstrap {DEFAULT_SERVERS}"
+    """As a command names it again, without secrets."""
+
+
+def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] | None) -> Cluster:
+    """Return the cluster that the options of a command name.
+
+    Raises:
+        ConfigError: the file cannot be read, or a setting is unknown or does not fit.
+    """
+    properties = {} if config is None else _of_file(config)
+    for text in settings or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError("-X takes NAME=VALUE, for example -X security.protocol=SSL")
+        properties[name.strip()] = value
+    properties = {name: _filled(name, value) for name, value in properties.items()}
+    _require_known(properties)
+    servers = bootstrap or properties.get(SERVERS) or DEFAULT_SERVERS
+    again = [f"--bootstrap {servers}"] + ([] if config is None else [f"--command-config {config}"])
+    return Cluster(servers, read_security(properties), " ".join(again))
+
+
+def _of_file(path: Path) -> dict[str, str]:
+    import javaproperties
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(CONFIG_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"--command-config {str(path)!r} cannot be read: {error.strerror}"
+        ) from None
+    if len(content) > CONFIG_BYTES_MAX:
+        raise ConfigError(f"--command-config {str(path)!r} is no file of properties: it is large")
+    try:
+        return javaproperties.loads(content.decode("latin-1"))
+    except ValueError:
+        raise ConfigError(
+            f"--command-config {str(path)!r} cannot be read as Java's properties: a \\u has to be "
+            "followed by four hexadecimal digits, and a backslash is written \\\\"
+        ) from None
+
+
+def _filled(name: str, value: str) -> str:
+    """Put variables of the environment in their places."""
+
+    def variable(found: re.Match[str]) -> str:
+        try:
+            return os.environ[found[1]]
+        except KeyError:
+            raise ConfigError(
+                f"{name} refers to {found[0]}, and the environment has no {found[1]}: set it",
+                property=name,
+            ) from None
+
+    return _VARIABLE.sub(variable, value)
+
+
+def _require_known(properties: Mapping[str, str]) -> None:
+    """Refuse a misspelled name; a setting of another family tunes a client that is not used."""
+    for name in properties:
+        close = None if is_about_security(name) else nearest(name, READ | {SERVERS})
+        if close is not None and close != name:
+            raise ConfigError(f"unknown setting {name!r}; did you mean {close}?", property=name)
