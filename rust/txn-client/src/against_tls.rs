@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use txn_protocol::apis;
 use txn_protocol::frame::{LENGTH_BYTES, RequestHeader, begin_response, set_length};
@@ -41,18 +41,21 @@ fn certificates(host: &str, change: impl FnOnce(&mut CertificateParams)) -> Cert
     change(&mut params);
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, &issuer).unwrap();
+    Certificates {
+        ca_pem,
+        server: server_of(certificate.der(), &key),
+    }
+}
+
+fn server_of(certificate: &CertificateDer<'static>, key: &KeyPair) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let server = ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)
-        .unwrap();
-    Certificates {
-        ca_pem,
-        server: Arc::new(server),
-    }
+        .with_single_cert(vec![certificate.clone()], key);
+    Arc::new(config.unwrap())
 }
 
 /// A listener whose connections are each served by `serve`; (port, connections so far).
@@ -221,6 +224,32 @@ fn large_requests_and_answers_pass_whole() {
         let mut frame = Vec::new();
         let body = connection.receive(&mut frame, MINUTE).unwrap();
         assert_eq!(frame.len() - body, size * 1000);
+    }
+}
+
+#[test]
+fn a_certificate_that_signed_itself_is_trusted_if_it_was_given_and_fits() {
+    let self_signed = |host: &str, change: fn(&mut CertificateParams)| {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        (certificate.pem(), server_of(certificate.der(), &key))
+    };
+    let (pem, server) = self_signed("localhost", |_| {});
+    let port = node(&server);
+    exchange(&mut open(port, &tls(&pem), MINUTE).unwrap(), 10, 10);
+    let (other_pem, other) = self_signed("elsewhere.test", |_| {});
+    let (old_pem, old) = self_signed("localhost", |p| p.not_after = date_time_ymd(2001, 1, 1));
+    let cases = [
+        (port, &other_pem, "an authority that"),
+        (node(&other), &other_pem, "elsewhere.test"),
+        (node(&old), &old_pem, "has expired"),
+    ];
+    for (port, pem, part) in cases {
+        let error = final_error(port, &tls(pem));
+        assert!(error.message.contains(part), "{error}");
     }
 }
 

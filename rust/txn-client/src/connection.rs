@@ -247,8 +247,10 @@ impl BrokerConnection {
         Ok(())
     }
 
-    /// Logs in, for the first time or again. Nothing may be in flight.
+    /// Logs in within `timeout`, for the first time or again. Nothing may be in flight.
     fn log_in(&mut self, timeout: Duration) -> Result<(), KafkaError> {
+        let began = Instant::now();
+        let left = || timeout.saturating_sub(began.elapsed());
         let security = self.security.clone();
         let Some(sasl) = security.sasl() else {
             return Ok(());
@@ -269,7 +271,7 @@ impl BrokerConnection {
                 &[],
             )?;
             let mut frame = Vec::new();
-            let body = self.receive(&mut frame, timeout)?;
+            let body = self.receive(&mut frame, left())?;
             let answer = messages::sasl::decode_authenticate(&frame[body..], version)
                 .map_err(|error| self.malformed(SASL_AUTHENTICATE.name, &error))?;
             if answer.error_code != 0 {

@@ -61,6 +61,11 @@ impl ClientSecurity {
     }
 }
 
+/// A PEM text that may have a key; other bytes are no PEM.
+fn secret(pem: &[u8]) -> Secret {
+    Secret::new(&String::from_utf8_lossy(pem))
+}
+
 #[pymethods]
 impl ClientSecurity {
     #[new]
@@ -97,8 +102,8 @@ impl ClientSecurity {
         let settings = SecuritySettings {
             protocol,
             ca_pem: ca_pem.map(<[u8]>::to_vec),
-            certificate_pem: certificate_pem.map(<[u8]>::to_vec),
-            key_pem: key_pem.map(|pem| Secret::new(&String::from_utf8_lossy(pem))),
+            certificate_pem: certificate_pem.map(secret),
+            key_pem: key_pem.map(secret),
             key_password: key_password.map(Secret::new),
             skips_hostname: !check_hostname,
             skips_certificate: !check_certificate,

@@ -77,8 +77,8 @@ pub struct SecuritySettings {
     pub protocol: String,
     /// Certificates of the authorities to trust, as PEM; None: the system's.
     pub ca_pem: Option<Vec<u8>>,
-    /// This client's certificate and its chain, as PEM.
-    pub certificate_pem: Option<Vec<u8>>,
+    /// This client's certificate and its chain, as PEM; the key may stand beside it.
+    pub certificate_pem: Option<Secret>,
     /// The certificate's key, as PEM; None: it stands beside the certificate.
     pub key_pem: Option<Secret>,
     /// The password of an encrypted key.

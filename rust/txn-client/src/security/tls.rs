@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme, version,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError,
+    RootCertStore, SignatureScheme, version,
 };
 
 use super::SecuritySettings;
@@ -22,40 +21,25 @@ pub(crate) fn config(settings: &SecuritySettings) -> Result<Arc<ClientConfig>, S
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&version::TLS13, &version::TLS12])
         .expect("the provider has ciphers of both");
-    let builder = if settings.skips_certificate {
-        let roots = None;
-        let verifier = LaxVerifier { roots, provider };
-        builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-    } else {
-        let roots = Arc::new(roots(settings.ca_pem.as_deref())?);
-        if settings.skips_hostname {
-            let roots = Some(roots);
-            let verifier = LaxVerifier { roots, provider };
-            builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(verifier))
-        } else {
-            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider)
-                .build()
-                .map_err(|error| format!("the certificates to trust cannot be used: {error}"))?;
-            builder.with_webpki_verifier(verifier)
-        }
+    let verifier = NodeVerifier {
+        trusted: (!settings.skips_certificate)
+            .then(|| Trusted::new(settings.ca_pem.as_deref()))
+            .transpose()?,
+        checks_name: !settings.skips_certificate && !settings.skips_hostname,
+        provider,
     };
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let config = match &settings.certificate_pem {
         None if settings.key_pem.is_some() => {
             return Err("there is a client's key without a certificate; give both".to_owned());
         }
         None => builder.with_no_client_auth(),
         Some(pem) => {
-            let chain = certificates(pem, "the client's certificate")?;
-            let beside = String::from_utf8_lossy(pem);
-            let key = settings.key_pem.as_ref();
-            let key = private_key(
-                key.map_or(&beside, |key| key.reveal()),
-                settings.key_password.as_ref(),
-            )?;
+            let chain = certificates(pem.reveal().as_bytes(), "the client's certificate")?;
+            let key_pem = settings.key_pem.as_ref().unwrap_or(pem);
+            let key = private_key(key_pem.reveal(), settings.key_password.as_ref())?;
             builder
                 .with_client_auth_cert(chain, key)
                 .map_err(|error| match error {
@@ -72,53 +56,105 @@ pub(crate) fn config(settings: &SecuritySettings) -> Result<Arc<ClientConfig>, S
     Ok(Arc::new(config))
 }
 
-/// The authorities to trust.
-fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    if let Some(pem) = pem {
-        for certificate in certificates(pem, "the authorities (ssl.ca.location, ssl.truststore)")? {
-            roots.add(certificate).map_err(|error| {
-                format!("a certificate of the authorities cannot be used: {error}")
-            })?;
-        }
-        return Ok(roots);
-    }
-    let system = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(system.certs);
-    if roots.is_empty() {
-        return Err(
-            "this system has no certificates of authorities; install them (ca-certificates), or give \
-             your own by ssl.ca.location"
-                .to_owned(),
-        );
-    }
-    Ok(roots)
+/// The certificates to trust.
+#[derive(Debug)]
+struct Trusted {
+    roots: RootCertStore,
+    /// Those that a user gave, as they are.
+    given: Vec<CertificateDer<'static>>,
 }
 
-/// Verifies a node's certificate without its name, and without `roots` only its signature.
+impl Trusted {
+    fn new(pem: Option<&[u8]>) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        let mut given = Vec::new();
+        if let Some(pem) = pem {
+            given = certificates(pem, "the authorities (ssl.ca.location, ssl.truststore)")?;
+            for certificate in &given {
+                roots.add(certificate.clone()).map_err(|error| {
+                    format!("a certificate of the authorities cannot be used: {error}")
+                })?;
+            }
+            return Ok(Self { roots, given });
+        }
+        let system = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(system.certs);
+        if roots.is_empty() {
+            return Err(
+                "this system has no certificates of authorities; install them (ca-certificates), or \
+                 give your own by ssl.ca.location"
+                    .to_owned(),
+            );
+        }
+        Ok(Self { roots, given })
+    }
+
+    /// Verifies a certificate of a node, but for its name.
+    fn verify(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        parsed: &ParsedCertificate<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+        provider: &CryptoProvider,
+    ) -> Result<(), Error> {
+        let algorithms = provider.signature_verification_algorithms.all;
+        let verified = verify_server_cert_signed_by_trust_anchor(
+            parsed,
+            &self.roots,
+            intermediates,
+            now,
+            algorithms,
+        );
+        match verified {
+            // One that signed itself is its own authority, which a node's certificate must not be. Given
+            // as it is, it is trusted, as by Java and OpenSSL. Its dates are checked before.
+            Err(error) if is_authority(&error) => {
+                let is_given = self.given.iter().any(|given| given == end_entity);
+                is_given
+                    .then_some(())
+                    .ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))
+            }
+            verified => verified,
+        }
+    }
+}
+
+/// True for the refusal of a node's certificate that is an authority's.
+fn is_authority(error: &Error) -> bool {
+    let Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error else {
+        return false;
+    };
+    matches!(
+        error.downcast_ref::<webpki::Error>(),
+        Some(webpki::Error::CaUsedAsEndEntity)
+    )
+}
+
+/// Verifies a node's certificate as far as the settings want it.
 #[derive(Debug)]
-struct LaxVerifier {
-    roots: Option<Arc<RootCertStore>>,
+struct NodeVerifier {
+    /// None: a certificate may come from anybody.
+    trusted: Option<Trusted>,
+    checks_name: bool,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for LaxVerifier {
+impl ServerCertVerifier for NodeVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
+        name: &ServerName<'_>,
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if let Some(roots) = &self.roots {
-            verify_server_cert_signed_by_trust_anchor(
-                &ParsedCertificate::try_from(end_entity)?,
-                roots,
-                intermediates,
-                now,
-                self.provider.signature_verification_algorithms.all,
-            )?;
+        let parsed = ParsedCertificate::try_from(end_entity)?;
+        if let Some(trusted) = &self.trusted {
+            trusted.verify(end_entity, &parsed, intermediates, now, &self.provider)?;
+        }
+        if self.checks_name {
+            verify_server_name(&parsed, name)?;
         }
         Ok(ServerCertVerified::assertion())
     }
