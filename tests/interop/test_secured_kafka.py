@@ -2,9 +2,11 @@
 
 import gc
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import trustme
@@ -13,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
 from peers import secured
+from peers.jars import java_executable
 from peers.secured import MECHANISMS, PASSWORD, SHORT_SESSION_MS, USER, SecuredKafka
 from txn._core import ClientSecurity, KafkaClient, KafkaError, read_keystore
 
@@ -320,6 +323,23 @@ def test_a_pkcs12_keystore_logs_in(secured_kafka: SecuredKafka) -> None:
     assert client_of(secured_kafka, "MUTUAL", security).topics() is not None
     with pytest.raises(ValueError, match="check its password"):
         read_keystore(store, "wrong")
+
+
+def test_a_truststore_of_keytool_is_read_and_one_in_javas_own_form_refused(
+    secured_kafka: SecuredKafka, tmp_path: Path
+) -> None:
+    keytool = Path(java_executable()).with_name("keytool")
+    import_it = f"{keytool} -importcert -noprompt -alias ca -storepass changeit".split()
+    import_it += ["-file", str(secured_kafka.directory / "ca.pem")]
+    for kind in ("PKCS12", "JKS"):
+        store = ["-keystore", str(tmp_path / kind), "-storetype", kind]
+        subprocess.run([*import_it, *store], check=True, capture_output=True)
+    ca_pem, certificate_pem, key_pem = read_keystore((tmp_path / "PKCS12").read_bytes(), "changeit")
+    assert (certificate_pem, key_pem) == (None, None)
+    security = ClientSecurity("SSL", ca_pem=ca_pem)
+    assert client_of(secured_kafka, "SSL", security).topics() is not None
+    with pytest.raises(ValueError, match="keytool -importkeystore"):
+        read_keystore((tmp_path / "JKS").read_bytes(), "changeit")
 
 
 def test_a_client_and_its_token_are_freed(secured_kafka: SecuredKafka) -> None:

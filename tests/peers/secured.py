@@ -10,6 +10,7 @@ import datetime
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -143,10 +144,9 @@ def _write_certificates(directory: Path) -> tuple[bytes, bytes, bytes]:
     return ca_pem, certificate_pem, key_pem
 
 
-@pytest.fixture(scope="session")
-def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """A real Apache Kafka 4.2 node with every listener of `LISTENERS`, one for the whole run."""
-    directory = tmp_path_factory.mktemp("secured-kafka")
+@contextmanager
+def running(directory: Path) -> Iterator[SecuredKafka]:
+    """Run a node with every listener of `LISTENERS` in a directory."""
     ca_pem, certificate_pem, key_pem = _write_certificates(directory)
     users = [
         f"--add-scram={mechanism}=[name={USER},password={PASSWORD}]"
@@ -160,3 +160,10 @@ def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredK
     )
     with node:
         yield SecuredKafka(node, node.servers, ca_pem, certificate_pem, key_pem, directory)
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """A real Apache Kafka 4.2 node with every listener of `LISTENERS`, one for the whole run."""
+    with running(tmp_path_factory.mktemp("secured-kafka")) as kafka:
+        yield kafka
