@@ -177,7 +177,7 @@ def test_what_its_coordinator_knows_is_not_aborted_past_it(scene: Scene) -> None
     ("arguments", "expected_code", "said"),
     [
         (("--dry-run",), 0, "To be aborted: the open transaction of 'pay-3'"),
-        ((), 2, "say --yes"),
+        ((), 2, "Give --yes"),
     ],
 )
 def test_an_abort_that_is_not_confirmed_changes_nothing(
@@ -421,8 +421,11 @@ def test_a_client_is_known_since_the_broker_was_started(tmp_path: Path) -> None:
         (("explain", "orders", "--bootstrap", "nowhere"), "--bootstrap takes HOST:PORT"),
         (("explain", "orders", "--data", "/nonexistent"), "is no data directory"),
         (("explain", "a", "--data", "/", "--bootstrap", "a:1"), "give one of them"),
-        (("transactions", "abort"), "say what to abort"),
-        (("transactions", "abort", "--topic-partition", "orders-0"), "say what to abort"),
+        (("transactions", "abort"), "in one way: --transactional-id ID, or"),
+        (
+            ("transactions", "abort", "--topic-partition", "orders-0"),
+            "in one way: --transactional-id ID, or",
+        ),
         (("transactions", "list", "--longer-than", "soon"), "a duration is a number"),
     ],
 )
@@ -435,7 +438,7 @@ def test_wrong_usage_and_nobody_to_ask_end_with_2_and_say_what_to_do(
 
 def test_what_is_unknown_is_answered_with_what_there_is(scene: Scene) -> None:
     code, _, err = run_txn("explain", "order", "--bootstrap", scene.servers)
-    assert (code, "There is orders" in err) == (2, True)
+    assert (code, "did you mean orders" in err) == (2, True)
     code, _, err = run_txn("transactions", "describe", "pay", "--bootstrap", scene.servers)
     assert (code, "no coordinator knows transactional id 'pay'" in err) == (2, True)
 
@@ -746,5 +749,5 @@ def test_what_is_prepared_for_two_phase_commit_never_times_out_and_is_not_aborte
         assert "  timeout     none (two-phase commit)" in out.splitlines()
         abort = ("transactions", "abort", "--transactional-id", "bank", "--yes")
         code, _, err = run_txn(*abort, "--bootstrap", servers)
-        assert (code, "let whoever prepared it decide" in err) == (1, True)
+        assert (code, "let that side decide" in err) == (1, True)
         assert ends(servers, "orders") == (0, 1)

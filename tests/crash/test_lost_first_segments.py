@@ -102,7 +102,9 @@ def test_P9_a_first_segment_that_is_gone_is_missed_until_its_loss_is_accepted(
         assert f"path={first_left}" in line
         assert "log-start-offset-checkpoint says that the log begins at offset 0" in line
 
-    accept(data, ["bad-0"], is_dry_run=False)
+    (loss,) = accept(data, ["bad-0"], is_dry_run=False)
+    last = len(VALUES) - 1
+    assert loss.kept == f"kept are the records from offset {int(first_left.stem)} to {last}"
 
     for _ in range(2):
         caplog.clear()

@@ -373,8 +373,26 @@ def test_a_name_that_means_two_things_is_asked_back() -> None:
     assert partitions_of(facts, "orders-1", 0) == [("orders-1", 0)]
 
 
+@pytest.mark.parametrize(
+    ("name", "index", "said"),
+    [
+        ("orders-7", None, "topic 'orders' has no partition 7; it has partitions 0 to 2"),
+        ("orders", 7, "topic 'orders' has no partition 7; it has partitions 0 to 2"),
+        ("one-1", None, "topic 'one' has no partition 1; it has partition 0 alone"),
+        ("x", None, "there is no topic 'x'; there is one, orders"),
+    ],
+)
+def test_a_name_of_no_partition_is_answered_with_those_there_are(
+    name: str, index: int | None, said: str
+) -> None:
+    """It read: there is no 'orders-7'. There is orders …"""
+    with pytest.raises(RejectedError) as refused:
+        partitions_of(FakeFacts(names={"orders": [0, 1, 2], "one": [0]}), name, index)
+    assert refused.value.message == said
+
+
 def test_an_unknown_name_is_answered_with_those_like_it() -> None:
-    with pytest.raises(RejectedError, match="There is orders"):
+    with pytest.raises(RejectedError, match="did you mean orders"):
         partitions_of(FakeFacts(), "order", None)
 
 
@@ -559,7 +577,7 @@ def test_numbers_that_python_refuses_to_read_are_none() -> None:
     digits = "9" * 5_000
     with pytest.raises(ConfigError, match="HOST:PORT"):
         ClusterSource(f"localhost:{digits}")
-    with pytest.raises(RejectedError, match="there is no"):
+    with pytest.raises(RejectedError, match="has no partition"):
         partitions_of(FakeFacts(names={"orders": [0]}), f"orders-{digits}", None)
 
 

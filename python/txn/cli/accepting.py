@@ -1,14 +1,14 @@
 """Accepting losses by name: the work of `txn log accept-loss`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from txn.config import BrokerSettings
 from txn.errors import DirectoryError, StorageError, TxnError
-from txn.inspect.layout import METADATA_TOPIC
+from txn.inspect.layout import METADATA_TOPIC, list_partition
 from txn.inspect.verify import contradiction_in, read_metadata
 from txn.metadata.image import Image, Topic
 from txn.storage.directory import DataDirectory
@@ -27,14 +27,25 @@ class AcceptedLoss:
     partition: str
     reason: str
     loss: Loss
+    first_kept: int
+    """First offset of the first segment that is there."""
 
     @property
     def kept(self) -> str:
         """The part that stays, in words."""
         plan = self.loss.plan
-        if plan.last_kept is None:
-            return "nothing is kept"
-        return f"kept are the records below offset {plan.kept_end:,}"
+        if plan.last_kept is None or plan.kept_end <= self.first_kept:
+            return "no record is kept"
+        return f"kept are the records from offset {self.first_kept:,} to {plan.kept_end - 1:,}"
+
+    def lines(self) -> Iterator[str]:
+        """The loss as text."""
+        yield f"{self.partition}: {self.reason}"
+        yield f"    {self.kept}; the next record gets offset {self.next_offset:,}"
+        for path, position, size in self.given_up:
+            yield f"    given up: {size:,} bytes of {path} from byte {position:,} on"
+        for path in self.in_the_way:
+            yield f"    moved aside: {path}"
 
     @property
     def next_offset(self) -> int:
@@ -57,6 +68,7 @@ class AcceptedLoss:
         return {
             "partition": self.partition,
             "reason": self.reason,
+            "kept_start": None if plan.last_kept is None else self.first_kept,
             "kept_end": None if plan.last_kept is None else plan.kept_end,
             "next_offset": plan.next_offset,
             "given_up": [
@@ -110,7 +122,9 @@ def _examine(
     if reason is None:
         raise NothingDamagedError(f"nothing is damaged in {name}, so there is nothing to give up")
     loss = storage.plan_loss(topic, index)
-    return (topic.name, index), AcceptedLoss(name, reason, loss)
+    directory = storage.root / name
+    segments = list_partition(directory).segments if directory.is_dir() else ()
+    return (topic.name, index), AcceptedLoss(name, reason, loss, min(segments, default=0))
 
 
 def _partition(image: Image, name: str) -> tuple[Topic, int]:
@@ -119,7 +133,7 @@ def _partition(image: Image, name: str) -> tuple[Topic, int]:
         raise DirectoryError(f"{name!r} names no partition. Give topic and number: orders-0")
     if match[1] == METADATA_TOPIC:
         raise StorageError(
-            f"what {METADATA_TOPIC}-0 has lost cannot be given up: it says which topics there are. "
+            f"no part of {METADATA_TOPIC}-0 can be given up: it names the topics. "
             "Put back a copy of it"
         )
     topic = image.topics.get(match[1])

@@ -37,8 +37,8 @@ def console() -> "Console":
 
 
 def demo(
-    kills: Annotated[int, typer.Option(min=0, max=100, help="How many SIGKILLs.")] = 5,
-    seed: Annotated[int, typer.Option(help="Decides who is killed when.")] = 1,
+    kills: Annotated[int, typer.Option(min=0, max=100, help="Number of SIGKILLs.")] = 5,
+    seed: Annotated[int, typer.Option(help="Chooses the moments and victims of the kills.")] = 1,
     directory: Annotated[
         Path | None,
         typer.Option(help="Where data, checkpoints and logs go; kept. [default: temporary]"),

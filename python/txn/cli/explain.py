@@ -1,8 +1,7 @@
 """`txn explain`: why readers of a topic stand where they do."""
 
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
+from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, TxnError
 from txn.printable import printable
 
@@ -120,13 +120,3 @@ def note_state(state: Any) -> None:
             "start of txn aborts every open transaction",
             file=sys.stderr,
         )
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Print text without a blank line at its end."""
-    print("\n".join(map(printable, lines)).rstrip("\n"))
-
-
-def print_json(data: Any) -> None:
-    """Print data as JSON."""
-    print(json.dumps(data, indent=2))

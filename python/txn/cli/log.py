@@ -6,7 +6,6 @@ so they may run beside a broker. `accept-loss` wants the broker stopped, and wri
 
 import base64
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from txn.cli.output import for_its_reader, print_json, print_lines
 from txn.errors import DirectoryError
 from txn.printable import printable
 
@@ -27,7 +27,7 @@ TEXT_MAX = 100
 """Characters of a key or a value that are shown as text; JSON has all of them."""
 
 log_app = typer.Typer(
-    help="Look into a log's files: what is in them, and whether they are sound.",
+    help="Print and verify the files of a log; give up damaged parts.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -60,23 +60,22 @@ def dump(
 
     is_damaged = is_unread = False
     try:
-        for file in files_to_dump(path):
-            if not as_json:
-                print(printable(file))
-            try:
-                for entry in entries_of(file, is_deep=deep):
-                    is_damaged = is_damaged or entry.get("fault") is not None
-                    print(_as_json({"file": str(file), **entry}) if as_json else _as_text(entry))
-            except FileNotFoundError:  # of a broker at work, or a link that leads nowhere
-                print(f"txn: {printable(file)} is not there any more", file=sys.stderr)
-            except BrokenPipeError:
-                raise
-            except OSError as error:
-                is_unread = True
-                print(f"txn: {printable(_unread(file, error))}", file=sys.stderr)
-        sys.stdout.flush()
-    except BrokenPipeError:  # `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with for_its_reader():
+            for file in files_to_dump(path):
+                if not as_json:
+                    print(printable(file))
+                try:
+                    for entry in entries_of(file, is_deep=deep):
+                        is_damaged = is_damaged or entry.get("fault") is not None
+                        line = {"file": str(file), **entry}
+                        print(_as_json(line) if as_json else _as_text(entry))
+                except FileNotFoundError:  # of a broker at work, or a link that leads nowhere
+                    print(f"txn: {printable(file)} is not there any more", file=sys.stderr)
+                except BrokenPipeError:
+                    raise
+                except OSError as error:
+                    is_unread = True
+                    print(f"txn: {printable(_unread(file, error))}", file=sys.stderr)
     except (DirectoryError, OSError) as error:
         _give_up(error)
     sys.exit(2 if is_unread else 1 if is_damaged else 0)
@@ -107,9 +106,9 @@ def verify(
         _give_up(error)
     seconds = time.monotonic() - started
     if as_json:
-        print(json.dumps(_outcome_as_data(outcome, seconds)))
+        print_json(_outcome_as_data(outcome, seconds), indent=None)
     else:
-        _show(outcome, seconds)
+        print_lines(_outcome_as_text(outcome, seconds))
     sys.exit(2 if outcome.unread else 1 if outcome.findings else 0)
 
 
@@ -122,7 +121,7 @@ def accept_loss(
         list[str], typer.Argument(metavar="PARTITION...", help="Damaged ones, as in orders-0.")
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be given up, and accept nothing.")
+        bool, typer.Option("--dry-run", help="Print the loss, and accept nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -133,7 +132,7 @@ def accept_loss(
     Put back a copy instead if there is one. Exit code 1 if one of the partitions is not damaged, 2
     if the directory is in use or cannot be read. In both cases nothing is accepted.
     """
-    from txn.cli.accepting import AcceptedLoss, NothingDamagedError, accept
+    from txn.cli.accepting import NothingDamagedError, accept
     from txn.errors import StorageError
 
     try:
@@ -144,20 +143,11 @@ def accept_loss(
     except (DirectoryError, StorageError, OSError) as error:
         _give_up(error)
 
-    def shown(loss: AcceptedLoss) -> None:
-        print(f"{loss.partition}: {loss.reason}")
-        print(f"    {loss.kept}; the next record gets offset {loss.next_offset:,}")
-        for path, position, size in loss.given_up:
-            print(f"    given up: {size:,} bytes of {path} from byte {position:,} on")
-        for path in loss.in_the_way:
-            print(f"    moved aside: {path}")
-
     if as_json:
-        print(json.dumps([loss.as_data() for loss in accepted]))
+        print_json([loss.as_data() for loss in accepted], indent=None)
         return
-    for loss in accepted:
-        shown(loss)
-    print("Nothing was accepted." if dry_run else "The next start gives this up.")
+    lines = [line for loss in accepted for line in loss.lines()]
+    print_lines([*lines, "Nothing was accepted." if dry_run else "The next start gives this up."])
 
 
 @contextmanager
@@ -186,17 +176,17 @@ def _progress() -> Iterator["Report"]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _show(outcome: "Outcome", seconds: float) -> None:
+def _outcome_as_text(outcome: "Outcome", seconds: float) -> Iterator[str]:
     for finding in sorted(outcome.findings, key=lambda each: (each.path, each.position or 0)):
         where = "" if finding.position is None else f" at byte {finding.position}"
-        print(printable(f"{finding.path}{where}: {finding.what}"))
-        print(f"    {printable(finding.advice)}")
+        yield f"{finding.path}{where}: {finding.what}"
+        yield f"    {finding.advice}"
     for note in sorted(outcome.notes):
-        print(printable(f"note: {note.path}: {note.what}"))
+        yield f"note: {note.path}: {note.what}"
     for unread in sorted(outcome.unread):
-        print(printable(f"not read: {unread.path}: {unread.reason}"))
+        yield f"not read: {unread.path}: {unread.reason}"
     rate = outcome.bytes_read / seconds / 1e6
-    print(
+    yield (
         f"{outcome.partitions:,} partitions, {outcome.segments:,} segments, "
         f"{outcome.batches:,} batches, {outcome.records:,} records; "
         f"{outcome.bytes_read / 1e6:,.1f} MB in {seconds:.1f} s ({rate:,.0f} MB/s); "

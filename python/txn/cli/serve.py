@@ -25,7 +25,11 @@ def serve(
     ] = None,
     durability: Annotated[
         str | None,
-        typer.Option(help="process, commit or always: what survives a power failure."),
+        typer.Option(
+            help="What survives a power failure. commit: committed transactions; always: every "
+            "acks=all answer; process: nothing of the last moments. [default: commit; process "
+            "for a temporary directory]"
+        ),
     ] = None,
     metrics: Annotated[
         str | None,

@@ -99,7 +99,7 @@ def _client(owner: Owner | None, source: FactSource) -> str:
         seen = relative(client.seen_ms, source.now_ms())
         return f"{client.client_id!r} from {client.client_host}, {client.request} {seen}"
     if not source.is_running:
-        return "not known: it does not stand in the files"
+        return "not known: the files do not name it"
     if owner is None:
         return "not known: no coordinator has the transaction"
     if owner.tells_client:
@@ -194,7 +194,15 @@ def list_lines(owners: Sequence[Owner], now_ms: int) -> Iterator[str]:
         )
         for owner in owners
     ]
-    header = ("TRANSACTIONAL ID", "STATE", "PRODUCER/EPOCH", "OPEN FOR", "TIMEOUT", "ON", "CLIENT")
+    header = (
+        "TRANSACTIONAL ID",
+        "STATE",
+        "PRODUCER/EPOCH",
+        "OPEN FOR",
+        "TIMEOUT",
+        "PARTITIONS",
+        "CLIENT",
+    )
     yield from table([header, *rows])
 
 

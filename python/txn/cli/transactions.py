@@ -7,14 +7,8 @@ from typing import Annotated
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting
-from txn.cli.explain import (
-    NOT_ASKED,
-    AsJson,
-    Data,
-    asked,
-    print_json,
-    print_lines,
-)
+from txn.cli.explain import NOT_ASKED, AsJson, Data, asked
+from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
 from txn.printable import printable
 
@@ -62,7 +56,7 @@ def list_transactions(
       txn transactions list --state Ongoing --json
 
     \b
-    Exit codes: 0 done, 2 wrong usage or nobody to ask.
+    Exit codes: 0 done, 2 wrong usage or no broker or directory answers.
     """
     from txn.cli.moments import parse_duration
     from txn.cli.transaction_texts import list_lines, owner_data
@@ -82,12 +76,14 @@ def list_transactions(
         elif owners:
             print_lines(list_lines(owners, source.now_ms()))
         else:
-            print("there is none")
+            print_lines(["no transactional id"])
 
 
 @transactions_app.command()
 def describe(
-    transactional_id: Annotated[str, typer.Argument(help="As its producer has it.")],
+    transactional_id: Annotated[
+        str, typer.Argument(metavar="TRANSACTIONAL_ID", help="As its producer has it.")
+    ],
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,
@@ -102,8 +98,8 @@ def describe(
       txn transactions describe pay-3 --data /var/lib/txn --json
 
     \b
-    Exit codes: 0 nothing hangs, 1 its transaction hangs or is overdue, 2 wrong usage, nobody
-    to ask, or no such id.
+    Exit codes: 0 nothing hangs, 1 its transaction hangs or is overdue, 2 wrong usage, no
+    broker or directory answers, or no such id.
     """
     from txn.cli.transaction_texts import (
         description_lines,
@@ -142,9 +138,9 @@ def hanging(
 ) -> None:
     """Find transactions that hold readers back and will not end by themselves in time.
 
-    Those whose coordinator does not know them (nobody will ever end them), those past their
-    timeout, and decided ones whose marker does not come. Each such transaction is looked at twice,
-    so one that ends just now is not named.
+    Those that no coordinator knows (nothing will ever end them), those past their timeout, and
+    decided ones whose marker does not come. Each is looked at twice, so one that ends just now is
+    not named.
 
     \b
     Examples:
@@ -153,7 +149,7 @@ def hanging(
       txn transactions hanging --data /var/lib/txn
 
     \b
-    Exit codes: 0 nothing hangs, 1 findings, 2 wrong usage or nobody to ask.
+    Exit codes: 0 nothing hangs, 1 findings, 2 wrong usage or no broker or directory answers.
     """
     from txn.cli.transaction_texts import hanging_lines, held_data
     from txn.explain.questions import all_partitions, findings, partitions_of
@@ -166,31 +162,33 @@ def hanging(
         elif held:
             print_lines(hanging_lines(held, source))
         else:
-            print(f"nothing hangs on {len(partitions):,} partitions")
+            print_lines([f"nothing hangs on {len(partitions):,} partitions"])
     sys.exit(1 if held else 0)
 
 
 @transactions_app.command()
 def abort(
     transactional_id: Annotated[
-        str | None, typer.Option(help="Abort what this id has open, and fence its producer.")
+        str | None,
+        typer.Option(help="Abort this id's transaction, and fence its producer."),
     ] = None,
     topic_partition: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC-N", help="Abort what hangs there, known to no coordinator."),
+        typer.Option(metavar="TOPIC-N", help="Abort one there that no coordinator knows."),
     ] = None,
     start_offset: Annotated[
-        int | None, typer.Option(help="With --topic-partition: since which offset it is open.")
+        int | None,
+        typer.Option(help="With --topic-partition: the transaction's first offset."),
     ] = None,
     despite_commit: Annotated[
         bool,
         typer.Option(
-            "--despite-commit", help="Also what its coordinator has committed, or may have."
+            "--despite-commit", help="Also if its coordinator has committed it, or may have."
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, and stop.")
+        bool, typer.Option("--dry-run", help="Print the consequences, and stop.")
     ] = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -211,14 +209,14 @@ def abort(
 
     \b
     Exit codes: 0 aborted, or nothing was open; 1 refused, or not confirmed; 2 wrong usage or
-    nobody to ask.
+    no broker or directory answers.
     """
     by_id = transactional_id is not None
     by_offset = topic_partition is not None and start_offset is not None
     if by_id == by_offset or (by_id and (topic_partition, start_offset) != (None, None)):
         raise ConfigError(
-            "say what to abort: --transactional-id ID, or --topic-partition TOPIC-N with "
-            "--start-offset OFFSET"
+            "give the transaction to abort in one way: --transactional-id ID, or "
+            "--topic-partition TOPIC-N with --start-offset OFFSET"
         )
     from txn.explain.abort import NothingOpen, carry_out, plan_by_id, plan_by_offset
     from txn.explain.cluster import ClusterSource
@@ -242,15 +240,14 @@ def abort(
                     source, partitions[0], start_offset, despite_commit=despite_commit
                 )
             if isinstance(plan, NothingOpen):
-                print(printable(plan.why))
+                print_lines([plan.why])
                 return
-            print(f"To be aborted: {printable(plan.what)}.")
-            for consequence in plan.consequences:
-                print(f"  - {printable(consequence)}")
+            consequences = (f"  - {consequence}" for consequence in plan.consequences)
+            print_lines([f"To be aborted: {plan.what}.", *consequences])
             if dry_run:
                 return
             _confirm(yes)
-            print(printable(carry_out(source, plan)))
+            print_lines([carry_out(source, plan)])
         except RejectedError as error:
             print(f"txn: {printable(error)}", file=sys.stderr)
             sys.exit(1)
@@ -260,7 +257,10 @@ def _confirm(is_confirmed: bool) -> None:
     if is_confirmed:
         return
     if not sys.stdin.isatty():
-        print("txn: nobody is there to confirm it: say --yes", file=sys.stderr)
+        print(
+            "txn: nobody can confirm it: standard input is no terminal. Give --yes",
+            file=sys.stderr,
+        )
         sys.exit(NOT_ASKED)
     if not typer.confirm("Abort it?"):
         sys.exit(1)

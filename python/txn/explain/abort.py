@@ -75,7 +75,7 @@ def plan_by_id(cluster: ClusterSource, transactional_id: str) -> AbortPlan | Not
     if not owner.has_timeout:
         raise RejectedError(
             f"the transaction of {transactional_id!r} takes part in a two-phase commit. If the "
-            "other side committed, an abort would tear it: let whoever prepared it decide"
+            "other side committed, an abort would tear it: let that side decide"
         )
     partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(owner.partitions))
     return AbortPlan(
@@ -127,7 +127,7 @@ def plan_by_offset(
         if target.verdict.command is None and not despite_commit:
             ends = target.verdict.ends.replace(" at %s", "")
             raise RejectedError(
-                f"what ends the transaction on {name} since offset {first_offset} is {ends}. An "
+                f"the transaction on {name} since offset {first_offset} is ended by {ends}. An "
                 f"abort may hide committed records: {target.verdict.advice}. To abort it "
                 "nevertheless, give --despite-commit"
             )
@@ -140,12 +140,13 @@ def plan_by_offset(
         )
     return AbortPlan(
         what=(
-            f"what producer {target.open.producer_id} (epoch {target.open.producer_epoch}) holds "
-            f"open on {name} since offset {first_offset}, open at no coordinator"
+            f"the transaction of producer {target.open.producer_id} (epoch "
+            f"{target.open.producer_epoch}) on {name} since offset {first_offset}, open at no "
+            "coordinator"
         ),
         consequences=(
             f"an abort marker is appended to {name}; read_committed readers skip its records",
-            "whoever wrote them is not told",
+            "its producer is not told",
         ),
         held=target.open,
     )
@@ -175,7 +176,7 @@ def _fence(cluster: ClusterSource, owner: Owner) -> str:
     require(answer.error_code, f"transactional id {owner.transactional_id!r}")
     return (
         f"aborted. {owner.transactional_id!r} now has producer {answer.producer_id}, epoch "
-        f"{answer.producer_epoch}; whoever had epoch {owner.producer_epoch} is fenced"
+        f"{answer.producer_epoch}; the producer with epoch {owner.producer_epoch} is fenced"
     )
 
 
@@ -198,7 +199,7 @@ def _mark(cluster: ClusterSource, held: OpenTransaction) -> str:
     ]
     if len(results) != 1:
         raise RejectedError(
-            f"the broker does not say what became of the marker for {topic}-{index}. See with "
+            f"the broker does not tell the fate of the marker for {topic}-{index}. See "
             f"`txn explain {topic}-{index}`"
         )
     require(results[0].error_code, f"partition {topic}-{index}")

@@ -5,7 +5,7 @@ looked at again, and only one that is open in both looks counts. A transaction t
 is gone from its partitions before its coordinator forgets it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -45,6 +45,10 @@ SCAN_BYTES_MAX: Final = 64 << 20
 
 OLDER_MS: Final = 60_000
 """The age by which a record may precede its transaction: a client sets its time, then waits."""
+
+
+NAMED_MAX: Final = 10
+"""Number of topics named where one is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +139,23 @@ def partitions_of(source: FactSource, name: str, index: int | None) -> list[Topi
         return [(name, each) for each in topics[name]]
     elif is_partition:
         return [(topic, int(number))]
-    missing = name if index is None else f"partition {index} of {name}"
-    raise RejectedError(
-        f"there is no {missing!r}. {_close_to(name, topics)}"
-        if topics
-        else f"there is no {missing!r}, nor any other topic"
-    )
+    raise RejectedError(_missing(name, index, topics))
 
 
-def _close_to(name: str, topics: Collection[str]) -> str:
+def _missing(name: str, index: int | None, topics: Mapping[str, Sequence[int]]) -> str:
+    topic, _, number = (name, "", str(index)) if index is not None else name.rpartition("-")
+    if number.isdecimal() and topic in topics:
+        count = len(topics[topic])
+        have = f"partitions 0 to {count - 1}" if count > 1 else "partition 0 alone"
+        return f"topic {topic!r} has no partition {number}; it has {have}"
     known = sorted(topics)
-    alike = get_close_matches(name, known, n=3) or known[:10]
-    return f"There is {', '.join(alike)}{' …' if len(alike) < len(known) else ''}"
+    alike = get_close_matches(name, known, n=3)
+    if alike:
+        return f"there is no topic {name!r}; did you mean {' or '.join(alike)}?"
+    if not known:
+        return f"there is no topic {name!r}, nor any other topic"
+    more = f" and {len(known) - NAMED_MAX} more" if len(known) > NAMED_MAX else ""
+    return f"there is no topic {name!r}; there is {', '.join(known[:NAMED_MAX])}{more}"
 
 
 def all_partitions(source: FactSource) -> list[TopicPartition]:

@@ -123,7 +123,7 @@ def _open(owner: Owner, now_ms: int, is_running: bool) -> Verdict:
     if due_ms is None:
         return Verdict(
             Standing.RUNNING,
-            "whoever prepared it: it takes part in a two-phase commit and never times out",
+            "the system that prepared it: it takes part in a two-phase commit and never times out",
             None,
             "find out what the other side decided, and end it the same way. Aborting it here "
             "while the other side commits tears the transaction",
@@ -132,7 +132,8 @@ def _open(owner: Owner, now_ms: int, is_running: bool) -> Verdict:
     if not is_running:
         return Verdict(
             Standing.RUNNING,
-            "after the next start its client, or the coordinator at %s; at once if that has passed",
+            "its client, after the next start; else the coordinator at %s, or at the start if that "
+            "has passed",
             due_ms,
             "start the broker. After a power failure it aborts what was open",
             None,
@@ -240,7 +241,7 @@ def _unread(unread: Sequence[str]) -> Verdict:
     names = ", ".join(unread)
     return Verdict(
         Standing.UNREAD,
-        f"nobody can say: no transactional id that can be read uses its producer id, but {names} "
+        f"not known: no transactional id that can be read uses its producer id, but {names} "
         "cannot be read",
         None,
         f"do not abort it: it may be decided. Put back a copy of {names}, and start again",

@@ -6,31 +6,25 @@ a tebibyte.
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from txn.inspect.layout import FileKind, PartitionFiles, kind_of
+from txn.storage import plain_files
 
 MIB: Final = 1 << 20
 
-BYTES_MAX: Final = {
+BYTES_MAX: Final[Mapping[FileKind | None, int]] = {
     FileKind.INDEX: 256 * MIB,
     FileKind.TIME_INDEX: 256 * MIB,
     FileKind.TXN_INDEX: 256 * MIB,
     FileKind.SNAPSHOT: 256 * MIB,  # of more than five million producers
-    FileKind.CHECKPOINT: 256 * MIB,  # of more than a million partitions
+    FileKind.CHECKPOINT: plain_files.BYTES_MAX,
     FileKind.LEADER_EPOCHS: 64 * MIB,
     FileKind.TXN_INDEX_SUMS: 64 * MIB,
 }
-"""Larger than any such file of a broker's; of other files `TEXT_BYTES_MAX`."""
-
-TEXT_BYTES_MAX: Final = 1 * MIB
-
-_KINDS: Final = (
-    (stat.S_ISDIR, "a directory"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-)
+"""Larger than any such file of a broker's; of other files `plain_files.TEXT_BYTES_MAX`."""
 
 
 class UnusableError(ValueError):
@@ -49,7 +43,7 @@ def read_bytes(path: Path) -> bytes:
         status = os.fstat(file.fileno())
         _require_plain(status.st_mode)
         kind = kind_of(path)
-        most = TEXT_BYTES_MAX if kind is None else BYTES_MAX.get(kind, TEXT_BYTES_MAX)
+        most = BYTES_MAX.get(kind, plain_files.TEXT_BYTES_MAX)
         if status.st_size > most:
             raise UnusableError(f"it has {status.st_size:,} bytes; none is larger than {most:,}")
         return file.read(most)
@@ -73,5 +67,4 @@ def read_text(path: Path) -> str:
 
 def _require_plain(mode: int) -> None:
     if not stat.S_ISREG(mode):
-        what = next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
-        raise UnusableError(f"it is {what}, not a file")
+        raise UnusableError(f"it is {plain_files.kind_of_mode(mode)}, not a file")

@@ -23,7 +23,7 @@ from typing import NamedTuple, Self
 
 from txn.errors import DirectoryError
 from txn.storage.ids import decode_id, encode_id
-from txn.storage.plain_files import open_plain, read_plain
+from txn.storage.plain_files import TEXT_BYTES_MAX, open_plain, read_plain
 from txn.storage.private import make_directory, replace_file
 
 META = "meta.properties"
@@ -255,7 +255,7 @@ def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> 
 
 def _read_identity(meta: Path, node_id: int | None) -> Identity:
     try:
-        lines = read_plain(meta).decode().splitlines()
+        lines = read_plain(meta, TEXT_BYTES_MAX).decode().splitlines()
         pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
         stored_id = int(pairs["node.id"])
         identity = stored_id, pairs["cluster.id"], decode_id(pairs["directory.id"])

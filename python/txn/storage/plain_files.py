@@ -16,7 +16,10 @@ _KINDS: Final = (
 
 
 BYTES_MAX: Final = 1 << 30
-"""A checkpoint of a million partitions with the longest names has a quarter of it."""
+"""A checkpoint of a million partitions with the longest names has some 290 MB."""
+
+TEXT_BYTES_MAX: Final = 1 << 20
+"""Of `meta.properties`, `partition.metadata` and other texts of a few lines."""
 
 
 def kind_of_mode(mode: int) -> str:

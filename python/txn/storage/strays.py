@@ -17,7 +17,7 @@ from typing import Final
 from txn.logs import log
 from txn.metadata.image import RESERVED_TOPICS, Image
 from txn.storage.ids import decode_id
-from txn.storage.plain_files import read_plain
+from txn.storage.plain_files import TEXT_BYTES_MAX, read_plain
 
 METADATA_FILE: Final = "partition.metadata"
 """File in each partition's directory: the id of its topic."""
@@ -80,7 +80,7 @@ def topic_id_of(directory: Path) -> uuid.UUID | None:
     """The id in a directory's `partition.metadata`; None if it has none that can be read."""
     path = directory / METADATA_FILE
     try:
-        lines = read_plain(path).decode().splitlines()
+        lines = read_plain(path, TEXT_BYTES_MAX).decode().splitlines()
         return decode_id(dict(line.split(": ", 1) for line in lines)["topic_id"])
     except (FileNotFoundError, NotADirectoryError):  # of the root's own files
         return None
