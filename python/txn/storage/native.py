@@ -706,7 +706,7 @@ class NativeStorage:
         durability: _core.Durability,
         notes: "StoredNotes",
     ) -> None:
-        """Take what `load` was given and has read."""
+        """Take the arguments of `load` and the notes it has read."""
         self.root = root
         self._durability = durability
         self.was_clean = was_clean

@@ -19,7 +19,7 @@ BYTES_MAX: Final = 1 << 30
 """A checkpoint of a million partitions with the longest names has some 290 MB."""
 
 TEXT_BYTES_MAX: Final = 1 << 20
-"""Of `meta.properties`, `partition.metadata` and other texts of a few lines."""
+"""The bound of `meta.properties`, `partition.metadata` and other texts of a few lines."""
 
 
 def kind_of_mode(mode: int) -> str:
