@@ -21,7 +21,9 @@ from typing import Any
 from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
 from sim.machine import SyncMarks
+from support.responses import typed
 from support.sessions import session
+from txn.broker.apis.api import Reply
 from txn.broker.apis.table import build_table
 from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.metadata_log import NodeIdentity
@@ -343,11 +345,13 @@ class SimBroker:
             return
         assert self.node is not None, "requests come when it has started"
         context = Context(key, version, "client", session(connection=connection))
+        answerer = self._table[key].answerer
+
+        def give(reply: Reply) -> None:
+            answer(typed(answerer.response, key, version, reply))
+
         try:
-            eager.run(
-                self.loop,
-                self._answer(self._table[key].answerer.answer(request, context), answer, hang_up),
-            )
+            eager.run(self.loop, self._answer(answerer.answer(request, context), give, hang_up))
         except Exception as error:
             self.failures.note(error)
 

@@ -41,8 +41,8 @@ class TxnApis:
             return await APIS[key].answer(self.coordinator, request, context)
 
         answer = asyncio.run(handle())
-        assert isinstance(answer, tuple)
-        encoded = encode_response(key, version, answer)
+        assert isinstance(answer, bytes | tuple)
+        encoded = answer if isinstance(answer, bytes) else encode_response(key, version, answer)
         decoded, size = entity_reader(load_response_schema(key, version))(encoded, 0)
         assert size == len(encoded)
         return decoded

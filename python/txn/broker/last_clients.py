@@ -32,21 +32,22 @@ class LastClients:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._by_id: dict[str, LastClient] = {}
+        self._by_id: dict[str, tuple[str, str, int, str]] = {}
+        """The fields of each `LastClient`: every request makes an entry, and few are read."""
 
     def note(self, transactional_id: str, context: Context, request: str) -> None:
         """Remember that a request was served, one that was not refused."""
-        self._by_id.pop(transactional_id, None)  # the newest stands last
-        if len(self._by_id) >= IDS_MAX:
-            del self._by_id[next(iter(self._by_id))]
-        client_id = context.client_id[:CLIENT_ID_SHOWN]
-        self._by_id[transactional_id] = LastClient(
-            intern(client_id), intern(context.client_host), self._now_ms(), request
-        )
+        by_id = self._by_id
+        by_id.pop(transactional_id, None)  # the newest stands last
+        if len(by_id) >= IDS_MAX:
+            del by_id[next(iter(by_id))]
+        client_id, client_host = context.client_id[:CLIENT_ID_SHOWN], context.client_host
+        by_id[transactional_id] = (intern(client_id), intern(client_host), self._now_ms(), request)
 
     def get(self, transactional_id: str) -> LastClient | None:
         """The last client; None if there was none since the start."""
-        return self._by_id.get(transactional_id)
+        last = self._by_id.get(transactional_id)
+        return None if last is None else LastClient(*last)
 
     def forget(self, transactional_id: str) -> None:
         """Drop the entry of an id that expired."""

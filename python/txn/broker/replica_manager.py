@@ -68,7 +68,7 @@ class ReplicaManager:
     def has(self, topic: str, index: int) -> bool:
         """Say whether there is such a partition; it is not opened."""
         partitions = self.partitions.get(topic)
-        return partitions is not None and partitions.has(index)
+        return partitions is not None and 0 <= index < len(partitions.stores)
 
     def is_untouched(self, topic: str, index: int) -> bool:
         """Say whether a partition is there and was not opened: it holds nothing."""

@@ -109,6 +109,11 @@ class Shard(Generic[S, R]):
         """Its partition, opened when it is first used. Raises StorageError."""
         return self._logs[self.index]
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """True if its requests wait for the disk; else each wait is over at once."""
+        return self._host.durability is not _PROCESS
+
     def load(self, replay: Callable[[], object], empty: Callable[[], S]) -> Exception | None:
         """Replay the log into the state; return the error if that fails, None if it does not.
 

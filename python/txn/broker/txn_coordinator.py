@@ -112,6 +112,7 @@ _NONE: Final = ErrorCode.NONE
 _EMPTY: Final = TxnState.EMPTY
 _ONGOING: Final = TxnState.ONGOING
 _PREPARE_COMMIT: Final = TxnState.PREPARE_COMMIT
+_TO_COMMIT: Final = TxnResult.COMMIT
 _UNKNOWN_TOPIC_OR_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 _AS_OF_A_BATCH: Final[Mapping[ErrorCode, ErrorCode]] = {
@@ -379,8 +380,8 @@ class TransactionCoordinator:
         return (
             shard is not None
             and txn is not None
-            and txn.state is TxnState.ONGOING
-            and txn.client == producer
+            and txn.state is _ONGOING
+            and txn.is_of(producer)
             and not txn.is_prepared
             and partition in txn.partitions
             and not shard.is_held(transactional_id)
@@ -414,7 +415,7 @@ class TransactionCoordinator:
             HangUpError: it has.
         """
         txn = self.transactions.get(transactional_id)
-        if txn is None or txn.client != producer:
+        if txn is None or not txn.is_of(producer):
             return
         if self._connections.is_superseded(transactional_id, role, producer, connection):
             raise HangUpError(
@@ -695,7 +696,7 @@ class TransactionCoordinator:
             return _answer_to_refused_end(volatile, producer, outcome, decision.code)
         if isinstance(decision, Done):
             return InitProducerIdResult(decision.txn.producer)
-        if outcome is TxnResult.COMMIT:
+        if outcome is _TO_COMMIT:
             try:
                 decision = yield from self._with_last_offsets(decision)
             except StorageError as error:
@@ -710,7 +711,8 @@ class TransactionCoordinator:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         following = InitProducerIdResult(decision.following)
         try:
-            yield from decide(ending)
+            if not ending.is_decided:
+                yield from decide(ending)
         except StorageError as error:
             if ending.data and not decision.prepare.is_two_phase:
                 _tell_not_durable(transactional_id, error)
@@ -1665,7 +1667,7 @@ def _begin_end(shard: TxnShard, transactional_id: str, end: End) -> Ending:
     if volatile.following_timeout_ms is not None:
         completed = end.complete._replace(timeout_ms=volatile.following_timeout_ms)
         end = end._replace(complete=completed)
-    volatile.ending = Ending(end)
+    volatile.ending = Ending(end, is_decided=not shard.waits_for_disk)
     return volatile.ending
 
 

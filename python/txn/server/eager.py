@@ -6,14 +6,17 @@ of the loop before its first step. It would wake the loop where another thread s
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
-class Suspended(Awaitable[T], Generic[T]):
-    """A coroutine suspended at its first await; await it once."""
+class Suspended(Generic[T]):
+    """A coroutine suspended at its first await; await it once.
+
+    No subclass of Awaitable: an abstract class makes each `isinstance` a call of Python.
+    """
 
     def __init__(self, work: Coroutine[Any, Any, T], waits_for: object) -> None:
         self._work = work

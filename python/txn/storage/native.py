@@ -220,13 +220,7 @@ class NativeLog:
     def append_marker(self, marker: Marker) -> int:
         """Append a transaction marker; return its offset."""
         try:
-            return self.log.append_marker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.is_commit,
-                marker.timestamp_ms,
-            )
+            return self.log.append_marker(*marker)  # the same fields in the same order
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("append a marker to", error) from error
 

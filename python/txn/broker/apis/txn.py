@@ -16,7 +16,7 @@ client can add `__transaction_state` to a transaction.
 Sources: Kafka's message schemas; KIP-588 (PRODUCER_FENCED), KIP-890, KIP-939.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Final
@@ -52,6 +52,7 @@ from txn.wire.bodies.txn import (
     InitProducerIdResponse,
 )
 from txn.wire.error_codes import ErrorCode
+from txn.wire.messages import encode_response
 
 PRODUCER_FENCED_FROM: Final[Mapping[int, int]] = {
     ApiKey.INIT_PRODUCER_ID: 4,
@@ -70,15 +71,25 @@ TRANSACTION_ABORTABLE_FROM: Final[Mapping[int, int]] = {
 END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
 """The first version whose clients abort at UNKNOWN_PRODUCER_ID."""
 
+_INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
 RESULTS_KEPT_MAX: Final = 100
 """The partitions of a request whose results are remembered, at most."""
 
 END_TXN_BUMPS_FROM: Final = 5
 ADD_PARTITIONS_BATCHED_FROM: Final = 4
 
+# Asked for in each request. By its class, a member takes CPython 3.11 0.1 us.
+_NONE: Final = ErrorCode.NONE
+_TRANSACTION: Final = ConnectionUse.TRANSACTION
+_COMMIT: Final = TxnResult.COMMIT
+_ABORT: Final = TxnResult.ABORT
+
 
 def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
     """Say an error with a code that clients of this version know."""
+    if code is _NONE:
+        return code
     key, version = context.api_key, context.api_version
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_FROM[key]:
         if key == ApiKey.END_TXN:
@@ -105,7 +116,7 @@ def _note(
     code: ErrorCode,
 ) -> None:
     """Remember who acted for a transactional id, unless it was refused."""
-    if transactional_id and code is ErrorCode.NONE:
+    if transactional_id and code is _NONE:
         coordinator.clients.note(transactional_id, context, REQUEST_NAMES[context.api_key])
 
 
@@ -143,18 +154,14 @@ def _initialized(context: Context, identity: InitProducerIdResult) -> InitProduc
 
 async def add_partitions_to_txn(
     coordinator: TransactionCoordinator, request: AddPartitionsToTxnRequest, context: Context
-) -> AddPartitionsToTxnResponse:
+) -> AddPartitionsToTxnResponse | bytes:
     """Join partitions to transactions: all of one's, or none if one of them cannot."""
     if context.api_version >= ADD_PARTITIONS_BATCHED_FROM:
         return await _add_batched(coordinator, request.transactions)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     transactional_id = request.transactional_id
-    coordinator.hang_up_if_late(
-        transactional_id, producer, context.connection, ConnectionUse.TRANSACTION
-    )
-    partitions, errors = await _looked_at(
-        coordinator, request.topics, _refusal_of_partition, Turns()
-    )
+    coordinator.hang_up_if_late(transactional_id, producer, context.connection, _TRANSACTION)
+    partitions, errors = await _looked_at(coordinator, request.topics, _INTERNAL, Turns())
     if errors:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
         return AddPartitionsToTxnResponse(_topic_results(codes))
@@ -163,38 +170,41 @@ async def add_partitions_to_txn(
     code = _known_to(context, code)
     if len(partitions) > RESULTS_KEPT_MAX:
         return AddPartitionsToTxnResponse(_topic_results(dict.fromkeys(partitions, code)))
-    return AddPartitionsToTxnResponse(_results_alike(tuple(partitions), code))
+    return _added_alike(context.api_version, tuple(partitions), code)
 
 
 async def _looked_at(
     coordinator: TransactionCoordinator,
     topics: Sequence[AddPartitionsToTxnTopic],
-    refusal: Callable[[TransactionCoordinator, TopicPartition], ErrorCode | None],
+    closed: Collection[str],
     turns: Turns,
 ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
-    """The partitions of a request, each once, and the error codes of those that are kept out."""
+    """The partitions of a request, each once, and the error codes of those that are kept out.
+
+    Args:
+        coordinator: Knows the partitions.
+        topics: Those of the request.
+        closed: Names of topics that the request may not add.
+        turns: Those of the request.
+    """
     partitions: dict[TopicPartition, None] = {}
     errors: dict[TopicPartition, ErrorCode] = {}
+    has_partition = coordinator.has_partition
     for topic in topics:
+        name = topic.name
+        is_closed = name in closed
         for index in topic.partitions:
             if turns.are_over(1):
                 await turns.give_way()
-            partition = (topic.name, index)
+            partition = (name, index)
             partitions[partition] = None
-            code = refusal(coordinator, partition)
-            if code is not None:
-                errors[partition] = code
+            if is_closed or not has_partition(name, index):
+                errors[partition] = (
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    if name in _INTERNAL
+                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
     return list(partitions), errors
-
-
-def _refusal_of_partition(
-    coordinator: TransactionCoordinator, partition: TopicPartition
-) -> ErrorCode | None:
-    if partition[0] in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if not coordinator.has_partition(*partition):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return None
 
 
 async def _add_batched(
@@ -212,7 +222,9 @@ async def _add_batched(
 async def _add_one(
     coordinator: TransactionCoordinator, transaction: AddPartitionsToTxnTransaction, turns: Turns
 ) -> Mapping[TopicPartition, ErrorCode]:
-    partitions, errors = await _looked_at(coordinator, transaction.topics, _refusal_of_part, turns)
+    # The client itself joins groups' partitions here.
+    closed = (TRANSACTIONS_TOPIC,)
+    partitions, errors = await _looked_at(coordinator, transaction.topics, closed, turns)
     if errors:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
@@ -226,15 +238,6 @@ async def _add_one(
     return dict.fromkeys(partitions, code)
 
 
-def _refusal_of_part(
-    coordinator: TransactionCoordinator, partition: TopicPartition
-) -> ErrorCode | None:
-    """The error that keeps a partition out, where the client itself joins groups' partitions."""
-    if partition[0] == OFFSETS_TOPIC and coordinator.has_partition(*partition):
-        return None
-    return _refusal_of_partition(coordinator, partition)
-
-
 def _topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddedTopic]:
     return [
         AddedTopic(topic, [AddedPartition(index, codes[topic, index]) for _, index in group])
@@ -243,9 +246,24 @@ def _topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddedTopic
 
 
 @lru_cache(maxsize=256)
-def _results_alike(partitions: tuple[TopicPartition, ...], code: ErrorCode) -> Sequence[AddedTopic]:
-    """The results where all are the same; a producer adds the same partitions again and again."""
-    return _topic_results(dict.fromkeys(partitions, code))
+def _added_alike(
+    api_version: int, partitions: tuple[TopicPartition, ...], code: ErrorCode
+) -> bytes:
+    """The answer where all results are the same: a producer adds the same partitions every time."""
+    response = AddPartitionsToTxnResponse(_topic_results(dict.fromkeys(partitions, code)))
+    return encode_response(ApiKey.ADD_PARTITIONS_TO_TXN, api_version, response)
+
+
+@lru_cache(maxsize=64)
+def _offsets_added(api_version: int, code: ErrorCode) -> bytes:
+    response = AddOffsetsToTxnResponse(code)
+    return encode_response(ApiKey.ADD_OFFSETS_TO_TXN, api_version, response)
+
+
+@lru_cache(maxsize=64)
+def _ended(api_version: int, code: ErrorCode) -> bytes:
+    """The answer to EndTxn where it tells no identity."""
+    return encode_response(ApiKey.END_TXN, api_version, EndTxnResponse(code))
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> "groupby[str, TopicPartition]":
@@ -255,38 +273,41 @@ def by_topic(partitions: Iterable[TopicPartition]) -> "groupby[str, TopicPartiti
 
 async def add_offsets_to_txn(
     coordinator: TransactionCoordinator, request: AddOffsetsToTxnRequest, context: Context
-) -> AddOffsetsToTxnResponse:
+) -> bytes:
     """Join a group's partition of `__consumer_offsets` to a transaction."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     coordinator.hang_up_if_late(
-        request.transactional_id, producer, context.connection, ConnectionUse.TRANSACTION
+        request.transactional_id, producer, context.connection, _TRANSACTION
     )
     code = await coordinator.add_partitions(
         request.transactional_id, producer, [coordinator.offsets_partition(request.group_id)]
     )
     _note(coordinator, request.transactional_id, context, code)
-    return AddOffsetsToTxnResponse(_known_to(context, code))
+    return _offsets_added(context.api_version, _known_to(context, code))
 
 
 async def end_txn(
     coordinator: TransactionCoordinator, request: EndTxnRequest, context: Context
-) -> EndTxnResponse:
+) -> EndTxnResponse | bytes:
     """Commit or abort."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
     if not bumps_epoch:
         coordinator.hang_up_if_late(
-            request.transactional_id, producer, context.connection, ConnectionUse.TRANSACTION
+            request.transactional_id, producer, context.connection, _TRANSACTION
         )
     identity = await coordinator.end(
         request.transactional_id,
         producer,
-        TxnResult.COMMIT if request.committed else TxnResult.ABORT,
+        _COMMIT if request.committed else _ABORT,
         bumps_epoch=bumps_epoch,
     )
     _note(coordinator, request.transactional_id, context, identity.code)
+    code = _known_to(context, identity.code)
+    if not bumps_epoch:
+        return _ended(context.api_version, code)
     return EndTxnResponse(
-        _known_to(context, identity.code),
+        code,
         identity.producer.producer_id,
         identity.producer.producer_epoch,
     )

@@ -292,12 +292,9 @@ def _refusal_to_join(txn: Txn | None, producer: ProducerIdAndEpoch) -> Refuse | 
 def _refusal_of_stranger(txn: Txn | None, producer: ProducerIdAndEpoch) -> Refuse | None:
     if txn is None:
         return Refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if txn.next_producer_id < 0 and txn[:2] == producer:  # the usual case, without `client`
+    if txn.is_of(producer):
         return None
-    client = txn.client
-    if client == producer:
-        return None
-    is_fenced = client.producer_id == producer.producer_id
+    is_fenced = txn.client.producer_id == producer.producer_id
     return Refuse(ErrorCode.PRODUCER_FENCED if is_fenced else ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
@@ -313,7 +310,23 @@ def decide_end(
         return refused
     assert txn is not None, "an unknown id was refused"
     if txn.state is _ONGOING:
-        return plan(txn._replace(state=PREPARE[outcome], updated_ms=now_ms, client_version=TV1))
+        prepare = Txn(  # as in `decide_add`
+            txn.producer_id,
+            txn.producer_epoch,
+            txn.timeout_ms,
+            PREPARE[outcome],
+            txn.partitions,
+            txn.start_ms,
+            now_ms,
+            txn.previous_producer_id,
+            txn.next_producer_id,
+            txn.last_producer_epoch,
+            TV1,
+            txn.next_producer_epoch,
+            txn.last_offsets,
+            txn.unsynced_markers,
+        )
+        return plan(prepare)
     if txn.state is COMPLETE[outcome]:
         return Done(txn)
     if txn.state is PREPARE[outcome]:

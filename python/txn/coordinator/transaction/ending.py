@@ -61,19 +61,20 @@ class Ending:
 
     Attributes:
         plan: The decision.
+        is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
+            Where nothing is promised of a power failure it is from the beginning.
         data: Partitions whose records are synced with the Prepare.
         unmarked: Partitions that have no marker yet.
         written: Those of a commit that were written, where a power failure may take them.
-        is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
         is_put_off: A disk refused a marker.
         told: The failure that was logged last.
     """
 
     plan: End
+    is_decided: bool = False
     data: frozenset[TopicPartition] = field(init=False)
     unmarked: frozenset[TopicPartition] = field(init=False)
     written: list[UnsyncedMarker] = field(default_factory=list)
-    is_decided: bool = False
     is_put_off: bool = False
     told: str = ""
 

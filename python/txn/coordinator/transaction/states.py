@@ -208,6 +208,12 @@ class Txn(NamedTuple):
             return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
         return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
 
+    def is_of(self, producer: ProducerIdAndEpoch) -> bool:
+        """Say whether its client has this identity."""
+        if self.next_producer_id < 0:  # the usual case, without making a `client`
+            return self[:2] == producer
+        return self.client == producer
+
     @property
     def is_prepared(self) -> bool:
         """True if it was kept open over a start of its client, which can only end it now."""
