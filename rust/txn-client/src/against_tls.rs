@@ -365,6 +365,78 @@ fn an_interrupt_ends_a_handshake_and_the_wait_for_an_answer_under_tls() {
     }
 }
 
+/// A node whose sessions are to be renewed at once, and that counts the log-ins; from the `end`th on it
+/// answers a handshake with 34, as Kafka within a second of the last.
+fn forgetful(end: usize) -> (u16, Arc<AtomicUsize>) {
+    let log_ins = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&log_ins);
+    let (port, _) = listen(move |socket| {
+        let here = AtomicUsize::new(0);
+        answer_requests(socket, &|header| {
+            let mut e = Vec::new();
+            match header.api_key {
+                17 => {
+                    let refused = here.fetch_add(1, Ordering::SeqCst) >= end;
+                    e.put_i16(if refused { 34 } else { 0 });
+                    e.put_i32(0);
+                }
+                36 => {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    e.put_i16(0);
+                    e.put_uvarint(0);
+                    e.put_length(0, true);
+                    e.put_i64(1);
+                    e.put_no_tags(true);
+                }
+                _ => return None,
+            }
+            Some(e)
+        });
+    });
+    (port, log_ins)
+}
+
+fn plain() -> Security {
+    Security::new(&SecuritySettings {
+        protocol: "SASL_PLAINTEXT".to_owned(),
+        mechanism: Some("PLAIN".to_owned()),
+        username: Some("ada".to_owned()),
+        password: Some(Secret::new("s3cret-of-ada")),
+        ..SecuritySettings::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_session_is_renewed_before_a_request_and_never_behind_one_in_flight() {
+    let (port, log_ins) = forgetful(usize::MAX);
+    let mut connection = open(port, &plain(), MINUTE).unwrap();
+    for size in 0..5 {
+        exchange(&mut connection, size, 0);
+    }
+    assert_eq!(log_ins.load(Ordering::SeqCst), 6);
+    for size in [10, 20] {
+        connection.refresh(MINUTE).unwrap();
+        let encode = |e: &mut Vec<u8>| e.put_i32(size);
+        connection.request(METADATA, 12, encode).unwrap();
+    }
+    assert_eq!(log_ins.load(Ordering::SeqCst), 7); // not before the second
+    for size in [10, 20] {
+        let mut frame = Vec::new();
+        let body = connection.receive(&mut frame, MINUTE).unwrap();
+        assert_eq!(frame.len() - body, size);
+    }
+}
+
+#[test]
+fn a_node_that_lets_nobody_log_in_again_yet_is_worth_a_new_connection() {
+    let (port, _) = forgetful(1);
+    let mut connection = open(port, &plain(), MINUTE).unwrap();
+    let error = connection.refresh(MINUTE).unwrap_err();
+    assert_eq!(error.code, 34);
+    assert!(error.is_retriable && connection.is_broken(), "{error}");
+}
+
 /// A node that answers the log-in with these messages, in turn.
 fn hostile(script: &[Vec<u8>]) -> u16 {
     let script = script.to_vec();

@@ -132,7 +132,9 @@ impl Cluster {
     pub fn close(&self) {
         let mut known = self.known();
         known.is_closed = true;
-        known.idle.clear();
+        let idle = std::mem::take(&mut known.idle);
+        drop(known);
+        drop(idle); // which may write to sockets
     }
 
     /// Begins a call: its timeout runs from now.
@@ -167,7 +169,8 @@ impl Cluster {
     pub fn put_back(&self, connection: BrokerConnection) {
         if connection.is_broken() {
             // Its node probably restarted: the other idle connections to it are dead too.
-            self.known().idle.remove(connection.address());
+            let dead = self.known().idle.remove(connection.address());
+            drop(dead); // after the lock: it may write to sockets
         } else if connection.in_flight() == 0 {
             let mut known = self.known();
             if !known.is_closed {

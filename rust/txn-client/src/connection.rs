@@ -316,7 +316,13 @@ impl BrokerConnection {
             ),
             code => {
                 let request = SASL_HANDSHAKE.name;
-                return Err(KafkaError::answered(code, node, request, mechanism, None));
+                let error = KafkaError::answered(code, node, request, mechanism, None);
+                // Kafka lets nobody log in twice within a second. A new connection may.
+                let is_retriable = error.is_retriable || code == codes::ILLEGAL_SASL_STATE;
+                return Err(KafkaError {
+                    is_retriable,
+                    ..error
+                });
             }
         };
         Err(KafkaError::refused(answer.error_code, message))
@@ -343,15 +349,15 @@ impl BrokerConnection {
             .is_some_and(|renewal| Instant::now() >= renewal)
     }
 
-    /// Logs in again if that is due. To be called before `head`, with nothing in flight.
+    /// Logs in again if that is due and nothing is in flight. To be called before `head`.
     ///
     /// # Errors
     /// As `open`; the connection is then broken.
     pub fn refresh(&mut self, timeout: Duration) -> Result<(), KafkaError> {
-        if !self.is_stale() {
+        // The log-in's answers would come behind those in flight. The session holds a while yet.
+        if !self.is_stale() || !self.in_flight.is_empty() {
             return Ok(());
         }
-        debug_assert!(self.in_flight.is_empty());
         let result = self.log_in(timeout);
         self.broken |= result.is_err();
         result
