@@ -112,7 +112,9 @@ def _flag(default: bool) -> Property:
 
 def _one_of(default: str, *others: str) -> Property:
     words = {word: word for word in (default, *others)}
-    return Property(ConfigType.STRING, words.__getitem__, default, " or ".join(words))
+    *firsts, last = words
+    expects = f"{', '.join(firsts)} or {last}" if firsts else last
+    return Property(ConfigType.STRING, words.__getitem__, default, expects)
 
 
 def split_list(text: str) -> list[str]:

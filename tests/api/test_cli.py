@@ -1,9 +1,11 @@
 """`txn` on the command line, as scripts and operators meet it."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import txn as embedded
 from support.brokers import BrokerProcess
 from support.clients import create_topic, plain_producer, read_all, send
+from txn.config import BROKER_PROPERTIES, TOPIC_PROPERTIES, Property
 
 
 def txn(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -83,6 +86,21 @@ def test_output_that_cannot_be_written_is_told_and_ends_with_1(
         1,
         "txn: cannot write the output: No space left on device\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "table"),
+    [((), BROKER_PROPERTIES), (("--topic",), TOPIC_PROPERTIES)],
+)
+def test_the_list_of_settings_names_every_one_with_its_purpose(
+    arguments: tuple[str, ...], table: Mapping[str, Property]
+) -> None:
+    """No page named the properties of a broker, and `-o` refused a guess."""
+    listed = json.loads(txn("settings", "--json", *arguments).stdout)
+    expected = {name: entry.about for name, entry in table.items() if not entry.is_internal}
+    assert {each["name"]: each["purpose"] for each in listed} == expected
+    text = txn("settings", *arguments).stdout
+    assert [name for name in expected if f"\n{name}=" not in f"\n{text}"] == []
 
 
 @pytest.mark.parametrize(

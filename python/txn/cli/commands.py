@@ -9,6 +9,7 @@ from txn.cli.demo import demo
 from txn.cli.explain import explain
 from txn.cli.log import log_app
 from txn.cli.serve import serve
+from txn.cli.settings import settings
 from txn.cli.transactions import transactions_app
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(serve)
+app.command()(settings)
 app.command()(demo)
 app.command()(explain)
 app.add_typer(log_app, name="log")

@@ -42,7 +42,10 @@ def serve(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "-o", "--option", metavar="PROPERTY=VALUE", help="A broker property by Kafka's name."
+            "-o",
+            "--option",
+            metavar="PROPERTY=VALUE",
+            help="A broker property by Kafka's name; `txn settings` lists them.",
         ),
     ] = None,
 ) -> None:
