@@ -180,6 +180,13 @@ def test_a_consumer_that_would_break_exactly_once_is_refused(name: str, value: o
         )
 
 
+@pytest.mark.parametrize("name", ["linger.ms", "compression.type", "delivery.timeout.ms"])
+def test_a_value_that_does_not_fit_is_told_by_the_name_that_was_given(name: str) -> None:
+    """librdkafka said: Invalid value for configuration property "queue.buffering.max.ms"."""
+    with pytest.raises(ConfigError, match=f'"{name}"'):
+        Producer({name: "bad"}, bootstrap_servers="127.0.0.1:1", transactional_id="a")
+
+
 def test_an_unknown_property_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.property"):
         Producer(bootstrap_servers="127.0.0.1:1", no_such_property=1)

@@ -31,6 +31,14 @@ ALIASES: Final[Mapping[str, str]] = {
 USUAL: Final = {"request.required.acks": "acks"}
 """The name that people know a property by, where it is not the one looked at."""
 
+IN_MESSAGES: Final = {
+    "compression.codec": "compression.type",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms",
+}
+"""The name of a property in librdkafka's messages, to another that may have been given."""
+
 MOCK_CLUSTER: Final = "test.mock.num.brokers"
 """The property of librdkafka's own mock cluster, for which no bootstrap servers are named."""
 
@@ -149,6 +157,9 @@ def refused(whose: str, raised: KafkaException, settings: Settings) -> ConfigErr
             said = said.replace(text, "…")
     unknown = re.fullmatch(r'No such configuration property: "(.*)"', said)
     if unknown is None:
+        for named, given in IN_MESSAGES.items():
+            if given in settings and named not in settings:
+                said = said.replace(f'"{named}"', f'"{given}"')
         return ConfigError(f"the configuration of {whose} is refused: {said}")
     name = unknown[1]
     return ConfigError(
