@@ -46,6 +46,14 @@ def test_serve_takes_kafka_properties(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "made-by-itself-2").is_dir()
 
 
+@pytest.mark.parametrize("command", [(), ("serve",), ("transactions", "list")])
+def test_help_has_a_short_name_too(command: tuple[str, ...]) -> None:
+    """`txn -h` was answered with: No such option: -h."""
+    long = txn(*command, "--help")
+    assert txn(*command, "-h").stdout == long.stdout
+    assert long.stdout.startswith("Usage: ")
+
+
 def test_help_names_every_command() -> None:
     done = txn("--help")
     assert done.returncode == 0
