@@ -513,10 +513,10 @@ class SegmentCheck:
 
 # ---------------------------------------------------------------- sockets
 
-ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int, int]
+ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int, int, object]
 """(token, api_key, api_version, correlation_id, client_id, body after the request header, client
-host, index of the listener, number of the connection). A connection that was accepted later has a
-higher number.
+host, index of the listener, number of the connection, its attachment or None). A connection that
+was accepted later has a higher number. SaslAuthenticate of version -1 is a bare token of SASL.
 """
 
 class ServerMetrics(TypedDict):
@@ -543,6 +543,10 @@ class ServerMetrics(TypedDict):
     delayed_joins: int
     """Produce requests that wait for the coordinator."""
     refused_connections: int
+    unauthenticated_connections: int
+    """Connections closed for a request before authentication."""
+    expired_connections: int
+    """Connections closed for a request after their session."""
 
 ParkedProduce = tuple[int, str, int, int, int, list[tuple[str, int]]]
 """(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)."""
@@ -600,12 +604,15 @@ class Server:
         max_connections: int,
         max_idle_ms: int,
         sync_acks_all: bool,
+        max_sasl_bytes: int = 524_288,
+        sasl_listeners: Sequence[str] = (),
     ) -> Server:
         """Bind and listen; a negative `max_idle_ms` is no limit, nor is a `max_queued_bytes` that
         is not positive.
 
         `listeners`: (name, host, port) of each; requests name them by index. Raises OSError, whose
-        `filename` is the name of the listener.
+        `filename` is the name of the listener. Clients of `sasl_listeners` authenticate first, by
+        requests of `max_sasl_bytes` at most.
         """
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -669,6 +676,20 @@ class Server:
     def reply(self, token: int, flexible_header: bool, body: bytes) -> None:
         """Answer a request; an answer for a connection that is gone is dropped. The connection's
         next request is read after it.
+        """
+    def refuse(self, token: int, flexible_header: bool, body: bytes) -> None:
+        """Answer a request as its connection's last: no further request is read."""
+    def reply_raw(self, token: int, answer: bytes) -> None:
+        """Answer a bare token of SASL by another."""
+    def attach(self, token: int, attachment: object) -> None:
+        """Keep an object beside a request's connection; later requests bring it."""
+    def require_authentication(self, token: int, *, is_raw: bool) -> None:
+        """Take no request but ApiVersions, SaslHandshake and SaslAuthenticate from a connection, or
+        bare tokens, until `authenticated`.
+        """
+    def authenticated(self, token: int, principal: str, lifetime_ms: int | None) -> None:
+        """Serve a request's connection on behalf of a principal. After `lifetime_ms` it is closed
+        with its next request, unless that is a SaslHandshake.
         """
     def resume(self, token: int, refused: Sequence[tuple[str, int, int]]) -> None:
         """Go on with a parked Produce; refused: (topic, partition, kafka_error_code) of partitions

@@ -296,9 +296,17 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "Where clients of each listener are told to connect, if not to its own address.",
             ),
             "auto.create.topics.enable": (_flag(True), "Make a topic that a client asks for."),
+            "connection.failed.authentication.delay.ms": (
+                _int(100, 0),
+                "How long a client that failed to authenticate waits for the answer.",
+            ),
             "connections.max.idle.ms": (
                 _long(600_000, INT64_MIN),
                 "A connection without a request for so long is closed; negative: never.",
+            ),
+            "connections.max.reauth.ms": (
+                _long(0, INT64_MIN),
+                "How long an authentication counts; 0: as long as the connection.",
             ),
             "default.replication.factor": (_int(1, 1, 1), "Replicas of a topic; there is one."),
             "durability": (
@@ -413,6 +421,55 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _long(-1, INT64_MIN),
                 "While requests on their way in have as many bytes, connections wait with others; "
                 "at least socket.request.max.bytes, or -1: no limit.",
+            ),
+            "sasl.enabled.mechanisms": (
+                _list("", r"[A-Z0-9_-]+", "a comma-separated list of SASL mechanisms"),
+                "The mechanisms of SASL listeners: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and "
+                "OAUTHBEARER. Kafka's default, GSSAPI, is not spoken here.",
+            ),
+            "sasl.mechanism.inter.broker.protocol": (
+                Property(ConfigType.STRING, str, "GSSAPI", "the name of a mechanism"),
+                "Taken, but no other broker is spoken with.",
+            ),
+            "sasl.oauthbearer.clock.skew.seconds": (
+                _int(30, 0),
+                "How far the clock of a token's issuer may be off.",
+            ),
+            "sasl.oauthbearer.expected.audience": (
+                Property(ConfigType.LIST, str, None, "a list of audiences"),
+                "A token has to be for one of these; without it, for nobody in particular.",
+            ),
+            "sasl.oauthbearer.expected.issuer": (
+                Property(ConfigType.STRING, str, None, "the name of an issuer"),
+                "The issuer of every token; without it, any whose key is known.",
+            ),
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms": (
+                _long(3_600_000, 1),
+                "How long the issuer's keys are used before they are fetched again.",
+            ),
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": (
+                _long(10_000, 1),
+                "Keys are fetched for a token with an unknown one once in this time at most.",
+            ),
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": (
+                _long(100, 0),
+                "Taken, but a failed fetch is tried again when a client needs it.",
+            ),
+            "sasl.oauthbearer.jwks.endpoint.url": (
+                Property(ConfigType.STRING, str, None, "a URL of https or file"),
+                "The issuer's keys, a JSON Web Key Set.",
+            ),
+            "sasl.oauthbearer.scope.claim.name": (
+                Property(ConfigType.STRING, str, "scope", "the name of a claim"),
+                "The claim of a token that has its scopes.",
+            ),
+            "sasl.oauthbearer.sub.claim.name": (
+                Property(ConfigType.STRING, str, "sub", "the name of a claim"),
+                "The claim of a token that names the principal.",
+            ),
+            "sasl.server.max.receive.size": (
+                _int(524_288, 1),
+                "The largest request of a client that has not authenticated.",
             ),
             "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
             "transaction.max.timeout.ms": (
@@ -549,6 +606,36 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
 )
 """Broker settings. `durability` is txn's own: see design promise P2."""
 
+LISTENER_PREFIX: Final = "listener.name."
+
+_JAAS: Final = Property(
+    ConfigType.STRING,
+    str,
+    None,
+    "a login module",
+    "The users of a mechanism, as Kafka writes them.",
+)
+
+_OF_LISTENERS: Final = re.compile(
+    r"sasl\.enabled\.mechanisms|sasl\.server\.max\.receive\.size|sasl\.oauthbearer\..*|"
+    r"connections\.max\.reauth\.ms"
+)
+"""Broker settings that a listener may have of its own."""
+
+
+def _listener_property(name: str) -> Property | None:
+    """The setting behind `listener.name.NAME.`, and behind a mechanism there."""
+    _, dot, own = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if not dot:
+        return None
+    for mechanism in ("plain.", "scram-sha-256.", "scram-sha-512.", "oauthbearer."):
+        if own.startswith(mechanism):
+            own = own.removeprefix(mechanism)
+            if own == "sasl.jaas.config":
+                return _JAAS
+    return BROKER_PROPERTIES.get(own) if _OF_LISTENERS.fullmatch(own) else None
+
+
 TOPIC_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "cleanup.policy": ("log.cleanup.policy",),
     "compression.gzip.level": ("compression.gzip.level",),
@@ -615,6 +702,8 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
 def known_property(table: Mapping[str, Property], kind: str, name: str) -> Property:
     """Find a property; raises ConfigError, with a name that is close if there is one."""
     entry = table.get(name)
+    if entry is None and table is BROKER_PROPERTIES and name.startswith(LISTENER_PREFIX):
+        entry = _listener_property(name)
     if entry is None:
         from txn.hints import did_you_mean  # only a mistake needs it
 
@@ -683,6 +772,14 @@ class BrokerSettings:
                 if not entry.is_internal
             }
         return self._topic_defaults
+
+    def of_listener(self, listener: str, name: str, mechanism: str = "") -> Any:
+        """The value of a setting for a listener, and for one of its SASL mechanisms."""
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        for own in (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}"):
+            if own in self.given:
+                return self.given[own]
+        return None if name not in BROKER_PROPERTIES else self[name]
 
     def __getitem__(self, name: str) -> Any:
         for layer in (self.changed, self.changed_everywhere, self.given):

@@ -67,9 +67,12 @@ class StoppedServer:
     def disconnect(self, token: int) -> None:
         self.disconnected.append(token)
 
+    def attach(self, token: int, attachment: object) -> None:
+        pass
+
     def take(self) -> list[Any]:
         self._loop.stop()
-        return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1)]
+        return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1, None)]
 
     def take_joins(self) -> list[Any]:
         return []
@@ -129,7 +132,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     loop = ControlLockLoop()
     server = Mock()
     control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
-    control.serve([(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1)], [])
+    control.serve([(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1, None)], [])
     server.reply.assert_called_once_with(7, False, b"at once")
     loop.close()
 

@@ -45,7 +45,6 @@ def test_an_ipv4_and_an_ipv6_address_may_share_a_port() -> None:
         ({"listeners": "SSL://a:1,PLAINTEXT://b:1"}, "has port 1 twice"),
         ({"listeners": "CLIENTS://a:1"}, "no protocol for listener CLIENTS: add CLIENTS:SSL"),
         ({"listener.security.protocol.map": "A:TLS"}, "it takes NAME:PROTOCOL"),
-        ({"listeners": "SASL_SSL://a:1"}, "which this broker does not speak"),
         ({"advertised.listeners": "SSL://a:1"}, "names SSL, and listeners are PLAINTEXT"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "gives PLAINTEXT no host"),
         ({"advertised.listeners": "PLAINTEXT://a:0"}, "gives PLAINTEXT port 0"),

@@ -21,7 +21,9 @@ from txn.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode,
     encode,
 )
@@ -54,6 +56,16 @@ records: st.SearchStrategy[MetadataRecord] = st.one_of(
     ),
     st.builds(FeatureLevelRecord, st.text(), st.integers(0, 2**15 - 1)),
     st.builds(ProducerIdsRecord, st.just(1), st.integers(0, 2**63 - 1)),
+    st.builds(
+        UserScramCredentialRecord,
+        st.text(),
+        st.integers(-128, 127),
+        st.binary(),
+        st.binary(),
+        st.binary(),
+        st.integers(-(2**31), 2**31 - 1),
+    ),
+    st.builds(RemoveUserScramCredentialRecord, st.text(), st.integers(-128, 127)),
     st.sampled_from([BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord()]),
 )
 
@@ -207,9 +219,9 @@ def test_an_aborted_metadata_transaction_counts_for_nothing() -> None:
 
 def test_replay_names_what_somebody_may_rely_on() -> None:
     replay = MetadataReplay(Image())
-    for written in ("01120000", "010b0000", "01140000", "011b0000"):
+    for written in ("01120000", "010e0000", "01140000", "011b0000"):
         replay.read(bytes.fromhex(written))
-    assert replay.unenforced == {"AccessControlEntry", "UserScramCredential"}
+    assert replay.unenforced == {"AccessControlEntry", "ClientQuota"}
 
 
 def test_replay_remembers_the_topics_that_are_gone() -> None:
@@ -373,3 +385,23 @@ def test_a_delta_of_a_topic_that_was_replaced_deletes_the_old_one_and_creates_th
     old, again = image.topics["orders"], uuid.UUID(int=8)
     delta = apply_all(image, [RemoveTopicRecord(TOPIC_ID), TopicRecord("orders", again)])
     assert delta == Delta(created={"orders": image.topics["orders"]}, deleted={"orders": old})
+
+
+def test_a_credential_counts_until_it_is_taken_away_and_a_fork_keeps_its_own() -> None:
+    image = Image()
+    credential = UserScramCredentialRecord("alice", 1, b"salt", b"stored", b"server", 4096)
+    image.apply(credential)
+    fork = image.fork()
+    fork.apply(RemoveUserScramCredentialRecord("alice", 1))
+    assert image.scram_credentials == {("alice", 1): credential}
+    assert fork.scram_credentials == {}
+
+
+def test_a_credential_has_the_bytes_of_kafkas_schema_and_shows_no_secret() -> None:
+    """Frame version, key 11, version 0; lengths of flexible strings and bytes are one more."""
+    credential = UserScramCredentialRecord("al", 2, b"s", b"xy", b"z", 4096)
+    assert encode(credential).hex() == "010b00" + "03616c" + "02" + "0273" + "037879" + "027a" + (
+        "00001000" + "00"
+    )
+    assert encode(RemoveUserScramCredentialRecord("al", 2)).hex() == "011600" + "03616c" + "0200"
+    assert repr(credential) == "UserScramCredentialRecord(name='al', mechanism=2)"

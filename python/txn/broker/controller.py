@@ -34,6 +34,8 @@ from txn.metadata.records import (
     MetadataRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
 )
 from txn.storage.base import PartitionLog
 
@@ -86,8 +88,20 @@ class Controller(Protocol):
         """
         ...
 
+    def alter_scram_credentials(
+        self, changes: Sequence[UserScramCredentialRecord | RemoveUserScramCredentialRecord]
+    ) -> Awaitable[None]:
+        """Change users' credentials, all of them or none. They must have been checked."""
+        ...
+
     def caught_up(self) -> Awaitable[None]:
         """Return once every change made so far is published."""
+        ...
+
+    def alter_scram_credentials_now(
+        self, changes: Sequence[UserScramCredentialRecord | RemoveUserScramCredentialRecord]
+    ) -> None:
+        """Do as `alter_scram_credentials` and block, for a start. Raises StorageError."""
         ...
 
     def create_coordinator_topic(self, name: str) -> Awaitable[None]:
@@ -189,6 +203,19 @@ class LocalController:
             lambda: [ConfigRecord(resource, name, value, kind) for name, value in changes.items()],
             None,
         )
+
+    def alter_scram_credentials(
+        self, changes: Sequence[UserScramCredentialRecord | RemoveUserScramCredentialRecord]
+    ) -> Awaitable[None]:
+        """See `Controller`."""
+        return self._change(lambda: changes, None)
+
+    def alter_scram_credentials_now(
+        self, changes: Sequence[UserScramCredentialRecord | RemoveUserScramCredentialRecord]
+    ) -> None:
+        """Change users' credentials before anything is served; blocks. Raises StorageError."""
+        self._append(changes)
+        self._publish_all()
 
     def caught_up(self) -> Awaitable[None]:
         """See `Controller`."""

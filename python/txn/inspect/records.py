@@ -113,7 +113,11 @@ def _metadata(_key: bytes | None, value: bytes | None) -> Readable:
     data = value or b""
     record = metadata_records.decode(data)
     if record is not None:
-        return {"type": type(record).__name__.removesuffix("Record")} | _plain(record)
+        name = {"type": type(record).__name__.removesuffix("Record")}
+        if isinstance(record, metadata_records.UserScramCredentialRecord):
+            # The rest of it would let its reader try passwords.
+            return name | {"name": record.name, "mechanism": record.mechanism}
+        return name | _plain(record)
     _, number = data[:2]  # of a record that decodes: frame version and type, a byte each
     return {"type": metadata_records.PASSED_OVER.get(number, f"unknown {number}")}
 

@@ -1,4 +1,4 @@
-"""Topics, settings and producer ids of the node: the fold of the metadata log.
+"""Topics, settings, users and producer ids of the node: the fold of the metadata log.
 
 Pure. `apply` is the only way the image changes; a restart is `apply` over the log.
 Source: KIP-631 (metadata image).
@@ -21,7 +21,9 @@ from txn.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 
 PRODUCER_ID_BLOCK = 1000
@@ -90,6 +92,8 @@ class Image:
         self._flat_names: dict[str, str] = {}
         self.broker_settings: dict[str, dict[str, str]] = {}
         """Values altered for a broker, by its number, or for every broker, by ""."""
+        self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
+        """Credentials of SCRAM, by the user's name and the number of the mechanism."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.broker_epochs: dict[int, int] = {}
@@ -111,6 +115,7 @@ class Image:
         fork._flat_names = self._flat_names.copy()
         fork.broker_settings, fork.features = self.broker_settings.copy(), self.features.copy()
         fork.broker_epochs = self.broker_epochs.copy()
+        fork.scram_credentials = self.scram_credentials.copy()
         fork._owned = set()
         return fork
 
@@ -165,6 +170,10 @@ class Image:
                     self.partition_count -= self.topics.pop(gone).partition_count
                     if self._flat_names.get(_flat(gone)) == gone:
                         del self._flat_names[_flat(gone)]
+            case UserScramCredentialRecord(name, mechanism):
+                self.scram_credentials[name, mechanism] = record
+            case RemoveUserScramCredentialRecord(name, mechanism):
+                self.scram_credentials.pop((name, mechanism), None)
             case FeatureLevelRecord(name, level):
                 self.features[name] = level
             case ProducerIdsRecord(_, next_producer_id):

@@ -85,6 +85,27 @@ class ProducerIdsRecord(NamedTuple):
     next_producer_id: int
 
 
+class UserScramCredentialRecord(NamedTuple):
+    """A user has a credential of SCRAM, by the number of the mechanism. Source: KIP-554."""
+
+    name: str
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"UserScramCredentialRecord(name={self.name!r}, mechanism={self.mechanism})"
+
+
+class RemoveUserScramCredentialRecord(NamedTuple):
+    """A user has no credential of a mechanism any more."""
+
+    name: str
+    mechanism: int
+
+
 class RegisterBrokerRecord(NamedTuple):
     """An Apache Kafka broker came up; the start of the record."""
 
@@ -116,6 +137,8 @@ MetadataRecord = (
     | RemoveTopicRecord
     | FeatureLevelRecord
     | ProducerIdsRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
     | RegisterBrokerRecord
     | BeginTransactionRecord
     | EndTransactionRecord
@@ -128,8 +151,10 @@ KEYS: Final[Mapping[type, tuple[int, int]]] = {
     ConfigRecord: (4, 0),
     PartitionChangeRecord: (5, 0),
     RemoveTopicRecord: (9, 0),
+    UserScramCredentialRecord: (11, 0),
     FeatureLevelRecord: (12, 0),
     ProducerIdsRecord: (15, 0),
+    RemoveUserScramCredentialRecord: (22, 0),
     BeginTransactionRecord: (23, 0),
     EndTransactionRecord: (24, 0),
     AbortTransactionRecord: (25, 0),
@@ -144,23 +169,19 @@ PASSED_OVER: Final[Mapping[int, str]] = {
     7: "FenceBroker",
     8: "UnfenceBroker",
     10: "DelegationToken",
-    11: "UserScramCredential",
     14: "ClientQuota",
     17: "BrokerRegistrationChange",
     18: "AccessControlEntry",
     19: "RemoveAccessControlEntry",
     20: "NoOp",
     21: "ZkMigrationState",
-    22: "RemoveUserScramCredential",
     26: "RemoveDelegationToken",
     27: "RegisterController",
     28: "ClearElr",
 }
 """Key → name of the types that are read past."""
 
-UNENFORCED: Final = frozenset(
-    {"AccessControlEntry", "ClientQuota", "DelegationToken", "UserScramCredential"}
-)
+UNENFORCED: Final = frozenset({"AccessControlEntry", "ClientQuota", "DelegationToken"})
 """Types passed over that somebody may rely on: a start has to report them."""
 
 _LEADER_TAG, _REPLICAS_TAG, _DIRECTORIES_TAG = 1, 2, 8
@@ -184,6 +205,10 @@ class _Writer:
         encoded = None if text is None else text.encode()
         self.varint(0 if encoded is None else len(encoded) + 1)
         self.data += encoded or b""
+
+    def blob(self, value: bytes) -> None:
+        self.varint(len(value) + 1)
+        self.data += value
 
     def int32s(self, values: Sequence[int]) -> None:
         self.varint(len(values) + 1)
@@ -234,6 +259,12 @@ class _Reader:
     def string(self) -> str | None:
         size = self.varint()
         return None if size == 0 else self.raw(size - 1).decode()
+
+    def blob(self) -> bytes:
+        size = self.varint()
+        if size == 0:
+            raise ValueError("bytes are null where the schema has some")
+        return self.raw(size - 1)
 
     def text(self) -> str:
         text = self.string()
@@ -298,6 +329,15 @@ def encode(record: MetadataRecord) -> bytes:
             out.pack("h", level)
         case ProducerIdsRecord(node_id, next_producer_id):
             out.pack("iqq", node_id, 0, next_producer_id)
+        case UserScramCredentialRecord(name, mechanism, salt, stored_key, server_key, iterations):
+            out.string(name)
+            out.pack("b", mechanism)
+            for secret in (salt, stored_key, server_key):
+                out.blob(secret)
+            out.pack("i", iterations)
+        case RemoveUserScramCredentialRecord(name, mechanism):
+            out.string(name)
+            out.pack("b", mechanism)
         case PartitionChangeRecord(partition, topic_id, leader=leader):
             assert leader is not None, "only a change of leader is written"
             out.pack("i", partition)
@@ -396,6 +436,17 @@ def _read_producer_ids(data: _Reader, version: int) -> MetadataRecord:
     return ProducerIdsRecord(node_id, next_producer_id)
 
 
+def _read_scram_credential(data: _Reader, version: int) -> MetadataRecord:
+    name, (mechanism,) = data.text(), data.unpack("b")
+    salt, stored_key, server_key = data.blob(), data.blob(), data.blob()
+    (iterations,) = data.unpack("i")
+    return UserScramCredentialRecord(name, mechanism, salt, stored_key, server_key, iterations)
+
+
+def _read_remove_scram_credential(data: _Reader, version: int) -> MetadataRecord:
+    return RemoveUserScramCredentialRecord(data.text(), data.unpack("b")[0])
+
+
 def _read_register_broker(data: _Reader, version: int) -> MetadataRecord:
     (node_id,) = data.unpack("i")
     if version >= 2:
@@ -410,8 +461,10 @@ _READERS: Final[Mapping[int, Callable[[_Reader, int], MetadataRecord]]] = {
     4: _read_config,
     5: _read_partition_change,
     9: _read_remove_topic,
+    11: _read_scram_credential,
     12: _read_feature_level,
     15: _read_producer_ids,
+    22: _read_remove_scram_credential,
     23: lambda data, version: BeginTransactionRecord(),
     24: lambda data, version: EndTransactionRecord(),
     25: lambda data, version: AbortTransactionRecord(),

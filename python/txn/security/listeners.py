@@ -25,14 +25,11 @@ from typing import Final, NamedTuple, NoReturn
 
 from txn.config import BrokerSettings, split_list
 from txn.errors import ConfigError
-from txn.security.sessions import PLAINTEXT, SSL
+from txn.security.sessions import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, is_sasl
 
 EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
-_PROTOCOLS: Final = (PLAINTEXT, SSL)
-"""The security protocols of this broker."""
-
-_KNOWN_PROTOCOLS: Final = (*_PROTOCOLS, "SASL_PLAINTEXT", "SASL_SSL")
+_PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 """Kafka's security protocols; each is also the name of a listener that has it."""
 
 _ENDPOINT: Final = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^\[\]:/]*):([0-9]{1,5})")
@@ -50,6 +47,11 @@ class ListenerSpec(NamedTuple):
     security_protocol: str
     advertised: tuple[str, int] | None
     is_inter_broker: bool
+
+    @property
+    def is_sasl(self) -> bool:
+        """Clients authenticate by SASL before anything else."""
+        return is_sasl(self.security_protocol)
 
 
 def read_listeners(
@@ -119,22 +121,16 @@ def _require_distinct_ports(endpoints: Mapping[str, tuple[str, int]]) -> None:
 
 def _protocols(text: str, endpoints: Mapping[str, object]) -> dict[str, str]:
     setting = "listener.security.protocol.map"
-    protocols = {name: name for name in _KNOWN_PROTOCOLS}
+    protocols = {name: name for name in _PROTOCOLS}
     for entry in split_list(text):
         name, colon, protocol = (part.strip().upper() for part in entry.partition(":"))
-        if not colon or not name or protocol not in _KNOWN_PROTOCOLS:
-            known = ", ".join(_KNOWN_PROTOCOLS)
+        if not colon or not name or protocol not in _PROTOCOLS:
+            known = ", ".join(_PROTOCOLS)
             _refuse(setting, f"has {entry!r}: it takes NAME:PROTOCOL, with a protocol of {known}")
         protocols[name] = protocol
     for name in endpoints:
         if name not in protocols:
             _refuse(setting, f"has no protocol for listener {name}: add {name}:{SSL}")
-        if protocols[name] not in _PROTOCOLS:
-            _refuse(
-                setting,
-                f"gives listener {name} {protocols[name]}, which this broker does not speak: it "
-                f"speaks {' and '.join(_PROTOCOLS)}",
-            )
     return protocols
 
 

@@ -5,9 +5,13 @@ Pure. A client that nothing authenticates is `ANONYMOUS`; Kafka's authorizers kn
 
 from typing import Final, NamedTuple
 
+from txn.security.login import Login
+
 ANONYMOUS: Final = "User:ANONYMOUS"
 PLAINTEXT: Final = "PLAINTEXT"
 SSL: Final = "SSL"
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
+SASL_SSL: Final = "SASL_SSL"
 
 
 class Listener(NamedTuple):
@@ -23,6 +27,11 @@ class Listener(NamedTuple):
     security_protocol: str = PLAINTEXT
     is_inter_broker: bool = False
 
+    @property
+    def is_sasl(self) -> bool:
+        """Clients authenticate by SASL before anything else."""
+        return is_sasl(self.security_protocol)
+
 
 class Peer(NamedTuple):
     """The peer of a connection; a connection that was accepted later has a higher number."""
@@ -32,11 +41,33 @@ class Peer(NamedTuple):
 
 
 class Session(NamedTuple):
-    """The facts about a connection that hold before its first request."""
+    """The client of a connection, and how it came.
+
+    `principal` is `ANONYMOUS` until the client has authenticated.
+    """
 
     principal: str
     listener: Listener
     client: Peer
+
+
+def is_sasl(security_protocol: str) -> bool:
+    """Say whether clients of a security protocol authenticate by SASL."""
+    return security_protocol in (SASL_PLAINTEXT, SASL_SSL)
+
+
+class Connection:
+    """A connection as Python knows it. The sockets keep it, and bring it with every request.
+
+    `login` is its authentication; None where the listener asks for none. An authentication
+    replaces `session`, and nothing else does.
+    """
+
+    __slots__ = ("login", "session")
+
+    def __init__(self, session: Session, login: Login | None = None) -> None:
+        self.session = session
+        self.login = login
 
 
 def anonymous(listener: Listener, host: str, connection: int) -> Session:

@@ -21,15 +21,16 @@ from txn import _core, forks
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
-from txn.errors import AddressError, BrokerFailedError, ForkedError, StorageError
+from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
 from txn.logs import log
 from txn.security.listeners import EVERY_ADDRESS, ListenerSpec, read_listeners
-from txn.security.sessions import Listener
+from txn.security.sessions import SASL_SSL, SSL, Listener
 from txn.server import descriptors
 from txn.server.background import Background
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
 from txn.server.log_cleaner import LogCleaner
+from txn.server.logins import Logins
 from txn.server.preload import Preload
 from txn.server.scheduler import SYNC_THREADS, LoopScheduler
 from txn.storage.directory import DataDirectory
@@ -361,9 +362,12 @@ class Service:
                 self.storage.take_over_from_kafka()
             elif self._directory.power_failed:
                 self.storage.correct_checkpoints()
+            self.logins = logins = Logins(
+                self._server, self.node.image, self._settings, listeners, scheduler.now_ms
+            )
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
-        self._control = ControlLoop(loop, scheduler, self._server, self.node, listeners)
+        self._control = ControlLoop(loop, scheduler, self._server, self.node, listeners, logins)
         self._reactors = [
             threading.Thread(target=self.run_reactor, args=(index,), name=f"txn-reactor-{index}")
             for index in range(self._settings["num.network.threads"])
@@ -439,6 +443,12 @@ class Service:
 
     def _listen(self, specs: Sequence[ListenerSpec]) -> _core.Server:
         settings = self._settings
+        for spec in specs:
+            if spec.security_protocol in (SSL, SASL_SSL):
+                raise ConfigError(
+                    f"listener {spec.name} is to speak TLS, which this broker does not yet",
+                    property="listener.security.protocol.map",
+                )
         try:
             return _core.Server(
                 [(spec.name, spec.host, spec.port) for spec in specs],
@@ -449,6 +459,8 @@ class Service:
                 max_connections=self.shares.connections,
                 max_idle_ms=settings["connections.max.idle.ms"],
                 sync_acks_all=settings["durability"] == "always",
+                max_sasl_bytes=settings["sasl.server.max.receive.size"],
+                sasl_listeners=[spec.name for spec in specs if spec.is_sasl],
             )
         except (OSError, OverflowError) as error:
             _, host, port, *_ = _refused(specs, error)

@@ -26,9 +26,10 @@ from txn.broker.partitions import TopicPartitions
 from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
-from txn.security.sessions import Listener, Session, anonymous
+from txn.security.sessions import Connection, Listener, anonymous
 from txn.server import eager
 from txn.server.control_lock import ControlLockLoop
+from txn.server.logins import Logins
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.routing import decided_by_reactors
 from txn.server.scheduler import LoopScheduler
@@ -51,8 +52,7 @@ LARGE_ENTRIES = 500
 LARGE_AT_A_TIME = 2
 """Limit of large requests under way; those that search logs have one of their own, as high."""
 
-SESSIONS_KEPT = 1024
-"""Number of sessions that are kept from one request to the next; then all are made anew."""
+LOGIN_KEYS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose answers wait for other members; they count as under way while decoded alone."""
@@ -131,6 +131,7 @@ class ControlLoop:
         server: _core.Server,
         node: Node,
         listeners: Sequence[Listener],
+        logins: Logins | None = None,
     ) -> None:
         self._loop = loop
         self._loop.set_exception_handler(_on_bug)
@@ -138,9 +139,9 @@ class ControlLoop:
         self._server = server
         self._node = node
         self._listeners = listeners
+        self._logins = logins
         self.table: Mapping[int, BoundApi] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sessions: dict[int, Session] = {}
         self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
         self.thread = threading.Thread(target=self._run, name="txn-control", daemon=True)
@@ -214,16 +215,21 @@ class ControlLoop:
         body: bytes,
         client_host: str,
         listener: int,
-        connection: int,
+        number: int,
+        attachment: object,
     ) -> None:
+        if isinstance(attachment, Connection):
+            connection = attachment
+        else:
+            connection = self._meet(token, client_host, number, self._listeners[listener])
+        if connection.login is not None and api_key in LOGIN_KEYS:
+            self._start(self._log_in(token, connection, api_key, api_version, body), token)
+            return
         api = self.table.get(api_key)
         if api is None or not api.serves(api_version):
             self._refuse(token, api_key, api_version, client_host)
             return
-        session = self._sessions.get(connection)
-        if session is None:
-            session = self._begin_session(client_host, listener, connection)
-        context = Context(api_key, api_version, client_id or "", session)
+        context = Context(api_key, api_version, client_id or "", connection.session)
         if len(body) >= LARGE_BYTES:
             self._start(self._serve_large(token, api, context, body), token)
             return
@@ -240,13 +246,24 @@ class ControlLoop:
         except Exception as error:
             self._on_error(token, context, error)
 
-    def _begin_session(self, client_host: str, listener: int, connection: int) -> Session:
-        """Make the session of a connection, and keep it for the connection's next requests."""
-        if len(self._sessions) >= SESSIONS_KEPT:
-            self._sessions.clear()
-        session = anonymous(self._listeners[listener], client_host, connection)
-        self._sessions[connection] = session
-        return session
+    def _meet(self, token: int, client_host: str, number: int, listener: Listener) -> Connection:
+        """Make a connection's state with its first request; the sockets keep it for the next."""
+        login = None if self._logins is None else self._logins.begin(listener)
+        connection = Connection(anonymous(listener, client_host, number), login)
+        self._server.attach(token, connection)
+        return connection
+
+    async def _log_in(
+        self, token: int, connection: Connection, api_key: int, api_version: int, body: bytes
+    ) -> None:
+        """Answer a request of an authentication."""
+        assert self._logins is not None, "the connection has a login"
+        try:
+            await self._logins.answer(token, connection, api_key, api_version, body)
+        except MalformedRequestError as error:
+            host = connection.session.client.host
+            rare_log.warning("request.malformed", client_host=host, reason=str(error))
+            self._server.disconnect(token)
 
     def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
         if api_key == ApiKey.API_VERSIONS:

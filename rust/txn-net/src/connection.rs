@@ -19,6 +19,7 @@ use mio::net::TcpStream;
 use txn_log::LentFile;
 use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
+use crate::authentication::{Attachment, Authentication};
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{Marks, ReactorMetrics};
@@ -191,6 +192,11 @@ pub struct Connection {
     pub host: Arc<str>,
     /// One more than that of the connection accepted before it.
     pub number: u64,
+    /// The client, as authorization knows it.
+    pub principal: Arc<str>,
+    pub authentication: Authentication,
+    /// Python's state of it; none before its first request.
+    pub attachment: Option<Attachment>,
     /// Stamp of the moment in which its reactor began to serve it.
     pub opened: u64,
     /// When it last had a turn.
@@ -226,7 +232,8 @@ impl Connection {
     pub fn new(
         transport: Transport,
         listener: usize,
-        host: Arc<str>,
+        (host, principal): (Arc<str>, Arc<str>),
+        authentication: Authentication,
         number: u64,
         now: Instant,
         claim: Claim,
@@ -235,6 +242,9 @@ impl Connection {
             transport,
             listener,
             host,
+            principal,
+            authentication,
+            attachment: None,
             number,
             opened: 0,
             active_at: now,
@@ -476,6 +486,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authentication::ANONYMOUS;
     use crate::memory::RequestMemory;
     use std::io::Write;
     use std::net::TcpListener;
@@ -489,7 +500,8 @@ mod tests {
         let connection = Connection::new(
             Transport::Plain(TcpStream::from_std(server)),
             0,
-            "127.0.0.1".into(),
+            ("127.0.0.1".into(), ANONYMOUS.into()),
+            Authentication::at_first(false),
             1,
             Instant::now(),
             Claim::of(&Arc::new(RequestMemory::new(None, Vec::new())), 0),

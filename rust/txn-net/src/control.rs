@@ -11,10 +11,14 @@ use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::authentication::Attachment;
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::Dequeued;
 use crate::produce::Join;
+
+/// The version of a `SaslAuthenticate` that is the bare token of a mechanism.
+pub const RAW_TOKEN: i16 = -1;
 
 /// A request that is not for Rust to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +27,7 @@ pub struct ControlRequest {
     pub token: RequestToken,
     /// Which API.
     pub api_key: i16,
-    /// Which version of it; may be an unknown one.
+    /// Which version of it; may be an unknown one. [`RAW_TOKEN`]: no request at all.
     pub api_version: i16,
     /// Field of the request header.
     pub correlation_id: i32,
@@ -37,6 +41,8 @@ pub struct ControlRequest {
     pub listener: usize,
     /// Number of the connection: one that was accepted later has a higher number.
     pub connection: u64,
+    /// The attachment of its connection.
+    pub attachment: Option<Attachment>,
     /// Set when it is taken.
     pub(crate) dequeued: Dequeued,
 }
@@ -249,6 +255,7 @@ mod tests {
             client_host: "127.0.0.1".into(),
             listener: 0,
             connection: 0,
+            attachment: None,
             dequeued: Dequeued::default(),
         }
     }

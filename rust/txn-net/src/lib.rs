@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod adaptive_spin;
+mod authentication;
 mod catalog;
 mod connection;
 mod control;
@@ -36,6 +37,7 @@ mod settler;
 mod test_logs;
 mod transport;
 
+pub use authentication::{ANONYMOUS, Attachment};
 pub use catalog::{LogOf, Topic, TopicId};
 pub use control::{ControlRequest, Decide, ParkedProduce};
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};

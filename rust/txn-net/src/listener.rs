@@ -28,6 +28,8 @@ pub struct Listener {
     pub address: SocketAddr,
     /// The protocol of its connections below Kafka's.
     pub security: SecurityProtocol,
+    /// True if clients authenticate by SASL before anything else.
+    pub is_sasl: bool,
 }
 
 /// The failure of a server to listen.
@@ -57,6 +59,8 @@ pub struct ListenerOptions {
     pub port: u16,
     /// The protocol of its connections below Kafka's.
     pub security: SecurityProtocol,
+    /// True if clients authenticate by SASL before anything else.
+    pub is_sasl: bool,
 }
 
 impl Listener {
@@ -73,6 +77,7 @@ impl Listener {
             name: options.name.clone(),
             address: socket.local_addr()?,
             security: options.security,
+            is_sasl: options.is_sasl,
         };
         Ok((listener, socket))
     }

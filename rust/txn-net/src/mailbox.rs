@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mio::Waker;
 use mio::net::TcpStream;
 
+use crate::authentication::Attachment;
 use crate::connection::Connection;
 use crate::opener::Large;
 use crate::produce::Refused;
@@ -77,6 +78,16 @@ pub enum Message {
     /// A whole frame for the request, and when it was ready; the reactor fills in the
     /// correlation id.
     Reply(RequestToken, Vec<u8>, Instant),
+    /// A reply, and the connection is closed once it is sent.
+    Refuse(RequestToken, Vec<u8>, Instant),
+    /// A whole frame for a bare token of SASL, which has no correlation id.
+    ReplyRaw(RequestToken, Vec<u8>, Instant),
+    /// Let Python's state of the connection stay with it.
+    Attach(RequestToken, Attachment),
+    /// The client authenticates from here on; true: by bare tokens.
+    RequireAuthentication(RequestToken, bool),
+    /// The client has authenticated, as a principal and for a time.
+    Authenticated(RequestToken, Arc<str>, Option<Duration>),
     /// Mute the request's connection for so long.
     Mute(RequestToken, Duration),
     /// The coordinator has decided on a parked Produce.
@@ -107,6 +118,11 @@ impl Message {
     pub fn slot(&self) -> Option<usize> {
         match self {
             Self::Reply(token, ..)
+            | Self::Refuse(token, ..)
+            | Self::ReplyRaw(token, ..)
+            | Self::Attach(token, _)
+            | Self::RequireAuthentication(token, _)
+            | Self::Authenticated(token, ..)
             | Self::Mute(token, _)
             | Self::Resume(token, _)
             | Self::Opened(token, _)

@@ -246,6 +246,10 @@ pub struct Snapshot {
     pub delayed_joins: usize,
     /// Connections that were refused, for there were too many.
     pub refused_connections: u64,
+    /// Connections closed for a request before authentication.
+    pub unauthenticated_connections: u64,
+    /// Connections closed for a request after their session.
+    pub expired_connections: u64,
 }
 
 impl Snapshot {

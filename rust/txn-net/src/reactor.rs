@@ -40,13 +40,14 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_congestion};
 use txn_log::Durability;
 use txn_log::histogram::Counter;
-use txn_protocol::apis::{FETCH, PRODUCE};
+use txn_protocol::apis::{FETCH, PRODUCE, SASL_AUTHENTICATE};
 use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
 
 use crate::adaptive_spin::AdaptiveSpin;
+use crate::authentication::{Admission, Authentication};
 use crate::catalog::Catalog;
 use crate::connection::{Buffers, Chunk, Connection, ConnectionState, Fill, Flush};
-use crate::control::{ControlQueue, ControlRequest, Decider, ParkedProduce, Undecided};
+use crate::control::{ControlQueue, ControlRequest, Decider, ParkedProduce, RAW_TOKEN, Undecided};
 use crate::control_lock::ControlLock;
 use crate::delayed_produce::{AppendedBatch, DelayedProduce, Promise};
 use crate::fetch::{FetchRequest, Readiness};
@@ -105,6 +106,11 @@ pub struct Shared {
     pub memory: Arc<RequestMemory>,
     pub connections: AtomicUsize,
     pub refused_connections: Counter,
+    /// Connections closed for a request before authentication, or after their session.
+    pub unauthenticated_connections: Counter,
+    pub expired_connections: Counter,
+    /// The principal of every connection that has not authenticated.
+    pub anonymous: Arc<str>,
     /// One for each reactor.
     pub metrics: Vec<ReactorMetrics>,
 }
@@ -396,8 +402,16 @@ impl Reactor {
         }
         let host = address.ip().to_string().into();
         let claim = Claim::of(&self.shared.memory, 0);
-        let transport = Transport::new(socket, self.shared.listeners[listener].security);
-        let connection = Connection::new(transport, listener, host, number, self.now, claim);
+        let options = &self.shared.listeners[listener];
+        let connection = Connection::new(
+            Transport::new(socket, options.security),
+            listener,
+            (host, Arc::clone(&self.shared.anonymous)),
+            Authentication::at_first(options.is_sasl),
+            number,
+            self.now,
+            claim,
+        );
         self.register(Box::new(connection));
     }
 
@@ -517,7 +531,30 @@ impl Reactor {
             Message::Accepted(accepted) => self.open(accepted),
             Message::Moved(connection) => self.register(connection),
             Message::Reply(token, frame, ready) => self.on_reply(token, frame, ready),
+            Message::Refuse(token, frame, ready) => self.on_refuse(token, frame, ready),
+            Message::ReplyRaw(token, frame, ready) => self.on_reply_raw(token, frame, ready),
             Message::Mute(token, duration) => self.on_mute(token, duration),
+            Message::Attach(token, attachment) => {
+                if let Some(connection) = self.answering(token) {
+                    connection.attachment = Some(attachment);
+                }
+            }
+            Message::RequireAuthentication(token, is_raw) => {
+                if let Some(connection) = self.answering(token) {
+                    connection.authentication = if is_raw {
+                        Authentication::NeededRaw
+                    } else {
+                        Authentication::Needed
+                    };
+                }
+            }
+            Message::Authenticated(token, principal, lifetime) => {
+                let now = self.now;
+                if let Some(connection) = self.answering(token) {
+                    connection.principal = principal;
+                    connection.authentication = Authentication::done(lifetime, now);
+                }
+            }
             Message::Resume(token, refused) => self.on_resume(token, &refused),
             Message::Opened(token, request) => self.on_opened(token, *request),
             Message::Disconnect(token) => self.on_disconnect(token),
@@ -538,18 +575,36 @@ impl Reactor {
             .filter(|one| one.state.token() == Some(token))
     }
 
+    /// Answers a request as its connection's last.
+    fn on_refuse(&mut self, token: RequestToken, frame: Vec<u8>, ready: Instant) {
+        if let Some(connection) = self.answering(token) {
+            connection.is_closing = true;
+        }
+        self.on_reply(token, frame, ready);
+    }
+
     fn on_reply(&mut self, token: RequestToken, mut frame: Vec<u8>, ready: Instant) {
+        let Some(connection) = self.answering(token) else {
+            return;
+        };
+        let ConnectionState::InFlight { correlation_id, .. } = connection.state else {
+            return;
+        };
+        set_correlation_id(&mut frame, correlation_id);
+        self.on_reply_raw(token, frame, ready);
+    }
+
+    fn on_reply_raw(&mut self, token: RequestToken, frame: Vec<u8>, ready: Instant) {
         let metrics = &self.shared.metrics[self.index];
         let connection = self.slots.get_mut(token.slot());
         let connection = connection.and_then(Option::as_deref_mut);
         let Some(connection) = connection.filter(|one| one.state.token() == Some(token)) else {
             return;
         };
-        let ConnectionState::InFlight { correlation_id, .. } = connection.state else {
+        if !matches!(connection.state, ConnectionState::InFlight { .. }) {
             return;
-        };
+        }
         connection.state = ConnectionState::Idle;
-        set_correlation_id(&mut frame, correlation_id);
         connection.push(Chunk::bytes(frame));
         connection.note_answer(metrics, ready);
         self.drive(token.slot());
@@ -802,7 +857,6 @@ impl Reactor {
     }
 
     fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> TurnOutcome {
-        let max_request_bytes = self.shared.options.max_request_bytes;
         match connection.handshake() {
             Ok(Handshake::Done) => {}
             Ok(Handshake::Blocked) if self.stop_at.is_none() => return TurnOutcome::Keep,
@@ -813,7 +867,8 @@ impl Reactor {
                 && !connection.is_closing
                 && !connection.is_muted()
                 && self.stop_at.is_none();
-            if !(goes_on && connection.holds_answer(max_request_bytes)) {
+            let max_bytes = self.max_request_bytes(connection);
+            if !(goes_on && connection.holds_answer(max_bytes)) {
                 let flushed = connection.flush();
                 self.note_sent(connection, matches!(flushed, Ok(Flush::Done)));
                 match flushed {
@@ -872,7 +927,7 @@ impl Reactor {
     /// memory.
     fn next_frame(&mut self, slot: usize, connection: &mut Connection) -> io::Result<bool> {
         loop {
-            match connection.front(self.shared.options.max_request_bytes) {
+            match connection.front(self.max_request_bytes(connection)) {
                 Front::Whole(_) => return Ok(true),
                 Front::Refused => return Err(io::ErrorKind::InvalidData.into()),
                 Front::Partial { .. } if !connection.is_readable => return Ok(false),
@@ -883,6 +938,16 @@ impl Reactor {
                     Fill::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
                 },
             }
+        }
+    }
+
+    /// The largest request of a connection: small while nobody knows the client.
+    fn max_request_bytes(&self, connection: &Connection) -> usize {
+        let options = &self.shared.options;
+        if connection.authentication.is_needed() {
+            options.max_sasl_bytes.min(options.max_request_bytes)
+        } else {
+            options.max_request_bytes
         }
     }
 
@@ -899,13 +964,18 @@ impl Reactor {
     }
 
     fn answer_front(&mut self, slot: usize, connection: &mut Connection) -> Answered {
-        let Front::Whole(frame) = connection.front(self.shared.options.max_request_bytes) else {
+        let Front::Whole(frame) = connection.front(self.max_request_bytes(connection)) else {
             unreachable!("`next_frame` says it is whole")
         };
         let (mut input, start) = connection.lend();
         let end = start + frame.end;
         let frame = &mut input[start + frame.start..end];
         let answered = match RequestHeader::parse(frame) {
+            _ if connection.authentication == Authentication::NeededRaw => {
+                self.on_raw_token(slot, connection, frame);
+                Answered::Yes
+            }
+            Ok(header) if !self.may_answer(connection, header.api_key) => Answered::Never,
             Ok(header) => {
                 let (body, bytes) = (header.body, end - start);
                 connection.marks = Some(Marks::new(header.api_key, self.woke_up, self.now));
@@ -948,6 +1018,33 @@ impl Reactor {
         }
     }
 
+    /// True if a request may be answered before, or after, its client authenticated.
+    fn may_answer(&self, connection: &Connection, api_key: i16) -> bool {
+        match connection.authentication.admit(api_key, self.now) {
+            Admission::Admitted => true,
+            Admission::Unauthenticated => {
+                self.shared.unauthenticated_connections.add(1);
+                false
+            }
+            Admission::Expired => {
+                self.shared.expired_connections.add(1);
+                false
+            }
+        }
+    }
+
+    /// Hands a token of SASL that is no request to Python.
+    fn on_raw_token(&mut self, slot: usize, connection: &mut Connection, frame: &[u8]) {
+        let header = RequestHeader {
+            api_key: SASL_AUTHENTICATE,
+            api_version: RAW_TOKEN,
+            correlation_id: 0,
+            client_id: None,
+            body: 0,
+        };
+        self.on_control(slot, connection, &header, frame);
+    }
+
     fn on_control(
         &mut self,
         slot: usize,
@@ -973,6 +1070,7 @@ impl Reactor {
             client_host: Arc::clone(&connection.host),
             listener: connection.listener,
             connection: connection.number,
+            attachment: connection.attachment.clone(),
             dequeued: dequeued.unwrap_or_default(),
         };
         let claim = Claim::of(&self.shared.memory, frame.len());

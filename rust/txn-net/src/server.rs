@@ -13,8 +13,9 @@ use txn_log::Durability;
 use txn_log::histogram::Counter;
 use txn_protocol::Put;
 use txn_protocol::codes;
-use txn_protocol::frame::{begin_response, set_length};
+use txn_protocol::frame::{LENGTH_BYTES, begin_response, set_length};
 
+use crate::authentication::{ANONYMOUS, Attachment};
 use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
 use crate::control_lock::ControlLock;
@@ -36,6 +37,8 @@ pub struct Options {
     pub reactors: usize,
     /// `socket.request.max.bytes`: a longer frame closes its connection.
     pub max_request_bytes: usize,
+    /// `sasl.server.max.receive.size`: a longer frame before authentication closes its connection.
+    pub max_sasl_bytes: usize,
     /// `queued.max.request.bytes`: while requests hold as much, none is begun; `None`: no limit.
     pub max_queued_bytes: Option<usize>,
     /// `max.connections`: further ones are closed as they come.
@@ -121,6 +124,9 @@ impl Server {
             memory: Arc::new(memory),
             connections: AtomicUsize::new(0),
             refused_connections: Counter::default(),
+            unauthenticated_connections: Counter::default(),
+            expired_connections: Counter::default(),
+            anonymous: ANONYMOUS.into(),
             metrics,
         });
         let reactors = polls
@@ -288,6 +294,8 @@ impl Server {
         let mut snapshot = Snapshot {
             queued_requests: self.shared.control.len(),
             refused_connections: self.shared.refused_connections.get(),
+            unauthenticated_connections: self.shared.unauthenticated_connections.get(),
+            expired_connections: self.shared.expired_connections.get(),
             ..Snapshot::default()
         };
         snapshot.add_reactors(&self.shared.metrics);
@@ -296,12 +304,41 @@ impl Server {
 
     /// Answers a request; dropped if its connection is gone.
     pub fn reply(&self, token: RequestToken, has_flexible_header: bool, body: &[u8]) {
-        let mut frame = Vec::with_capacity(body.len() + 9);
-        begin_response(&mut frame, 0, has_flexible_header);
-        frame.put(body);
-        let length = frame.len() - 4;
-        set_length(&mut frame, length);
+        let frame = response_frame(has_flexible_header, body);
         self.post(token, Message::Reply(token, frame, Instant::now()));
+    }
+
+    /// Answers a request, and closes its connection: no further request is read.
+    pub fn refuse(&self, token: RequestToken, has_flexible_header: bool, body: &[u8]) {
+        let frame = response_frame(has_flexible_header, body);
+        self.post(token, Message::Refuse(token, frame, Instant::now()));
+    }
+
+    /// Answers a bare token of SASL by another.
+    pub fn reply_raw(&self, token: RequestToken, answer: &[u8]) {
+        let mut frame = vec![0; LENGTH_BYTES];
+        frame.put(answer);
+        set_length(&mut frame, answer.len());
+        self.post(token, Message::ReplyRaw(token, frame, Instant::now()));
+    }
+
+    /// Keeps Python's state of a connection beside it. Later requests bring it.
+    pub fn attach(&self, token: RequestToken, attachment: Attachment) {
+        self.post(token, Message::Attach(token, attachment));
+    }
+
+    /// Has a request's connection authenticate before it goes on: the next answer is to its
+    /// handshake. `is_raw`: by frames that hold bare tokens.
+    pub fn require_authentication(&self, token: RequestToken, is_raw: bool) {
+        self.post(token, Message::RequireAuthentication(token, is_raw));
+    }
+
+    /// Lets a request's connection be used, by a principal.
+    ///
+    /// After `lifetime` it is closed with its next request, unless that is a handshake.
+    pub fn authenticated(&self, token: RequestToken, principal: &str, lifetime: Option<Duration>) {
+        let message = Message::Authenticated(token, principal.into(), lifetime);
+        self.post(token, message);
     }
 
     /// Mutes a request's connection: for that long no further request is read from it. The answer
@@ -349,6 +386,16 @@ impl Server {
     }
 }
 
+/// A response without its correlation id.
+fn response_frame(has_flexible_header: bool, body: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(body.len() + 9);
+    begin_response(&mut frame, 0, has_flexible_header);
+    frame.put(body);
+    let length = frame.len() - LENGTH_BYTES;
+    set_length(&mut frame, length);
+    frame
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
@@ -369,6 +416,7 @@ mod tests {
         Options {
             reactors,
             max_request_bytes: 1000,
+            max_sasl_bytes: 100,
             max_queued_bytes: None,
             max_connections: 100,
             max_idle: None,
@@ -383,6 +431,7 @@ mod tests {
             host: "127.0.0.1".to_owned(),
             port: 0,
             security,
+            is_sasl: false,
         }
     }
 

@@ -16,9 +16,10 @@ use txn_log::producer_state::{
 };
 use txn_log::{Durability, PartitionLog, Past, Role, Settings};
 use txn_net::{
-    Bell, ControlRequest, ListenerOptions, Options, ParkedProduce, PartitionRole, SecurityProtocol,
-    Server, Settler, Topic,
+    Attachment, Bell, ControlRequest, ListenerOptions, Options, ParkedProduce, PartitionRole,
+    SecurityProtocol, Server, Settler, Topic,
 };
+use txn_protocol::apis::{SASL_AUTHENTICATE, SASL_HANDSHAKE};
 use txn_protocol::batch::Codec;
 
 // ---------------------------------------------------------------- a producer state
@@ -136,6 +137,7 @@ fn options() -> Options {
     Options {
         reactors: 2,
         max_request_bytes: 1 << 20,
+        max_sasl_bytes: 1 << 10,
         max_queued_bytes: None,
         max_connections: 100,
         max_idle: None,
@@ -150,10 +152,24 @@ fn listener(name: &str) -> ListenerOptions {
         host: "127.0.0.1".to_owned(),
         port: 0,
         security: SecurityProtocol::Plaintext,
+        is_sasl: false,
     }
 }
 
 fn start(options: &Options) -> Running {
+    start_on(listener("PLAINTEXT"), options)
+}
+
+/// A server whose clients authenticate.
+fn start_sasl() -> Running {
+    let listener = ListenerOptions {
+        is_sasl: true,
+        ..listener("SASL_PLAINTEXT")
+    };
+    start_on(listener, &options())
+}
+
+fn start_on(listener: ListenerOptions, options: &Options) -> Running {
     let directory = TempDir::new().unwrap();
     let rules = Arc::new(Rules::default());
     let open = |name: &str| {
@@ -171,7 +187,7 @@ fn start(options: &Options) -> Running {
         )
     };
     let log = open("pay-0");
-    let server = Arc::new(bind(&[listener("PLAINTEXT")], options.clone()).unwrap());
+    let server = Arc::new(bind(&[listener], options.clone()).unwrap());
     let logs = [Arc::clone(&log), open("pay-1")];
     let log_of = Box::new(move |index: usize| Ok(Arc::clone(&logs[index])));
     server.add_topic(Topic::new(TOPIC.to_owned(), TOPIC_ID, 2, log_of, false));
@@ -2078,4 +2094,135 @@ fn a_reactor_that_is_started_after_the_server_was_stopped_returns_at_once() {
     server.stop();
     assert!(server.run_reactor(1).is_ok());
     assert!(TcpStream::connect(server.listeners()[0].address).is_err());
+}
+
+/// Authenticates a connection as a principal, by a handshake that Python answers at once.
+fn authenticate(running: &Running, client: &mut Client, lifetime: Option<Duration>) {
+    client.send(&header(SASL_HANDSHAKE, 1, 5).text("PLAIN").frame());
+    let token = running.take_request().token;
+    running.server.authenticated(token, "User:alice", lifetime);
+    running.server.reply(token, false, b"in");
+    client.receive();
+}
+
+#[test]
+fn before_authentication_produce_and_fetch_cost_the_connection_and_store_nothing() {
+    let running = start_sasl();
+    for request in [produce(1, &batch(b"one")), fetch(&Wanted::default())] {
+        let mut client = running.connect();
+        client.send(&request);
+        assert!(client.is_closed());
+    }
+    assert_eq!(running.log.state().log_end_offset, 0);
+    assert_eq!(running.server.metrics().unauthenticated_connections, 2);
+}
+
+#[test]
+fn after_authentication_the_same_connection_is_served() {
+    let running = start_sasl();
+    let mut client = running.connect();
+    authenticate(&running, &mut client, None);
+    let answer = client.ask(&produce(1, &batch(b"one")));
+    assert_eq!(produced(&answer), [(0, 0), (0, -1)][..1]);
+}
+
+#[test]
+fn requests_sent_behind_a_handshake_pass_only_if_it_succeeds() {
+    let running = start_sasl();
+    let mut client = running.connect();
+    let handshake = header(SASL_HANDSHAKE, 1, 5).text("PLAIN").frame();
+    client.send(&[handshake, produce(1, &batch(b"one"))].concat());
+    let token = running.take_request().token;
+    running.server.refuse(token, false, b"no");
+    assert_eq!(client.receive(), [0, 0, 0, 5, b'n', b'o']);
+    assert!(client.is_closed());
+    assert_eq!(running.log.state().log_end_offset, 0);
+}
+
+#[test]
+fn a_frame_that_is_large_for_sasl_is_refused_before_it_is_read_and_later_taken() {
+    let running = start_sasl();
+    let mut client = running.connect();
+    client.send(&(1 + (1 << 10) as u32).to_be_bytes());
+    assert!(client.is_closed());
+
+    let mut client = running.connect();
+    authenticate(&running, &mut client, None);
+    let large = produce(1, &batch(&[7; 2 << 10]));
+    assert_eq!(produced(&client.ask(&large))[0].0, 0);
+}
+
+#[test]
+fn a_session_that_expired_takes_a_handshake_and_nothing_else() {
+    let running = start_sasl();
+    let mut client = running.connect();
+    authenticate(&running, &mut client, Some(Duration::ZERO));
+    client.send(&produce(1, &batch(b"one")));
+    assert!(client.is_closed());
+    assert_eq!(running.server.metrics().expired_connections, 1);
+
+    let mut client = running.connect();
+    authenticate(&running, &mut client, Some(Duration::ZERO));
+    authenticate(&running, &mut client, None);
+    let answer = client.ask(&produce(1, &batch(b"one")));
+    assert_eq!(produced(&answer)[0].0, 0);
+}
+
+#[test]
+fn a_connection_that_authenticates_again_is_not_served_meanwhile() {
+    let running = start_sasl();
+    let mut client = running.connect();
+    authenticate(&running, &mut client, None);
+    client.send(&header(SASL_HANDSHAKE, 1, 5).text("PLAIN").frame());
+    let token = running.take_request().token;
+    running.server.require_authentication(token, false);
+    running.server.reply(token, false, b"go on");
+    client.receive();
+    client.send(&produce(1, &batch(b"one")));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn bare_tokens_are_frames_without_a_header_both_ways() {
+    let running = start_sasl();
+    let mut client = running.connect();
+    client.send(&header(SASL_HANDSHAKE, 0, 5).text("PLAIN").frame());
+    let token = running.take_request().token;
+    running.server.require_authentication(token, true);
+    running.server.reply(token, false, b"in");
+    client.receive();
+    let answer_and_frame = b"\0alice\0secret";
+    client.send(&(answer_and_frame.len() as u32).to_be_bytes());
+    client.send(answer_and_frame);
+    let request = running.take_request();
+    assert_eq!(
+        (request.api_key, request.api_version),
+        (SASL_AUTHENTICATE, -1)
+    );
+    assert_eq!(request.body, answer_and_frame);
+    running
+        .server
+        .authenticated(request.token, "User:alice", None);
+    running.server.reply_raw(request.token, b"");
+    assert_eq!(client.receive(), b"");
+    let answer = client.ask(&produce(1, &batch(b"one")));
+    assert_eq!(produced(&answer)[0].0, 0);
+}
+
+#[test]
+fn an_attachment_comes_with_every_later_request_of_its_connection_alone() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&control(1));
+    let request = running.take_request();
+    assert!(request.attachment.is_none());
+    let attachment = Attachment(Arc::new("mine"));
+    running.server.attach(request.token, attachment.clone());
+    running.server.reply(request.token, false, b"");
+    client.receive();
+    client.send(&control(2));
+    assert_eq!(running.take_request().attachment, Some(attachment));
+    let mut other = running.connect();
+    other.send(&control(3));
+    assert!(running.take_request().attachment.is_none());
 }

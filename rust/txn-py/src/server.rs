@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use txn_net::{
-    BindError, Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Settler,
-    Topic, TopicId,
+    Attachment, BindError, Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol,
+    Settler, Topic, TopicId,
 };
 use txn_protocol::codes;
 
@@ -26,7 +26,7 @@ const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Server(txn_net::Server);
 
 /// `(token, api_key, api_version, correlation_id, client_id, body, client_host, listener,
-/// connection)`.
+/// connection, attachment)`.
 type ClientRequest<'py> = (
     u64,
     i16,
@@ -37,6 +37,7 @@ type ClientRequest<'py> = (
     String,
     usize,
     u64,
+    Option<Py<PyAny>>,
 );
 
 /// `(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)`.
@@ -45,7 +46,7 @@ type ParkedProduceTuple = (u64, String, i64, i16, u8, Vec<(String, i32)>);
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (listeners, durability, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all))]
+    #[pyo3(signature = (listeners, durability, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all, max_sasl_bytes=524_288, sasl_listeners=Vec::new()))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one per keyword of the Python signature"
@@ -60,10 +61,13 @@ impl Server {
         max_connections: usize,
         max_idle_ms: i64,
         sync_acks_all: bool,
+        max_sasl_bytes: usize,
+        sasl_listeners: Vec<String>,
     ) -> PyResult<Self> {
         let options = Options {
             reactors,
             max_request_bytes,
+            max_sasl_bytes,
             max_queued_bytes: usize::try_from(max_queued_bytes)
                 .ok()
                 .filter(|&limit| limit > 0),
@@ -75,6 +79,7 @@ impl Server {
         let listeners: Vec<_> = listeners
             .into_iter()
             .map(|(name, host, port)| ListenerOptions {
+                is_sasl: sasl_listeners.contains(&name),
                 name,
                 host,
                 port,
@@ -176,6 +181,32 @@ impl Server {
             .reply(RequestToken::from_number(token), flexible_header, body);
     }
 
+    fn refuse(&self, token: u64, flexible_header: bool, body: &[u8]) {
+        self.0
+            .refuse(RequestToken::from_number(token), flexible_header, body);
+    }
+
+    fn reply_raw(&self, token: u64, answer: &[u8]) {
+        self.0.reply_raw(RequestToken::from_number(token), answer);
+    }
+
+    fn attach(&self, token: u64, attachment: Py<PyAny>) {
+        let attachment = Attachment(Arc::new(attachment));
+        self.0.attach(RequestToken::from_number(token), attachment);
+    }
+
+    #[pyo3(signature = (token, *, is_raw))]
+    fn require_authentication(&self, token: u64, is_raw: bool) {
+        self.0
+            .require_authentication(RequestToken::from_number(token), is_raw);
+    }
+
+    fn authenticated(&self, token: u64, principal: &str, lifetime_ms: Option<u64>) {
+        let lifetime = lifetime_ms.map(Duration::from_millis);
+        self.0
+            .authenticated(RequestToken::from_number(token), principal, lifetime);
+    }
+
     fn resume(&self, token: u64, refused: Vec<(String, i32, i16)>) {
         self.0.resume(RequestToken::from_number(token), refused);
     }
@@ -221,6 +252,8 @@ struct ServerMetrics {
     delayed_produces: usize,
     delayed_joins: usize,
     refused_connections: u64,
+    unauthenticated_connections: u64,
+    expired_connections: u64,
 }
 
 impl From<txn_net::Snapshot> for ServerMetrics {
@@ -246,6 +279,8 @@ impl From<txn_net::Snapshot> for ServerMetrics {
             delayed_produces: counted.delayed_produces,
             delayed_joins: counted.delayed_joins,
             refused_connections: counted.refused_connections,
+            unauthenticated_connections: counted.unauthenticated_connections,
+            expired_connections: counted.expired_connections,
         }
     }
 }
@@ -269,9 +304,16 @@ fn python_requests(
             request.client_host.as_ref().to_owned(),
             request.listener,
             request.connection,
+            request.attachment.and_then(|one| python_object(py, &one)),
         )
     });
     tuples.collect()
+}
+
+/// The object that Python attached to a connection.
+fn python_object(py: Python<'_>, attachment: &Attachment) -> Option<Py<PyAny>> {
+    let object = attachment.0.downcast_ref::<Py<PyAny>>();
+    object.map(|object| object.clone_ref(py))
 }
 
 fn python_joins(parked: Vec<txn_net::ParkedProduce>) -> Vec<ParkedProduceTuple> {

@@ -132,6 +132,12 @@ def _log_dirs() -> Iterable[Api[Node]]:
     return log_dirs.APIS
 
 
+def _sasl() -> Iterable[Api[Node]]:
+    from txn.broker.apis import sasl
+
+    return sasl.APIS
+
+
 def _txn() -> Iterable[Api[TransactionCoordinator]]:
     from txn.broker.apis import txn
 
@@ -184,6 +190,15 @@ AREAS_OF_NODE: Final = (
             ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
         },
         _log_dirs,
+    ),
+    Area(
+        {
+            ApiKey.SASL_HANDSHAKE: (0, 1),
+            ApiKey.SASL_AUTHENTICATE: (0, 2),
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+        },
+        _sasl,
     ),
 )
 AREAS_OF_TRANSACTIONS: Final = (
