@@ -605,7 +605,7 @@ class Server:
         max_idle_ms: int,
         sync_acks_all: bool,
         max_sasl_bytes: int = 524_288,
-        sasl_listeners: Sequence[str] = (),
+        sasl_listeners: Sequence[str] = ...,
     ) -> Server:
         """Bind and listen; a negative `max_idle_ms` is no limit, nor is a `max_queued_bytes` that
         is not positive.
