@@ -1,5 +1,6 @@
 //! `txn._core.Server`: sockets, Produce and Fetch, as Python sees them.
 
+use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,7 @@ impl Server {
             sync_acks_all,
             coordinator_timeout: COORDINATOR_TIMEOUT,
         };
+        let sasl_listeners: HashSet<_> = sasl_listeners.into_iter().collect();
         let listeners: Vec<_> = listeners
             .into_iter()
             .map(|(name, host, port)| ListenerOptions {
