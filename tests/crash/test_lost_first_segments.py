@@ -32,12 +32,13 @@ from txn.storage.checkpoints import (
     write_checkpoint,
 )
 from txn.storage.directory import LOCK
-from txn.storage.native import LogStart, LogStarts, NativeLog, NativeStorage
+from txn.storage.log_offsets import LogStart, LogStarts
+from txn.storage.native import NativeLog, NativeStorage
 
 pytestmark = pytest.mark.crash
 
-BAD = ("bad", 0)
-NOTED_S = 10
+BAD, GOOD = ("bad", 0), ("good", 0)
+NOTED_S = 30
 """Time in which a log that was just written is in the checkpoints; on an idle machine it is 1 s."""
 TOPIC_ID = uuid.UUID(int=7)
 
@@ -55,7 +56,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     until = time.monotonic() + NOTED_S
     while not (
         read_checkpoint(data / LOG_STARTS).get(BAD) == 0
-        and read_checkpoint(data / RECOVERY_POINTS).get(BAD, 0) > 0
+        and all(read_checkpoint(data / RECOVERY_POINTS).get(place, 0) > 0 for place in (BAD, GOOD))
+        and GOOD in read_checkpoint(data / HIGH_WATERMARKS)
     ):
         assert time.monotonic() < until, "the log start was not noted"
         time.sleep(0.1)
@@ -266,7 +268,7 @@ def test_a_kill_soon_after_a_power_failure_takes_its_losses_for_no_damage(
     shutil.rmtree(data / "good-0")
     for path in (RECOVERY_POINTS, HIGH_WATERMARKS):
         noted = read_checkpoint(data / path)
-        del noted["good", 0]
+        del noted[GOOD]
         write_checkpoint(data / path, noted)
     process = BrokerProcess(data)
     process.kill()

@@ -88,7 +88,7 @@ from txn.partition.producer_state_manager import (
 )
 from txn.partition.stable_offset import OpenTransactions
 from txn.storage.base import BatchKind, Marker, PartitionLog, StoredBatch
-from txn.storage.native import LogStarts
+from txn.storage.log_offsets import LogStarts
 from txn.wire.error_codes import ErrorCode
 
 R = TypeVar("R")

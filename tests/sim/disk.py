@@ -39,8 +39,8 @@ from txn.storage.base import (
     Space,
     StoredBatch,
 )
-from txn.storage.cleaned_ends import CleanedEnds
-from txn.storage.native import LogStarts, NativeLog, RecoveryPoints
+from txn.storage.log_offsets import CleanedEnds, LogStarts, RecoveryPoints
+from txn.storage.native import NativeLog
 from txn.storage.strays import Stray
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import java_hash

@@ -13,7 +13,7 @@ from txn.storage.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from txn.storage.native import LogStarts
+from txn.storage.log_offsets import LogStarts
 
 OFFSETS = {("orders", 1): 4, ("orders", 0): 17}
 TEXT = "0\n2\norders 0 17\norders 1 4\n"

@@ -29,7 +29,7 @@ from txn.partition.compaction import (
     first_dirty_offset,
 )
 from txn.storage.base import PartitionLog
-from txn.storage.cleaned_ends import CleanedEnds
+from txn.storage.log_offsets import CleanedEnds
 from txn.storage.native import NativeLog
 
 Key = tuple[uuid.UUID, int]

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from txn import _core
 from txn.config import BrokerSettings, split_list, topic_settings
@@ -30,16 +30,9 @@ from txn.storage.base import (
     Space,
     StoredBatch,
 )
-from txn.storage.checkpoints import (
-    HIGH_WATERMARKS,
-    LOG_STARTS,
-    RECOVERY_POINTS,
-    Checkpoint,
-    Place,
-    read_checkpoint,
-)
-from txn.storage.cleaned_ends import CleanedEnds
+from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
 from txn.storage.ids import encode_id
+from txn.storage.log_offsets import METADATA, CleanedEnds, LogStart, LogStarts, RecoveryPoints
 from txn.storage.losses import (
     ACCEPTED_LOSSES,
     Loss,
@@ -60,8 +53,6 @@ READ_BYTES = 1 << 20
 
 OFFSET_OUT_OF_RANGE = 1
 
-METADATA: Place = ("__cluster_metadata", 0)
-
 PROGRESS_S = 5
 """Interval of the progress reports of a long recovery."""
 
@@ -76,6 +67,15 @@ SYNCING_THREADS = 16
 
 DOOMED_SUFFIX = "-delete"
 """Suffix of a partition's directory while `PartitionLog.delete` removes it."""
+
+
+_REMOVALS: Final = tuple(Lock() for _ in range(16))
+"""Held while a log is truncated or deleted, so that a deleted one leaves no limit. A lock for each
+log would take 88 bytes of each."""
+
+
+def _removal_of(topic: str, index: int) -> Lock:
+    return _REMOVALS[hash((topic, index)) % len(_REMOVALS)]
 
 
 def advice_on_damage(root: Path, topic: str, index: int) -> str:
@@ -93,7 +93,6 @@ class NativeLog:
         "_cleaned_ends",
         "_log_starts",
         "_recovery_points",
-        "_removing",
         "index",
         "log",
         "producer_state",
@@ -109,8 +108,8 @@ class NativeLog:
         topic_id: uuid.UUID,
         settings: Mapping[str, Any],
         past: Mapping[str, Any],
-        log_starts: "LogStarts",
-        recovery_points: "RecoveryPoints",
+        log_starts: LogStarts,
+        recovery_points: RecoveryPoints,
         cleaned_ends: CleanedEnds,
         syncs_before_close: bool,
     ) -> None:
@@ -120,8 +119,6 @@ class NativeLog:
         self._log_starts = log_starts
         self._recovery_points = recovery_points
         self._cleaned_ends = cleaned_ends
-        self._removing = Lock()
-        """Held while the log is truncated or deleted, so that a deleted one leaves no limit."""
         try:
             self.log = _core.PartitionLog(
                 str(root / f"{topic}-{index}"),
@@ -138,9 +135,10 @@ class NativeLog:
             ) from error
         except OSError as error:
             raise StorageError(f"cannot open partition {topic}-{index}: {error}") from error
-        recovery_points.add(topic, index, self.log)
-        log_starts.add(topic, index, self.log)
-        cleaned_ends.add(topic, index, self.log)
+        place = topic, index  # one tuple for all three
+        recovery_points.add(place, self.log)
+        log_starts.add(place, self.log)
+        cleaned_ends.add(place, self.log)
         for path, position, size, first_offset, why in self.log.cuts():
             log.warning(
                 "log.tail_cut",
@@ -300,7 +298,7 @@ class NativeLog:
     def _truncate(self, truncate: Callable[[Callable[[int], None]], int]) -> int:
         log_end_offset, high_watermark = self.log_end_offset, self.high_watermark
         try:
-            with self._removing:
+            with _removal_of(self.topic, self.index):
                 try:
                     end = truncate(self._limit_checkpoints)
                 finally:
@@ -354,7 +352,7 @@ class NativeLog:
     def delete(self) -> None:
         """Remove the partition for ever."""
         try:
-            with self._removing:
+            with _removal_of(self.topic, self.index):
                 self.log.delete()
                 self._log_starts.forget(self.topic, self.index)
                 self._recovery_points.forget(self.topic, self.index)
@@ -376,269 +374,6 @@ class NativeLog:
 
 Opened = NativeLog | CorruptLogError | StorageError | None
 """The log of one partition, the error of its opening, or None: it was never written."""
-
-
-class LogStart(NamedTuple):
-    """Where a log is to start; `truncations` were counted when that was found."""
-
-    log: _core.PartitionLog
-    offset: int
-    truncations: int
-
-
-class LogStarts:
-    """Where logs start, in `log-start-offset-checkpoint`.
-
-    An entry is written before anything below it is removed, and within a second of a log's first
-    record. So a log whose first segment lies behind its entry has lost one. A log without an entry
-    proves nothing.
-
-    Deviation from Kafka, which leaves out a log whose first file's name tells, and notes a start
-    after the removal. Kafka reads such a file as its own.
-    """
-
-    def __init__(self, path: Path, stored: dict[Place, int]) -> None:
-        self._logs: dict[Place, _core.PartitionLog] = {}
-        self._limits: dict[Place, int] = {}
-        self._checkpoint = Checkpoint(path, self._current, stored=stored, keeps_room=True)
-        self._starts = dict(stored)
-        """Starts of logs that are not open; of open ones, the starts that they were given."""
-        self._lock = Lock()
-
-    @classmethod
-    def read(cls, root: Path) -> Self:
-        """Read the checkpoint of a data directory."""
-        return cls(root / LOG_STARTS, read_checkpoint(root / LOG_STARTS))
-
-    def of(self, topic: str, index: int) -> int | None:
-        """The start of a partition's log, as an earlier run left it."""
-        return self._starts.get((topic, index))
-
-    def add(self, topic: str, index: int, log: _core.PartitionLog) -> None:
-        """Ask this log from now on."""
-        place: Place = (topic, index)
-        if place == METADATA:
-            return
-        with self._lock:
-            self._logs[place] = log
-            if log.log_end_offset == 0:
-                self._starts.pop(place, None)  # a power failure took it all
-            elif place in self._starts:
-                self._starts[place] = log.log_start_offset  # the next runs believe this start
-
-    def note(self, starts: Mapping[Place, "LogStart"]) -> None:
-        """Make starts of open logs durable, before anything below is removed; blocks.
-
-        Nothing is noted of a log that was deleted or truncated since. Raises OSError.
-        """
-        with self._lock:
-            stored = self._checkpoint.stored
-            if all(start.offset <= stored.get(place, -1) for place, start in starts.items()):
-                return
-            for place, (log, offset, truncations) in starts.items():
-                is_open = self._logs.get(place) is log and place not in self._limits
-                if is_open and log.truncations == truncations:
-                    self._starts[place] = max(self._starts.get(place, 0), offset)
-        self._checkpoint.write()
-
-    def names_of(self, topic: str) -> list[Place]:
-        """The partitions of a topic that have an entry."""
-        return [place for place in self._starts.copy() if place[0] == topic]
-
-    def move(self, topic: str, index: int, first: int, end: int) -> None:
-        """Have an entry, in the next checkpoint, lie within the rest of a log."""
-        with self._lock:
-            if (topic, index) in self._starts:
-                self._starts[topic, index] = min(max(self._starts[topic, index], first), end)
-
-    def limit(self, topic: str, index: int, offset: int) -> None:
-        """Have, durably, no start beyond an offset, until `lift_limit`. Raises OSError.
-
-        With a limit of 0 nothing may be left of the log, and it has no entry.
-        """
-        with self._lock:
-            self._limits[topic, index] = offset
-            start = self._starts.get((topic, index))
-            if start is not None and (offset == 0 or start > offset):
-                del self._starts[topic, index]
-        self._checkpoint.write()
-
-    def lift_limit(self, topic: str, index: int) -> None:
-        """Have the next checkpoint tell again where the open log starts."""
-        with self._lock:
-            self._limits.pop((topic, index), None)
-
-    def forget(self, topic: str, index: int) -> None:
-        """Leave a deleted partition out of the next checkpoint."""
-        with self._lock:
-            self._logs.pop((topic, index), None)
-            self._starts.pop((topic, index), None)
-
-    def write(self) -> None:
-        """Have all starts on the disk. Raises OSError."""
-        self._checkpoint.write()
-
-    def keep_only(self, is_known: Callable[[Place], bool]) -> None:
-        """Leave out, durably, entries of unknown partitions. Raises OSError."""
-        with self._lock:
-            gone = [place for place in self._starts if not is_known(place)]
-            for place in gone:
-                del self._starts[place]
-        if gone:
-            self._checkpoint.write()
-
-    def _current(self) -> dict[Place, int]:
-        with self._lock:
-            starts, limits, logs = self._starts.copy(), self._limits.copy(), self._logs.copy()
-        for place, opened in logs.items():
-            if place not in limits and opened.log_end_offset > 0:
-                starts[place] = max(starts.get(place, 0), opened.log_start_offset)
-        return starts
-
-
-class RecoveryPoints:
-    """Up to where open logs are on the disk, and where they end, in the checkpoints of both.
-
-    Both prove how far a log has come. Where logs end is written first, so that no recovery
-    point lies beyond it.
-
-    Deviation from Kafka, whose raft layer looks after the metadata log: that one is among the
-    recovery points too. So its part on the disk is never cut as a torn tail. Kafka passes over an
-    entry for it.
-    """
-
-    def __init__(self, root: Path, points: dict[Place, int], ends: dict[Place, int]) -> None:
-        self.deleted: set[str] = set()
-        """Names of topics of which the checkpoints may still tell, though they are gone."""
-        self._logs: dict[Place, _core.PartitionLog] = {}
-        self._limits: dict[Place, int] = {}
-        self._points = Checkpoint(root / RECOVERY_POINTS, lambda: self._next_points, stored=points)
-        self._ends = Checkpoint(root / HIGH_WATERMARKS, lambda: self._next_ends, stored=ends)
-        self._next_points: dict[Place, int] = {}
-        self._next_ends: dict[Place, int] = {}
-        self._earlier = dict(points)
-        """Points of partitions that are not open yet."""
-        self._earlier_ends = dict(ends)
-        self._unnamed: set[Place] = set()
-        """Open logs that were not yet found in both checkpoints."""
-        self._writing = Lock()
-
-    @classmethod
-    def read(cls, root: Path) -> Self:
-        """Read the checkpoints of a data directory."""
-        points, ends = (read_checkpoint(root / name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS))
-        return cls(root, points, ends)
-
-    def of(self, topic: str, index: int) -> int:
-        """The recovery point that an earlier run left of a partition's log, 0 if none."""
-        return self._earlier.get((topic, index), 0)
-
-    def end_of(self, topic: str, index: int) -> int:
-        """Where an earlier run says that a partition's log ended, 0 if nowhere."""
-        return self._earlier_ends.get((topic, index), 0)
-
-    def unreadable(self) -> list[Path]:
-        """The checkpoints that say nothing, though a clean stop has written them."""
-        both = [self._points, *([self._ends] if self._points.stored.keys() - {METADATA} else [])]
-        return [checkpoint.path for checkpoint in both if not checkpoint.stored]
-
-    def forget_earlier(self, topic: str, index: int) -> None:
-        """Leave an earlier run's entry of a partition out of the next checkpoint."""
-        self._forget_earlier((topic, index))
-
-    def distrust_ends(self) -> None:
-        """Take no end of a log for proof."""
-        self._earlier_ends.clear()
-
-    def names_of(self, topic: str) -> list[Place]:
-        """The partitions of a topic that are not open and that an earlier run tells of."""
-        return [place for place in {*self._earlier, *self._earlier_ends} if place[0] == topic]
-
-    def add(self, topic: str, index: int, log: _core.PartitionLog) -> None:
-        """Ask this log from now on."""
-        self._logs[topic, index] = log
-        self._unnamed.add((topic, index))
-        self._forget_earlier((topic, index))
-
-    def forget(self, topic: str, index: int) -> None:
-        """Leave a deleted partition out of the next checkpoint."""
-        self.deleted.add(topic)
-        self._logs.pop((topic, index), None)
-        self._unnamed.discard((topic, index))
-        self._forget_earlier((topic, index))
-
-    def keep_only(self, is_known: Callable[[Place], bool]) -> None:
-        """Leave out, durably, entries of unknown partitions. Raises OSError."""
-        gone = {*self._earlier, *self._earlier_ends}
-        gone = {place for place in gone if not is_known(place)}
-        for place in gone:
-            self._forget_earlier(place)
-        if gone:
-            self.write()
-
-    def are_behind(self) -> bool:
-        """Say whether the checkpoints lack a log that was written, or some of the metadata log.
-
-        A log that no checkpoint names may vanish without a trace.
-        """
-        metadata = self._logs.get(METADATA)
-        stored = self._points.stored.get(METADATA, 0)
-        if metadata is not None and metadata.recovery_point > stored:
-            return True
-        return any(self._lack(place) for place in self._unnamed.copy())
-
-    def _lack(self, place: Place) -> bool:
-        log = self._logs.get(place)
-        is_noted, is_end_noted = place in self._points.stored, place in self._ends.stored
-        if log is None or (is_noted and (is_end_noted or place == METADATA)):
-            self._unnamed.discard(place)
-            return False
-        is_written = log.proven_end > 0 and place != METADATA
-        return (is_written and not is_end_noted) or (log.recovery_point > 0 and not is_noted)
-
-    def write(self) -> None:
-        """Write both checkpoints. Raises OSError."""
-        with self._writing:
-            self._next_points = self._recovery_points()
-            self._next_ends = self._log_ends()
-            self._ends.write()
-            self._points.write()
-
-    def limit(self, topic: str, index: int, offset: int) -> None:
-        """Have, durably, no entry of a log beyond an offset, until `lift_limit`. Raises OSError."""
-        self._limits[topic, index] = offset
-        self.write()
-
-    def lift_limit(self, topic: str, index: int) -> None:
-        """Have the next checkpoints tell again how far the open log has come."""
-        self._limits.pop((topic, index), None)
-
-    def logs(self) -> dict[Place, _core.PartitionLog]:
-        """The open logs."""
-        return self._logs.copy()
-
-    def _forget_earlier(self, place: Place) -> None:
-        self._earlier.pop(place, None)
-        self._earlier_ends.pop(place, None)
-
-    def _recovery_points(self) -> dict[Place, int]:
-        points = self._earlier.copy()
-        points |= {place: log.recovery_point for place, log in self.logs().items()}
-        points = _limited(points, self._limits)
-        return {place: point for place, point in points.items() if point > 0}
-
-    def _log_ends(self) -> dict[Place, int]:
-        ends = self._earlier_ends.copy()
-        ends |= {place: log.proven_end for place, log in self.logs().items()}
-        ends = _limited(ends, self._limits)
-        ends.pop(METADATA, None)
-        return {place: end for place, end in ends.items() if end > 0}
-
-
-def _limited(offsets: Mapping[Place, int], limits: dict[Place, int]) -> dict[Place, int]:
-    """The offsets of a checkpoint, none beyond the limit of its log."""
-    limits = limits.copy()
-    return {place: min(offset, limits.get(place, offset)) for place, offset in offsets.items()}
 
 
 class Flags(NamedTuple):
@@ -800,7 +535,7 @@ class NativeStorage:
         try:
             self._recovery_points.keep_only(is_known)
             self._log_starts.keep_only(is_known)
-            self.cleaned_ends.keep_only(is_known)
+            self.cleaned_ends.leave_out(is_known)
         except OSError as error:
             raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
 
