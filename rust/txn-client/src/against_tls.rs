@@ -285,11 +285,24 @@ fn a_node_without_tls_and_one_with_nothing_else_are_told_at_once() {
     assert!(error.message.contains("does not speak TLS"), "{error}");
     let error = final_error(node(&certificates.server), &Security::default());
     assert!(error.message.contains("speaks TLS"), "{error}");
+    let server = Arc::clone(&certificates.server);
+    let (curt, _) = listen(move |socket| {
+        // Hangs up without an alert.
+        let mut first = [0; 1];
+        if socket.peek(&mut first).is_ok() && first == [0x16] {
+            let session = ServerConnection::new(Arc::clone(&server)).unwrap();
+            answer_requests(StreamOwned::new(session, socket), &|_| None);
+        }
+    });
+    let error = final_error(curt, &Security::default());
+    assert!(error.message.contains("speaks TLS"), "{error}");
     let (mute, _) = listen(|socket| {
         let _ = socket.peek(&mut [0]); // hangs up on everything: may be a node that stops
     });
-    let error = open(mute, &tls(&certificates.ca_pem), MINUTE).unwrap_err();
-    assert!(error.is_retriable, "{error}");
+    for security in [tls(&certificates.ca_pem), Security::default()] {
+        let error = open(mute, &security, MINUTE).unwrap_err();
+        assert!(error.is_retriable, "{error}");
+    }
 }
 
 #[test]
