@@ -1,6 +1,6 @@
 //! The client against nodes with TLS and SASL that are wrong, slow, cut short or hostile, on real sockets.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -215,12 +215,58 @@ fn large_requests_and_answers_pass_whole() {
     ] {
         exchange(&mut connection, size, padding);
     }
-    // Several in flight: their answers share TLS records.
-    for size in 0..5 {
-        let encode = |e: &mut Vec<u8>| e.put_i32(size * 1000);
+}
+
+/// A stream that holds back the answers after the first until there are `IN_FLIGHT`.
+struct Together<S> {
+    stream: S,
+    held: Vec<u8>,
+    answers: usize,
+}
+
+const IN_FLIGHT: usize = 5;
+
+impl<S: Read> Read for Together<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer)
+    }
+}
+
+impl<S: Write> Write for Together<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.held.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.answers += 1;
+        if self.answers == 1 || self.answers == 1 + IN_FLIGHT {
+            self.stream.write_all(&self.held)?;
+            self.held.clear();
+        }
+        self.stream.flush()
+    }
+}
+
+#[test]
+fn answers_that_share_tls_records_are_told_apart() {
+    let certificates = certificates("localhost", |_| {});
+    let server = Arc::clone(&certificates.server);
+    let (port, _) = listen(move |socket| {
+        let session = ServerConnection::new(Arc::clone(&server)).unwrap();
+        let together = Together {
+            stream: StreamOwned::new(session, socket),
+            held: Vec::new(),
+            answers: 0,
+        };
+        answer_requests(together, &|_| None);
+    });
+    let mut connection = open(port, &tls(&certificates.ca_pem), MINUTE).unwrap();
+    for size in 0..IN_FLIGHT {
+        let encode = |e: &mut Vec<u8>| e.put_i32(size as i32 * 1000);
         connection.request(METADATA, 12, encode).unwrap();
     }
-    for size in 0..5 {
+    for size in 0..IN_FLIGHT {
         let mut frame = Vec::new();
         let body = connection.receive(&mut frame, MINUTE).unwrap();
         assert_eq!(frame.len() - body, size * 1000);
@@ -336,9 +382,9 @@ fn a_handshake_that_stops_anywhere_ends_in_time() {
 fn relay(client: &TcpStream, backend: u16, cut: usize, hangs_up: bool) {
     let server = TcpStream::connect(("127.0.0.1", backend)).unwrap();
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-    thread::spawn(move || std::io::copy(&mut from, &mut to));
+    thread::spawn(move || io::copy(&mut from, &mut to));
     let mut some = (&server).take(cut as u64);
-    let _ = std::io::copy(&mut some, &mut (&*client));
+    let _ = io::copy(&mut some, &mut (&*client));
     if hangs_up {
         let _ = client.shutdown(Shutdown::Both);
     } else {
