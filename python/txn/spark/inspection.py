@@ -1,21 +1,34 @@
 """Decided and open transactions of a query: for people and for monitoring."""
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from typing import Final
 
 from txn._core import KafkaError
-from txn.access.librdkafka import librdkafka_settings
+from txn.errors import RejectedError, RetriableError
+from txn.explain.brokers import Brokers
 from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.kafka import code_of, connect
 from txn.spark.options import PROGRESS_TOPIC, ClusterAccess, cluster_access, option_texts
+from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
-TIMEOUT_S = 60.0
+TIMEOUT_S: Final = 60.0
+PAUSE_S: Final = 0.2
+
+GROUP_KEY: Final = 0
+"""A FindCoordinator key type: the key is a group."""
+
+COMING: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""Answers of a coordinator that is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,34 +116,51 @@ def offsets(
         options: Those of a connection, as `txn.spark.sink` takes them.
 
     Raises:
-        KafkaException: the cluster did not answer in time.
+        RetriableError: the cluster did not answer in time.
+        RejectedError: it refuses to tell, or the log-in failed.
     """
-    security = _access(bootstrap_servers, options).security
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
-    settings |= librdkafka_settings(security)
-    chosen = None if topics is None else _partitions(settings, set(topics))
-    admin = AdminClient(settings)
-    request = ConsumerGroupTopicPartitions(group, chosen)
-    answer = admin.list_consumer_group_offsets([request], request_timeout=TIMEOUT_S)[group].result()
+    chosen = None if topics is None else set(topics)
+    access = _access(bootstrap_servers, options)
+    brokers = Brokers(bootstrap_servers, security=access.security, timeout_s=TIMEOUT_S)
+    try:
+        found = sorted(_committed(brokers, group))
+    finally:
+        brokers.close()
     committed: dict[str, dict[str, int]] = {}
-    for place in sorted(answer.topic_partitions, key=lambda place: (place.topic, place.partition)):
-        if place.offset >= 0:
-            committed.setdefault(place.topic, {})[str(place.partition)] = place.offset
+    for topic, partition, offset in found:
+        if offset >= 0 and (chosen is None or topic in chosen):
+            committed.setdefault(topic, {})[str(partition)] = offset
     return json.dumps(committed)
+
+
+def _committed(brokers: Brokers, group: str) -> list[tuple[str, int, int]]:
+    """(topic, partition, offset) of each partition for which a group has an offset.
+
+    librdkafka's admin client (2.16) is not asked. On a cluster that has no `__consumer_offsets` yet
+    it timed out, and twice it ended the process by SIGSEGV.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        request = {"key": group, "key_type": GROUP_KEY}
+        node = brokers.any().call(ApiKey.FIND_COORDINATOR, range(1, 4), request)
+        code = ErrorCode(node.error_code)
+        if code is ErrorCode.NONE:
+            asked = {"group_id": group, "topics": None}
+            coordinator = brokers.at(node.host, node.port)
+            answer = coordinator.call(ApiKey.OFFSET_FETCH, range(2, 8), asked)
+            code = ErrorCode(answer.error_code)
+            if code is ErrorCode.NONE:
+                return [
+                    (topic.name, each.partition_index, each.committed_offset)
+                    for topic in answer.topics
+                    for each in topic.partitions
+                ]
+        if code not in COMING or time.monotonic() > deadline:
+            kind = RetriableError if code in COMING else RejectedError
+            raise kind(f"the offsets of group {group!r} are not told: {code.name}", code=code)
+        time.sleep(PAUSE_S)
 
 
 def _access(bootstrap_servers: str, options: Mapping[str, object]) -> ClusterAccess:
     texts = option_texts(options) | {"kafka.bootstrap.servers": bootstrap_servers}
     return cluster_access({"kafka.client.id": "txn-status", **texts})
-
-
-def _partitions(settings: Mapping[str, object], topics: set[str]) -> list[TopicPartition]:
-    consumer = Consumer({**settings, "group.id": "txn-status"})
-    try:
-        return [
-            TopicPartition(name, number)
-            for name in sorted(topics)
-            for number in consumer.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions
-        ]
-    finally:
-        consumer.close()
