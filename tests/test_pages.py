@@ -28,6 +28,8 @@ from support import clients
 from support.brokers import BrokerProcess
 from support.command_line import run_txn
 from transactions_page import diagram
+from txn.cli.cluster import cluster
+from txn.config import BrokerSettings
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = [
@@ -39,6 +41,7 @@ PAGES: Final = [
 SHOWN: Final = {
     ("README.md", False): [],
     ("README.md", True): [r"\|7 apples\|"],
+    ("docs/security.md", True): [],
     ("docs/testing.md", False): [],
     ("docs/spark.md", True): ["7 apples", "3 pears", "1 plum", r"\|ann\| +2\|", "done"],
 }
@@ -123,6 +126,10 @@ def test_block_is_what_it_says(
     elif block.language == "console":
         for command in re.findall(r"^\$ (.*)", block.text, re.MULTILINE):
             assert command in CONSOLE, f"{block.page}:{block.line}: who compares {command!r}?"
+    elif block.language == "properties" and "security.protocol=" in block.text:
+        check_way_in(block, tmp_path, monkeypatch)
+    elif block.language == "properties" and "listener.name." in block.text:
+        BrokerSettings(dict(line.split("=", 1) for line in block.text.splitlines()))
     elif is_properties(block.text):
         check_properties(block.text)
     else:
@@ -139,6 +146,15 @@ CONSOLE: Final = {
     )
 }
 """Commands shown with their output, and the test that compares it."""
+
+
+def check_way_in(block: Block, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of a client are read, and no connection with them is plain."""
+    (place / "client.properties").write_text(block.text)
+    for variable in re.findall(r"\$\{env:(\w+)\}", block.text):
+        monkeypatch.setenv(variable, "a password")
+    found = cluster(None, place / "client.properties", None)
+    assert found.security.is_encrypted
 
 
 def is_properties(text: str) -> bool:
@@ -224,10 +240,20 @@ def try_perf(line: str, place: Path) -> None:
         broker.stop()
 
 
+def try_command_config(line: str, place: Path) -> None:
+    """It reads the file, and asks the broker that the file names."""
+    with txn.Broker() as broker:
+        clients.send(clients.plain_producer(broker.bootstrap_servers), "orders", [b"1"])
+        settings = f"bootstrap.servers={broker.bootstrap_servers}\nsecurity.protocol=PLAINTEXT\n"
+        (place / "client.properties").write_text(settings)
+        assert run_txn(*shlex.split(line)[1:])[::2] == (0, "")
+
+
 LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"pip install \S+": try_pip,
     r"make [a-z-]+( [A-Z]+=.*)?": try_make,
     r"txn serve .*": try_serve,
     r"txn log (verify|dump) .*": try_log,
+    r"txn .* --command-config \S+": try_command_config,
     r"perf record -g -p \$\(pgrep .*\)": try_perf,
 }

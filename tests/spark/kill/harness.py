@@ -141,12 +141,22 @@ class RowComparison:
 
 
 class KillCase:
-    """One job on one broker, with its topics, checkpoint and log."""
+    """One job on one broker, with its topics, checkpoint and log.
+
+    `options` names a file with options for the job's source and sink, over those of the broker.
+    """
 
     def __init__(
-        self, job: str, broker: KillableBroker, directory: Path, *, rows: int = ROWS
+        self,
+        job: str,
+        broker: KillableBroker,
+        directory: Path,
+        *,
+        rows: int = ROWS,
+        options: Path | None = None,
     ) -> None:
         self.job = job
+        self.options = options
         self.broker = broker
         self.rows = rows
         name = f"{job}-{time.time_ns()}"
@@ -243,6 +253,7 @@ class KillCase:
                 *("--job", self.job, "--bootstrap", self.broker.bootstrap_servers),
                 *("--input", self.input, "--output", self.output),
                 *("--checkpoint", str(self.checkpoint)),
+                *([] if self.options is None else ["--options", str(self.options)]),
             ],
             self.log,
         )

@@ -4,6 +4,7 @@ Run as a process of its own; exit code 0 says that everything is through.
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -67,7 +68,9 @@ def update_groups(spark: SparkSession, arguments: argparse.Namespace) -> Streami
             f.concat_ws("|", "group", "count", "sum").alias("value"),
         )
     )
-    sink = txn.spark.sink(arguments.bootstrap, arguments.output, id=f"kill-{arguments.output}")
+    options = _access(arguments)
+    servers = options.pop("kafka.bootstrap.servers")
+    sink = txn.spark.sink(servers, arguments.output, id=f"kill-{arguments.output}", **options)
     return (
         groups.writeStream.outputMode("update")
         .foreachBatch(sink)
@@ -83,7 +86,7 @@ JOBS = {"map": map_rows, "dedup": deduplicate, "update": update_groups}
 def _input(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     return (
         spark.readStream.format("txn")
-        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .options(**_access(arguments))
         .option("subscribe", arguments.input)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(ROWS_PER_BATCH[arguments.job]))
@@ -98,12 +101,19 @@ def _number() -> Column:
 def _append(rows: DataFrame, arguments: argparse.Namespace) -> StreamingQuery:
     return (
         rows.writeStream.format("txn")
-        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .options(**_access(arguments))
         .option("topic", arguments.output)
         .option("checkpointLocation", str(arguments.checkpoint))
         .trigger(availableNow=True)
         .start()
     )
+
+
+def _access(arguments: argparse.Namespace) -> dict[str, str]:
+    options: dict[str, str] = {"kafka.bootstrap.servers": arguments.bootstrap}
+    if arguments.options is not None:
+        options |= json.loads(arguments.options.read_text())
+    return options
 
 
 def _arguments() -> argparse.Namespace:
@@ -113,6 +123,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--checkpoint", required=True, type=Path)
+    parser.add_argument("--options", type=Path)
     return parser.parse_args()
 
 
