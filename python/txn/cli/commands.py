@@ -11,6 +11,7 @@ from txn.cli.log import log_app
 from txn.cli.serve import serve
 from txn.cli.settings import settings
 from txn.cli.transactions import transactions_app
+from txn.cli.users import users_app
 
 app = typer.Typer(
     name="txn",
@@ -27,6 +28,7 @@ app.command()(demo)
 app.command()(explain)
 app.add_typer(log_app, name="log")
 app.add_typer(transactions_app, name="transactions")
+app.add_typer(users_app, name="users")
 
 
 def _print_version(is_wanted: bool) -> None:

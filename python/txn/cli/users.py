@@ -1,0 +1,231 @@
+"""`txn users`: the users of SCRAM of a cluster, txn's or Apache Kafka's.
+
+A password comes from a prompt that does not show it, from a file or from the environment, but never
+from the command line, where others see it. It does not leave this process: the cluster gets the
+salted password of each mechanism, over a connection that should be encrypted or local.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
+from txn.cli.output import print_json, print_lines
+from txn.errors import ConfigError, RejectedError
+from txn.security.mechanisms import SCRAM_SHA_256, SCRAM_SHA_512
+from txn.security.scram import (
+    HASHES,
+    HASHES_BY_MECHANISM,
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_BYTES,
+    salted_password,
+)
+from txn.wire.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from txn.explain.brokers import RemoteBroker
+
+TIMEOUT_S = 30.0
+PASSWORD_BYTES_MAX = 64 << 10
+RESOURCE_NOT_FOUND = 91
+
+users_app = typer.Typer(
+    help="See, add and remove the users of SCRAM.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+class MechanismName(StrEnum):
+    """The mechanisms of SCRAM."""
+
+    SHA_256 = SCRAM_SHA_256
+    SHA_512 = SCRAM_SHA_512
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user, without `User:`.")]
+Mechanisms = Annotated[
+    list[MechanismName] | None,
+    typer.Option("--mechanism", help="This one; may be given again. [default: both]"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+
+@users_app.command("list")
+def list_users(
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the users and their mechanisms.
+
+    \b
+    Exit codes: 0 done, 1 refused, 2 wrong usage.
+    """
+    with _broker(bootstrap, command_config, settings) as broker:
+        users = _described(broker, None)
+    if as_json:
+        print_json([{"name": name, "mechanisms": known} for name, known in users.items()])
+    else:
+        lines = [
+            f"{name}  " + ", ".join(f"{each} ({count} iterations)" for each, count in known.items())
+            for name, known in users.items()
+        ]
+        print_lines(lines or ["no user"])
+
+
+@users_app.command()
+def add(
+    name: Name,
+    mechanism: Mechanisms = None,
+    iterations: Annotated[
+        int,
+        typer.Option(min=ITERATIONS_MIN, max=ITERATIONS_MAX, help="The cost of each log-in."),
+    ] = ITERATIONS_MIN,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The password is its first line. [default: a prompt]"),
+    ] = None,
+    password_env: Annotated[
+        str | None,
+        typer.Option(metavar="VARIABLE", help="The password is in this variable."),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a user, or give it another password.
+
+    \b
+    Examples:
+      txn users add alice --bootstrap kafka-1:9092
+      txn users add alice --password-file secrets/alice --mechanism SCRAM-SHA-512
+
+    \b
+    Exit codes: 0 done, 1 refused, 2 wrong usage.
+    """
+    password = _password(name, password_file, password_env)
+    names = [str(each) for each in mechanism or MechanismName]
+    with _broker(bootstrap, command_config, settings) as broker:
+        for each in names:
+            hash_, salt = HASHES_BY_MECHANISM[each], secrets.token_bytes(SALT_BYTES)
+            upsertion = {
+                "name": name,
+                "mechanism": hash_.number,
+                "iterations": iterations,
+                "salt": salt,
+                "salted_password": salted_password(hash_, password, salt, iterations),
+            }
+            _alter(broker, deletions=[], upsertions=[upsertion])
+    _tell(as_json, "added", name, names)
+
+
+@users_app.command()
+def remove(
+    name: Name,
+    mechanism: Mechanisms = None,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a user, or one of its mechanisms. Connections that are open stay so.
+
+    \b
+    Exit codes: 0 done, 1 refused or no such user, 2 wrong usage.
+    """
+    with _broker(bootstrap, command_config, settings) as broker:
+        known = _described(broker, name)[name]
+        names = [str(each) for each in mechanism or known]
+        for each in names:
+            deletion = {"name": name, "mechanism": HASHES_BY_MECHANISM[each].number}
+            _alter(broker, deletions=[deletion], upsertions=[])
+    _tell(as_json, "removed", name, names)
+
+
+def _tell(as_json: bool, done: str, name: str, mechanisms: Sequence[str]) -> None:
+    if as_json:
+        print_json({"name": name, done: list(mechanisms)})
+    else:
+        print_lines([f"{done} {name}: {', '.join(mechanisms)}"])
+
+
+@contextmanager
+def _broker(
+    bootstrap: str | None, config: Path | None, settings: Sequence[str] | None
+) -> "Iterator[RemoteBroker]":
+    from txn.explain.brokers import Brokers
+
+    found = cluster(bootstrap, config, settings)
+    brokers = Brokers(found.servers, security=found.security, timeout_s=TIMEOUT_S)
+    try:
+        yield brokers.any()
+    finally:
+        brokers.close()
+
+
+def _described(broker: "RemoteBroker", name: str | None) -> dict[str, dict[str, int]]:
+    """The iterations of users by mechanism; `name`: of one alone. Raises RejectedError."""
+    users = None if name is None else [{"name": name}]
+    answer = broker.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, range(1), {"users": users})
+    _require_done(answer.error_code, answer.error_message)
+    for result in answer.results:
+        _require_done(result.error_code, result.error_message)
+    return {
+        result.user: {
+            HASHES[info.mechanism].mechanism: int(info.iterations)
+            for info in result.credential_infos
+            if info.mechanism in HASHES
+        }
+        for result in answer.results
+    }
+
+
+def _alter(broker: "RemoteBroker", **changes: list[dict[str, Any]]) -> None:
+    answer = broker.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, range(1), changes)
+    for result in answer.results:
+        _require_done(result.error_code, result.error_message)
+
+
+def _require_done(code: int, message: str | None) -> None:
+    if code:
+        raise RejectedError(f"the broker refuses: {message or 'error'} (code {int(code)})")
+
+
+def _password(name: str, file: Path | None, variable: str | None) -> str:
+    """Read a new password. Raises ConfigError."""
+    if file is not None and variable is not None:
+        raise ConfigError("give --password-file or --password-env, not both")
+    if file is not None:
+        password = _first_line(file)
+    elif variable is not None:
+        if variable not in os.environ:
+            raise ConfigError(f"the environment has no {variable}: set it to the password")
+        password = os.environ[variable]
+    else:
+        password = typer.prompt(
+            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+        )
+    if not password:
+        raise ConfigError("the password is empty")
+    return password
+
+
+def _first_line(file: Path) -> str:
+    try:
+        with file.open("rb") as source:
+            text = source.read(PASSWORD_BYTES_MAX).decode()
+    except OSError as error:
+        raise ConfigError(
+            f"--password-file {str(file)!r} cannot be read: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--password-file {str(file)!r} is no text") from None
+    return text.partition("\n")[0].rstrip("\r")
