@@ -40,10 +40,7 @@ use txn_protocol::{Malformed, Put, Reader};
 
 use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
 use crate::connection::Chunk;
-
-/// More partitions than this in one request are malformed: to keep one takes more memory than its
-/// name takes bytes of the request.
-pub const MAX_PARTITIONS: usize = 200_000;
+use crate::partition_limit::require_few;
 
 /// The most record bytes in one answer, but for a first batch that is larger: the default of
 /// Kafka's `fetch.max.bytes`.
@@ -225,14 +222,8 @@ impl FetchRequest {
         let is_flexible = is_flexible(self.version);
         let key = parse_key(reader, body, self.version)?;
         let partitions = reader.array(is_flexible, 16)?;
-        if self.partitions.len() + partitions > MAX_PARTITIONS
-            || self.topics.len() >= MAX_PARTITIONS
-        {
-            return Err(Malformed {
-                at: reader.at(),
-                reason: "it names too many partitions",
-            });
-        }
+        let named = self.partitions.len() + partitions;
+        require_few(reader, named, self.topics.len())?;
         for _ in 0..partitions {
             let index = reader.i32()?;
             let leader_epoch = if self.version >= 9 { reader.i32()? } else { -1 };

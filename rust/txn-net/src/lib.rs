@@ -28,6 +28,7 @@ mod memory;
 mod metrics;
 mod opener;
 mod partition;
+mod partition_limit;
 mod produce;
 mod purgatory;
 mod reactor;

@@ -40,10 +40,7 @@ use txn_protocol::{Malformed, Put, Reader};
 use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::delayed_produce::AppendedBatch;
 use crate::metrics::Produced;
-
-/// More partitions than this in one request are malformed: to keep one takes more memory than its
-/// name takes bytes of the request.
-pub const MAX_PARTITIONS: usize = 200_000;
+use crate::partition_limit::require_few;
 
 /// The most bytes of content of compressed batches that a reactor opens for one request. Its other
 /// connections wait meanwhile, some 3 ms with gzip.
@@ -216,14 +213,8 @@ impl ProduceRequest {
             reader.string(is_flexible)?
         };
         let partitions = reader.array(is_flexible, 5)?;
-        if self.partitions.len() + partitions > MAX_PARTITIONS
-            || self.topics.len() >= MAX_PARTITIONS
-        {
-            return Err(Malformed {
-                at: reader.at(),
-                reason: "it names too many partitions",
-            });
-        }
+        let named = self.partitions.len() + partitions;
+        require_few(reader, named, self.topics.len())?;
         for _ in 0..partitions {
             let index = reader.i32()?;
             let records = reader.nullable_bytes(is_flexible)?;

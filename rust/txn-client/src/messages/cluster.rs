@@ -4,6 +4,8 @@
 use txn_protocol::codes;
 use txn_protocol::{Malformed, Put, Reader};
 
+use super::read_partitions;
+
 /// A node's API versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
@@ -242,21 +244,16 @@ pub fn encode_list_offsets(
 /// Reads `ListOffsets` v6–7 of one topic: (partition, error code, offset).
 pub fn decode_list_offsets(r: &mut Reader<'_>) -> Result<Vec<(i32, i16, i64)>, Malformed> {
     r.i32()?; // throttle time
-    let topics = r.compact_array(|r| {
-        r.compact_string()?;
-        let partitions = r.compact_array(|r| {
-            let (partition, error_code) = (r.i32()?, r.i16()?);
-            r.i64()?; // timestamp
-            let offset = r.i64()?;
-            r.i32()?; // leader epoch
-            r.skip_tags(true)?;
-            Ok((partition, error_code, offset))
-        })?;
+    let partitions = read_partitions(r, |r, _| {
+        let (partition, error_code) = (r.i32()?, r.i16()?);
+        r.i64()?; // timestamp
+        let offset = r.i64()?;
+        r.i32()?; // leader epoch
         r.skip_tags(true)?;
-        Ok(partitions)
+        Ok((partition, error_code, offset))
     })?;
     r.skip_tags(true)?;
-    Ok(topics.into_iter().flatten().collect())
+    Ok(partitions)
 }
 
 /// Writes `CreateTopics` v5–7 of one topic with the cluster's default replication.

@@ -19,7 +19,21 @@ pub mod transactions;
 #[cfg(test)]
 mod golden;
 
-use txn_protocol::apis;
+use txn_protocol::{Malformed, Reader, apis};
+
+/// Reads the partitions of each topic of an answer into one list.
+fn read_partitions<'a, T>(
+    r: &mut Reader<'a>,
+    mut partition: impl FnMut(&mut Reader<'a>, &str) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    let topics = r.compact_array(|r| {
+        let topic = r.compact_string()?;
+        let partitions = r.compact_array(|r| partition(r, topic))?;
+        r.skip_tags(true)?;
+        Ok(partitions)
+    })?;
+    Ok(topics.into_iter().flatten().collect())
+}
 
 /// One API, and the versions of it that this crate can write and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use txn_protocol::{Malformed, Put, Reader};
 
+use super::read_partitions;
+
 /// One batch and where it goes.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionBatch<'a> {
@@ -62,32 +64,27 @@ pub fn encode(
 
 /// Reads an answer.
 pub fn decode(r: &mut Reader<'_>) -> Result<Vec<PartitionResponse>, Malformed> {
-    let topics = r.compact_array(|r| {
-        let topic = r.compact_string()?.to_owned();
-        let responses = r.compact_array(|r| {
-            let (partition, error_code) = (r.i32()?, r.i16()?);
-            r.i64()?; // base offset
-            r.i64()?; // log append time
-            r.i64()?; // log start offset
-            let records = r.compact_array(|r| {
-                let (index, text) = (r.i32()?, r.compact_nullable_string()?);
-                r.skip_tags(true)?;
-                Ok(format!("record {index}: {}", text.unwrap_or("refused")))
-            })?;
-            let message = r.compact_nullable_string()?.map(ToOwned::to_owned);
+    let responses = read_partitions(r, |r, topic| {
+        let (partition, error_code) = (r.i32()?, r.i16()?);
+        r.i64()?; // base offset
+        r.i64()?; // log append time
+        r.i64()?; // log start offset
+        let records = r.compact_array(|r| {
+            let (index, text) = (r.i32()?, r.compact_nullable_string()?);
             r.skip_tags(true)?;
-            let message = records.into_iter().next().or(message);
-            Ok(PartitionResponse {
-                topic: topic.clone(),
-                partition,
-                error_code,
-                message,
-            })
+            Ok(format!("record {index}: {}", text.unwrap_or("refused")))
         })?;
+        let message = r.compact_nullable_string()?.map(ToOwned::to_owned);
         r.skip_tags(true)?;
-        Ok(responses)
+        let message = records.into_iter().next().or(message);
+        Ok(PartitionResponse {
+            topic: topic.to_owned(),
+            partition,
+            error_code,
+            message,
+        })
     })?;
     r.i32()?; // throttle time
     r.skip_tags(true)?;
-    Ok(topics.into_iter().flatten().collect())
+    Ok(responses)
 }

@@ -2,6 +2,8 @@
 
 use txn_protocol::{Malformed, Put, Reader};
 
+use super::read_partitions;
+
 /// (producer id, producer epoch).
 pub type ProducerIdAndEpoch = (i64, i16);
 
@@ -73,18 +75,13 @@ fn by_topic<'a, T>(pairs: impl Iterator<Item = (&'a str, T)>) -> Vec<(&'a str, V
 /// Reads `AddPartitionsToTxn` v3 or `TxnOffsetCommit` v3–5, whose answers look alike: (topic, partition, error code).
 pub fn decode_partition_errors(r: &mut Reader<'_>) -> Result<Vec<(String, i32, i16)>, Malformed> {
     r.i32()?; // throttle time
-    let topics = r.compact_array(|r| {
-        let topic = r.compact_string()?.to_owned();
-        let partitions = r.compact_array(|r| {
-            let (partition, error_code) = (r.i32()?, r.i16()?);
-            r.skip_tags(true)?;
-            Ok((topic.clone(), partition, error_code))
-        })?;
+    let partitions = read_partitions(r, |r, topic| {
+        let (partition, error_code) = (r.i32()?, r.i16()?);
         r.skip_tags(true)?;
-        Ok(partitions)
+        Ok((topic.to_owned(), partition, error_code))
     })?;
     r.skip_tags(true)?;
-    Ok(topics.into_iter().flatten().collect())
+    Ok(partitions)
 }
 
 /// Writes `AddOffsetsToTxn` v3–4.
