@@ -646,6 +646,16 @@ class Server:
         """Answer every transactional Produce of a producer only once it is on the disk, also without
         `sync_acks_all`; or no longer. Earlier answers are not forced by this.
         """
+    def authorize_by(self, ask: Callable[[str, str, str, str], bool]) -> None:
+        """Have every Produce and Fetch authorized.
+
+        Called with principal, host, "read", "write" or "write_by_id", and the name of a topic or a
+        transactional id. It is called on any thread. A permission is remembered until
+        `forget_verdicts`; an exception is reported as unraisable and refuses. Only the first call
+        counts, and before it nobody is refused.
+        """
+    def forget_verdicts(self) -> None:
+        """Ask again for the next request of every connection."""
     def take(self) -> list[ClientRequest]:
         """The requests that wait for Python, in order of arrival; clears the wakeup. Never blocks."""
     def take_joins(self) -> list[ParkedProduce]:

@@ -59,7 +59,7 @@ class Property(NamedTuple):
     """One setting: the parser of its text, its default, and its purpose.
 
     `is_dynamic`: of a broker's property, whether it may change while the broker runs.
-    `is_internal`: for tests and tools; taken, but not described.
+    `is_internal`: for tests and tools, or for the authorizer alone; taken, but not described.
     """
 
     kind: ConfigType
@@ -148,6 +148,32 @@ def _address() -> Property:
         return text.strip()
 
     return Property(ConfigType.STRING, parse, None, "HOST:PORT with a port from 0 to 65535")
+
+
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def _authorizer() -> Property:
+    words = {"": "", STANDARD_AUTHORIZER: STANDARD_AUTHORIZER}
+    return Property(
+        ConfigType.STRING,
+        lambda text: words[text.strip()],
+        "",
+        f"empty or {STANDARD_AUTHORIZER}: no other authorizer runs in this broker",
+    )
+
+
+def _principals() -> Property:
+    """Principals, parted by semicolons: a name from a certificate has commas in it."""
+
+    def parse(text: str) -> str:
+        for user in text.split(";"):
+            kind, _, name = user.strip().partition(":")
+            if user.strip() and not (kind and name):
+                raise ValueError(user)
+        return text
+
+    return Property(ConfigType.STRING, parse, "", "principals as User:NAME, parted by semicolons")
 
 
 def _policies() -> Property:
@@ -295,6 +321,11 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 Property(ConfigType.LIST, str, None, "a list of NAME://HOST:PORT"),
                 "Where clients of each listener are told to connect, if not to its own address.",
             ),
+            "authorizer.class.name": (
+                _authorizer(),
+                "Kafka's StandardAuthorizer: access control lists decide. Empty: nobody is "
+                "refused.",
+            ),
             "auto.create.topics.enable": (_flag(True), "Make a topic that a client asks for."),
             "connection.failed.authentication.delay.ms": (
                 _int(100, 0),
@@ -313,6 +344,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _one_of("commit", "process", "always"),
                 "What survives a power failure: committed transactions and prepared ones, nothing "
                 "of the last moments, or every acks=all answer. txn's own.",
+            ),
+            "early.start.listeners": (
+                Property(ConfigType.STRING, str, None, "a comma-separated list of listeners"),
+                "Taken, but every listener starts once all access control lists are known.",
             ),
             "group.initial.rebalance.delay.ms": (
                 _int(0, 0),
@@ -592,6 +627,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
     )
     | _about(
         {
+            "allow.everyone.if.no.acl.found": (
+                _flag(False),
+                "Everything is allowed on a resource that no access control list names.",
+            ),
             "log.initial.task.delay.ms": (
                 _long(30_000, 0),
                 "How long after the start the first look for what may go comes, at the latest.",
@@ -600,6 +639,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _int(600_000, 1),
                 "How often partitions are looked through for idle producers.",
             ),
+            "super.users": (_principals(), "Principals that may do everything."),
         },
         is_internal=True,
     )

@@ -14,6 +14,7 @@ from support.wire_client import RawConnection, request
 from txn.config import BrokerSettings
 from txn.metadata.image import Topic
 from txn.metadata.records import (
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -22,6 +23,7 @@ from txn.metadata.records import (
     TopicRecord,
     encode,
 )
+from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from txn.storage.native import NativeStorage
 from txn.wire.api_keys import ApiKey
 
@@ -185,9 +187,19 @@ def test_a_record_of_a_later_kafka_is_refused(data: Path) -> None:
 def test_security_that_is_not_enforced_is_warned_of(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leave(data, bytes.fromhex("01120000"))
+    entry = Acl(
+        ResourceType.TOPIC,
+        "pay",
+        PatternType.LITERAL,
+        "User:ada",
+        "*",
+        Operation.READ,
+        Permission.ALLOW,
+    )
+    leave(data, AccessControlEntryRecord(uuid.uuid4(), entry), bytes.fromhex("010e0000"))
     txn.Broker(data).close()
-    assert "metadata.not_enforced records=AccessControlEntry" in caplog.text
+    warned = "metadata.not_enforced records=AccessControlEntry,ClientQuota"
+    assert warned in caplog.text
 
 
 def test_features_that_only_kafka_knows_are_kept_and_not_announced(data: Path) -> None:

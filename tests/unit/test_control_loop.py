@@ -35,7 +35,7 @@ NO_TOPICS = struct.pack(">ii", 0, 1000)
 
 Decide = Callable[[list[Any], list[Any]], bool]
 
-NODE: Any = SimpleNamespace(durability=Durability.PROCESS, transactions=None)
+NODE: Any = SimpleNamespace(durability=Durability.PROCESS, transactions=None, authorizer=None)
 """A broker in which every decision is a bug."""
 
 

@@ -11,6 +11,7 @@ from txn.metadata.image import Image, Placement, creation_records, name_fault
 from txn.metadata.records import (
     BROKER_RESOURCE,
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     ConfigRecord,
     EndTransactionRecord,
@@ -20,6 +21,7 @@ from txn.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -28,6 +30,7 @@ from txn.metadata.records import (
     encode,
 )
 from txn.metadata.replay import MetadataReplay
+from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 
 TOPIC_ID = uuid.UUID(int=7)
 DIRECTORY_ID = uuid.UUID(int=9)
@@ -219,9 +222,9 @@ def test_an_aborted_metadata_transaction_counts_for_nothing() -> None:
 
 def test_replay_names_what_somebody_may_rely_on() -> None:
     replay = MetadataReplay(Image())
-    for written in ("01120000", "010e0000", "01140000", "011b0000"):
+    for written in ("010e0000", "010a0000", "01140000", "011b0000"):
         replay.read(bytes.fromhex(written))
-    assert replay.unenforced == {"AccessControlEntry", "ClientQuota"}
+    assert replay.unenforced == {"ClientQuota", "DelegationToken"}
 
 
 def test_replay_remembers_the_topics_that_are_gone() -> None:
@@ -405,3 +408,57 @@ def test_a_credential_has_the_bytes_of_kafkas_schema_and_shows_no_secret() -> No
     )
     assert encode(RemoveUserScramCredentialRecord("al", 2)).hex() == "011600" + "03616c" + "0200"
     assert repr(credential) == "UserScramCredentialRecord(name='al', mechanism=2)"
+
+
+READS_PAY = Acl(
+    ResourceType.TOPIC,
+    "pay",
+    PatternType.PREFIXED,
+    "User:ada",
+    "10.0.0.1",
+    Operation.READ,
+    Permission.DENY,
+)
+ACL_ID = uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF)
+
+
+def test_an_access_control_entry_has_the_bytes_of_kafka() -> None:
+    added = encode(AccessControlEntryRecord(ACL_ID, READS_PAY))
+    removed = encode(RemoveAccessControlEntryRecord(ACL_ID))
+    assert added.hex() == (
+        f"011200{ACL_ID.hex}0204706179" + "0409557365723a616461" + "0931302e302e302e31" + "030200"
+    )
+    assert removed.hex() == f"011300{ACL_ID.hex}00"
+    assert decode(added) == AccessControlEntryRecord(ACL_ID, READS_PAY)
+    assert decode(removed) == RemoveAccessControlEntryRecord(ACL_ID)
+
+
+def test_an_access_control_entry_of_a_later_kafka_is_refused() -> None:
+    written = bytearray(encode(AccessControlEntryRecord(ACL_ID, READS_PAY)))
+    written[19] = 77  # its resource type
+    with pytest.raises(ValueError, match="77"):
+        decode(bytes(written))
+
+
+def test_a_fork_and_its_origin_do_not_share_changes_of_entries() -> None:
+    origin = _image(AccessControlEntryRecord(ACL_ID, READS_PAY))
+    fork = origin.fork()
+    fork.apply(RemoveAccessControlEntryRecord(ACL_ID))
+    other = uuid.UUID(int=2)
+    origin.apply(AccessControlEntryRecord(other, READS_PAY))
+    assert (set(fork.acls), set(origin.acls)) == (set(), {ACL_ID, other})
+
+
+def test_a_delta_names_the_entries_before_and_after() -> None:
+    image = _image(AccessControlEntryRecord(ACL_ID, READS_PAY))
+    other, brief = uuid.UUID(int=2), uuid.UUID(int=3)
+    delta = apply_all(
+        image,
+        [
+            AccessControlEntryRecord(other, READS_PAY),
+            AccessControlEntryRecord(brief, READS_PAY),
+            RemoveAccessControlEntryRecord(brief),
+            RemoveAccessControlEntryRecord(ACL_ID),
+        ],
+    )
+    assert (set(delta.acls_before), set(delta.acls_after)) == ({ACL_ID}, {other})

@@ -30,13 +30,16 @@ from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.metadata.image import PRODUCER_ID_BLOCK, Image, Topic, creation_records, partition_records
 from txn.metadata.records import (
+    AccessControlEntryRecord,
     ConfigRecord,
     MetadataRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+from txn.security.acls import Acl
 from txn.storage.base import PartitionLog
 
 T = TypeVar("T")
@@ -92,6 +95,14 @@ class Controller(Protocol):
         self, changes: Sequence[UserScramCredentialRecord | RemoveUserScramCredentialRecord]
     ) -> Awaitable[None]:
         """Change users' credentials, all of them or none. They must have been checked."""
+        ...
+
+    def create_acls(self, acls: Mapping[uuid.UUID, Acl]) -> Awaitable[None]:
+        """Add access control entries under new ids. They must have been checked."""
+        ...
+
+    def delete_acls(self, acls: Iterable[uuid.UUID]) -> Awaitable[None]:
+        """Remove access control entries by their ids."""
         ...
 
     def caught_up(self) -> Awaitable[None]:
@@ -216,6 +227,16 @@ class LocalController:
         """Change users' credentials before anything is served; blocks. Raises StorageError."""
         self._append(changes)
         self._publish_all()
+
+    def create_acls(self, acls: Mapping[uuid.UUID, Acl]) -> Awaitable[None]:
+        """See `Controller`."""
+        return self._change(
+            lambda: [AccessControlEntryRecord(key, acl) for key, acl in acls.items()], None
+        )
+
+    def delete_acls(self, acls: Iterable[uuid.UUID]) -> Awaitable[None]:
+        """See `Controller`."""
+        return self._change(lambda: [RemoveAccessControlEntryRecord(key) for key in acls], None)
 
     def caught_up(self) -> Awaitable[None]:
         """See `Controller`."""

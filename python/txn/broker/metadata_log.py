@@ -115,11 +115,15 @@ def recover_metadata(
     image = Image()
     replay = _replayed(storage, metadata.partition, image)
     require_no_strays(storage, metadata.partition, image, replay.deleted)
-    if replay.unenforced:
+    unenforced = set(replay.unenforced)
+    if image.acls and not settings["authorizer.class.name"]:
+        unenforced.add("AccessControlEntry")
+    if unenforced:
         log.warning(
             "metadata.not_enforced",
-            records=",".join(sorted(replay.unenforced)),
-            reason="this broker lets everyone in; listen on loopback or a trusted network",
+            records=",".join(sorted(unenforced)),
+            reason="this broker lets everyone in; listen on loopback or a trusted network. With "
+            "AccessControlEntry: or give authorizer.class.name",
         )
     _require_all_is_here(image, identity)
     storage.discard(replay.deleted, image.topics)

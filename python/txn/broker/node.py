@@ -37,6 +37,7 @@ from txn.config import BrokerSettings
 from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import Image
+from txn.security.acls import Authorizer, split_super_users
 from txn.storage.base import PartitionLog, Space
 
 Found = TypeVar("Found")
@@ -62,6 +63,7 @@ class Node:
         host: LocalHost,
         transactions: TransactionCoordinator,
         groups: GroupCoordinator,
+        authorizer: Authorizer | None,
     ) -> None:
         self.settings = settings
         self.node_id, self.cluster_id, _ = identity
@@ -72,6 +74,8 @@ class Node:
         self.transactions = transactions
         self.verifier: TransactionVerifier = transactions
         self.groups = groups
+        self.authorizer = authorizer
+        """Decides on every request; None: nobody is refused."""
         self.response_cache = ResponseCache(self.image)
         self._storage = storage
         self._scheduler = scheduler
@@ -127,6 +131,9 @@ class Node:
         )
         groups = GroupCoordinator(host, group_shards, transactions, verifier=transactions)
         publisher.subscribe(groups.on_metadata)
+        authorizer = _authorizer(settings, image)
+        if authorizer is not None:
+            publisher.subscribe(_follower_of_acls(authorizer, catalog))
         return cls(
             settings=settings,
             identity=identity,
@@ -139,6 +146,7 @@ class Node:
             host=host,
             transactions=transactions,
             groups=groups,
+            authorizer=authorizer,
         )
 
     @property
@@ -196,6 +204,29 @@ class Node:
             log.error("partition.not_closed", reason=error.message)
         if failures:
             raise failures[0]
+
+
+def _authorizer(settings: BrokerSettings, image: Image) -> Authorizer | None:
+    """The authorizer with the entries of the image, None where none is set."""
+    if not settings["authorizer.class.name"]:
+        return None
+    authorizer = Authorizer(
+        split_super_users(settings["super.users"]),
+        allows_if_no_acl=settings["allow.everyone.if.no.acl.found"],
+    )
+    authorizer.load(image.acls.values())
+    return authorizer
+
+
+def _follower_of_acls(authorizer: Authorizer, catalog: Catalog) -> Subscriber:
+    """Have changed entries count from their publication on, for connections that are open too."""
+
+    def follow(image: Image, delta: Delta) -> None:
+        if delta.acls_before or delta.acls_after:
+            authorizer.change(delta.acls_after.values(), delta.acls_before.values())
+            catalog.forget_verdicts()
+
+    return follow
 
 
 def _follower_of_settings(settings: BrokerSettings, node_id: int) -> Subscriber:

@@ -137,3 +137,7 @@ class Catalog(Protocol):
     def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
         ...
+
+    def forget_verdicts(self) -> None:
+        """Ask the authorizer again for every Produce and Fetch: its entries changed."""
+        ...

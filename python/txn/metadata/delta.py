@@ -5,17 +5,21 @@ Source: KIP-631 (metadata delta).
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from txn.metadata.image import Image, Topic
 from txn.metadata.records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
+    AccessControlEntryRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
+from txn.security.acls import Acl
 
 
 @dataclass(slots=True)
@@ -28,6 +32,8 @@ class Delta:
         grown: Topics with more partitions than before.
         configured: Topics with other settings than before.
         has_broker_settings: Settings of this broker, or of every broker, changed.
+        acls_before: Access control entries that were changed or removed, as they were.
+        acls_after: Access control entries that were changed or added, as they are now.
     """
 
     created: dict[str, Topic] = field(default_factory=dict)
@@ -35,6 +41,8 @@ class Delta:
     grown: dict[str, Topic] = field(default_factory=dict)
     configured: dict[str, Topic] = field(default_factory=dict)
     has_broker_settings: bool = False
+    acls_before: dict[UUID, Acl] = field(default_factory=dict)
+    acls_after: dict[UUID, Acl] = field(default_factory=dict)
 
 
 def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Delta:
@@ -48,6 +56,9 @@ def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Delta:
                 delta.configured.pop(name, None)
                 if delta.created.pop(name, None) is None:
                     delta.deleted[name] = image.topics[name]
+            case AccessControlEntryRecord(acl_id) | RemoveAccessControlEntryRecord(acl_id):
+                if delta.acls_after.pop(acl_id, None) is None and acl_id in image.acls:
+                    delta.acls_before[acl_id] = image.acls[acl_id]
         image.apply(record)
         match record:
             case TopicRecord(name):
@@ -62,4 +73,6 @@ def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Delta:
                         delta.configured[name] = image.topics[name]
                 elif kind == BROKER_RESOURCE:
                     delta.has_broker_settings = True
+            case AccessControlEntryRecord(acl_id, acl):
+                delta.acls_after[acl_id] = acl
     return delta

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from txn.metadata.records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
+    AccessControlEntryRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -20,11 +21,13 @@ from txn.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
 )
+from txn.security.acls import Acl
 
 PRODUCER_ID_BLOCK = 1000
 """Producer ids that one durable record reserves, as in Apache Kafka."""
@@ -84,7 +87,7 @@ class Topic:
 
 
 class Image:
-    """Topics, features and the next free producer id."""
+    """Topics, features, access control entries and the next free producer id."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
@@ -98,6 +101,10 @@ class Image:
         self.next_producer_id = 0
         self.broker_epochs: dict[int, int] = {}
         """Broker epoch of the newest registration of an Apache Kafka broker, by node."""
+        self.acls: dict[uuid.UUID, Acl] = {}
+        """Access control entries by their ids."""
+        self._shares_acls = False
+        """The dict of entries is another image's too; it is copied before it changes."""
         self.partition_count = 0
         """Number of partitions of all topics."""
         self.version = 0
@@ -110,6 +117,7 @@ class Image:
 
         Cost: one step for each topic. The partitions of a topic are copied when it changes.
         """
+        self._shares_acls = True
         fork = copy(self)
         fork.topics, fork.names = self.topics.copy(), self.names.copy()
         fork._flat_names = self._flat_names.copy()
@@ -127,6 +135,12 @@ class Image:
             self.topics[topic.name] = topic
             self._owned.add(topic_id)
         return topic
+
+    def _own_acls(self) -> dict[uuid.UUID, Acl]:
+        """The access control entries, to be changed in place."""
+        if self._shares_acls:
+            self.acls, self._shares_acls = self.acls.copy(), False
+        return self.acls
 
     def alike(self, name: str) -> str | None:
         """Another topic whose name differs only in `.` and `_`, or None."""
@@ -178,6 +192,10 @@ class Image:
                 self.features[name] = level
             case ProducerIdsRecord(_, next_producer_id):
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
+            case AccessControlEntryRecord(acl_id, acl):
+                self._own_acls()[acl_id] = acl
+            case RemoveAccessControlEntryRecord(acl_id):
+                self._own_acls().pop(acl_id, None)
             case RegisterBrokerRecord(node_id, _, broker_epoch):
                 self.broker_epochs[node_id] = broker_epoch
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+
 FRAME_VERSION = 1
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
@@ -106,6 +108,19 @@ class RemoveUserScramCredentialRecord(NamedTuple):
     mechanism: int
 
 
+class AccessControlEntryRecord(NamedTuple):
+    """An access control entry exists."""
+
+    acl_id: uuid.UUID
+    acl: Acl
+
+
+class RemoveAccessControlEntryRecord(NamedTuple):
+    """An access control entry is gone."""
+
+    acl_id: uuid.UUID
+
+
 class RegisterBrokerRecord(NamedTuple):
     """An Apache Kafka broker came up; the start of the record."""
 
@@ -139,6 +154,8 @@ MetadataRecord = (
     | ProducerIdsRecord
     | UserScramCredentialRecord
     | RemoveUserScramCredentialRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
     | RegisterBrokerRecord
     | BeginTransactionRecord
     | EndTransactionRecord
@@ -154,6 +171,8 @@ KEYS: Final[Mapping[type, tuple[int, int]]] = {
     UserScramCredentialRecord: (11, 0),
     FeatureLevelRecord: (12, 0),
     ProducerIdsRecord: (15, 0),
+    AccessControlEntryRecord: (18, 0),
+    RemoveAccessControlEntryRecord: (19, 0),
     RemoveUserScramCredentialRecord: (22, 0),
     BeginTransactionRecord: (23, 0),
     EndTransactionRecord: (24, 0),
@@ -171,8 +190,6 @@ PASSED_OVER: Final[Mapping[int, str]] = {
     10: "DelegationToken",
     14: "ClientQuota",
     17: "BrokerRegistrationChange",
-    18: "AccessControlEntry",
-    19: "RemoveAccessControlEntry",
     20: "NoOp",
     21: "ZkMigrationState",
     26: "RemoveDelegationToken",
@@ -181,7 +198,7 @@ PASSED_OVER: Final[Mapping[int, str]] = {
 }
 """Key → name of the types that are read past."""
 
-UNENFORCED: Final = frozenset({"AccessControlEntry", "ClientQuota", "DelegationToken"})
+UNENFORCED: Final = frozenset({"ClientQuota", "DelegationToken"})
 """Types passed over that somebody may rely on: a start has to report them."""
 
 _LEADER_TAG, _REPLICAS_TAG, _DIRECTORIES_TAG = 1, 2, 8
@@ -338,6 +355,16 @@ def encode(record: MetadataRecord) -> bytes:
         case RemoveUserScramCredentialRecord(name, mechanism):
             out.string(name)
             out.pack("b", mechanism)
+        case AccessControlEntryRecord(acl_id, acl):
+            out.data += acl_id.bytes
+            out.pack("b", acl.resource_type)
+            out.string(acl.resource_name)
+            out.pack("b", acl.pattern_type)
+            out.string(acl.principal)
+            out.string(acl.host)
+            out.pack("bb", acl.operation, acl.permission)
+        case RemoveAccessControlEntryRecord(acl_id):
+            out.data += acl_id.bytes
         case PartitionChangeRecord(partition, topic_id, leader=leader):
             assert leader is not None, "only a change of leader is written"
             out.pack("i", partition)
@@ -447,6 +474,31 @@ def _read_remove_scram_credential(data: _Reader, version: int) -> MetadataRecord
     return RemoveUserScramCredentialRecord(data.text(), data.unpack("b")[0])
 
 
+def _read_acl(data: _Reader, version: int) -> MetadataRecord:
+    acl_id = data.uuid()
+    (kind,) = data.unpack("b")
+    name = data.text()
+    (pattern_type,) = data.unpack("b")
+    principal, host = data.text(), data.text()
+    operation, permission = data.unpack("bb")
+    return AccessControlEntryRecord(
+        acl_id,
+        Acl(
+            ResourceType(kind),
+            name,
+            PatternType(pattern_type),
+            principal,
+            host,
+            Operation(operation),
+            Permission(permission),
+        ),
+    )
+
+
+def _read_remove_acl(data: _Reader, version: int) -> MetadataRecord:
+    return RemoveAccessControlEntryRecord(data.uuid())
+
+
 def _read_register_broker(data: _Reader, version: int) -> MetadataRecord:
     (node_id,) = data.unpack("i")
     if version >= 2:
@@ -464,6 +516,8 @@ _READERS: Final[Mapping[int, Callable[[_Reader, int], MetadataRecord]]] = {
     11: _read_scram_credential,
     12: _read_feature_level,
     15: _read_producer_ids,
+    18: _read_acl,
+    19: _read_remove_acl,
     22: _read_remove_scram_credential,
     23: lambda data, version: BeginTransactionRecord(),
     24: lambda data, version: EndTransactionRecord(),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from txn import _core
+from txn.broker.apis.access import data_path_access
 from txn.broker.apis.api import Reply
 from txn.broker.apis.table import BoundApi, build_table, unsupported_api_versions
 from txn.broker.host import Context, HangUpError
@@ -120,6 +121,10 @@ class ServerCatalog:
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
         self._server.sync_before_ack(producer_id, is_forced)
 
+    def forget_verdicts(self) -> None:
+        """Ask the authorizer again for every Produce and Fetch."""
+        self._server.forget_verdicts()
+
 
 class ControlLoop:
     """Answers requests on its own thread, and on reactors' threads, until it is stopped."""
@@ -142,6 +147,8 @@ class ControlLoop:
         self._logins = logins
         self.table: Mapping[int, BoundApi] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
+        if node.authorizer is not None:
+            server.authorize_by(data_path_access(node.authorizer))
         self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
         self.thread = threading.Thread(target=self._run, name="txn-control", daemon=True)

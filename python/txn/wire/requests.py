@@ -84,6 +84,16 @@ def _repr(self: object) -> str:
 METHODS: Final = {"__init__": _init, "__eq__": _eq, "__hash__": _hash, "__repr__": _repr}
 
 
+def changed(request: Request, **values: object) -> Request:
+    """A copy of a request with other values in some fields, which its version must have."""
+    kind = type(request)
+    copied = kind.__new__(kind)
+    for each in _fields(request):
+        setattr(copied, each.name, values.pop(each.name, getattr(request, each.name)))
+    assert not values, f"{kind.__qualname__} of this version has no field {', '.join(values)}"
+    return copied
+
+
 def called(kafka_name: str) -> Mapping[str, str]:
     """Metadata of a field whose name in the schema differs from ours."""
     return {KAFKA_NAME: kafka_name}

@@ -19,6 +19,7 @@ use mio::net::TcpStream;
 use txn_log::LentFile;
 use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
+use crate::access::Sender;
 use crate::authentication::{Attachment, Authentication};
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
@@ -262,6 +263,14 @@ impl Connection {
             marks: None,
             unsent: Vec::new(),
             sent_bytes: 0,
+        }
+    }
+
+    /// The sender of its requests.
+    pub fn sender(&self) -> Sender<'_> {
+        Sender {
+            principal: &self.principal,
+            host: &self.host,
         }
     }
 

@@ -38,6 +38,7 @@ use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
 use txn_protocol::{Malformed, Put, Reader};
 
+use crate::access::{Access, Action, Sender};
 use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
 use crate::connection::Chunk;
 use crate::partition_limit::require_few;
@@ -83,6 +84,8 @@ struct WantedTopic {
     /// Name or id, sent back as the request has it.
     key: OwnedKey,
     topic: Option<Arc<Topic>>,
+    /// Its reader may not see it.
+    is_refused: bool,
     /// Number of its partitions in the request; they follow those of the topic before.
     partitions: usize,
 }
@@ -254,9 +257,22 @@ impl FetchRequest {
         self.topics.push(WantedTopic {
             key,
             topic,
+            is_refused: false,
             partitions,
         });
         Ok(())
+    }
+
+    /// Refuses the topics that the reader may not read. An unknown topic id is nobody's to refuse.
+    pub fn authorize(&mut self, access: &Access, sender: Sender<'_>) {
+        for wanted in &mut self.topics {
+            let name = match (&wanted.key, &wanted.topic) {
+                (OwnedKey::Name(name), _) => name,
+                (OwnedKey::Id(_), Some(found)) => found.name.as_bytes(),
+                (OwnedKey::Id(_), None) => continue,
+            };
+            wanted.is_refused = !access.allows(sender, Action::ReadTopic, name);
+        }
     }
 
     /// The most time it may wait.
@@ -337,6 +353,9 @@ impl FetchRequest {
         topic: &'a WantedTopic,
         wanted: &WantedPartition,
     ) -> Result<Readable<'a>, i16> {
+        if topic.is_refused {
+            return Err(codes::TOPIC_AUTHORIZATION_FAILED);
+        }
         let Some(found) = &topic.topic else {
             return Err(match topic.key {
                 OwnedKey::Name(_) => codes::UNKNOWN_TOPIC_OR_PARTITION,

@@ -13,6 +13,7 @@
 //! change threads, see `control_lock`.
 #![forbid(unsafe_code)]
 
+mod access;
 mod adaptive_spin;
 mod authentication;
 mod catalog;
@@ -38,6 +39,7 @@ mod settler;
 mod test_logs;
 mod transport;
 
+pub use access::{Action, Ask};
 pub use authentication::{ANONYMOUS, Attachment};
 pub use catalog::{LogOf, Topic, TopicId};
 pub use control::{ControlRequest, Decide, ParkedProduce};

@@ -37,6 +37,7 @@ use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
 use txn_protocol::{Malformed, Put, Reader};
 
+use crate::access::{Access, Action, Sender};
 use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::delayed_produce::AppendedBatch;
 use crate::metrics::Produced;
@@ -324,6 +325,46 @@ impl ProduceRequest {
         }
     }
 
+    /// Refuses the partitions that the sender may not write.
+    ///
+    /// A transactional request needs its transactional id too; one without an id is refused by
+    /// `append`. An unknown topic id is nobody's to refuse.
+    pub fn authorize(
+        &mut self,
+        body: &[u8],
+        catalog: &Catalog,
+        access: &Access,
+        sender: Sender<'_>,
+    ) {
+        if self.is_transactional() {
+            let Some(id) = self.transactional_id.clone() else {
+                return;
+            };
+            if !access.allows(sender, Action::WriteTransactionalId, &body[id]) {
+                for partition in &mut self.partitions {
+                    partition.refuse(codes::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+                }
+                return;
+            }
+        }
+        let mut rest = self.partitions.as_mut_slice();
+        for topic in &self.topics {
+            let (partitions, later) = rest.split_at_mut(topic.partitions);
+            rest = later;
+            let is_allowed = match topic_key(self.version, &body[topic.key.clone()]) {
+                TopicKey::Name(name) => access.allows(sender, Action::WriteTopic, name),
+                id @ TopicKey::Id(_) => catalog.find(id).is_none_or(|found| {
+                    access.allows(sender, Action::WriteTopic, found.name.as_bytes())
+                }),
+            };
+            if !is_allowed {
+                for partition in partitions {
+                    partition.refuse(codes::TOPIC_AUTHORIZATION_FAILED);
+                }
+            }
+        }
+    }
+
     fn transaction_version(&self) -> u8 {
         if self.version >= 12 { 2 } else { 1 }
     }
@@ -344,8 +385,10 @@ impl ProduceRequest {
     ) -> AppendProgress {
         if let Some((code, message)) = self.refusal() {
             for partition in &mut self.partitions {
-                partition.result =
-                    AppendResult::Failed(ProduceFailure::new(code, Some(message.to_owned())));
+                if matches!(partition.result, AppendResult::Pending) {
+                    partition.result =
+                        AppendResult::Failed(ProduceFailure::new(code, Some(message.to_owned())));
+                }
             }
             return AppendProgress::Done;
         }
@@ -526,6 +569,11 @@ impl ProduceRequest {
 }
 
 impl PartitionData {
+    /// Fails it with a code that says it all.
+    fn refuse(&mut self, code: i16) {
+        self.result = AppendResult::Failed(ProduceFailure::new(code, None));
+    }
+
     /// The log that has to look into its batch before that can be appended, if it was not opened.
     fn to_open(&self, topic: Option<&Topic>, body: &[u8]) -> Option<Arc<PartitionLog>> {
         if !matches!(self.content, Opened::Not) {

@@ -43,6 +43,7 @@ use txn_log::histogram::Counter;
 use txn_protocol::apis::{FETCH, PRODUCE, SASL_AUTHENTICATE};
 use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
 
+use crate::access::Access;
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::authentication::{Admission, Authentication};
 use crate::catalog::Catalog;
@@ -95,6 +96,7 @@ pub struct Shared {
     pub options: Options,
     pub listeners: Vec<Listener>,
     pub catalog: Catalog,
+    pub access: Access,
     pub control: ControlQueue,
     pub control_lock: ControlLock,
     pub decider: OnceLock<Decider>,
@@ -1156,6 +1158,10 @@ impl Reactor {
             self.produce = request;
             return Answered::InFlight;
         }
+        let access = &self.shared.access;
+        if access.is_checked() {
+            request.authorize(body, &self.shared.catalog, access, connection.sender());
+        }
         let may_sync = self.may_force(&request);
         match request.append(body, &self.shared.catalog, None, may_sync) {
             AppendProgress::Done => {
@@ -1374,9 +1380,12 @@ impl Reactor {
     ) -> Answered {
         let catalog = &self.shared.catalog;
         let parsed = FetchRequest::parse(body, header.api_version, header.correlation_id, catalog);
-        let Ok(request) = parsed else {
+        let Ok(mut request) = parsed else {
             return Answered::Never;
         };
+        if self.shared.access.is_checked() {
+            request.authorize(&self.shared.access, connection.sender());
+        }
         // A client that sends no more does not wait for bytes either.
         if request.readiness() == Readiness::Ready || connection.is_half_closed {
             self.push_fetched(connection, &request);

@@ -15,6 +15,7 @@ use txn_protocol::Put;
 use txn_protocol::codes;
 use txn_protocol::frame::{LENGTH_BYTES, begin_response, set_length};
 
+use crate::access::{Access, Ask};
 use crate::authentication::{ANONYMOUS, Attachment};
 use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
@@ -116,6 +117,7 @@ impl Server {
             options,
             listeners,
             catalog: Catalog::default(),
+            access: Access::default(),
             control: ControlQueue::new()?,
             control_lock: ControlLock::default(),
             decider: OnceLock::new(),
@@ -217,6 +219,17 @@ impl Server {
     pub fn remove_topic(&self, name: &str) {
         self.shared.catalog.remove(name);
         self.post_to_all(|| Message::TopicsChanged);
+    }
+
+    /// Has every Produce and Fetch authorized: `ask` is called, on any thread, for what no verdict
+    /// is remembered of. Only the first call counts; before it nobody is refused.
+    pub fn authorize_by(&self, ask: Ask) {
+        self.shared.access.authorize_by(ask);
+    }
+
+    /// Forgets the verdicts so far: the next request of every connection is asked for.
+    pub fn forget_verdicts(&self) {
+        self.shared.access.forget();
     }
 
     /// Gives a partition another role, once no append to it is under way. Requests that wait for it

@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use txn_net::{
-    Attachment, BindError, Decide, ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol,
-    Settler, Topic, TopicId,
+    Action, Ask, Attachment, BindError, Decide, ListenerOptions, LogOf, Options, RequestToken,
+    SecurityProtocol, Settler, Topic, TopicId,
 };
 use txn_protocol::codes;
 
@@ -143,6 +143,14 @@ impl Server {
 
     fn sync_before_ack(&self, producer_id: i64, is_forced: bool) {
         self.0.sync_before_ack(producer_id, is_forced);
+    }
+
+    fn authorize_by(&self, ask: Py<PyAny>) {
+        self.0.authorize_by(authorizing(ask));
+    }
+
+    fn forget_verdicts(&self) {
+        self.0.forget_verdicts();
     }
 
     fn take<'py>(&self, py: Python<'py>) -> Vec<ClientRequest<'py>> {
@@ -387,6 +395,30 @@ fn asking(log_of: Py<PyAny>) -> LogOf {
             }
         })
         .unwrap_or(Err(codes::KAFKA_STORAGE_ERROR)) // the interpreter is going away
+    })
+}
+
+/// Lets reactors ask Python whether a sender may do something. An exception is reported as
+/// unraisable, and refuses.
+fn authorizing(ask: Py<PyAny>) -> Ask {
+    Box::new(move |principal, host, action, name| {
+        let operation = match action {
+            Action::ReadTopic => "read",
+            Action::WriteTopic => "write",
+            Action::WriteTransactionalId => "write_by_id",
+        };
+        Python::try_attach(|py| {
+            let asked = ask.bind(py);
+            let told = asked.call1((principal, host, operation, name));
+            match told.and_then(|told| told.extract()) {
+                Ok(is_allowed) => is_allowed,
+                Err(error) => {
+                    error.write_unraisable(py, Some(asked));
+                    false
+                }
+            }
+        })
+        .unwrap_or(false) // the interpreter is going away
     })
 }
 

@@ -84,6 +84,14 @@ async def describe_configs(node: Node, request: DescribeConfigsRequest, context:
 
     Cost: a millisecond for each resource; others are served in between.
     """
+    results = await described_configs(node, request, context)
+    return join_entries(context.api_key, context.api_version, results)
+
+
+async def described_configs(
+    node: Node, request: DescribeConfigsRequest, context: Context
+) -> list[bytes]:
+    """The encoded results, one for each resource."""
     results = []
     for resource in request.resources:
         described = _described(
@@ -94,7 +102,7 @@ async def describe_configs(node: Node, request: DescribeConfigsRequest, context:
         )
         results.append(encode_entry(context.api_key, context.api_version, "results", described))
         await asyncio.sleep(0)
-    return join_entries(context.api_key, context.api_version, results)
+    return results
 
 
 def _described(

@@ -9,8 +9,6 @@ librdkafka knows, and a failed write with COORDINATOR_NOT_AVAILABLE. Before 4 it
 INVALID_TXN_STATE for TRANSACTION_ABORTABLE. Before 2 it sends COORDINATOR_NOT_AVAILABLE for
 COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
 
-Nobody is authorized here: DescribeGroups shows every operation a group has.
-
 Sources: the message schemas of these requests; KIP-345, KIP-394, KIP-447, KIP-518 (states),
 KIP-559, KIP-709 (several groups), KIP-848 (topic ids, types), KIP-1043 (GROUP_ID_NOT_FOUND).
 """
@@ -39,10 +37,10 @@ from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
+from txn.security.acls import OPERATIONS_OF, ResourceType, operation_bits
 from txn.storage.base import ProducerIdentity
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.groups import (
-    OPERATIONS_NOT_ASKED,
     CommittedPartition,
     CommittedTopic,
     DeletedGroup,
@@ -94,8 +92,8 @@ random part."""
 PROTOCOLS_MAX: Final = 100
 """Assignors of one member; clients have up to five."""
 
-GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
+GROUP_OPERATIONS: Final = operation_bits(OPERATIONS_OF[ResourceType.GROUP])
+"""Told where nobody is refused."""
 
 OFFSET_FETCH_FAILS_WHOLE_FROM: Final = 2
 """The first version of OffsetFetch with an error code of its own."""
@@ -115,7 +113,7 @@ async def join_group(
     """Answer when the member's next generation begins, or at once with an error."""
     fault = _join_fault(groups, request)
     if fault is not ErrorCode.NONE:
-        return _joined(JoinAnswer(fault, request.member_id), context)
+        return joined(JoinAnswer(fault, request.member_id), context)
     instance_id = request.group_instance_id
     has_rebalance_timeout = context.api_version >= 1
     wanted_ms = (
@@ -136,7 +134,7 @@ async def join_group(
     )
     joining = groups.join(request.group_id, join)
     del request, join  # the wait may be long
-    return _joined(await joining, context)
+    return joined(await joining, context)
 
 
 def _join_fault(groups: GroupCoordinator, request: JoinGroupRequest) -> ErrorCode:
@@ -158,7 +156,8 @@ def _join_fault(groups: GroupCoordinator, request: JoinGroupRequest) -> ErrorCod
     return ErrorCode.NONE
 
 
-def _joined(answer: JoinAnswer, context: Context) -> JoinGroupResponse:
+def joined(answer: JoinAnswer, context: Context) -> JoinGroupResponse:
+    """The response to a member that joined, or was refused."""
     can_be_null = context.api_version >= 7
     return JoinGroupResponse(
         answer.error,
@@ -328,7 +327,7 @@ async def _check_offsets(
     now_ms = groups.host.now_ms()
     expires_ms = NEVER if retention_ms < 0 else min(now_ms + retention_ms, LATEST_MS)
     for topic_position, topic in enumerate(topics):
-        name, topic_id = _resolve(groups, topic.name, _topic_id(topic))
+        name, topic_id = resolved(groups, topic.name, topic_id_of(topic))
         for position, partition in enumerate(topic.partitions):
             await turns.next()
             metadata = partition.committed_metadata or ""
@@ -368,7 +367,7 @@ async def _committed(
             await turns.next()
             code = codes[topic_position, position] or fault
             partitions.append(CommittedPartition(partition.partition_index, code))
-        committed.append(CommittedTopic(topic.name or "", _topic_id(topic), partitions))
+        committed.append(CommittedTopic(topic.name or "", topic_id_of(topic), partitions))
     return OffsetCommitResponse(committed)
 
 
@@ -426,7 +425,7 @@ async def _fetched(
         return await _fetched_all(groups, group.group_id, context, is_stable_only, turns)
     answers = []
     for topic in group.topics:
-        name, _ = _resolve(groups, topic.name, topic.topic_id)
+        name, _ = resolved(groups, topic.name, topic.topic_id)
         partitions = []
         await turns.next()
         for index in topic.partition_indexes:
@@ -532,15 +531,15 @@ async def describe_groups(
     groups: GroupCoordinator, request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
     """Tell a group's state, its members and their assignments."""
-    is_asked = request.include_authorized_operations
-    operations = GROUP_OPERATIONS if is_asked else OPERATIONS_NOT_ASKED
     turns = Turns()
     described = []
     for group_id in request.groups:
         group = groups.group(group_id)
         await turns.next(1 if group is None else 1 + len(group.members))
         answer = _described(groups, group_id, context)
-        described.append(answer._replace(authorized_operations=operations))
+        if request.include_authorized_operations and answer.error_code is ErrorCode.NONE:
+            answer = answer._replace(authorized_operations=GROUP_OPERATIONS)
+        described.append(answer)
     return DescribeGroupsResponse(described)
 
 
@@ -621,16 +620,17 @@ async def _deleted(groups: GroupCoordinator, group_id: str) -> ErrorCode:
 # ---------------------------------------------------------------- words on the wire
 
 
-def _resolve(
+def resolved(
     groups: GroupCoordinator, name: str | None, topic_id: uuid.UUID | None
 ) -> tuple[str | None, uuid.UUID | None]:
-    """(name, id) of a requested topic; no name: the id is unknown; no id: the name is."""
+    """The (name, id) of a requested topic. No name: the id is unknown; no id: the name is."""
     if name is not None:
         return name, groups.host.topic_id(name)
     return groups.host.topic_name(topic_id or uuid.UUID(int=0)), topic_id
 
 
-def _topic_id(topic: OffsetCommitTopic | TxnOffsetCommitTopic) -> uuid.UUID | None:
+def topic_id_of(topic: OffsetCommitTopic | TxnOffsetCommitTopic) -> uuid.UUID | None:
+    """The id by which a request names a topic, if it does."""
     return topic.topic_id if isinstance(topic, OffsetCommitTopic) else None
 
 

@@ -9,7 +9,7 @@ INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -30,11 +30,13 @@ from txn.metadata.image import (
     is_reserved,
     name_fault,
 )
+from txn.security.acls import OPERATIONS_OF, ResourceType, operation_bits
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import AlteredResource
 from txn.wire.bodies.metadata import (
     BROKERS_ENDPOINT,
     GROUP_KEY,
+    NO_OPERATIONS,
     ClusterBroker,
     Coordinator,
     CreatableTopic,
@@ -77,6 +79,10 @@ KEPT_TOPICS_MAX = 1_000
 LARGE_ANSWER = 500
 """Topics and partitions from which on a worker thread encodes the answer."""
 
+TOPIC_OPERATIONS: Final = operation_bits(OPERATIONS_OF[ResourceType.TOPIC])
+CLUSTER_OPERATIONS: Final = operation_bits(OPERATIONS_OF[ResourceType.CLUSTER])
+"""Told where nobody is refused."""
+
 CREATION_ITEMS = 40
 CREATED_ENTRY_ITEMS = 50
 DELETION_ITEMS = 100
@@ -87,43 +93,67 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
     """Answer with brokers and topics; makes topics asked for by name if that is allowed."""
     requested = request.topics
     is_kept = requested is None or len(requested) <= KEPT_TOPICS_MAX
-    listener = context.session.listener
-    key = (context.api_version, listener.name, request)
+    key = (context.api_version, context.session.listener.name, request)
     kept = node.response_cache.get(key) if is_kept else None
     if kept is not None:
         return kept
+    topics, version = await described_topics(node, request, context)
+    if request.include_topic_authorized_operations:
+        topics = [topic._replace(topic_authorized_operations=TOPIC_OPERATIONS) for topic in topics]
+    wants_cluster = request.include_cluster_authorized_operations
+    operations = CLUSTER_OPERATIONS if wants_cluster else NO_OPERATIONS
+    answer = await encoded_metadata(node, context, topics, operations)
+    if is_kept and all(topic.error_code is ErrorCode.NONE for topic in topics):
+        node.response_cache.keep(key, answer, version=version)
+    return answer
+
+
+def asks_for_all(request: MetadataRequest, context: Context) -> bool:
+    """Whether a request asks for all topics."""
+    return request.topics is None or (context.api_version == 0 and not request.topics)
+
+
+async def described_topics(
+    node: Node, request: MetadataRequest, context: Context
+) -> tuple[list[MetadataTopic], int]:
+    """The topics asked for, made if need be, and the version of the image that they are from."""
+    requested = request.topics
     turns = Turns()
-    if requested is None or (context.api_version == 0 and not requested):
+    topics = []
+    if requested is None or asks_for_all(request, context):
         version = node.image.version
-        topics = []
         for topic in tuple(node.image.topics.values()):
             await turns.next(1 + topic.partition_count)
             if topic.name in node.partitions:  # or it was deleted meanwhile
                 topics.append(_topic(node, topic))
-    else:
-        creation = _Creation(node, request.allow_auto_topic_creation)
-        codes = await creation.make_missing(requested, turns)
-        version = node.image.version
-        topics = []
-        for entry in requested:
-            described = _wanted_topic(node, entry, codes)
-            topics.append(described)
-            await turns.next(1 + len(described.partitions))
+        return topics, version
+    creation = _Creation(node, request.allow_auto_topic_creation)
+    codes = await creation.make_missing(requested, turns)
+    version = node.image.version
+    for entry in requested:
+        described = _wanted_topic(node, entry, codes)
+        topics.append(described)
+        await turns.next(1 + len(described.partitions))
+    return topics, version
+
+
+async def encoded_metadata(
+    node: Node, context: Context, topics: list[MetadataTopic], cluster_operations: int
+) -> bytes:
+    """The answer with these topics; a worker thread encodes a large one."""
+    listener = context.session.listener
     response = MetadataResponse(
         brokers=[MetadataBroker(node.node_id, *listener.advertised)],
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
         topics=topics,
+        cluster_authorized_operations=cluster_operations,
     )
     if len(topics) + sum(len(topic.partitions) for topic in topics) < LARGE_ANSWER:
-        answer = encode_response(ApiKey.METADATA, context.api_version, response)
-    else:
-        answer = await node.in_worker(
-            lambda: encode_response(ApiKey.METADATA, context.api_version, response)
-        )
-    if is_kept and all(topic.error_code is ErrorCode.NONE for topic in topics):
-        node.response_cache.keep(key, answer, version=version)
-    return answer
+        return encode_response(ApiKey.METADATA, context.api_version, response)
+    return await node.in_worker(
+        lambda: encode_response(ApiKey.METADATA, context.api_version, response)
+    )
 
 
 def _topic(node: Node, topic: Topic) -> MetadataTopic:
@@ -249,6 +279,9 @@ async def describe_cluster(
         node.cluster_id,
         [ClusterBroker(node.node_id, *context.session.listener.advertised)],
         controller_id=node.node_id,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+        ),
     )
 
 
@@ -286,7 +319,15 @@ def _coordinator(node: Node, address: tuple[str, int], kind: int, key: str) -> C
 
 
 async def create_topics(node: Node, request: CreateTopicsRequest, context: Context) -> bytes:
-    """Make topics; each is writable the moment the answer names it.
+    """Make topics; each is writable the moment the answer names it."""
+    entries = await created_topics(node, request, context, hidden=())
+    return join_entries(context.api_key, context.api_version, entries)
+
+
+async def created_topics(
+    node: Node, request: CreateTopicsRequest, context: Context, *, hidden: Container[str]
+) -> list[bytes]:
+    """Make topics; return the encoded results. Settings of hidden topics are not told.
 
     A topic that is being deleted makes room first, as Kafka's controller decides on the deletion
     although it is not durable yet.
@@ -313,10 +354,17 @@ async def create_topics(node: Node, request: CreateTopicsRequest, context: Conte
         if change is not None and entry.error_code is ErrorCode.NONE:
             entry = entry._replace(topic_id=await change)
         await turns.next(CREATED_ENTRY_ITEMS)
-        configs = None if own is None else _told_settings(node, own)
-        entry = entry._replace(configs=configs)
+        if own is not None and entry.name in hidden:
+            entry = entry._replace(
+                num_partitions=-1,
+                replication_factor=-1,
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                configs=(),
+            )
+        elif own is not None:
+            entry = entry._replace(configs=_told_settings(node, own))
         entries.append(encode_entry(context.api_key, context.api_version, "topics", entry))
-    return join_entries(context.api_key, context.api_version, entries)
+    return entries
 
 
 def _is_being_deleted(node: Node, topic: str) -> bool:

@@ -6,7 +6,7 @@ its first request, or by `txn.server.preload`: all of them would make a start a 
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cached_property, partial
-from typing import Final, Generic, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from txn.broker.apis.api import Api, Reply, Service
 from txn.broker.group_coordinator import GroupCoordinator
@@ -14,6 +14,7 @@ from txn.broker.host import Context
 from txn.broker.metadata_log import FEATURES
 from txn.broker.node import Node
 from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.security.acls import Authorizer
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.versions import (
     ApiVersion,
@@ -24,6 +25,11 @@ from txn.wire.bodies.versions import (
 )
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
+
+if TYPE_CHECKING:
+    from txn.broker.apis.access import Answer, Rule
+
+    LoadRules = Callable[[], Mapping[int, Rule[Service]]]
 
 Versions = tuple[int, int]
 """First and last version."""
@@ -96,16 +102,40 @@ class Area(Generic[Service]):
         assert apis.keys() == self.versions.keys(), f"{self._load.__name__}: {sorted(apis)}"
         return apis
 
-    def bound(self, service: Service) -> dict[int, BoundApi]:
-        """The APIs, answered by a service."""
+    def bound(
+        self, service: Service, authorizer: Authorizer | None, load_rules: "LoadRules[Service]"
+    ) -> dict[int, BoundApi]:
+        """The APIs, answered by a service; with an authorizer each by its rule."""
+
+        def answerer(key: int) -> Answerer:
+            api = self.apis[key]
+            answer: Answer = partial(api.answer, service)
+            if authorizer is not None:
+                answer = load_rules()[key].guarded(authorizer, service, answer)
+            return Answerer(api.request, api.response, answer)
+
         return {
-            key: BoundApi(versions, partial(self._answerer, key, service))
+            key: BoundApi(versions, partial(answerer, key))
             for key, versions in self.versions.items()
         }
 
-    def _answerer(self, key: int, service: Service) -> Answerer:
-        api = self.apis[key]
-        return Answerer(api.request, api.response, partial(api.answer, service))
+
+def _rules_of_node() -> "Mapping[int, Rule[Node]]":
+    from txn.broker.apis.rules import OF_NODE
+
+    return OF_NODE
+
+
+def _rules_of_transactions() -> "Mapping[int, Rule[TransactionCoordinator]]":
+    from txn.broker.apis.rules import OF_TRANSACTIONS
+
+    return OF_TRANSACTIONS
+
+
+def _rules_of_groups() -> "Mapping[int, Rule[GroupCoordinator]]":
+    from txn.broker.apis.rules import OF_GROUPS
+
+    return OF_GROUPS
 
 
 def _metadata() -> Iterable[Api[Node]]:
@@ -136,6 +166,12 @@ def _sasl() -> Iterable[Api[Node]]:
     from txn.broker.apis import sasl
 
     return sasl.APIS
+
+
+def _acls() -> Iterable[Api[Node]]:
+    from txn.broker.apis import acls
+
+    return acls.APIS
 
 
 def _txn() -> Iterable[Api[TransactionCoordinator]]:
@@ -200,6 +236,14 @@ AREAS_OF_NODE: Final = (
         },
         _sasl,
     ),
+    Area(
+        {
+            ApiKey.DESCRIBE_ACLS: (1, 3),
+            ApiKey.CREATE_ACLS: (1, 3),
+            ApiKey.DELETE_ACLS: (1, 3),
+        },
+        _acls,
+    ),
 )
 AREAS_OF_TRANSACTIONS: Final = (
     Area(
@@ -241,10 +285,14 @@ GROUPS: Final = Area(
 
 def build_table(node: Node) -> Mapping[int, BoundApi]:
     """Bind every API to the service that answers it."""
+    authorizer = node.authorizer
     bound = [
-        *(area.bound(node) for area in AREAS_OF_NODE),
-        *(area.bound(node.transactions) for area in AREAS_OF_TRANSACTIONS),
-        GROUPS.bound(node.groups),
+        *(area.bound(node, authorizer, _rules_of_node) for area in AREAS_OF_NODE),
+        *(
+            area.bound(node.transactions, authorizer, _rules_of_transactions)
+            for area in AREAS_OF_TRANSACTIONS
+        ),
+        GROUPS.bound(node.groups, authorizer, _rules_of_groups),
     ]
     table = {key: api for apis in bound for key, api in apis.items()}
     assert len(table) == sum(map(len, bound)), "an api key has two handlers"

@@ -71,7 +71,7 @@ TRANSACTION_ABORTABLE_FROM: Final[Mapping[int, int]] = {
 END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
 """The first version whose clients abort at UNKNOWN_PRODUCER_ID."""
 
-_INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 RESULTS_KEPT_MAX: Final = 100
 """The partitions of a request whose results are remembered, at most."""
@@ -158,18 +158,28 @@ async def add_partitions_to_txn(
     """Join partitions to transactions: all of one's, or none if one of them cannot."""
     if context.api_version >= ADD_PARTITIONS_BATCHED_FROM:
         return await _add_batched(coordinator, request.transactions)
+    return await add_partitions_but(coordinator, request, context, INTERNAL)
+
+
+async def add_partitions_but(
+    coordinator: TransactionCoordinator,
+    request: AddPartitionsToTxnRequest,
+    context: Context,
+    closed: Collection[str],
+) -> AddPartitionsToTxnResponse | bytes:
+    """Join partitions to one transaction, unless one of them is of a closed topic."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     transactional_id = request.transactional_id
     coordinator.hang_up_if_late(transactional_id, producer, context.connection, _TRANSACTION)
-    partitions, errors = await _looked_at(coordinator, request.topics, _INTERNAL, Turns())
+    partitions, errors = await _looked_at(coordinator, request.topics, closed, Turns())
     if errors:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
-        return AddPartitionsToTxnResponse(_topic_results(codes))
+        return AddPartitionsToTxnResponse(topic_results(codes))
     code = await coordinator.add_partitions(transactional_id, producer, partitions)
     _note(coordinator, transactional_id, context, code)
     code = _known_to(context, code)
     if len(partitions) > RESULTS_KEPT_MAX:
-        return AddPartitionsToTxnResponse(_topic_results(dict.fromkeys(partitions, code)))
+        return AddPartitionsToTxnResponse(topic_results(dict.fromkeys(partitions, code)))
     return _added_alike(context.api_version, tuple(partitions), code)
 
 
@@ -201,7 +211,7 @@ async def _looked_at(
             if is_closed or not has_partition(name, index):
                 errors[partition] = (
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                    if name in _INTERNAL
+                    if is_closed or name in INTERNAL
                     else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 )
     return list(partitions), errors
@@ -215,7 +225,7 @@ async def _add_batched(
     for transaction in transactions:
         await turns.next()
         codes = await _add_one(coordinator, transaction, turns)
-        results.append(AddedToTransaction(transaction.transactional_id, _topic_results(codes)))
+        results.append(AddedToTransaction(transaction.transactional_id, topic_results(codes)))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
@@ -238,7 +248,8 @@ async def _add_one(
     return dict.fromkeys(partitions, code)
 
 
-def _topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddedTopic]:
+def topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddedTopic]:
+    """The results of AddPartitionsToTxn from the codes of partitions."""
     return [
         AddedTopic(topic, [AddedPartition(index, codes[topic, index]) for _, index in group])
         for topic, group in by_topic(codes)
@@ -250,7 +261,7 @@ def _added_alike(
     api_version: int, partitions: tuple[TopicPartition, ...], code: ErrorCode
 ) -> bytes:
     """The answer where all results are the same: a producer adds the same partitions every time."""
-    response = AddPartitionsToTxnResponse(_topic_results(dict.fromkeys(partitions, code)))
+    response = AddPartitionsToTxnResponse(topic_results(dict.fromkeys(partitions, code)))
     return encode_response(ApiKey.ADD_PARTITIONS_TO_TXN, api_version, response)
 
 

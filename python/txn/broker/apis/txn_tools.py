@@ -56,19 +56,37 @@ async def describe_transactions(
     coordinator: TransactionCoordinator, request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse | bytes:
     """Describe transactional ids; to `txn explain` also their last clients."""
+    described = await described_transactions(coordinator, request.transactional_ids)
+    return with_last_clients(coordinator, context, described)
+
+
+async def described_transactions(
+    coordinator: TransactionCoordinator, transactional_ids: Sequence[str]
+) -> list[DescribedTransaction]:
+    """The descriptions of transactional ids, in their order."""
     turns = Turns()
     described = []
-    for transactional_id in request.transactional_ids:
+    for transactional_id in transactional_ids:
         txn = coordinator.transactions.get(transactional_id)
         await turns.next(1 if txn is None else 1 + len(txn.partitions))
         described.append(_description(coordinator, transactional_id))
+    return described
+
+
+def with_last_clients(
+    coordinator: TransactionCoordinator,
+    context: Context,
+    described: Sequence[DescribedTransaction],
+) -> DescribeTransactionsResponse | bytes:
+    """The answer with these descriptions; `txn explain` gets the last clients beside them."""
     answer = DescribeTransactionsResponse(described)
     if context.client_id != EXPLAIN_CLIENT_ID:
         return answer
     extras = {
-        transactional_id: _extras(coordinator, transactional_id, txn)
-        for transactional_id in request.transactional_ids
-        if (txn := coordinator.transactions.get(transactional_id)) is not None
+        one.transactional_id: _extras(coordinator, one.transactional_id, txn)
+        for one in described
+        if one.error_code is ErrorCode.NONE
+        and (txn := coordinator.transactions.get(one.transactional_id)) is not None
     }
     return with_extras(encode_response(context.api_key, context.api_version, answer), extras)
 

@@ -55,10 +55,11 @@ class MetadataTopic(NamedTuple):
     """One topic."""
 
     error_code: ErrorCode
-    name: str
+    name: str | None
     topic_id: UUID | None
     is_internal: bool = False
     partitions: Sequence[MetadataPartition] = ()
+    topic_authorized_operations: int = NO_OPERATIONS
 
 
 class MetadataResponse(NamedTuple):
@@ -69,6 +70,7 @@ class MetadataResponse(NamedTuple):
     controller_id: int
     topics: Sequence[MetadataTopic]
     error_code: ErrorCode = ErrorCode.NONE
+    cluster_authorized_operations: int = NO_OPERATIONS
 
 
 @request_body
@@ -188,6 +190,7 @@ class CreatedTopic(NamedTuple):
     num_partitions: int = -1
     replication_factor: int = -1
     configs: Sequence[CreatedTopicConfig] | None = None
+    topic_config_error_code: ErrorCode = ErrorCode.NONE
 
 
 class CreateTopicsResponse(NamedTuple):

@@ -1,0 +1,204 @@
+"""CreateAcls, DescribeAcls, DeleteAcls: the access control entries of the cluster.
+
+Without an authorizer each of them is SECURITY_DISABLED, as in Kafka. A request with a number that
+Kafka does not know costs its sender the connection, as in Kafka too.
+
+Sources: KIP-140, KIP-290 (pattern types); the validations of Apache Kafka 4.2.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+from uuid import uuid4
+
+from txn.broker.apis.api import Api
+from txn.broker.audit import audit
+from txn.broker.host import Context, HangUpError
+from txn.broker.node import Node
+from txn.broker.turns import Turns
+from txn.errors import StorageError
+from txn.security.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    acl_fault,
+    matching,
+)
+from txn.wire.api_keys import ApiKey
+from txn.wire.bodies.acls import (
+    AclCreation,
+    AclCreationResult,
+    AclDescription,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from txn.wire.error_codes import ErrorCode
+
+NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
+NO_AUTHORIZER_TO_DESCRIBE: Final = "No Authorizer is configured."
+
+CREATION_ITEMS: Final = 10
+"""Cost of an entry in the items of `Turns`."""
+
+
+async def create_acls(
+    node: Node, request: CreateAclsRequest, context: Context
+) -> CreateAclsResponse:
+    """Add entries; one that is there already stays as it is."""
+    if node.authorizer is None:
+        refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        return CreateAclsResponse([refused] * len(request.creations))
+    turns = Turns()
+    asked: list[tuple[Acl, str | None]] = []
+    for creation in request.creations:
+        await turns.next(CREATION_ITEMS)
+        acl = _acl(creation)
+        asked.append((acl, acl_fault(acl)))
+    results = [
+        AclCreationResult(ErrorCode.NONE if fault is None else ErrorCode.INVALID_REQUEST, fault)
+        for _, fault in asked
+    ]
+    known = set(node.controller.image.acls.values())
+    fresh = {acl for acl, fault in asked if fault is None} - known
+    # Without a fresh one it still waits for those of other requests, which may not be durable yet.
+    failure = await _failure(node.controller.create_acls({uuid4(): acl for acl in fresh}))
+    if failure is not None:
+        failed = AclCreationResult(*failure)
+        return CreateAclsResponse([result if result.error_code else failed for result in results])
+    for acl in fresh:
+        audit.administered(context, "acl.added", acl)
+    return CreateAclsResponse(results)
+
+
+async def describe_acls(
+    node: Node, request: DescribeAclsRequest, context: Context
+) -> DescribeAclsResponse:
+    """Tell the entries that a filter selects."""
+    wanted = _filter(request)
+    if node.authorizer is None:
+        return DescribeAclsResponse(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_DESCRIBE, [])
+    turns = Turns()
+    by_pattern: dict[tuple[ResourceType, str, PatternType], list[AclDescription]] = {}
+    for acl in tuple(node.image.acls.values()):
+        await turns.next()
+        if wanted.matches(acl):
+            described = AclDescription(acl.principal, acl.host, acl.operation, acl.permission)
+            by_pattern.setdefault(acl[:3], []).append(described)
+    return DescribeAclsResponse(
+        ErrorCode.NONE,
+        None,
+        [DescribeAclsResource(*pattern, acls) for pattern, acls in by_pattern.items()],
+    )
+
+
+async def delete_acls(
+    node: Node, request: DeleteAclsRequest, context: Context
+) -> DeleteAclsResponse:
+    """Delete the entries that any of the filters selects, and tell them."""
+    filters = [_filter(one) for one in request.filters]
+    if node.authorizer is None:
+        refused = DeleteAclsFilterResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER, [])
+        return DeleteAclsResponse([refused] * len(filters))
+    turns = Turns()
+    known = dict(node.controller.image.acls)
+    selected = []
+    for wanted in filters:
+        selected.append(matching(known, wanted))
+        await turns.next(1 + len(known))
+    doomed = {key: acl for found in selected for key, acl in found.items()}
+    failure = await _failure(node.controller.delete_acls(doomed))
+    if failure is not None:
+        return DeleteAclsResponse([DeleteAclsFilterResult(*failure, [])] * len(filters))
+    for acl in doomed.values():
+        audit.administered(context, "acl.removed", acl)
+    return DeleteAclsResponse(
+        [
+            DeleteAclsFilterResult(
+                ErrorCode.NONE,
+                None,
+                [DeleteAclsMatchingAcl(ErrorCode.NONE, None, *acl) for acl in found.values()],
+            )
+            for found in selected
+        ]
+    )
+
+
+async def _failure(change: Awaitable[None]) -> tuple[ErrorCode, str] | None:
+    """The failure of a change, None once it is durable and counts."""
+    try:
+        await change
+    except StorageError as error:
+        return ErrorCode(error.code), error.message
+    return None
+
+
+def _acl(creation: AclCreation) -> Acl:
+    """An entry to be added; raises HangUpError for numbers that Kafka does not know."""
+    kind, pattern, operation, permission = _known(
+        creation.resource_type,
+        creation.resource_pattern_type,
+        creation.operation,
+        creation.permission_type,
+    )
+    return Acl(
+        kind,
+        creation.resource_name,
+        pattern,
+        creation.principal,
+        creation.host,
+        operation,
+        permission,
+    )
+
+
+def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """A filter; raises HangUpError for numbers that Kafka does not know."""
+    kind, pattern, operation, permission = _known(
+        wanted.resource_type_filter,
+        wanted.pattern_type_filter,
+        wanted.operation,
+        wanted.permission_type,
+    )
+    return AclFilter(
+        kind,
+        wanted.resource_name_filter,
+        pattern,
+        wanted.principal_filter,
+        wanted.host_filter,
+        operation,
+        permission,
+    )
+
+
+def _known(
+    kind: int, pattern: int, operation: int, permission: int
+) -> tuple[ResourceType, PatternType, Operation, Permission]:
+    try:
+        numbers = (
+            ResourceType(kind),
+            PatternType(pattern),
+            Operation(operation),
+            Permission(permission),
+        )
+    except ValueError as error:
+        raise HangUpError(f"an access control list: {error}") from error
+    if 0 in numbers:
+        raise HangUpError(f"an access control list has an unknown part: {numbers}")
+    return numbers
+
+
+APIS: Final[tuple[Api[Node], ...]] = (
+    Api(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse, create_acls),
+    Api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse, describe_acls),
+    Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse, delete_acls),
+)

@@ -1,0 +1,76 @@
+"""The audit log: one line for each refusal and for each administrative act.
+
+A line names principal, host, operation and resource, and no content. A client can bring about
+refusals at will, so at most `LINES_MAX` of them are written in a second. The next line says how
+many were left out. Acts of administrators are all written.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from txn.broker.host import Context
+from txn.logs import EventLog, log
+from txn.security.acls import Acl, Operation, ResourceType
+from txn.wire.api_keys import ApiKey
+
+LINES_MAX: Final = 100
+"""Refusals that are written in one second."""
+
+
+class AuditLog:
+    """Writes the lines of refusals and acts.
+
+    Args:
+        events: Takes the lines.
+        clock: Seconds on a clock that never steps.
+    """
+
+    def __init__(self, events: EventLog = log, clock: Callable[[], float] = time.monotonic) -> None:
+        self._events = events
+        self._clock = clock
+        self._second = -1
+        self._lines = 0
+        self._left_out = 0
+
+    def refused(
+        self,
+        principal: str,
+        host: str,
+        api_key: int,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+    ) -> None:
+        """A client was refused an operation on a resource."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        if self._lines > LINES_MAX:
+            self._left_out += 1
+            return
+        left_out = {"left_out": self._left_out} if self._left_out else {}
+        self._left_out = 0
+        self._events.info(
+            "access.refused",
+            principal=principal,
+            host=host,
+            request=ApiKey(api_key).name,
+            operation=operation.name,
+            resource=f"{kind.name}:{name}",
+            **left_out,
+        )
+
+    def administered(self, context: Context, event: str, acl: Acl) -> None:
+        """An administrator added or removed an entry."""
+        self._events.info(
+            event,
+            principal=context.session.principal,
+            host=context.client_host,
+            resource=f"{acl.resource_type.name}:{acl.pattern_type.name}:{acl.resource_name}",
+            entry=f"{acl.permission.name} {acl.principal} {acl.operation.name} from {acl.host}",
+        )
+
+
+audit: Final = AuditLog()

@@ -1,0 +1,792 @@
+"""Access control on a running broker: every API asks, and a change counts at once.
+
+Every client is `User:ANONYMOUS`; the address that it comes from tells the clients apart.
+"""
+
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import txn
+from support.clients import create_topic, plain_producer, read_all, send
+from support.served import SERVED_IN_PYTHON
+from support.wire_client import WAIT_S, RawConnection
+from txn.broker.apis import rules
+from txn.config import STANDARD_AUTHORIZER
+from txn.security.acls import Operation, PatternType, Permission, ResourceType
+from txn.wire.api_keys import ApiKey
+
+ANONYMOUS = "User:ANONYMOUS"
+ADMIN, STRANGER, CLIENT = "127.0.0.9", "127.0.0.2", "127.0.0.1"
+TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED, ID_FAILED = 29, 30, 31, 53
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+
+Entry = tuple[ResourceType, str, Operation]
+
+
+class From(RawConnection):
+    """A connection from an address of this machine."""
+
+    def __init__(self, servers: str, address: str) -> None:
+        host, _, port = servers.rpartition(":")
+        self.socket = socket.create_connection(
+            (host, int(port)), timeout=WAIT_S, source_address=(address, 0)
+        )
+
+
+def ask(broker: txn.Broker, address: str, key: int, version: int, /, **fields: Any) -> Any:
+    with From(broker.bootstrap_servers, address) as connection:
+        return connection.ask(key, version, **fields)
+
+
+def creations(host: str, permission: Permission, *entries: Entry) -> dict[str, Any]:
+    return {
+        "creations": [
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "resource_pattern_type": PatternType.LITERAL,
+                "principal": ANONYMOUS,
+                "host": host,
+                "operation": operation,
+                "permission_type": permission,
+            }
+            for kind, name, operation in entries
+        ]
+    }
+
+
+def allow(broker: txn.Broker, host: str, *entries: Entry) -> None:
+    fields = creations(host, Permission.ALLOW, *entries)
+    answer = ask(broker, ADMIN, ApiKey.CREATE_ACLS, 3, **fields)
+    assert [int(one.error_code) for one in answer.results] == [0] * len(entries)
+
+
+def any_acl(**changes: Any) -> dict[str, Any]:
+    return {
+        "resource_type_filter": ResourceType.ANY,
+        "resource_name_filter": None,
+        "pattern_type_filter": PatternType.ANY,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": Operation.ANY,
+        "permission_type": Permission.ANY,
+        **changes,
+    }
+
+
+def secured(data: Path) -> txn.Broker:
+    """A broker that lets ADMIN and CLIENT do everything, and STRANGER nothing."""
+    broker = txn.Broker(
+        data,
+        durability="process",
+        properties={
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "allow.everyone.if.no.acl.found": "true",
+        },
+    )
+    everything = [
+        (TOPIC, "*", Operation.ALL),
+        (GROUP, "*", Operation.ALL),
+        (ResourceType.TRANSACTIONAL_ID, "*", Operation.ALL),
+        (ResourceType.CLUSTER, "kafka-cluster", Operation.ALL),
+    ]
+    allow(broker, ADMIN, *everything)
+    allow(broker, CLIENT, *everything)
+    return broker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[txn.Broker]:
+    with secured(tmp_path_factory.mktemp("secured") / "data") as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"a"])
+        yield broker
+
+
+class Refusal(NamedTuple):
+    """A request of a stranger, and the codes in its answer."""
+
+    key: ApiKey
+    version: int
+    fields: dict[str, Any]
+    codes: Callable[[Any], list[int]]
+    expected: list[int]
+
+
+def partition_of(topic: str, **fields: Any) -> list[dict[str, Any]]:
+    return [{"name": topic, "partitions": [{"partition_index": 0, **fields}]}]
+
+
+COMMITTED = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+PRODUCER = {"producer_id": 1, "producer_epoch": 0}
+
+REFUSALS = [
+    Refusal(
+        ApiKey.METADATA,
+        12,
+        {
+            "topics": [{"topic_id": None, "name": "orders"}, {"topic_id": None, "name": "new"}],
+            "allow_auto_topic_creation": True,
+            "include_topic_authorized_operations": False,
+        },
+        lambda answer: [t.error_code for t in answer.topics],
+        [TOPIC_FAILED, TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.FIND_COORDINATOR,
+        4,
+        {"key_type": 0, "coordinator_keys": ["g"]},
+        lambda answer: [one.error_code for one in answer.coordinators],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.FIND_COORDINATOR,
+        3,
+        {"key_type": 1, "key": "t"},
+        lambda answer: [answer.error_code],
+        [ID_FAILED],
+    ),
+    Refusal(
+        ApiKey.CREATE_TOPICS,
+        7,
+        {
+            "topics": [
+                {
+                    "name": "mine",
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [],
+                }
+            ],
+            "timeout": 1000,
+            "validate_only": False,
+        },
+        lambda answer: [one.error_code for one in answer.topics],
+        [TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.DELETE_TOPICS,
+        6,
+        {
+            "topics": [
+                {"name": "orders", "topic_id": None},
+                {"name": "absent", "topic_id": None},
+            ],
+            "timeout": 1000,
+        },
+        lambda answer: [one.error_code for one in answer.responses],
+        [TOPIC_FAILED, TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.CREATE_PARTITIONS,
+        3,
+        {
+            "topics": [{"name": "orders", "count": 9, "assignments": None}],
+            "timeout": 1000,
+            "validate_only": False,
+        },
+        lambda answer: [one.error_code for one in answer.results],
+        [TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_CLUSTER,
+        2,
+        {
+            "include_cluster_authorized_operations": True,
+            "endpoint_type": 1,
+            "include_fenced_brokers": False,
+        },
+        lambda answer: [answer.error_code, answer.cluster_authorized_operations],
+        [0, 0],
+    ),
+    Refusal(
+        ApiKey.LIST_OFFSETS,
+        7,
+        {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": partition_of("orders", current_leader_epoch=-1, timestamp=-1),
+        },
+        lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        [TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.DELETE_RECORDS,
+        2,
+        {"topics": partition_of("orders", offset=1), "timeout": 1000},
+        lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        [TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        4,
+        {
+            "replica_id": -2,
+            "topics": [
+                {
+                    "topic": "orders",
+                    "partitions": [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}],
+                }
+            ],
+        },
+        lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        [TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        {
+            "resources": [
+                {"resource_type": 2, "resource_name": "orders", "configuration_keys": None},
+                {"resource_type": 4, "resource_name": "1", "configuration_keys": None},
+            ],
+            "include_synonyms": False,
+            "include_documentation": False,
+        },
+        lambda answer: [one.error_code for one in answer.results],
+        [TOPIC_FAILED, CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.ALTER_CONFIGS,
+        2,
+        {
+            "resources": [{"resource_type": 2, "resource_name": "orders", "configs": []}],
+            "validate_only": False,
+        },
+        lambda answer: [one.error_code for one in answer.responses],
+        [TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        {
+            "resources": [
+                {"resource_type": 2, "resource_name": "orders", "configs": []},
+                {"resource_type": 4, "resource_name": "", "configs": []},
+                {"resource_type": 32, "resource_name": "g", "configs": []},
+            ],
+            "validate_only": False,
+        },
+        lambda answer: [one.error_code for one in answer.responses],
+        [TOPIC_FAILED, CLUSTER_FAILED, GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.LIST_CONFIG_RESOURCES,
+        1,
+        {"resource_types": []},
+        lambda answer: [answer.error_code],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_LOG_DIRS,
+        4,
+        {"topics": None},
+        lambda answer: [answer.error_code, len(answer.results)],
+        [CLUSTER_FAILED, 0],
+    ),
+    Refusal(
+        ApiKey.CREATE_ACLS,
+        3,
+        creations(STRANGER, Permission.ALLOW, (TOPIC, "*", Operation.ALL)),
+        lambda answer: [one.error_code for one in answer.results],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_ACLS, 3, any_acl(), lambda answer: [answer.error_code], [CLUSTER_FAILED]
+    ),
+    Refusal(
+        ApiKey.DELETE_ACLS,
+        3,
+        {"filters": [any_acl()]},
+        lambda answer: [one.error_code for one in answer.filter_results],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        {"users": None},
+        lambda answer: [answer.error_code],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        {"deletions": [{"name": "ada", "mechanism": 1}], "upsertions": []},
+        lambda answer: [one.error_code for one in answer.results],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.INIT_PRODUCER_ID,
+        4,
+        {"transactional_id": "t", "transaction_timeout": 1000, **PRODUCER},
+        lambda answer: [answer.error_code, answer.producer_id],
+        [ID_FAILED, -1],
+    ),
+    Refusal(
+        ApiKey.INIT_PRODUCER_ID,
+        4,
+        {
+            "transactional_id": None,
+            "transaction_timeout": 1000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        },
+        lambda answer: [answer.error_code, answer.producer_id],
+        [CLUSTER_FAILED, -1],
+    ),
+    Refusal(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        {
+            "v3_and_below_transactional_id": "t",
+            "v3_and_below_producer_id": 1,
+            "v3_and_below_producer_epoch": 0,
+            "v3_and_below_topics": [{"name": "orders", "partitions": [0]}],
+        },
+        lambda answer: [
+            p.partition_error_code
+            for t in answer.results_by_topic_v3_and_below
+            for p in t.results_by_partition
+        ],
+        [ID_FAILED],
+    ),
+    Refusal(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        5,
+        {"transactions": []},
+        lambda answer: [answer.error_code],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        4,
+        {"transactional_id": "t", **PRODUCER, "group_id": "g"},
+        lambda answer: [answer.error_code],
+        [ID_FAILED],
+    ),
+    Refusal(
+        ApiKey.END_TXN,
+        4,
+        {"transactional_id": "t", **PRODUCER, "committed": True},
+        lambda answer: [answer.error_code],
+        [ID_FAILED],
+    ),
+    Refusal(
+        ApiKey.WRITE_TXN_MARKERS,
+        1,
+        {
+            "markers": [
+                {
+                    **PRODUCER,
+                    "transaction_result": False,
+                    "topics": [{"name": "orders", "partition_indexes": [0]}],
+                    "coordinator_epoch": 0,
+                }
+            ]
+        },
+        lambda answer: [
+            p.error_code for m in answer.markers for t in m.topics for p in t.partitions
+        ],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_PRODUCERS,
+        0,
+        {"topics": [{"name": "orders", "partition_indexes": [0]}]},
+        lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        [TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        {"transactional_ids": ["t"]},
+        lambda answer: [one.error_code for one in answer.transaction_states],
+        [ID_FAILED],
+    ),
+    Refusal(
+        ApiKey.LIST_TRANSACTIONS,
+        0,
+        {"state_filters": [], "producer_id_filters": []},
+        lambda answer: [answer.error_code, len(answer.transaction_states)],
+        [0, 0],
+    ),
+    Refusal(
+        ApiKey.JOIN_GROUP,
+        7,
+        {
+            "group_id": "g",
+            "session_timeout": 10_000,
+            "rebalance_timeout": 10_000,
+            "member_id": "",
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [],
+        },
+        lambda answer: [answer.error_code, answer.generation_id],
+        [GROUP_FAILED, -1],
+    ),
+    Refusal(
+        ApiKey.SYNC_GROUP,
+        3,
+        {
+            "group_id": "g",
+            "generation_id": 1,
+            "member_id": "m",
+            "group_instance_id": None,
+            "assignments": [],
+        },
+        lambda answer: [answer.error_code],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.HEARTBEAT,
+        3,
+        {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None},
+        lambda answer: [answer.error_code],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.LEAVE_GROUP,
+        4,
+        {"group_id": "g", "members": []},
+        lambda answer: [answer.error_code],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.OFFSET_COMMIT,
+        8,
+        {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": partition_of("orders", **COMMITTED),
+        },
+        lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.TXN_OFFSET_COMMIT,
+        4,
+        {
+            "transactional_id": "t",
+            "group_id": "g",
+            **PRODUCER,
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": partition_of("orders", **COMMITTED),
+        },
+        lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        [ID_FAILED],
+    ),
+    Refusal(
+        ApiKey.OFFSET_FETCH,
+        8,
+        {
+            "groups": [{"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0]}]}],
+            "require_stable": False,
+        },
+        lambda answer: [one.error_code for one in answer.groups],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.OFFSET_FETCH,
+        1,
+        {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0]}]},
+        lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.OFFSET_DELETE,
+        0,
+        {"group_id": "g", "topics": partition_of("orders")},
+        lambda answer: [answer.error_code],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_GROUPS,
+        5,
+        {"groups": ["g"], "include_authorized_operations": True},
+        lambda answer: [(one.error_code) for one in answer.groups],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.LIST_GROUPS,
+        4,
+        {"states_filter": []},
+        lambda answer: [answer.error_code, len(answer.groups)],
+        [0, 0],
+    ),
+    Refusal(
+        ApiKey.DELETE_GROUPS,
+        2,
+        {"groups_names": ["g"]},
+        lambda answer: [one.error_code for one in answer.results],
+        [GROUP_FAILED],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "refusal", REFUSALS, ids=lambda refusal: f"{refusal.key.name}-{refusal.version}"
+)
+def test_a_stranger_is_refused(broker: txn.Broker, refusal: Refusal) -> None:
+    answer = ask(broker, STRANGER, refusal.key, refusal.version, **refusal.fields)
+    assert refusal.codes(answer) == refusal.expected
+
+
+def test_every_api_has_a_rule() -> None:
+    guarded = {*rules.OF_NODE, *rules.OF_TRANSACTIONS, *rules.OF_GROUPS}
+    assert guarded == SERVED_IN_PYTHON.keys() - {ApiKey.API_VERSIONS}
+    everybodys = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert guarded - everybodys == {refusal.key for refusal in REFUSALS}
+
+
+# ---------------------------------------------------------------- produce and fetch
+
+
+def produce(connection: RawConnection, topic: str) -> int:
+    """The error code of a Produce without records: INVALID_RECORD where it may be written."""
+    answer = connection.ask(
+        ApiKey.PRODUCE,
+        9,
+        transactional_id=None,
+        acks=1,
+        timeout=1000,
+        topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": None}]}],
+    )
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+def fetch(connection: RawConnection, topic: str) -> int:
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 1000,
+    }
+    answer = connection.ask(
+        ApiKey.FETCH,
+        12,
+        max_wait=0,
+        min_bytes=0,
+        max_bytes=1000,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[{"topic": topic, "partitions": [partition]}],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    return int(answer.responses[0].partitions[0].error_code)
+
+
+INVALID_RECORD, UNKNOWN_TOPIC = 87, 3
+
+
+def test_a_change_counts_for_the_next_request_of_an_open_connection(tmp_path: Path) -> None:
+    with secured(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "pay")
+        with From(broker.bootstrap_servers, STRANGER) as stranger:
+            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (TOPIC_FAILED,) * 2
+            allow(broker, STRANGER, (TOPIC, "pay", Operation.READ))
+            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (TOPIC_FAILED, 0)
+            allow(broker, STRANGER, (TOPIC, "pay", Operation.WRITE))
+            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (INVALID_RECORD, 0)
+            denied = creations(STRANGER, Permission.DENY, (TOPIC, "pay", Operation.ALL))
+            ask(broker, ADMIN, ApiKey.CREATE_ACLS, 3, **denied)
+            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (TOPIC_FAILED,) * 2
+            deleted = any_acl(permission_type=Permission.DENY)
+            ask(broker, ADMIN, ApiKey.DELETE_ACLS, 3, filters=[deleted])
+            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (INVALID_RECORD, 0)
+
+
+def test_a_topic_that_is_not_there_is_refused_as_one_that_is(broker: txn.Broker) -> None:
+    with From(broker.bootstrap_servers, STRANGER) as stranger:
+        assert (produce(stranger, "none"), fetch(stranger, "none")) == (TOPIC_FAILED,) * 2
+    with From(broker.bootstrap_servers, ADMIN) as admin:
+        assert (produce(admin, "none"), fetch(admin, "none")) == (UNKNOWN_TOPIC,) * 2
+
+
+def transactional_batch() -> bytes:
+    """The header of an empty transactional batch; it is looked at before it is checked."""
+    batch = bytearray(61)
+    batch[8:12] = (49).to_bytes(4, "big")
+    batch[16] = 2  # magic
+    batch[21:23] = (0x10).to_bytes(2, "big")
+    return bytes(batch)
+
+
+def test_a_transactional_produce_needs_its_transactional_id(tmp_path: Path) -> None:
+    with secured(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "pay")
+        allow(broker, STRANGER, (TOPIC, "pay", Operation.WRITE))
+        records = {"index": 0, "records": transactional_batch()}
+        answer = ask(
+            broker,
+            STRANGER,
+            ApiKey.PRODUCE,
+            9,
+            transactional_id="t",
+            acks=1,
+            timeout=1000,
+            topic_data=[{"name": "pay", "partition_data": [records]}],
+        )
+    assert int(answer.responses[0].partition_responses[0].error_code) == ID_FAILED
+
+
+# ---------------------------------------------------------------- left out
+
+
+def test_lists_leave_out_the_resources_that_may_not_be_seen(tmp_path: Path) -> None:
+    with secured(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "seen")
+        create_topic(broker.bootstrap_servers, "hidden")
+        allow(broker, STRANGER, (TOPIC, "seen", Operation.READ))
+        wanted = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": True}
+        answer = ask(broker, STRANGER, ApiKey.METADATA, 12, topics=None, **wanted)
+    may = 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert [(one.name, one.topic_authorized_operations) for one in answer.topics] == [("seen", may)]
+
+
+def test_committed_offsets_of_unseen_topics_are_left_out(tmp_path: Path) -> None:
+    with secured(tmp_path / "data") as broker:
+        for topic in ("seen", "hidden"):
+            create_topic(broker.bootstrap_servers, topic)
+        committed = {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": partition_of("seen", **COMMITTED) + partition_of("hidden", **COMMITTED),
+        }
+        ask(broker, ADMIN, ApiKey.OFFSET_COMMIT, 8, **committed)
+        allow(broker, STRANGER, (GROUP, "g", Operation.READ), (TOPIC, "seen", Operation.READ))
+        answer = ask(broker, STRANGER, ApiKey.OFFSET_COMMIT, 8, **committed)
+        codes = [int(topic.partitions[0].error_code) for topic in answer.topics]
+        fields = {"groups": [{"group_id": "g", "topics": None}], "require_stable": False}
+        fetched = ask(broker, STRANGER, ApiKey.OFFSET_FETCH, 8, **fields)
+    assert codes == [0, TOPIC_FAILED]
+    assert [topic.name for topic in fetched.groups[0].topics] == ["seen"]
+
+
+# ---------------------------------------------------------------- the entries themselves
+
+
+def described(broker: txn.Broker, **changes: Any) -> set[tuple[Any, ...]]:
+    answer = ask(broker, ADMIN, ApiKey.DESCRIBE_ACLS, 3, **any_acl(**changes))
+    assert int(answer.error_code) == 0
+    return {
+        (one.resource_name, acl.host, acl.operation) for one in answer.resources for acl in one.acls
+    }
+
+
+def test_entries_outlive_a_restart_and_are_there_once(tmp_path: Path) -> None:
+    with secured(tmp_path / "data") as broker:
+        allow(broker, STRANGER, (TOPIC, "pay", Operation.READ), (TOPIC, "pay", Operation.READ))
+        allow(broker, STRANGER, (TOPIC, "pay", Operation.READ))
+        before = described(broker)
+    with secured(tmp_path / "data") as broker:
+        assert described(broker) == before
+        assert described(broker, host_filter=STRANGER) == {("pay", STRANGER, Operation.READ)}
+        deleted = ask(broker, ADMIN, ApiKey.DELETE_ACLS, 3, filters=[any_acl(host_filter=STRANGER)])
+        assert [len(one.matching_acls) for one in deleted.filter_results] == [1]
+        assert described(broker, host_filter=STRANGER) == set()
+
+
+def test_an_entry_that_means_nothing_is_refused_alone(broker: txn.Broker) -> None:
+    good = (TOPIC, "other", Operation.READ)
+    bad = (ResourceType.CLUSTER, "other", Operation.ALL)
+    fields = creations(ADMIN, Permission.ALLOW, good, bad)
+    answer = ask(broker, ADMIN, ApiKey.CREATE_ACLS, 3, **fields)
+    assert [int(one.error_code) for one in answer.results] == [0, 42]
+
+
+def test_a_number_that_kafka_does_not_know_costs_the_connection(broker: txn.Broker) -> None:
+    with From(broker.bootstrap_servers, ADMIN) as admin:
+        admin.send(ApiKey.DESCRIBE_ACLS, 3, **any_acl(operation=77))
+        assert admin.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("key", [ApiKey.CREATE_ACLS, ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS])
+def test_without_an_authorizer_entries_are_refused(tmp_path: Path, key: ApiKey) -> None:
+    fields = {
+        ApiKey.CREATE_ACLS: creations("*", Permission.ALLOW, (TOPIC, "pay", Operation.READ)),
+        ApiKey.DESCRIBE_ACLS: any_acl(),
+        ApiKey.DELETE_ACLS: {"filters": [any_acl()]},
+    }[key]
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        answer = ask(broker, CLIENT, key, 3, **fields)
+    results = getattr(answer, "results", None) or getattr(answer, "filter_results", None)
+    assert [int(one.error_code) for one in results or [answer]] == [54]
+
+
+def test_an_authorizer_that_is_not_here_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(txn.ConfigError, match="no other authorizer runs in this broker"):
+        txn.Broker(tmp_path / "data", properties={"authorizer.class.name": "com.acme.Guard"})
+
+
+def test_a_super_user_needs_no_entry(tmp_path: Path) -> None:
+    properties = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
+    with txn.Broker(tmp_path / "data", durability="process", properties=properties) as broker:
+        create_topic(broker.bootstrap_servers, "pay")
+        with From(broker.bootstrap_servers, STRANGER) as anybody:
+            assert (produce(anybody, "pay"), fetch(anybody, "pay")) == (INVALID_RECORD, 0)
+
+
+# ---------------------------------------------------------------- the audit log
+
+
+def test_refusals_and_acts_of_administrators_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "txn")
+    with secured(tmp_path / "data") as broker:
+        allow(broker, STRANGER, (TOPIC, "seen", Operation.READ))
+        with From(broker.bootstrap_servers, STRANGER) as stranger:
+            produce(stranger, "pay")
+        ask(broker, STRANGER, ApiKey.DELETE_ACLS, 3, filters=[any_acl()])
+    assert (
+        f"acl.added principal={ANONYMOUS} host={ADMIN} resource=TOPIC:LITERAL:seen "
+        f'entry="ALLOW {ANONYMOUS} READ from {STRANGER}"' in caplog.text
+    )
+    assert (
+        f"access.refused principal={ANONYMOUS} host={STRANGER} request=PRODUCE operation=WRITE "
+        "resource=TOPIC:pay" in caplog.text
+    )
+    assert (
+        f"access.refused principal={ANONYMOUS} host={STRANGER} request=DELETE_ACLS operation=ALTER "
+        "resource=CLUSTER:kafka-cluster" in caplog.text
+    )
+
+
+def test_a_client_with_every_right_sees_no_difference(broker: txn.Broker) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, "paid")
+    with txn.Producer(bootstrap_servers=servers, transactional_id="shop") as producer:
+        with producer.transaction() as transaction:
+            transaction.produce("paid", b"7 apples")
+    with WireProducer(servers, "wired") as wired:
+        started = wired.ask(
+            ApiKey.INIT_PRODUCER_ID,
+            4,
+            transactional_id="wired",
+            transaction_timeout=1000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        owner = {"producer_id": started.producer_id, "producer_epoch": started.producer_epoch}
+        of_txn = {"transactional_id": "wired", **owner}
+        added = wired.ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, **of_txn, group_id="g")
+        ended = wired.ask(ApiKey.END_TXN, 3, **of_txn, committed=True)
+    assert read_all(servers, "paid") == [b"7 apples"]
+    assert (int(added.error_code), int(ended.error_code)) == (0, 0)
