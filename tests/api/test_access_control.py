@@ -4,7 +4,6 @@ Every client is `User:ANONYMOUS`; the address that it comes from tells the clien
 """
 
 import logging
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ import pytest
 import txn
 from support.clients import create_topic, plain_producer, read_all, send
 from support.served import SERVED_IN_PYTHON
-from support.wire_client import WAIT_S, RawConnection
+from support.wire_client import RawConnection
 from txn.broker.apis import rules
 from txn.config import STANDARD_AUTHORIZER
 from txn.security.acls import Operation, PatternType, Permission, ResourceType
@@ -28,18 +27,8 @@ TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 Entry = tuple[ResourceType, str, Operation]
 
 
-class From(RawConnection):
-    """A connection from an address of this machine."""
-
-    def __init__(self, servers: str, address: str) -> None:
-        host, _, port = servers.rpartition(":")
-        self.socket = socket.create_connection(
-            (host, int(port)), timeout=WAIT_S, source_address=(address, 0)
-        )
-
-
 def ask(broker: txn.Broker, address: str, key: int, version: int, /, **fields: Any) -> Any:
-    with From(broker.bootstrap_servers, address) as connection:
+    with RawConnection(broker.bootstrap_servers, address) as connection:
         return connection.ask(key, version, **fields)
 
 
@@ -596,7 +585,7 @@ INVALID_RECORD, UNKNOWN_TOPIC = 87, 3
 def test_a_change_counts_for_the_next_request_of_an_open_connection(tmp_path: Path) -> None:
     with secured(tmp_path / "data") as broker:
         create_topic(broker.bootstrap_servers, "pay")
-        with From(broker.bootstrap_servers, STRANGER) as stranger:
+        with RawConnection(broker.bootstrap_servers, STRANGER) as stranger:
             assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (TOPIC_FAILED,) * 2
             allow(broker, STRANGER, (TOPIC, "pay", Operation.READ))
             assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (TOPIC_FAILED, 0)
@@ -611,9 +600,9 @@ def test_a_change_counts_for_the_next_request_of_an_open_connection(tmp_path: Pa
 
 
 def test_a_topic_that_is_not_there_is_refused_as_one_that_is(broker: txn.Broker) -> None:
-    with From(broker.bootstrap_servers, STRANGER) as stranger:
+    with RawConnection(broker.bootstrap_servers, STRANGER) as stranger:
         assert (produce(stranger, "none"), fetch(stranger, "none")) == (TOPIC_FAILED,) * 2
-    with From(broker.bootstrap_servers, ADMIN) as admin:
+    with RawConnection(broker.bootstrap_servers, ADMIN) as admin:
         assert (produce(admin, "none"), fetch(admin, "none")) == (UNKNOWN_TOPIC,) * 2
 
 
@@ -712,7 +701,7 @@ def test_an_entry_that_means_nothing_is_refused_alone(broker: txn.Broker) -> Non
 
 
 def test_a_number_that_kafka_does_not_know_costs_the_connection(broker: txn.Broker) -> None:
-    with From(broker.bootstrap_servers, ADMIN) as admin:
+    with RawConnection(broker.bootstrap_servers, ADMIN) as admin:
         admin.send(ApiKey.DESCRIBE_ACLS, 3, **any_acl(operation=77))
         assert admin.is_closed_by_peer()
 
@@ -739,7 +728,7 @@ def test_a_super_user_needs_no_entry(tmp_path: Path) -> None:
     properties = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
     with txn.Broker(tmp_path / "data", durability="process", properties=properties) as broker:
         create_topic(broker.bootstrap_servers, "pay")
-        with From(broker.bootstrap_servers, STRANGER) as anybody:
+        with RawConnection(broker.bootstrap_servers, STRANGER) as anybody:
             assert (produce(anybody, "pay"), fetch(anybody, "pay")) == (INVALID_RECORD, 0)
 
 
@@ -752,7 +741,7 @@ def test_refusals_and_acts_of_administrators_are_told(
     caplog.set_level(logging.INFO, "txn")
     with secured(tmp_path / "data") as broker:
         allow(broker, STRANGER, (TOPIC, "seen", Operation.READ))
-        with From(broker.bootstrap_servers, STRANGER) as stranger:
+        with RawConnection(broker.bootstrap_servers, STRANGER) as stranger:
             produce(stranger, "pay")
         ask(broker, STRANGER, ApiKey.DELETE_ACLS, 3, filters=[any_acl()])
     assert (

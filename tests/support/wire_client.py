@@ -15,11 +15,15 @@ WAIT_S = 10.0
 
 
 class RawConnection:
-    """One TCP connection to a broker."""
+    """One TCP connection to a broker, from some address of this machine if one is given."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, source: str | None = None) -> None:
         host, _, port = servers.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
+        self.socket = socket.create_connection(
+            (host, int(port)),
+            timeout=WAIT_S,
+            source_address=None if source is None else (source, 0),
+        )
 
     def __enter__(self) -> Self:
         return self

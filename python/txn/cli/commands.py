@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import txn
+from txn.cli.acls import acls_app
 from txn.cli.demo import demo
 from txn.cli.explain import explain
 from txn.cli.log import log_app
@@ -26,6 +27,7 @@ app.command()(serve)
 app.command()(settings)
 app.command()(demo)
 app.command()(explain)
+app.add_typer(acls_app, name="acls")
 app.add_typer(log_app, name="log")
 app.add_typer(transactions_app, name="transactions")
 app.add_typer(users_app, name="users")
