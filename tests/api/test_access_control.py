@@ -14,6 +14,7 @@ import txn
 from support.clients import create_topic, plain_producer, read_all, send
 from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection
+from support.wire_producer import WireProducer
 from txn.broker.apis import rules
 from txn.config import STANDARD_AUTHORIZER
 from txn.security.acls import Operation, PatternType, Permission, ResourceType
@@ -761,9 +762,11 @@ def test_refusals_and_acts_of_administrators_are_told(
 def test_a_client_with_every_right_sees_no_difference(broker: txn.Broker) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, "paid")
-    with txn.Producer(bootstrap_servers=servers, transactional_id="shop") as producer:
-        with producer.transaction() as transaction:
-            transaction.produce("paid", b"7 apples")
+    with (
+        txn.Producer(bootstrap_servers=servers, transactional_id="shop") as producer,
+        producer.transaction() as transaction,
+    ):
+        transaction.produce("paid", b"7 apples")
     with WireProducer(servers, "wired") as wired:
         started = wired.ask(
             ApiKey.INIT_PRODUCER_ID,
