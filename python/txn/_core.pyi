@@ -513,11 +513,35 @@ class SegmentCheck:
 
 # ---------------------------------------------------------------- sockets
 
-ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int, int, object]
+ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int, str | None, int, object]
 """(token, api_key, api_version, correlation_id, client_id, body after the request header, client
-host, index of the listener, number of the connection, its attachment or None). A connection that
-was accepted later has a higher number. SaslAuthenticate of version -1 is a bare token of SASL.
+host, index of the listener, principal, number of the connection, its attachment or None). The
+principal is None beside an attachment. A connection that was accepted later has a higher number.
+SaslAuthenticate of version -1 is a bare token of SASL.
 """
+
+TlsFiles = tuple[bytes, bytes, str | None, bytes, str, Sequence[str]]
+"""(certificate chain, private key, its password, trusted certificates, client auth, protocols): PEM;
+"none", "requested" or "required"; "TLSv1.2" and "TLSv1.3"."""
+
+@final
+class TlsContext:
+    """The TLS of one listener: its certificate and its rules for clients'."""
+
+    def __new__(cls, files: TlsFiles, principal_of: Callable[[str], str | None]) -> TlsContext:
+        """Take the certificates. Raises ValueError, whose text has no part of a key.
+
+        `principal_of` is called on a reactor with the subject of a client's certificate, in the
+        form of RFC 2253. None refuses the client, and so does an exception (reported as
+        unraisable).
+        """
+    def replace(self, files: TlsFiles) -> None:
+        """Exchange the certificates for connections that come from now on. Raises ValueError; the
+        earlier ones stay then.
+        """
+    @property
+    def expires_at(self) -> int:
+        """When the certificate expires, in seconds since the epoch."""
 
 class ServerMetrics(TypedDict):
     """The counts of a server since it was made, and its waiting requests now."""
@@ -526,8 +550,12 @@ class ServerMetrics(TypedDict):
     """(api key, received, queue, local, remote, send, total): the times of each API that was ever
     requested. -1 stands for all keys that Kafka does not have. The count of each time is the
     number of requests that reached its end: dequeued, decided, durable, sent, sent."""
-    reactors: list[tuple[int, int, int]]
-    """(connections, bytes received, bytes sent), reactor 0 first."""
+    reactors: int
+    sockets: list[tuple[int, int, int, int, int]]
+    """(listener, reactor, connections, bytes received, bytes sent), reactor 0 first."""
+    tls: list[tuple[int, int, list[tuple[str, int]], int]]
+    """(listener, handshakes, failed ones by reason, expiry of the certificate in seconds since the
+    epoch)."""
     produced_batches: int
     produced_records: int
     produced_bytes: int
@@ -595,7 +623,7 @@ class Server:
 
     def __new__(
         cls,
-        listeners: Sequence[tuple[str, str, int]],
+        listeners: Sequence[tuple[str, str, int, TlsContext | None]],
         durability: Durability,
         *,
         reactors: int,
@@ -610,7 +638,7 @@ class Server:
         """Bind and listen; a negative `max_idle_ms` is no limit, nor is a `max_queued_bytes` that
         is not positive.
 
-        `listeners`: (name, host, port) of each; requests name them by index. Raises OSError, whose
+        `listeners`: (name, host, port, TLS) of each; requests name them by index. Raises OSError, whose
         `filename` is the name of the listener. Clients of `sasl_listeners` authenticate first, by
         requests of `max_sasl_bytes` at most.
         """
@@ -619,7 +647,9 @@ class Server:
         """The bound addresses of the listeners."""
     @property
     def wakeup_fd(self) -> int:
-        """Readable while `take`, `take_joins` or `take_failures` has something."""
+        """Readable while `take`, `take_joins`, `take_failures` or `take_failed_handshakes` has
+        something.
+        """
     def run_reactor(self, index: int) -> None:
         """Run reactor `index` on the calling thread until `stop`; holds no interpreter.
 
@@ -683,6 +713,10 @@ class Server:
         """Let others decide."""
     def take_failures(self) -> list[str]:
         """The bugs that have closed single connections since the last call."""
+    def take_failed_handshakes(self) -> list[tuple[int, str, str]]:
+        """(listener, client host, reason) of TLS handshakes that failed since the last call; of many
+        at once only some.
+        """
     def reply(self, token: int, flexible_header: bool, body: bytes) -> None:
         """Answer a request; an answer for a connection that is gone is dropped. The connection's
         next request is read after it.

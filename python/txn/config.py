@@ -53,6 +53,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class Property(NamedTuple):
@@ -140,6 +141,20 @@ def split_address(text: str) -> tuple[str, int]:
     if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError(text)
     return host.strip("[]"), int(port)
+
+
+def _secret() -> Property:
+    """A text that nobody is shown."""
+    return Property(ConfigType.PASSWORD, str, None, "a text")
+
+
+def _text(expects: str) -> Property:
+    return Property(ConfigType.STRING, str.strip, None, expects)
+
+
+def _pem_store() -> Property:
+    expects = "PEM: 'openssl pkcs12 -in STORE -out STORE.pem' converts another store"
+    return Property(ConfigType.STRING, {"PEM": "PEM"}.__getitem__, "PEM", expects)
 
 
 def _address() -> Property:
@@ -507,6 +522,38 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The largest request of a client that has not authenticated.",
             ),
             "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
+            "ssl.client.auth": (
+                _one_of("none", "requested", "required"),
+                "Are clients asked for a certificate, and refused without one?",
+            ),
+            "ssl.enabled.protocols": (
+                _list("TLSv1.2,TLSv1.3", r"TLSv1\.[23]", "a list of TLSv1.2, TLSv1.3"),
+                "The versions of TLS.",
+            ),
+            "ssl.key.password": (_secret(), "The password of an encrypted private key."),
+            "ssl.keystore.certificate.chain": (
+                _secret(),
+                "The certificate chain as PEM, instead of a file.",
+            ),
+            "ssl.keystore.key": (_secret(), "The private key as PEM, instead of a file."),
+            "ssl.keystore.location": (
+                _text("the path of a PEM file"),
+                "A file with the certificate chain and the private key.",
+            ),
+            "ssl.keystore.type": (_pem_store(), "The format of the keystore."),
+            "ssl.principal.mapping.rules": (
+                Property(ConfigType.STRING, str, "DEFAULT", "a list of rules"),
+                "Rules that make a principal of a client certificate's subject.",
+            ),
+            "ssl.truststore.certificates": (
+                _secret(),
+                "The issuers of client certificates as PEM, instead of a file.",
+            ),
+            "ssl.truststore.location": (
+                _text("the path of a PEM file"),
+                "A file with the issuers of client certificates.",
+            ),
+            "ssl.truststore.type": (_pem_store(), "The format of the truststore."),
             "transaction.max.timeout.ms": (
                 _int(900_000, 1),
                 "The longest timeout a transaction may ask for.",
@@ -658,7 +705,7 @@ _JAAS: Final = Property(
 
 _OF_LISTENERS: Final = re.compile(
     r"sasl\.enabled\.mechanisms|sasl\.server\.max\.receive\.size|sasl\.oauthbearer\..*|"
-    r"connections\.max\.reauth\.ms"
+    r"connections\.max\.reauth\.ms|ssl\..*"
 )
 """Broker settings that a listener may have of its own."""
 
@@ -799,6 +846,11 @@ class BrokerSettings:
         self.changed = _dynamic(here)
         self.changed_everywhere = _dynamic(everywhere)
         self._topic_defaults = None
+
+    def listeners_with_settings(self) -> set[str]:
+        """The names of the listeners that have settings of their own, in lower case."""
+        names = [name for name in self.given if name.startswith(LISTENER_PREFIX)]
+        return {name.removeprefix(LISTENER_PREFIX).partition(".")[0] for name in names}
 
     def topic_defaults(self) -> Mapping[str, Any]:
         """The settings of a topic that has none of its own; worked out once between changes.

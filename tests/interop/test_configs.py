@@ -18,6 +18,7 @@ from peers.kafka import KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
+from txn.config import BROKER_PROPERTIES
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 TOPIC, BROKER = 2, 4
@@ -36,6 +37,11 @@ BROKER_DIFFERENCES = {
     "offsets.topic.replication.factor": "one node has one replica",
     "transaction.state.log.min.isr": "one node has one replica",
     "transaction.state.log.replication.factor": "one node has one replica",
+}
+BROKER_DIFFERENCES |= {
+    name: "does not change while the broker runs: certificates are PEM files, read again by it"
+    for name in BROKER_PROPERTIES
+    if name.startswith("ssl.") and name != "ssl.principal.mapping.rules"
 }
 ONLY_HERE = {"durability", "max.partitions", "metrics.allow.remote", "metrics.listener"}
 

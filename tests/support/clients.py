@@ -62,12 +62,17 @@ def commit_values(producer: Producer, topic: str, values: Iterable[bytes]) -> No
     producer.commit_transaction(WAIT_S)
 
 
-def read_all(servers: str, topic: str, *, isolation: str = "read_committed") -> list[bytes | None]:
+def read_all(
+    servers: str, topic: str, *, isolation: str = "read_committed", **settings: Any
+) -> list[bytes | None]:
     """All values a reader of this isolation level finds, partition by partition."""
-    return [message.value() for message in read_messages(servers, topic, isolation=isolation)]
+    messages = read_messages(servers, topic, isolation=isolation, **settings)
+    return [message.value() for message in messages]
 
 
-def read_messages(servers: str, topic: str, *, isolation: str = "read_committed") -> list[Message]:
+def read_messages(
+    servers: str, topic: str, *, isolation: str = "read_committed", **settings: Any
+) -> list[Message]:
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -76,6 +81,7 @@ def read_messages(servers: str, topic: str, *, isolation: str = "read_committed"
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,  # an end is told by a fetch that found nothing
+            **_dotted(settings),
         }
     )
     try:

@@ -72,9 +72,12 @@ class StoppedServer:
 
     def take(self) -> list[Any]:
         self._loop.stop()
-        return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1, None)]
+        return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, None, 1, None)]
 
     def take_joins(self) -> list[Any]:
+        return []
+
+    def take_failed_handshakes(self) -> list[tuple[int, str, str]]:
         return []
 
     def take_failures(self) -> list[str]:
@@ -132,7 +135,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     loop = ControlLockLoop()
     server = Mock()
     control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
-    control.serve([(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, 1, None)], [])
+    control.serve([(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, None, 1, None)], [])
     server.reply.assert_called_once_with(7, False, b"at once")
     loop.close()
 

@@ -39,7 +39,7 @@ class Sockets:
 
     def __init__(self, directory: Path) -> None:
         self.server = _core.Server(
-            [("PLAINTEXT", "127.0.0.1", 0)],
+            [("PLAINTEXT", "127.0.0.1", 0, None)],
             _core.Durability(1),
             reactors=2,
             max_request_bytes=MAX_REQUEST_BYTES,
@@ -242,7 +242,8 @@ def test_a_request_for_python_keeps_its_header_and_body(sockets: Sockets) -> Non
     with sockets.connect() as connection:
         connection.send_frame(struct.pack(">hhih", 60, 0, 42, 2) + b"me" + b"\x00" + b"body")
         token, *request = sockets.take_request()
-        assert request == [60, 0, 42, "me", b"body", "127.0.0.1", 0, 1, None]
+        principal = "User:ANONYMOUS"
+        assert request == [60, 0, 42, "me", b"body", "127.0.0.1", 0, principal, 1, None]
         sockets.server.reply(token, True, b"answer")
         assert connection.read_frame() == struct.pack(">ib", 42, 0) + b"answer"
 

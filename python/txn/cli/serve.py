@@ -52,7 +52,8 @@ def serve(
     """Run a broker until SIGTERM or SIGINT.
 
     Prints `listening on HOST:PORT` on standard output once it answers; log lines go to
-    standard error. If a bug ends its service, it stops with exit code 1.
+    standard error. If a bug ends its service, it stops with exit code 1. SIGHUP has it read the
+    certificates of its listeners again.
     """
     from txn.server.serve import serve
 

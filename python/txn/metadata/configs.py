@@ -43,7 +43,7 @@ class Synonym(NamedTuple):
     """A setting that a value comes from, or would come from were it not for those before it."""
 
     name: str
-    value: str
+    value: str | None
     source: ConfigSource
 
 
@@ -56,6 +56,8 @@ class Described(NamedTuple):
     about: str
     is_read_only: bool
     synonyms: tuple[Synonym, ...]
+    is_sensitive: bool = False
+    """A secret: `value` is None, and so are those of its synonyms."""
 
     @property
     def source(self) -> ConfigSource:
@@ -102,6 +104,9 @@ def _topic_setting(
 
 def _broker_setting(name: str, value: Any, synonyms: tuple[Synonym, ...]) -> Described:
     entry = BROKER_PROPERTIES[name]
+    if entry.kind is ConfigType.PASSWORD:
+        hidden = tuple(one._replace(value=None) for one in synonyms)
+        return Described(name, None, entry.kind, entry.about, True, hidden, is_sensitive=True)
     return Described(name, _text(value), entry.kind, entry.about, not entry.is_dynamic, synonyms)
 
 

@@ -74,6 +74,10 @@ def read_listeners(
     else:
         endpoints = _endpoints("listeners", settings["listeners"])
         _require_distinct_ports(endpoints)
+    for name in sorted(settings.listeners_with_settings()):
+        if name.upper() not in endpoints:
+            prefix = f"listener.name.{name}."
+            _refuse(prefix, f"stands before a setting, and listeners are {', '.join(endpoints)}")
     protocols = _protocols(settings["listener.security.protocol.map"], endpoints)
     advertised = _advertised(settings["advertised.listeners"], endpoints)
     inter_broker = settings["inter.broker.listener.name"]

@@ -56,6 +56,11 @@ def is_sasl(security_protocol: str) -> bool:
     return security_protocol in (SASL_PLAINTEXT, SASL_SSL)
 
 
+def is_tls(security_protocol: str) -> bool:
+    """Say whether a security protocol encrypts."""
+    return security_protocol in (SSL, SASL_SSL)
+
+
 class Connection:
     """A connection as Python knows it. The sockets keep it, and bring it with every request.
 
@@ -70,6 +75,6 @@ class Connection:
         self.login = login
 
 
-def anonymous(listener: Listener, host: str, connection: int) -> Session:
-    """The session of a connection that nothing authenticates."""
-    return Session(ANONYMOUS, listener, Peer(host, connection))
+def begin(listener: Listener, host: str, connection: int, principal: str | None = None) -> Session:
+    """The session of a connection; `principal`: None if nothing authenticates its client."""
+    return Session(principal or ANONYMOUS, listener, Peer(host, connection))

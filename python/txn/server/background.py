@@ -1,4 +1,4 @@
-"""The logs' needs beside requests: syncing sealed segments, retention, checkpoints.
+"""Work beside requests: syncing sealed segments, retention, checkpoints, changed certificates.
 
 One thread, apart from the control loop, which never waits for it. A chore that fails is
 logged and tried again when it is next due.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from txn.clock import now_ms
 from txn.config import BrokerSettings
 from txn.logs import log
+from txn.server.certificates import CHECK_MS, Certificates
 from txn.storage.native import NativeStorage
 
 TICK_MS = 1000
@@ -32,7 +33,9 @@ class PeriodicTask:
 class Background:
     """The thread that does the chores of one data directory."""
 
-    def __init__(self, storage: NativeStorage, settings: BrokerSettings) -> None:
+    def __init__(
+        self, storage: NativeStorage, settings: BrokerSettings, certificates: Certificates
+    ) -> None:
         def every(name: str) -> Callable[[], int]:
             return lambda: int(settings[name])
 
@@ -48,6 +51,9 @@ class Background:
             PeriodicTask("recovery_points", storage.write_recovery_points, every(points)),
             PeriodicTask("log_starts", storage.write_log_starts, every(starts)),
         ]
+        if certificates:
+            watch = PeriodicTask("certificates", certificates.check, lambda: CHECK_MS)
+            self._chores.append(watch)
         for task in self._chores:
             task.due_ms = task.due_ms or start_ms + task.interval_ms()
         self._stopping = threading.Event()

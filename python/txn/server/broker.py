@@ -21,12 +21,13 @@ from txn import _core, forks
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
-from txn.errors import AddressError, BrokerFailedError, ConfigError, ForkedError, StorageError
+from txn.errors import AddressError, BrokerFailedError, ForkedError, StorageError
 from txn.logs import log
 from txn.security.listeners import EVERY_ADDRESS, ListenerSpec, read_listeners
-from txn.security.sessions import SASL_SSL, SSL, Listener
+from txn.security.sessions import Listener
 from txn.server import descriptors
 from txn.server.background import Background
+from txn.server.certificates import Certificates
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
 from txn.server.log_cleaner import LogCleaner
@@ -100,6 +101,13 @@ class Broker:
     def listeners(self) -> dict[str, str]:
         """HOST:PORT of each listener, by name."""
         return dict(self._service.listeners)
+
+    def reload_certificates(self) -> None:
+        """Read the certificates of TLS listeners again; a change of their files is seen without it.
+
+        Connections stay. Certificates that cannot be used are told in the log, and change nothing.
+        """
+        self._here().certificates.reload()
 
     @property
     def metrics_address(self) -> str | None:
@@ -331,6 +339,7 @@ class Service:
             is_requested="max.connections" in self._settings.given,
         )
         _core.set_open_files_max(min(self.shares.files, descriptors.FILES_OF_EMBEDDED))
+        self.certificates = Certificates.load(self._settings, specs)
         with ExitStack() as undo:
             # First of all: where a port is taken, no directory is made and none touched.
             self.metrics = self._listen_for_metrics()
@@ -376,7 +385,7 @@ class Service:
             thread.daemon = True
             thread.start()
         self._control.start()
-        self._background = Background(self.storage, self._settings)
+        self._background = Background(self.storage, self._settings, self.certificates)
         self._background.start()
         self.log_cleaner = LogCleaner(self.node, self.storage.cleaned_ends)
         self.log_cleaner.start()
@@ -385,7 +394,8 @@ class Service:
         if self.metrics is not None:
             from txn.server.metrics import Scrape, exposition
 
-            self.metrics.start(exposition(Scrape(self._server, self.node)))
+            names = [listener.name for listener in listeners]
+            self.metrics.start(exposition(Scrape(self._server, self.node, names)))
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )
@@ -443,15 +453,12 @@ class Service:
 
     def _listen(self, specs: Sequence[ListenerSpec]) -> _core.Server:
         settings = self._settings
-        for spec in specs:
-            if spec.security_protocol in (SSL, SASL_SSL):
-                raise ConfigError(
-                    f"listener {spec.name} is to speak TLS, which this broker does not yet",
-                    property="listener.security.protocol.map",
-                )
         try:
             return _core.Server(
-                [(spec.name, spec.host, spec.port) for spec in specs],
+                [
+                    (spec.name, spec.host, spec.port, self.certificates.context(spec.name))
+                    for spec in specs
+                ],
                 self._durability,
                 reactors=settings["num.network.threads"],
                 max_request_bytes=settings["socket.request.max.bytes"],

@@ -27,7 +27,7 @@ from txn.broker.partitions import TopicPartitions
 from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
-from txn.security.sessions import Connection, Listener, anonymous
+from txn.security.sessions import Connection, Listener, Session, begin
 from txn.server import eager
 from txn.server.control_lock import ControlLockLoop
 from txn.server.logins import Logins
@@ -211,6 +211,13 @@ class ControlLoop:
         self.serve(self._server.take(), self._server.take_joins())
         for reason in self._server.take_failures():
             log.error("connection.failed", reason=reason)
+        for listener, client_host, reason in self._server.take_failed_handshakes():
+            rare_log.warning(
+                "connection.handshake_failed",
+                listener=self._listeners[listener].name,
+                client_host=client_host,
+                reason=reason,
+            )
 
     def _dispatch(
         self,
@@ -222,13 +229,15 @@ class ControlLoop:
         body: bytes,
         client_host: str,
         listener: int,
+        principal: str | None,
         number: int,
         attachment: object,
     ) -> None:
         if isinstance(attachment, Connection):
             connection = attachment
         else:
-            connection = self._meet(token, client_host, number, self._listeners[listener])
+            session = begin(self._listeners[listener], client_host, number, principal)
+            connection = self._meet(token, session)
         if connection.login is not None and api_key in LOGIN_KEYS:
             self._start(self._log_in(token, connection, api_key, api_version, body), token)
             return
@@ -253,10 +262,10 @@ class ControlLoop:
         except Exception as error:
             self._on_error(token, context, error)
 
-    def _meet(self, token: int, client_host: str, number: int, listener: Listener) -> Connection:
+    def _meet(self, token: int, session: Session) -> Connection:
         """Make a connection's state with its first request; the sockets keep it for the next."""
-        login = None if self._logins is None else self._logins.begin(listener)
-        connection = Connection(anonymous(listener, client_host, number), login)
+        login = None if self._logins is None else self._logins.begin(session.listener)
+        connection = Connection(session, login)
         self._server.attach(token, connection)
         return connection
 

@@ -13,8 +13,9 @@ Cardinality is bounded: by Kafka's APIs, by states, and where a partition is nam
 """
 
 import heapq
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +23,6 @@ from txn import _core
 from txn.broker.node import Node
 from txn.coordinator.transaction.states import AT_REST, TxnState
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from txn.security.sessions import PLAINTEXT
 from txn.wire.api_keys import ApiKey
 
 HELD_BACK_MAX: Final = 20
@@ -108,6 +108,15 @@ METRICS: Final[Mapping[str, Metric]] = {
     "txn_network_reactors": Metric("gauge", (), "Threads that serve connections."),
     "txn_network_refused_connections_total": Metric(
         "counter", (), "Connections closed as they came: there were `max.connections`."
+    ),
+    "txn_tls_handshakes_total": Metric("counter", ("listener",), "TLS handshakes that ended well."),
+    "txn_tls_failed_handshakes_total": Metric(
+        "counter", ("listener", "reason"), "TLS handshakes that failed."
+    ),
+    "txn_tls_certificate_expiry_seconds": Metric(
+        "gauge",
+        ("listener",),
+        "Seconds until the listener's certificate expires; negative once it has.",
     ),
     "kafka_server_brokertopicmetrics_messagesin_total": Metric(
         "counter", (), "Records appended by Produce.", f"{_TOPIC_METRICS}MessagesInPerSec"
@@ -199,9 +208,11 @@ def api_name(api_key: int) -> str:
 class Scrape:
     """Reads the values of every metric but those of the process."""
 
-    def __init__(self, server: _core.Server, node: Node) -> None:
+    def __init__(self, server: _core.Server, node: Node, listeners: Sequence[str]) -> None:
+        """`listeners`: their names, in the order of the server."""
         self._server = server
         self._node = node
+        self._listeners = listeners
 
     def read(self) -> Iterator[tuple[str, Values]]:
         """The values of each metric, by its name."""
@@ -225,11 +236,20 @@ class Scrape:
                 (("Join",), counted["delayed_joins"]),
             ],
         )
-        reactors = [((PLAINTEXT, str(at)), *one) for at, one in enumerate(counted["reactors"])]
-        names = ("connection_count", "incoming_byte_total", "outgoing_byte_total")
-        for place, name in enumerate(names, 1):
-            yield f"kafka_server_socket_server_metrics_{name}", _column(reactors, place)
-        yield "txn_network_reactors", _one(len(reactors))
+        names = self._listeners
+        sockets = [((names[one[0]], str(one[1])), *one[2:]) for one in counted["sockets"]]
+        attributes = ("connection_count", "incoming_byte_total", "outgoing_byte_total")
+        for place, name in enumerate(attributes, 1):
+            yield f"kafka_server_socket_server_metrics_{name}", _column(sockets, place)
+        yield "txn_network_reactors", _one(counted["reactors"])
+        tls = [((names[one[0]],), *one[1:]) for one in counted["tls"]]
+        yield "txn_tls_handshakes_total", _column(tls, 1)
+        yield (
+            "txn_tls_failed_handshakes_total",
+            [((*one[0], reason), count) for one in tls for reason, count in one[2]],
+        )
+        now = time.time()
+        yield "txn_tls_certificate_expiry_seconds", [(one[0], one[3] - now) for one in tls]
         yield "txn_network_refused_connections_total", _one(counted["refused_connections"])
         topics = "kafka_server_brokertopicmetrics"
         yield f"{topics}_messagesin_total", _one(counted["produced_records"])

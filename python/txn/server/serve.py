@@ -17,6 +17,7 @@ from txn.server.broker import Broker, service_of
 DEFAULT_LISTEN = "127.0.0.1:9092"
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+RELOAD_SIGNAL = signal.SIGHUP
 STOP = 0
 """Asks for the same from inside the process; no signal has this number."""
 
@@ -37,6 +38,8 @@ def serve(
     options: Sequence[str],
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
+
+    SIGHUP has it read the certificates of its listeners again.
 
     A line `NAME on HOST:PORT` follows for each further listener, and a line
     `metrics on http://HOST:PORT/metrics` where metrics are served.
@@ -76,7 +79,7 @@ def serve(
         gc.enable()
         broker.call_when_failed(request_stop)
         print(_greeting(broker), flush=True)  # at once: a program may read no more than a line
-        await_request()
+        await_request(broker.reload_certificates)
     if broker.failure is not None:
         raise broker.failure
 
@@ -90,8 +93,12 @@ def _greeting(broker: Broker) -> str:
 
 
 @contextmanager
-def _stop_requests() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
+def _stop_requests() -> Iterator[
+    tuple[Callable[[], object], Callable[[Callable[[], object]], object]]
+]:
     """Take SIGTERM and SIGINT for requests to stop: (make one, wait for one).
+
+    The wait takes a call, which it makes at each SIGHUP.
 
     The kernel may hand a signal to any thread. The main thread, asleep in a lock, would never
     run its handler then; a byte in a socket wakes it.
@@ -100,12 +107,13 @@ def _stop_requests() -> Iterator[tuple[Callable[[], object], Callable[[], object
     with asked, ask:
         ask.setblocking(False)
         signal.set_wakeup_fd(ask.fileno())
-        for number in STOP_SIGNALS:
+        for number in (*STOP_SIGNALS, RELOAD_SIGNAL):
             signal.signal(number, lambda _number, _frame: None)
 
-        def await_request() -> None:
-            while asked.recv(1)[0] not in (STOP, *STOP_SIGNALS):
-                pass  # another signal, which somebody else handles
+        def await_request(reload: Callable[[], object]) -> None:
+            while (number := asked.recv(1)[0]) not in (STOP, *STOP_SIGNALS):
+                if number == RELOAD_SIGNAL:  # others are somebody else's
+                    reload()
 
         try:
             yield lambda: ask.send(bytes([STOP])), await_request

@@ -25,6 +25,7 @@ use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{Marks, ReactorMetrics};
 use crate::purgatory::{DelayedOperation, DelayedResponse};
+use crate::tls::{HandshakeFailure, TlsListener};
 use crate::transport::{Handshake, Transport};
 
 /// First size of a buffer's growth, and the least a read asks for when more is to come.
@@ -33,8 +34,6 @@ const STEP_BYTES: usize = 64 << 10;
 const KEPT_BUFFER_BYTES: usize = 2 << 20;
 /// Number of buffers that a reactor keeps.
 const KEPT_BUFFERS: usize = 4;
-/// The most bytes of an answer sent before other connections have their turn.
-const FLUSH_BYTES: usize = 4 << 20;
 /// Answers with fewer bytes wait for those of the frames that came with theirs.
 const HELD_ANSWER_BYTES: usize = 4 << 10;
 /// Frames that may hold an answer up: those that are handled in a moment.
@@ -203,6 +202,12 @@ pub struct Connection {
     /// When it last had a turn.
     pub active_at: Instant,
     pub state: ConnectionState,
+    /// Requests may be read: the handshake has ended well, if there is one.
+    pub is_established: bool,
+    /// It is in the reactor's list of connections that shake hands.
+    pub is_shaking: bool,
+    /// The handshake has to end before this token is taken from the reactor's deadlines.
+    pub handshake_token: Option<RequestToken>,
     /// Close it once the output is sent.
     pub is_closing: bool,
     /// The socket may have bytes: it said so, and no read has come back short since.
@@ -240,6 +245,9 @@ impl Connection {
         claim: Claim,
     ) -> Self {
         Self {
+            is_established: !transport.shakes_hands(),
+            is_shaking: false,
+            handshake_token: None,
             transport,
             listener,
             host,
@@ -278,12 +286,33 @@ impl Connection {
         self.transport.socket_mut()
     }
 
-    /// Goes on with the transport's handshake.
+    /// Goes on with the transport's handshake; at its end the connection has a principal, if its
+    /// client has a certificate.
     ///
     /// # Errors
     /// The client cannot be spoken with.
-    pub fn handshake(&mut self) -> io::Result<Handshake> {
-        self.transport.handshake()
+    pub fn handshake(&mut self) -> Result<Handshake, HandshakeFailure> {
+        if self.transport.handshake()? == Handshake::Blocked {
+            return Ok(Handshake::Blocked);
+        }
+        if let Some(principal) = self.transport.principal()? {
+            self.principal = principal.into();
+        }
+        self.is_established = true;
+        self.handshake_token = None;
+        Ok(Handshake::Done)
+    }
+
+    /// The TLS of its listener, if it has TLS.
+    pub fn tls(&self) -> Option<&TlsListener> {
+        self.transport.tls()
+    }
+
+    /// Tells the client that nothing follows, before the socket is closed.
+    pub fn say_goodbye(&mut self) {
+        if self.is_established {
+            self.transport.say_goodbye();
+        }
     }
 
     /// Reads no request before `until`, unless it is muted for longer. True if `token` has to
@@ -312,7 +341,9 @@ impl Connection {
     /// True if a deadline of this token is still to come.
     pub fn awaits(&self, token: RequestToken) -> bool {
         let is_muted_by = |(_, muted_by)| muted_by == token;
-        self.state.token() == Some(token) || self.mute.is_some_and(is_muted_by)
+        self.state.token() == Some(token)
+            || self.mute.is_some_and(is_muted_by)
+            || self.handshake_token == Some(token)
     }
 
     pub fn is_idle(&self) -> bool {
@@ -384,8 +415,9 @@ impl Connection {
     /// The connection is broken, or a segment is shorter than it was; close it.
     pub fn flush(&mut self) -> io::Result<Flush> {
         let mut sent = 0;
+        let sent_max = self.transport.flush_bytes_max();
         while !self.output.is_empty() {
-            if sent >= FLUSH_BYTES {
+            if sent >= sent_max {
                 return Ok(Flush::TurnOver);
             }
             let more = self.output.len() > 1;
@@ -405,7 +437,11 @@ impl Connection {
             }
             self.output.pop_front();
         }
-        Ok(Flush::Done)
+        match self.transport.flush() {
+            Ok(()) => Ok(Flush::Done),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Flush::Blocked),
+            Err(error) => Err(error),
+        }
     }
 
     /// The kind of the next bytes; ranges count from the first byte not done with.
@@ -431,12 +467,10 @@ impl Connection {
     /// The connection is broken.
     pub fn fill(&mut self, missing: usize, buffers: &mut Buffers) -> io::Result<Fill> {
         self.make_room(missing, buffers);
-        let room = self.input.capacity() - self.input.len();
         match self.transport.read(&mut self.input) {
-            Ok(0) => Ok(Fill::Closed),
-            Ok(bytes) => {
-                // A short read has emptied the socket; the end of the stream is read apart.
-                self.is_readable = bytes == room || self.is_half_closed;
+            Ok(received) if received.is_end => Ok(Fill::Closed),
+            Ok(received) => {
+                self.is_readable = received.may_have_more || self.is_half_closed;
                 Ok(Fill::Some)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -39,6 +39,8 @@ pub struct ControlRequest {
     pub client_host: Arc<str>,
     /// Index of the listener that accepted the connection.
     pub listener: usize,
+    /// The principal of the connection.
+    pub principal: Arc<str>,
     /// Number of the connection: one that was accepted later has a higher number.
     pub connection: u64,
     /// The attachment of its connection.
@@ -111,6 +113,17 @@ fn note_dequeued(requests: &[ControlRequest]) {
     }
 }
 
+/// A handshake that failed, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedHandshake {
+    /// Index of the listener.
+    pub listener: usize,
+    /// The client's address.
+    pub client_host: Arc<str>,
+    /// A sentence.
+    pub reason: String,
+}
+
 /// Failures beyond these are not kept: they say the same.
 const FAILURES_MAX: usize = 100;
 
@@ -124,6 +137,7 @@ pub struct ControlQueue {
 struct QueuedRequests {
     undecided: Undecided,
     failures: Vec<String>,
+    failed_handshakes: Vec<FailedHandshake>,
     is_signalled: bool,
 }
 
@@ -169,6 +183,15 @@ impl ControlQueue {
         self.signal(&mut waiting);
     }
 
+    /// Tells of a handshake that failed.
+    pub fn push_failed_handshake(&self, failed: FailedHandshake) {
+        let mut waiting = self.lock();
+        if waiting.failed_handshakes.len() < FAILURES_MAX {
+            waiting.failed_handshakes.push(failed);
+        }
+        self.signal(&mut waiting);
+    }
+
     /// Takes the requests, oldest first.
     pub fn take_requests(&self) -> Vec<ControlRequest> {
         let mut waiting = self.lock();
@@ -202,6 +225,14 @@ impl ControlQueue {
         failures
     }
 
+    /// Takes the failed handshakes.
+    pub fn take_failed_handshakes(&self) -> Vec<FailedHandshake> {
+        let mut waiting = self.lock();
+        let failed = std::mem::take(&mut waiting.failed_handshakes);
+        self.settle(&mut waiting);
+        failed
+    }
+
     fn lock(&self) -> MutexGuard<'_, QueuedRequests> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -214,7 +245,9 @@ impl ControlQueue {
     }
 
     fn settle(&self, waiting: &mut QueuedRequests) {
-        let is_empty = waiting.undecided.is_empty() && waiting.failures.is_empty();
+        let is_empty = waiting.undecided.is_empty()
+            && waiting.failures.is_empty()
+            && waiting.failed_handshakes.is_empty();
         if waiting.is_signalled && is_empty {
             waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();
         }
@@ -254,6 +287,7 @@ mod tests {
             body: Vec::new(),
             client_host: "127.0.0.1".into(),
             listener: 0,
+            principal: "User:ANONYMOUS".into(),
             connection: 0,
             attachment: None,
             dequeued: Dequeued::default(),

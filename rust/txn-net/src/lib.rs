@@ -37,16 +37,21 @@ mod server;
 mod settler;
 #[cfg(test)]
 mod test_logs;
+mod tls;
 mod transport;
 
 pub use access::{Action, Ask};
 pub use authentication::{ANONYMOUS, Attachment};
 pub use catalog::{LogOf, Topic, TopicId};
-pub use control::{ControlRequest, Decide, ParkedProduce};
+pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce};
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 pub use mailbox::RequestToken;
-pub use metrics::{ApiSnapshot, ReactorSnapshot, Snapshot};
+pub use metrics::{ApiSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
 pub use partition::PartitionRole;
 pub use produce::{Join, Refused};
 pub use server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS, Server};
 pub use settler::{Bell, Settler};
+pub use tls::{
+    ClientAuth, FailureReason, HandshakeFailure, PrincipalOf, TlsListener, TlsOptions,
+    TlsOptionsError,
+};

@@ -5,22 +5,27 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 
 use mio::net::TcpListener;
 
+use crate::tls::TlsListener;
+
 /// The kind of `Transport` a listener's connections have; Kafka's
 /// `security.protocol`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum SecurityProtocol {
     /// Neither encryption nor authentication.
     Plaintext,
+    /// TLS, and client certificates where they are asked for.
+    Tls(Arc<TlsListener>),
     /// Every byte is changed, after a handshake: proves that the rest of the crate does not care.
     #[cfg(test)]
     Masked,
 }
 
 /// A listener of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Listener {
     /// Its name, as in Kafka's `listeners`.
     pub name: String,
@@ -49,7 +54,7 @@ impl From<io::Error> for BindError {
 }
 
 /// A listener to be bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ListenerOptions {
     /// Its name, as in Kafka's `listeners`.
     pub name: String,
@@ -76,7 +81,7 @@ impl Listener {
         let listener = Self {
             name: options.name.clone(),
             address: socket.local_addr()?,
-            security: options.security,
+            security: options.security.clone(),
             is_sasl: options.is_sasl,
         };
         Ok((listener, socket))

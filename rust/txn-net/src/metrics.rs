@@ -86,16 +86,22 @@ struct ApiMetrics {
 pub struct ReactorMetrics {
     /// By API key, the unknown ones last; made when the first request of an API comes.
     apis: [OnceLock<Box<ApiMetrics>>; API_KEYS + 1],
-    pub bytes_received: Counter,
-    pub bytes_sent: Counter,
+    /// One for each listener.
+    pub sockets: Box<[SocketMetrics]>,
     pub produced: Produced,
     /// Bytes of batches in answers to Fetch.
     pub fetched_bytes: Counter,
-    /// Connections that it serves.
-    pub connections: Gauge,
     delayed_fetches: Gauge,
     delayed_produces: Gauge,
     delayed_joins: Gauge,
+}
+
+/// Counters of a reactor's connections of one listener.
+#[derive(Default)]
+pub struct SocketMetrics {
+    pub connections: Gauge,
+    pub bytes_received: Counter,
+    pub bytes_sent: Counter,
 }
 
 /// A number that its reactor alone changes.
@@ -126,23 +132,20 @@ pub struct Produced {
     pub failures: Counter,
 }
 
-impl Default for ReactorMetrics {
-    fn default() -> Self {
+impl ReactorMetrics {
+    /// Zeros, for the connections of so many listeners.
+    pub fn new(listeners: usize) -> Self {
         Self {
             apis: [const { OnceLock::new() }; API_KEYS + 1],
-            bytes_received: Counter::default(),
-            bytes_sent: Counter::default(),
+            sockets: (0..listeners).map(|_| SocketMetrics::default()).collect(),
             produced: Produced::default(),
             fetched_bytes: Counter::default(),
-            connections: Gauge::default(),
             delayed_fetches: Gauge::default(),
             delayed_produces: Gauge::default(),
             delayed_joins: Gauge::default(),
         }
     }
-}
 
-impl ReactorMetrics {
     /// Number of requests that wait for the same operation.
     pub fn delayed(&self, operation: &DelayedOperation) -> &Gauge {
         match operation {
@@ -153,9 +156,10 @@ impl ReactorMetrics {
     }
 
     /// A request's frame is whole.
-    pub fn received(&self, api_key: i16, bytes: usize) {
+    pub fn received(&self, api_key: i16, listener: usize, bytes: usize) {
         self.api(api_key).received.add_alone(1);
-        self.bytes_received.add_alone(bytes as u64);
+        let sockets = &self.sockets[listener];
+        sockets.bytes_received.add_alone(bytes as u64);
     }
 
     /// Its answer is ready to be sent, or it has none.
@@ -208,9 +212,13 @@ pub struct ApiSnapshot {
     pub total: Times,
 }
 
-/// Counters of one reactor.
+/// Counters of one reactor's connections of one listener.
 #[derive(Clone, Copy, Debug)]
-pub struct ReactorSnapshot {
+pub struct SocketSnapshot {
+    /// Index of the listener.
+    pub listener: usize,
+    /// Index of the reactor.
+    pub reactor: usize,
     /// Connections that it serves.
     pub connections: usize,
     /// Bytes of requests.
@@ -219,13 +227,30 @@ pub struct ReactorSnapshot {
     pub bytes_sent: u64,
 }
 
+/// Handshakes of a listener with TLS.
+#[derive(Clone, Debug)]
+pub struct TlsSnapshot {
+    /// Index of the listener.
+    pub listener: usize,
+    /// Number that ended well.
+    pub handshakes: u64,
+    /// Number that failed, by reason.
+    pub failures: Vec<(&'static str, u64)>,
+    /// When the certificate expires, in seconds since the epoch.
+    pub expires_at: i64,
+}
+
 /// Counters and queue lengths of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// By API key, those that were ever asked for.
     pub apis: Vec<ApiSnapshot>,
-    /// Reactor 0 first.
-    pub reactors: Vec<ReactorSnapshot>,
+    /// Number of reactors.
+    pub reactors: usize,
+    /// By reactor and listener, reactor 0 first.
+    pub sockets: Vec<SocketSnapshot>,
+    /// Handshakes, by listener.
+    pub tls: Vec<TlsSnapshot>,
     /// Batches that Produce has appended.
     pub produced_batches: u64,
     /// Records in them.
@@ -263,12 +288,17 @@ impl Snapshot {
             }
             self.apis.extend(api);
         }
-        for one in reactors {
-            self.reactors.push(ReactorSnapshot {
-                connections: one.connections.get(),
-                bytes_received: one.bytes_received.get(),
-                bytes_sent: one.bytes_sent.get(),
-            });
+        self.reactors += reactors.len();
+        for (reactor, one) in reactors.iter().enumerate() {
+            for (listener, sockets) in one.sockets.iter().enumerate() {
+                self.sockets.push(SocketSnapshot {
+                    listener,
+                    reactor,
+                    connections: sockets.connections.get(),
+                    bytes_received: sockets.bytes_received.get(),
+                    bytes_sent: sockets.bytes_sent.get(),
+                });
+            }
             self.produced_batches += one.produced.batches.get();
             self.produced_records += one.produced.records.get();
             self.produced_bytes += one.produced.bytes.get();
@@ -326,10 +356,10 @@ mod tests {
 
     #[test]
     fn each_time_lies_between_the_two_points_it_is_named_after() {
-        let metrics = ReactorMetrics::default();
+        let metrics = ReactorMetrics::new(1);
         let start = Instant::now();
         let mut marks = Marks::new(0, start, start);
-        metrics.received(0, 100);
+        metrics.received(0, 0, 100);
         marks.enqueue().set(start + MS).unwrap();
         marks.decide(start + 3 * MS);
         marks.let_go(start + 6 * MS);
@@ -344,9 +374,9 @@ mod tests {
 
     #[test]
     fn keys_that_kafka_does_not_have_share_one_row() {
-        let metrics = ReactorMetrics::default();
+        let metrics = ReactorMetrics::new(1);
         for api_key in [-7, API_KEYS as i16, i16::MAX] {
-            metrics.received(api_key, 0);
+            metrics.received(api_key, 0, 0);
         }
         let api = only(metrics);
         assert_eq!((api.api_key, api.received), (UNKNOWN_API, 3));
@@ -359,7 +389,7 @@ mod tests {
     /// the clock.
     fn record_all(metrics: &ReactorMetrics) {
         let received = Instant::now();
-        metrics.received(0, 300);
+        metrics.received(0, 0, 300);
         let mut marks = Marks::new(0, received, Instant::now());
         let taken = marks.enqueue();
         taken.set(Instant::now()).unwrap();
@@ -367,7 +397,7 @@ mod tests {
         marks.let_go(Instant::now());
         metrics.answered(&marks);
         metrics.sent(&marks, Instant::now());
-        metrics.bytes_sent.add_alone(100);
+        metrics.sockets[0].bytes_sent.add_alone(100);
     }
 
     /// The best of many short rounds does not depend on the other work of the machine.
@@ -375,7 +405,7 @@ mod tests {
     #[ignore = "a measurement, for a release build"]
     fn recording_a_request_costs_less_than_two_percent_of_the_cheapest() {
         let cheapest_request_ns = 12_600; // docs/performance.md: a Produce of one of 64 clients
-        let metrics = ReactorMetrics::default();
+        let metrics = ReactorMetrics::new(1);
         let round = |_| {
             let begun = Instant::now();
             for _ in 0..REQUESTS {

@@ -17,6 +17,10 @@
 //! connection with such requests, or small batches of transactions, is moved to the reactor that
 //! decides: two reactors that both want the interpreter would wait for each other most of the time.
 //!
+//! Connections that shake hands wait in a list of their own ([`Reactor::shake_hands`]). Signing
+//! and checking certificates takes a millisecond, so a few of them have their turn between two
+//! turns of everybody else.
+//!
 //! Nothing one client sends can harm another. A frame that cannot be read, a length that is too
 //! large, a half frame and silence each cost their own connection only, and so does a panic in its
 //! turn. A panic in a decision costs the connections that were decided on together. A panic
@@ -48,7 +52,9 @@ use crate::adaptive_spin::AdaptiveSpin;
 use crate::authentication::{Admission, Authentication};
 use crate::catalog::Catalog;
 use crate::connection::{Buffers, Chunk, Connection, ConnectionState, Fill, Flush};
-use crate::control::{ControlQueue, ControlRequest, Decider, ParkedProduce, RAW_TOKEN, Undecided};
+use crate::control::{
+    ControlQueue, ControlRequest, Decider, FailedHandshake, ParkedProduce, RAW_TOKEN, Undecided,
+};
 use crate::control_lock::ControlLock;
 use crate::delayed_produce::{AppendedBatch, DelayedProduce, Promise};
 use crate::fetch::{FetchRequest, Readiness};
@@ -62,6 +68,7 @@ use crate::produce::{AppendProgress, Join, ProduceRequest, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedOperation, DelayedResponse, Parked};
 use crate::server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 use crate::settler::Settler;
+use crate::tls::{FailureReason, HandshakeFailure};
 use crate::transport::{Handshake, Transport};
 
 /// The events of the first listener; others follow. Those of connections are their slots.
@@ -79,6 +86,12 @@ const TURN_ANSWERS: usize = 64;
 const REAPS: u32 = 64;
 /// Time to leave the listener alone when the system has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time for handshakes before others have their turn; one is always begun.
+const HANDSHAKES_TURN: Duration = Duration::from_micros(500);
+/// At most one failed handshake is told to Python in this time, and all are counted.
+const FAILED_HANDSHAKES_PAUSE: Duration = Duration::from_millis(100);
+/// Reads of one connection before others have their turn.
+const TURN_READS: usize = 64;
 /// Time that a stopping reactor waits for answers that are on their way.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
@@ -132,10 +145,16 @@ pub struct Reactor {
     /// Connections so far; the number of the last.
     accepted: u64,
     slots: Vec<Option<Box<Connection>>>,
+    /// The listener of each slot's connection.
+    slot_listeners: Vec<usize>,
     free: Vec<usize>,
     next_stamp: u64,
     /// Connections that gave up their turn, or that may go on.
     again: Vec<usize>,
+    /// Connections that may go on with their handshake, the first to wait first.
+    shaking: VecDeque<usize>,
+    /// When the last failed handshake was told.
+    failure_told_at: Option<Instant>,
     /// Connections that wait for memory to read a request, the first to wait first.
     starved: VecDeque<usize>,
     deadlines: Deadlines,
@@ -167,6 +186,15 @@ enum TurnOutcome {
     Move,
 }
 
+/// The state of a connection's next frame.
+enum NextFrame {
+    Whole,
+    /// It is not all there yet, or has to wait for memory.
+    Partial,
+    /// More of it may be there, and others have their turn first.
+    TurnOver,
+}
+
 /// The result of a frame.
 enum Answered {
     /// It is answered, or on its way elsewhere.
@@ -190,9 +218,12 @@ impl Reactor {
             accept_turn: 0,
             accepted: 0,
             slots: Vec::new(),
+            slot_listeners: Vec::new(),
             free: Vec::new(),
             next_stamp: 0,
             again: Vec::new(),
+            shaking: VecDeque::new(),
+            failure_told_at: None,
             starved: VecDeque::new(),
             deadlines: Deadlines::default(),
             spin: AdaptiveSpin::default(),
@@ -242,6 +273,7 @@ impl Reactor {
             self.on_time();
             self.go_on();
             self.decide();
+            self.shake_hands();
             if self.has_stopped() {
                 return Ok(());
             }
@@ -251,7 +283,7 @@ impl Reactor {
     /// Waits for something to do: not at all if there is, a moment awake if requests come
     /// closely, then asleep.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        if !self.again.is_empty() {
+        if !self.again.is_empty() || !self.shaking.is_empty() {
             return self.poll(events, Some(Duration::ZERO));
         }
         if let Some(moment) = self.spin.duration() {
@@ -405,8 +437,12 @@ impl Reactor {
         let host = address.ip().to_string().into();
         let claim = Claim::of(&self.shared.memory, 0);
         let options = &self.shared.listeners[listener];
+        let Ok(transport) = Transport::new(socket, &options.security) else {
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
         let connection = Connection::new(
-            Transport::new(socket, options.security),
+            transport,
             listener,
             (host, Arc::clone(&self.shared.anonymous)),
             Authentication::at_first(options.is_sasl),
@@ -434,13 +470,22 @@ impl Reactor {
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        self.metrics().connections.rise();
+        self.metrics().sockets[connection.listener]
+            .connections
+            .rise();
         connection.opened = self.stamp();
+        if !connection.is_established {
+            let token = self.token(slot);
+            connection.handshake_token = Some(token);
+            self.push_deadline(self.now + self.shared.options.handshake_timeout, token);
+        }
         let max_idle = self.shared.options.max_idle;
         self.reap_at = self.reap_at.or_else(|| Some(self.now + max_idle?));
         if slot == self.slots.len() {
+            self.slot_listeners.push(connection.listener);
             self.slots.push(Some(connection));
         } else {
+            self.slot_listeners[slot] = connection.listener;
             self.slots[slot] = Some(connection);
         }
         self.drive(slot);
@@ -452,8 +497,7 @@ impl Reactor {
         let _ = self.poll.registry().deregister(connection.socket_mut());
         connection.settle(&mut self.buffers);
         connection.is_listed = false;
-        self.free.push(slot);
-        self.metrics().connections.fall();
+        self.leave(slot);
         self.shared.mailboxes[DECIDING].post(Message::Moved(connection));
     }
 
@@ -467,13 +511,20 @@ impl Reactor {
         if connection.is_starved {
             self.starved.retain(|&other| other != slot);
         }
+        connection.say_goodbye();
         self.free(slot);
     }
 
     fn free(&mut self, slot: usize) {
-        self.free.push(slot);
-        self.metrics().connections.fall();
+        self.leave(slot);
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a slot has no connection any more.
+    fn leave(&mut self, slot: usize) {
+        self.free.push(slot);
+        let sockets = &self.metrics().sockets[self.slot_listeners[slot]];
+        sockets.connections.fall();
     }
 
     /// Closes the connections that were idle for too long.
@@ -500,6 +551,63 @@ impl Reactor {
         }
         let soonest = self.now + (max_idle / REAPS).max(Duration::from_millis(1));
         self.reap_at = idlest.map(|active_at| (active_at + max_idle).max(soonest));
+    }
+
+    // ------------------------------------------------------------ handshakes
+
+    /// Goes on with handshakes, for as long as others may wait for them.
+    fn shake_hands(&mut self) {
+        let began = self.now;
+        while let Some(slot) = self.shaking.pop_front() {
+            self.guarded(slot, |reactor| reactor.shake_hand(slot));
+            if self.read_clock().duration_since(began) >= HANDSHAKES_TURN {
+                return;
+            }
+        }
+    }
+
+    fn shake_hand(&mut self, slot: usize) {
+        let Some(connection) = self.connection(slot) else {
+            return; // it was closed
+        };
+        connection.is_shaking = false;
+        if connection.is_established {
+            return; // a later connection in this slot
+        }
+        match connection.handshake() {
+            Ok(Handshake::Done) => {
+                if let Some(tls) = connection.tls() {
+                    tls.note_handshake();
+                }
+                self.drive(slot);
+            }
+            Ok(Handshake::Blocked) if self.stop_at.is_none() => {}
+            Ok(Handshake::Blocked) => self.close_slot(slot),
+            Err(failure) => self.fail_handshake(slot, failure),
+        }
+    }
+
+    /// Closes a connection whose handshake has failed.
+    fn fail_handshake(&mut self, slot: usize, failure: HandshakeFailure) {
+        let now = self.now;
+        let is_told = self
+            .failure_told_at
+            .is_none_or(|at| now >= at + FAILED_HANDSHAKES_PAUSE);
+        if let Some(connection) = self.connection(slot) {
+            if let Some(tls) = connection.tls() {
+                tls.note_failure(failure.reason);
+            }
+            let failed = FailedHandshake {
+                listener: connection.listener,
+                client_host: Arc::clone(&connection.host),
+                reason: failure.text,
+            };
+            if is_told {
+                self.failure_told_at = Some(now);
+                self.shared.control.push_failed_handshake(failed);
+            }
+        }
+        self.close_slot(slot);
     }
 
     // ------------------------------------------------------------ events that wake a connection
@@ -728,11 +836,14 @@ impl Reactor {
             if self.answering(token).is_some() {
                 // Its time has come, or its rest is over and a log may have advanced.
                 self.guarded(token.slot(), |reactor| reactor.on_recheck(token));
-            } else if self
-                .connection(token.slot())
-                .is_some_and(|one| one.unmute(token))
-            {
-                self.drive(token.slot());
+            } else if let Some(connection) = self.connection(token.slot()) {
+                if connection.handshake_token == Some(token) {
+                    let text = "the client takes too long for its handshake";
+                    let failure = HandshakeFailure::new(FailureReason::Timeout, text);
+                    self.fail_handshake(token.slot(), failure);
+                } else if connection.unmute(token) {
+                    self.drive(token.slot());
+                }
             }
         }
         if self.reap_at.is_some_and(|at| at <= self.now) {
@@ -859,10 +970,15 @@ impl Reactor {
     }
 
     fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> TurnOutcome {
-        match connection.handshake() {
-            Ok(Handshake::Done) => {}
-            Ok(Handshake::Blocked) if self.stop_at.is_none() => return TurnOutcome::Keep,
-            Ok(Handshake::Blocked) | Err(_) => return TurnOutcome::Close,
+        if !connection.is_established {
+            if self.stop_at.is_some() {
+                return TurnOutcome::Close;
+            }
+            if !connection.is_shaking {
+                connection.is_shaking = true;
+                self.shaking.push_back(slot);
+            }
+            return TurnOutcome::Keep;
         }
         for _ in 0..TURN_FRAMES {
             let goes_on = connection.is_idle()
@@ -891,8 +1007,9 @@ impl Reactor {
                 return TurnOutcome::Keep;
             }
             match self.next_frame(slot, connection) {
-                Ok(true) => {}
-                Ok(false) => return TurnOutcome::Keep,
+                Ok(NextFrame::Whole) => {}
+                Ok(NextFrame::Partial) => return TurnOutcome::Keep,
+                Ok(NextFrame::TurnOver) => return TurnOutcome::Again,
                 Err(_) => return TurnOutcome::Close,
             }
             match self.answer_front(slot, connection) {
@@ -914,7 +1031,8 @@ impl Reactor {
     fn note_sent(&mut self, connection: &mut Connection, is_done: bool) {
         let bytes = std::mem::take(&mut connection.sent_bytes);
         if bytes > 0 {
-            self.metrics().bytes_sent.add_alone(bytes as u64);
+            let sockets = &self.metrics().sockets[connection.listener];
+            sockets.bytes_sent.add_alone(bytes as u64);
         }
         if is_done && !connection.unsent.is_empty() {
             let now = self.read_clock();
@@ -925,22 +1043,24 @@ impl Reactor {
         }
     }
 
-    /// Reads until the next frame is whole; false if it is not all there yet, or has to wait for
-    /// memory.
-    fn next_frame(&mut self, slot: usize, connection: &mut Connection) -> io::Result<bool> {
-        loop {
+    /// Reads until the next frame is whole, or its turn is over.
+    fn next_frame(&mut self, slot: usize, connection: &mut Connection) -> io::Result<NextFrame> {
+        for _ in 0..TURN_READS {
             match connection.front(self.max_request_bytes(connection)) {
-                Front::Whole(_) => return Ok(true),
+                Front::Whole(_) => return Ok(NextFrame::Whole),
                 Front::Refused => return Err(io::ErrorKind::InvalidData.into()),
-                Front::Partial { .. } if !connection.is_readable => return Ok(false),
-                Front::Partial { .. } if !self.has_memory(slot, connection) => return Ok(false),
+                Front::Partial { .. } if !connection.is_readable => return Ok(NextFrame::Partial),
+                Front::Partial { .. } if !self.has_memory(slot, connection) => {
+                    return Ok(NextFrame::Partial);
+                }
                 Front::Partial { missing } => match connection.fill(missing, &mut self.buffers)? {
                     Fill::Some => {}
-                    Fill::Blocked => return Ok(false),
+                    Fill::Blocked => return Ok(NextFrame::Partial),
                     Fill::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
                 },
             }
         }
+        Ok(NextFrame::TurnOver)
     }
 
     /// The largest request of a connection: small while nobody knows the client.
@@ -983,7 +1103,8 @@ impl Reactor {
                 connection.marks = Some(Marks::new(header.api_key, self.woke_up, self.now));
                 let answered = self.answer(slot, connection, &header, frame, body);
                 if !matches!(answered, Answered::InFlight) {
-                    self.metrics().received(header.api_key, bytes);
+                    let metrics = self.metrics();
+                    metrics.received(header.api_key, connection.listener, bytes);
                 }
                 answered
             }
@@ -1071,6 +1192,7 @@ impl Reactor {
             body: frame[header.body..].to_vec(),
             client_host: Arc::clone(&connection.host),
             listener: connection.listener,
+            principal: Arc::clone(&connection.principal),
             connection: connection.number,
             attachment: connection.attachment.clone(),
             dequeued: dequeued.unwrap_or_default(),

@@ -18,13 +18,15 @@ use txn_protocol::frame::{LENGTH_BYTES, begin_response, set_length};
 use crate::access::{Access, Ask};
 use crate::authentication::{ANONYMOUS, Attachment};
 use crate::catalog::{Catalog, Topic, TopicKey};
-use crate::control::{ControlQueue, ControlRequest, Decide, Decider, ParkedProduce};
+use crate::control::{
+    ControlQueue, ControlRequest, Decide, Decider, FailedHandshake, ParkedProduce,
+};
 use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
-use crate::listener::{BindError, Listener, ListenerOptions};
+use crate::listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
-use crate::metrics::{ReactorMetrics, Snapshot};
+use crate::metrics::{ReactorMetrics, Snapshot, TlsSnapshot};
 use crate::opener::Opener;
 use crate::partition::PartitionRole;
 use crate::produce::Refused;
@@ -51,6 +53,8 @@ pub struct Options {
     pub sync_acks_all: bool,
     /// The most time a Produce waits for the transaction coordinator.
     pub coordinator_timeout: Duration,
+    /// The most time that a TLS handshake takes.
+    pub handshake_timeout: Duration,
 }
 
 /// The versions of Produce that reactors answer.
@@ -108,7 +112,10 @@ impl Server {
             .iter()
             .map(|poll| mailbox::open(poll, MAILBOX).map(Arc::new))
             .collect::<io::Result<_>>()?;
-        let metrics = polls.iter().map(|_| ReactorMetrics::default()).collect();
+        let metrics = polls
+            .iter()
+            .map(|_| ReactorMetrics::new(listeners.len()))
+            .collect();
         let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
         let shared = Arc::new(Shared {
             durability,
@@ -158,7 +165,8 @@ impl Server {
         &self.shared.listeners
     }
 
-    /// Readable while `take`, `take_joins` or `take_failures` has something.
+    /// Readable while `take`, `take_joins`, `take_failures` or `take_failed_handshakes` has
+    /// something.
     #[must_use]
     pub fn wakeup_fd(&self) -> BorrowedFd<'_> {
         self.shared.control.wakeup_fd()
@@ -301,6 +309,12 @@ impl Server {
         self.shared.control.take_failures()
     }
 
+    /// Takes handshakes that failed: of many at once only some.
+    #[must_use]
+    pub fn take_failed_handshakes(&self) -> Vec<FailedHandshake> {
+        self.shared.control.take_failed_handshakes()
+    }
+
     /// The counts so far, and the requests that wait now. Any thread may ask; none waits for it.
     #[must_use]
     pub fn metrics(&self) -> Snapshot {
@@ -312,6 +326,16 @@ impl Server {
             ..Snapshot::default()
         };
         snapshot.add_reactors(&self.shared.metrics);
+        for (listener, one) in self.shared.listeners.iter().enumerate() {
+            if let SecurityProtocol::Tls(tls) = &one.security {
+                snapshot.tls.push(TlsSnapshot {
+                    listener,
+                    handshakes: tls.handshakes(),
+                    failures: tls.failures(),
+                    expires_at: tls.expires_at(),
+                });
+            }
+        }
         snapshot
     }
 
@@ -422,7 +446,6 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::listener::SecurityProtocol;
     use crate::transport::tests::{HELLO, MASK};
 
     fn options(reactors: usize) -> Options {
@@ -435,6 +458,7 @@ mod tests {
             max_idle: None,
             sync_acks_all: false,
             coordinator_timeout: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
         }
     }
 

@@ -1,10 +1,9 @@
-//! The path of bytes across a client's socket: plain today.
+//! The path of bytes across a client's socket: plain, or TLS.
 //!
 //! A connection reads, sends and hands files to the kernel through its [`Transport`] alone. The
 //! kind of transport is that of the [`Listener`](crate::listener::Listener) which accepted the
-//! socket. A transport that encrypts has to copy a file's bytes, and to shake hands before the
-//! first request. The connection's turn asks for both, so nothing above this module knows the
-//! difference.
+//! socket. TLS copies a file's bytes, and shakes hands before the first request. The reactor asks
+//! for the handshake, so nothing else above this module knows the difference.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,6 +14,12 @@ use rustix::net::SendFlags;
 use txn_log::LentFile;
 
 use crate::listener::SecurityProtocol;
+use crate::tls::{HandshakeFailure, TlsListener, TlsStream};
+
+/// The most bytes of answers sent before other connections have their turn.
+const FLUSH_BYTES: usize = 4 << 20;
+/// The same limit for answers that are encrypted here, which takes longer.
+const ENCRYPTED_FLUSH_BYTES: usize = 1 << 20;
 
 /// A non-blocking socket and its encoding.
 ///
@@ -22,29 +27,66 @@ use crate::listener::SecurityProtocol;
 pub enum Transport {
     /// Bytes as they are.
     Plain(TcpStream),
+    /// Encrypted bytes.
+    Tls(TlsStream),
     #[cfg(test)]
     Masked(tests::Masked),
 }
 
-/// True if requests may be read.
+/// The state of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
+    /// Requests may be read.
     Done,
     /// The socket gives or takes no more bytes now.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "plain sockets do not shake hands")
-    )]
     Blocked,
+}
+
+/// The result of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of requests.
+    pub bytes: usize,
+    /// False if the socket has been emptied; it says so when more comes.
+    pub may_have_more: bool,
+    /// True at the end of the stream.
+    pub is_end: bool,
 }
 
 impl Transport {
     /// The transport of a security protocol over a socket.
-    pub fn new(socket: TcpStream, security: SecurityProtocol) -> Self {
+    ///
+    /// # Errors
+    /// TLS cannot be begun.
+    pub fn new(socket: TcpStream, security: &SecurityProtocol) -> io::Result<Self> {
         match security {
-            SecurityProtocol::Plaintext => Self::Plain(socket),
+            SecurityProtocol::Plaintext => Ok(Self::Plain(socket)),
+            SecurityProtocol::Tls(listener) => Ok(Self::Tls(TlsStream::new(socket, listener)?)),
             #[cfg(test)]
-            SecurityProtocol::Masked => Self::Masked(tests::Masked::new(socket)),
+            SecurityProtocol::Masked => Ok(Self::Masked(tests::Masked::new(socket))),
+        }
+    }
+
+    /// True if a handshake comes before the first request.
+    pub fn shakes_hands(&self) -> bool {
+        !matches!(self, Self::Plain(_))
+    }
+
+    /// The TLS of the listener, if it has TLS.
+    pub fn tls(&self) -> Option<&TlsListener> {
+        if let Self::Tls(stream) = self {
+            Some(stream.listener())
+        } else {
+            None
+        }
+    }
+
+    /// The most bytes sent before other connections have their turn.
+    pub fn flush_bytes_max(&self) -> usize {
+        if matches!(self, Self::Tls(_)) {
+            ENCRYPTED_FLUSH_BYTES
+        } else {
+            FLUSH_BYTES
         }
     }
 
@@ -52,6 +94,7 @@ impl Transport {
     pub fn socket_mut(&mut self) -> &mut TcpStream {
         match self {
             Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.socket_mut(),
             #[cfg(test)]
             Self::Masked(masked) => &mut masked.socket,
         }
@@ -61,29 +104,45 @@ impl Transport {
     ///
     /// # Errors
     /// The client cannot be spoken with.
-    #[cfg_attr(
-        not(test),
-        expect(clippy::unnecessary_wraps, reason = "plain sockets do not fail")
-    )]
-    pub fn handshake(&mut self) -> io::Result<Handshake> {
+    pub fn handshake(&mut self) -> Result<Handshake, HandshakeFailure> {
         match self {
             Self::Plain(_) => Ok(Handshake::Done),
+            Self::Tls(stream) => stream.handshake(),
             #[cfg(test)]
-            Self::Masked(masked) => masked.handshake(),
+            Self::Masked(masked) => Ok(masked.handshake()?),
         }
     }
 
-    /// Appends received bytes to a buffer, at most as many as it has capacity for; 0 at the end of
-    /// the stream.
+    /// The principal that the handshake has authenticated; `None`: nobody.
+    ///
+    /// # Errors
+    /// The client has a certificate and no principal.
+    pub fn principal(&self) -> Result<Option<String>, HandshakeFailure> {
+        if let Self::Tls(stream) = self {
+            stream.principal()
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Appends received bytes to a buffer: about as many as it has capacity for.
     ///
     /// # Errors
     /// The connection is broken.
-    pub fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => {
+                let room = buffer.capacity() - buffer.len();
                 let read = || rustix::io::read(&*socket, spare_capacity(buffer));
-                Ok(rustix::io::retry_on_intr(read)?)
+                let bytes = rustix::io::retry_on_intr(read)?;
+                Ok(Received {
+                    bytes,
+                    // A short read has emptied the socket; the end of the stream is read apart.
+                    may_have_more: bytes == room,
+                    is_end: bytes == 0,
+                })
             }
+            Self::Tls(stream) => stream.read(buffer),
             #[cfg(test)]
             Self::Masked(masked) => masked.read(buffer),
         }
@@ -104,6 +163,7 @@ impl Transport {
                 let send = || rustix::net::send(&*socket, bytes, flags);
                 Ok(rustix::io::retry_on_intr(send)?)
             }
+            Self::Tls(stream) => stream.send(bytes, more),
             #[cfg(test)]
             Self::Masked(masked) => masked.send(bytes),
         }
@@ -117,8 +177,28 @@ impl Transport {
     pub fn send_file(&mut self, file: &LentFile, position: u64, len: usize) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => txn_sys::send_file(socket.as_fd(), file.as_fd(), position, len),
+            Self::Tls(stream) => stream.send_file(file, position, len),
             #[cfg(test)]
             Self::Masked(masked) => masked.send_file(file, position, len),
+        }
+    }
+
+    /// Sends the bytes that it took and the socket has not.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the socket takes no more now. Else the connection is broken.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if let Self::Tls(stream) = self {
+            stream.write_out()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Tells the client that nothing follows, before the socket is closed.
+    pub fn say_goodbye(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.say_goodbye();
         }
     }
 }
@@ -162,11 +242,15 @@ pub mod tests {
             Ok(Handshake::Done)
         }
 
-        pub fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        pub fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
             let mut received = vec![0; buffer.capacity() - buffer.len()];
-            let count = self.socket.read(&mut received)?;
-            buffer.extend(received[..count].iter().map(|byte| byte ^ MASK));
-            Ok(count)
+            let bytes = self.socket.read(&mut received)?;
+            buffer.extend(received[..bytes].iter().map(|byte| byte ^ MASK));
+            Ok(Received {
+                bytes,
+                may_have_more: bytes == received.len(),
+                is_end: bytes == 0,
+            })
         }
 
         pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {

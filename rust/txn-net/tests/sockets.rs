@@ -143,6 +143,7 @@ fn options() -> Options {
         max_idle: None,
         sync_acks_all: false,
         coordinator_timeout: Duration::from_secs(30),
+        handshake_timeout: Duration::from_secs(10),
     }
 }
 

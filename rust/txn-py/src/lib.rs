@@ -18,6 +18,7 @@ mod losses;
 mod security;
 mod server;
 mod shape;
+mod tls;
 
 use pyo3::prelude::*;
 
@@ -33,6 +34,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     compaction::register(module)?;
     disk::register(module)?;
     server::register(module)?;
+    tls::register(module)?;
     shape::register(module)?;
     durability::register(module)?;
     client::register(module)?;

@@ -17,17 +17,21 @@ use txn_protocol::codes;
 
 use crate::durability::PyDurability;
 use crate::log::PyPartitionLog;
+use crate::tls::TlsContext;
 
 /// The most time a Produce waits for the coordinator: the default of Kafka's `request.timeout.ms`,
 /// which bounds its leaders' question to a coordinator.
 const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most time that a TLS handshake takes. Kafka has no such limit but that of idle connections.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Listening sockets, their reactor threads' work, Produce and Fetch.
 #[pyclass(frozen, module = "txn._core")]
 pub struct Server(txn_net::Server);
 
 /// `(token, api_key, api_version, correlation_id, client_id, body, client_host, listener,
-/// connection, attachment)`.
+/// principal, connection, attachment)`.
 type ClientRequest<'py> = (
     u64,
     i16,
@@ -37,9 +41,13 @@ type ClientRequest<'py> = (
     Bound<'py, PyBytes>,
     String,
     usize,
+    Option<String>,
     u64,
     Option<Py<PyAny>>,
 );
+
+/// `(name, host, port, TLS)` of a listener.
+type ListenerTuple<'py> = (String, String, u16, Option<Bound<'py, TlsContext>>);
 
 /// `(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)`.
 type ParkedProduceTuple = (u64, String, i64, i16, u8, Vec<(String, i32)>);
@@ -54,7 +62,7 @@ impl Server {
     )]
     fn new(
         py: Python<'_>,
-        listeners: Vec<(String, String, u16)>,
+        listeners: Vec<ListenerTuple<'_>>,
         durability: &Bound<'_, PyDurability>,
         reactors: usize,
         max_request_bytes: usize,
@@ -76,16 +84,19 @@ impl Server {
             max_idle: u64::try_from(max_idle_ms).ok().map(Duration::from_millis),
             sync_acks_all,
             coordinator_timeout: COORDINATOR_TIMEOUT,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
         };
         let sasl_listeners: HashSet<_> = sasl_listeners.into_iter().collect();
         let listeners: Vec<_> = listeners
             .into_iter()
-            .map(|(name, host, port)| ListenerOptions {
+            .map(|(name, host, port, tls)| ListenerOptions {
                 is_sasl: sasl_listeners.contains(&name),
                 name,
                 host,
                 port,
-                security: SecurityProtocol::Plaintext,
+                security: tls.map_or(SecurityProtocol::Plaintext, |tls| {
+                    SecurityProtocol::Tls(Arc::clone(&tls.get().0))
+                }),
             })
             .collect();
         let durability = Arc::clone(&durability.get().service);
@@ -186,6 +197,12 @@ impl Server {
         self.0.take_failures()
     }
 
+    fn take_failed_handshakes(&self) -> Vec<(usize, String, String)> {
+        let failed = self.0.take_failed_handshakes().into_iter();
+        let tuples = failed.map(|one| (one.listener, one.client_host.as_ref().into(), one.reason));
+        tuples.collect()
+    }
+
     fn reply(&self, token: u64, flexible_header: bool, body: &[u8]) {
         self.0
             .reply(RequestToken::from_number(token), flexible_header, body);
@@ -237,6 +254,9 @@ impl Server {
 /// Bucket counts, and the sum in seconds.
 pub type HistogramTuple = (Vec<u64>, f64);
 
+/// `(listener, handshakes, failures by reason, expires_at)`.
+type TlsTuple = (usize, u64, Vec<(&'static str, u64)>, i64);
+
 /// The same as Python's `ServerMetrics`.
 #[derive(IntoPyObject)]
 struct ServerMetrics {
@@ -250,8 +270,10 @@ struct ServerMetrics {
         HistogramTuple,
         HistogramTuple,
     )>,
-    /// `(connections, bytes_received, bytes_sent)`.
-    reactors: Vec<(usize, u64, u64)>,
+    reactors: usize,
+    /// `(listener, reactor, connections, bytes_received, bytes_sent)`.
+    sockets: Vec<(usize, usize, usize, u64, u64)>,
+    tls: Vec<TlsTuple>,
     produced_batches: u64,
     produced_records: u64,
     produced_bytes: u64,
@@ -273,12 +295,17 @@ impl From<txn_net::Snapshot> for ServerMetrics {
             let [queue, local, remote, send, total] = stages.map(histogram_tuple);
             (api.api_key, api.received, queue, local, remote, send, total)
         });
-        let reactors = counted.reactors.into_iter();
+        let sockets = counted.sockets.into_iter().map(|one| {
+            let bytes = (one.bytes_received, one.bytes_sent);
+            (one.listener, one.reactor, one.connections, bytes.0, bytes.1)
+        });
+        let tls = counted.tls.into_iter();
+        let tls = tls.map(|one| (one.listener, one.handshakes, one.failures, one.expires_at));
         Self {
             apis: apis.collect(),
-            reactors: reactors
-                .map(|one| (one.connections, one.bytes_received, one.bytes_sent))
-                .collect(),
+            reactors: counted.reactors,
+            sockets: sockets.collect(),
+            tls: tls.collect(),
             produced_batches: counted.produced_batches,
             produced_records: counted.produced_records,
             produced_bytes: counted.produced_bytes,
@@ -304,6 +331,7 @@ fn python_requests(
     requests: Vec<txn_net::ControlRequest>,
 ) -> Vec<ClientRequest<'_>> {
     let tuples = requests.into_iter().map(|request| {
+        let is_new = request.attachment.is_none();
         (
             request.token.number(),
             request.api_key,
@@ -313,6 +341,7 @@ fn python_requests(
             PyBytes::new(py, &request.body),
             request.client_host.as_ref().to_owned(),
             request.listener,
+            is_new.then(|| request.principal.as_ref().to_owned()),
             request.connection,
             request.attachment.and_then(|one| python_object(py, &one)),
         )

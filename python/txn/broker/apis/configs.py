@@ -139,7 +139,7 @@ def _entry(setting: Described, *, with_synonyms: bool, with_documentation: bool)
         setting.value,
         setting.is_read_only,
         setting.source,
-        is_sensitive=False,
+        is_sensitive=setting.is_sensitive,
         synonyms=[ConfigSynonym(one.name, one.value, one.source) for one in synonyms],
         config_type=setting.kind,
         documentation=setting.about if with_documentation else None,

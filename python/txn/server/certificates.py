@@ -1,0 +1,231 @@
+"""The certificates of listeners with TLS: read from files or settings, and read again.
+
+A file that changes is read again within `CHECK_MS`, or at once by `reload`. Connections of before
+keep their certificate. If a new file cannot be used, the earlier certificate stays, and a log line
+says so.
+
+| setting | meaning |
+|---|---|
+| `ssl.keystore.location` | a PEM file with the certificate chain and the private key |
+| `ssl.keystore.certificate.chain`, `ssl.keystore.key` | the same as text |
+| `ssl.truststore.location`, `ssl.truststore.certificates` | the issuers of client certificates |
+
+Each may be set for one listener, as `listener.name.NAME.ssl.keystore.location`.
+
+Deviations from Apache Kafka: certificates are PEM, and `ssl.keystore.type` is PEM if it is not
+given. A truststore is needed where clients are asked for certificates; Java has one of its own.
+"""
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, NoReturn, Self
+
+from txn import _core
+from txn.config import BrokerSettings, split_list
+from txn.errors import ConfigError
+from txn.logs import log
+from txn.security.listeners import ListenerSpec
+from txn.security.principals import SETTING as MAPPING_RULES
+from txn.security.principals import principal_mapper
+from txn.security.sessions import is_tls
+
+CHECK_MS: Final = 3000
+"""The time between two looks at the files, in milliseconds."""
+
+FILE_BYTES_MAX: Final = 1 << 20
+
+LOCATIONS: Final = ("ssl.keystore.location", "ssl.truststore.location")
+
+Fingerprint = tuple[tuple[int, ...] | None, ...]
+"""Device, inode, size and time of change of each file; None: it cannot be looked at."""
+
+
+class TlsFiles(NamedTuple):
+    """The certificates of a listener; `_core.TlsContext` takes it."""
+
+    certificate_chain: bytes
+    key: bytes
+    key_password: str | None
+    trusted: bytes
+    client_auth: str
+    protocols: Sequence[str]
+
+
+class Certificates:
+    """The certificates of every listener with TLS. Any thread may call it."""
+
+    def __init__(self, listeners: Mapping[str, "_ListenerTls"]) -> None:
+        self._reading = threading.Lock()
+        self._listeners = listeners
+
+    @classmethod
+    def load(cls, settings: BrokerSettings, specs: Sequence[ListenerSpec]) -> Self:
+        """Read those of the listeners that speak TLS. Raises ConfigError."""
+        names = [spec.name for spec in specs if is_tls(spec.security_protocol)]
+        return cls({name: _ListenerTls.load(_Source(name, settings)) for name in names})
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def context(self, listener: str) -> _core.TlsContext | None:
+        """The TLS of a listener; None: it is plain."""
+        one = self._listeners.get(listener)
+        return None if one is None else one.context
+
+    def check(self) -> None:
+        """Read again the files that have changed."""
+        with self._reading:
+            for one in self._listeners.values():
+                one.check()
+
+    def reload(self) -> None:
+        """Read every file again."""
+        with self._reading:
+            for one in self._listeners.values():
+                one.reload()
+
+
+class _ListenerTls:
+    """The certificates of one listener."""
+
+    def __init__(
+        self, source: "_Source", context: _core.TlsContext, fingerprint: Fingerprint
+    ) -> None:
+        self._source = source
+        self.context = context
+        self._fingerprint = fingerprint
+
+    @classmethod
+    def load(cls, source: "_Source") -> Self:
+        fingerprint = source.fingerprint()
+        mapper = source.principal_mapper()
+        try:
+            context = _core.TlsContext(source.read(), mapper)
+        except ValueError as error:
+            source.refuse(str(error))
+        loaded = cls(source, context, fingerprint)
+        loaded._tell()
+        return loaded
+
+    def check(self) -> None:
+        if self._source.fingerprint() != self._fingerprint:
+            self.reload()
+
+    def reload(self) -> None:
+        self._fingerprint = self._source.fingerprint()  # first: a change from here on is seen
+        try:
+            self.context.replace(self._source.read())
+        except (ConfigError, ValueError) as error:
+            name = self._source.name
+            log.error("tls.certificate_not_loaded", listener=name, reason=str(error))
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        name, expires_at = self._source.name, self.context.expires_at
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires_at))
+        if expires_at <= time.time():
+            log.warning("tls.certificate_expired", listener=name, since=until)
+        else:
+            log.info("tls.certificate_loaded", listener=name, until=until)
+
+
+class _Source:
+    """The settings of one listener, and the files that they name."""
+
+    def __init__(self, name: str, settings: BrokerSettings) -> None:
+        self.name = name
+        self._settings = settings
+
+    def principal_mapper(self) -> Callable[[str], str | None]:
+        return principal_mapper(self._setting(MAPPING_RULES) or "")
+
+    def _setting(self, name: str) -> str | None:
+        value: str | None = self._settings.of_listener(self.name, name)
+        return value
+
+    def fingerprint(self) -> Fingerprint:
+        return tuple(_looks(path) for path in map(self._setting, LOCATIONS) if path is not None)
+
+    def read(self) -> TlsFiles:
+        """Read the files. Raises ConfigError."""
+        chain, key = self._keystore()
+        client_auth = self._setting("ssl.client.auth") or "none"
+        trusted = self._pem("ssl.truststore.location", "ssl.truststore.certificates")
+        if client_auth != "none" and trusted is None:
+            self.refuse(
+                f"ssl.client.auth={client_auth} takes ssl.truststore.location or "
+                "ssl.truststore.certificates, the issuers of client certificates"
+            )
+        return TlsFiles(
+            chain,
+            key,
+            self._setting("ssl.key.password"),
+            trusted or b"",
+            client_auth,
+            split_list(self._setting("ssl.enabled.protocols") or ""),
+        )
+
+    def _keystore(self) -> tuple[bytes, bytes]:
+        text = self._pem("ssl.keystore.location", "ssl.keystore.certificate.chain")
+        key = self._setting("ssl.keystore.key")
+        location = self._setting("ssl.keystore.location")
+        if text is None:
+            self.refuse(
+                "it takes a certificate: ssl.keystore.location, or ssl.keystore.certificate.chain "
+                "and ssl.keystore.key"
+            )
+        if location is not None:
+            if key is not None:
+                self.refuse("ssl.keystore.key stands beside ssl.keystore.location: give one")
+            _warn_if_open(location)
+            return text, text
+        if key is None:
+            self.refuse("ssl.keystore.certificate.chain stands without ssl.keystore.key")
+        return text, key.encode()
+
+    def _pem(self, location: str, text: str) -> bytes | None:
+        path, given = self._setting(location), self._setting(text)
+        if path is not None and given is not None:
+            self.refuse(f"{text} stands beside {location}: give one")
+        if path is None:
+            return None if given is None else given.encode()
+        try:
+            return _read_file(path)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            self.refuse(f"{location}={path} cannot be read: {reason}")
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise ConfigError(f"listener {self.name} cannot speak TLS: {reason}")
+
+
+def _looks(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read_file(path: str) -> bytes:
+    """Read a small regular file. Raises OSError or ValueError."""
+    # A pipe without a writer would keep the opening waiting.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is no regular file")
+        data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise ValueError(f"it has more than {FILE_BYTES_MAX} bytes")
+    return data
+
+
+def _warn_if_open(path: str) -> None:
+    """Tell of a private key that other users may read."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        log.warning("tls.key_readable_by_others", path=path, mode=f"{mode:04o}")
