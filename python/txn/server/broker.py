@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from txn import _core, forks
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
+from txn.broker.users import ensure_users
 from txn.config import BrokerSettings, split_address
 from txn.errors import AddressError, BrokerFailedError, ForkedError, StorageError
 from txn.logs import log
 from txn.security.listeners import EVERY_ADDRESS, ListenerSpec, read_listeners
-from txn.security.sessions import Listener
+from txn.security.scram import HASHES_BY_MECHANISM
+from txn.security.sessions import SASL_PLAINTEXT, Listener
 from txn.server import descriptors
 from txn.server.background import Background
 from txn.server.certificates import Certificates
@@ -60,6 +62,8 @@ class Broker:
             named directory and "process" for a temporary one.
         metrics: HOST:PORT where GET /metrics is answered, "127.0.0.1:0" for a free port; None:
             nowhere. Other than loopback only with `metrics_allow_remote=True`.
+        users: Passwords of users of SCRAM, by name; kept in the directory. Without the property
+            `listeners` the one listener is of SASL_PLAINTEXT then, and serves them alone.
         properties: Broker properties by Kafka's names, `{"num.partitions": 6}`.
         settings: The same with underscores for dots, `num_partitions=6`.
 
@@ -82,6 +86,7 @@ class Broker:
         port: int | None = None,
         durability: str | None = None,
         metrics: str | None = None,
+        users: Mapping[str, str] | None = None,
         properties: Mapping[str, object] | None = None,
         **settings: object,
     ) -> None:
@@ -90,7 +95,13 @@ class Broker:
         options.setdefault("durability", durability or ("process" if path is None else "commit"))
         if metrics is not None:
             options["metrics.listener"] = metrics
-        self._service = Service.open(BrokerSettings(options), path, host, port)
+        if users is not None and "listeners" not in options:
+            at = host or "127.0.0.1"
+            at = f"[{at}]" if ":" in at else at
+            options["listeners"] = f"{SASL_PLAINTEXT}://{at}:{port or 0}"
+            options.setdefault("sasl.enabled.mechanisms", ",".join(HASHES_BY_MECHANISM))
+            host = port = None
+        self._service = Service.open(BrokerSettings(options), path, host, port, users or {})
 
     @property
     def bootstrap_servers(self) -> str:
@@ -220,6 +231,7 @@ class Service:
         path: str | Path | None,
         host: str | None,
         port: int | None,
+        users: Mapping[str, str] | None = None,
     ) -> "Service":
         """Recover a data directory and serve it; `path` is None for a temporary one.
 
@@ -228,7 +240,8 @@ class Service:
         temporary = _temporary_directory() if path is None else None
         service = cls(settings, temporary=temporary)
         try:
-            service._start(temporary or Path(path or ""), read_listeners(settings, host, port))
+            specs = read_listeners(settings, host, port)
+            service._start(temporary or Path(path or ""), specs, users or {})
         except BaseException:
             service._remove_temporary()
             raise
@@ -333,7 +346,7 @@ class Service:
             forks.forget(self)
             log.info("broker.stopped", directory=str(self.path))
 
-    def _start(self, path: Path, specs: Sequence[ListenerSpec]) -> None:
+    def _start(self, path: Path, specs: Sequence[ListenerSpec], users: Mapping[str, str]) -> None:
         self.shares = descriptors.claim(
             self._settings["max.connections"],
             is_requested="max.connections" in self._settings.given,
@@ -374,6 +387,7 @@ class Service:
             self.logins = logins = Logins(
                 self._server, self.node.image, self._settings, listeners, scheduler.now_ms
             )
+            ensure_users(self.node.controller, users)
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
         self._control = ControlLoop(loop, scheduler, self._server, self.node, listeners, logins)
@@ -395,7 +409,8 @@ class Service:
             from txn.server.metrics import Scrape, exposition
 
             names = [listener.name for listener in listeners]
-            self.metrics.start(exposition(Scrape(self._server, self.node, names)))
+            scrape = Scrape(self._server, self.node, names, self.logins)
+            self.metrics.start(exposition(scrape))
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )

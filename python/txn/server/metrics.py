@@ -23,6 +23,7 @@ from txn import _core
 from txn.broker.node import Node
 from txn.coordinator.transaction.states import AT_REST, TxnState
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.server.logins import FAILED, SUCCEEDED, Logins
 from txn.wire.api_keys import ApiKey
 
 HELD_BACK_MAX: Final = 20
@@ -46,6 +47,7 @@ class Metric(NamedTuple):
 
 _REQUEST: Final = ("request",)
 _PROCESSOR: Final = ("listener", "networkProcessor")
+_MECHANISM: Final = ("listener", "mechanism")
 _PARTITION: Final = ("topic", "partition")
 _REQUEST_METRICS: Final = "kafka.network:type=RequestMetrics,request=*,name="
 _TOPIC_METRICS: Final = "kafka.server:type=BrokerTopicMetrics,name="
@@ -117,6 +119,39 @@ METRICS: Final[Mapping[str, Metric]] = {
         "gauge",
         ("listener",),
         "Seconds until the listener's certificate expires; negative once it has.",
+    ),
+    "kafka_server_socket_server_metrics_successful_authentication_total": Metric(
+        "counter",
+        _MECHANISM,
+        "Clients that authenticated.",
+        f"{_SOCKETS}successful-authentication-total",
+    ),
+    "kafka_server_socket_server_metrics_failed_authentication_total": Metric(
+        "counter",
+        _MECHANISM,
+        "Clients that failed to authenticate.",
+        f"{_SOCKETS}failed-authentication-total",
+    ),
+    "kafka_server_socket_server_metrics_successful_reauthentication_total": Metric(
+        "counter",
+        _MECHANISM,
+        "Clients that prolonged their session.",
+        f"{_SOCKETS}successful-reauthentication-total",
+    ),
+    "kafka_server_socket_server_metrics_failed_reauthentication_total": Metric(
+        "counter",
+        _MECHANISM,
+        "Clients that failed to prolong their session.",
+        f"{_SOCKETS}failed-reauthentication-total",
+    ),
+    "kafka_server_socket_server_metrics_expired_connections_killed_count_total": Metric(
+        "counter",
+        (),
+        "Connections closed for a request after their session.",
+        f"{_SOCKETS}expired-connections-killed-count",
+    ),
+    "txn_network_unauthenticated_connections_total": Metric(
+        "counter", (), "Connections closed for a request before authentication."
     ),
     "kafka_server_brokertopicmetrics_messagesin_total": Metric(
         "counter", (), "Records appended by Produce.", f"{_TOPIC_METRICS}MessagesInPerSec"
@@ -208,9 +243,12 @@ def api_name(api_key: int) -> str:
 class Scrape:
     """Reads the values of every metric but those of the process."""
 
-    def __init__(self, server: _core.Server, node: Node, listeners: Sequence[str]) -> None:
+    def __init__(
+        self, server: _core.Server, node: Node, listeners: Sequence[str], logins: Logins
+    ) -> None:
         """`listeners`: their names, in the order of the server."""
         self._server = server
+        self._logins = logins
         self._node = node
         self._listeners = listeners
 
@@ -251,6 +289,7 @@ class Scrape:
         now = time.time()
         yield "txn_tls_certificate_expiry_seconds", [(one[0], one[3] - now) for one in tls]
         yield "txn_network_refused_connections_total", _one(counted["refused_connections"])
+        yield from self._authentications(counted)
         topics = "kafka_server_brokertopicmetrics"
         yield f"{topics}_messagesin_total", _one(counted["produced_records"])
         yield f"{topics}_bytesin_total", _one(counted["produced_bytes"])
@@ -260,6 +299,22 @@ class Scrape:
         times, in_progress = _core.sync_metrics()
         yield "kafka_log_logflushstats_logflushrateandtime_seconds", _one(times)
         yield "txn_log_syncs_in_progress", _one(in_progress)
+
+    def _authentications(self, counted: "_core.ServerMetrics") -> Iterator[tuple[str, Values]]:
+        counts = self._logins.counts.copy()  # one step, while the control loop goes on
+        sockets = "kafka_server_socket_server_metrics"
+        for is_again, kind in ((False, "authentication"), (True, "reauthentication")):
+            for result in (SUCCEEDED, FAILED):
+                values = [
+                    ((listener, mechanism), count)
+                    for (listener, mechanism, again, ended), count in counts.items()
+                    if (again, ended) == (is_again, result)
+                ]
+                yield f"{sockets}_{result}_{kind}_total", values
+        expired = counted["expired_connections"]
+        yield f"{sockets}_expired_connections_killed_count_total", _one(expired)
+        unauthenticated = counted["unauthenticated_connections"]
+        yield "txn_network_unauthenticated_connections_total", _one(unauthenticated)
 
     def _partitions(self) -> Iterator[tuple[str, Values]]:
         topics = list(self._node.partitions.items())  # one step, while the control loop goes on
