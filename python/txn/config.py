@@ -524,7 +524,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
             "ssl.client.auth": (
                 _one_of("none", "requested", "required"),
-                "Are clients asked for a certificate, and refused without one?",
+                "Clients are asked for a certificate, or refused without one.",
             ),
             "ssl.enabled.protocols": (
                 _list("TLSv1.2,TLSv1.3", r"TLSv1\.[23]", "a list of TLSv1.2, TLSv1.3"),
