@@ -25,7 +25,7 @@ use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{Marks, ReactorMetrics};
 use crate::purgatory::{DelayedOperation, DelayedResponse};
-use crate::tls::{HandshakeFailure, TlsListener};
+use crate::tls::{HandshakeError, TlsListener};
 use crate::transport::{Handshake, Transport};
 
 /// First size of a buffer's growth, and the least a read asks for when more is to come.
@@ -291,7 +291,7 @@ impl Connection {
     ///
     /// # Errors
     /// The client cannot be spoken with.
-    pub fn handshake(&mut self) -> Result<Handshake, HandshakeFailure> {
+    pub fn handshake(&mut self) -> Result<Handshake, HandshakeError> {
         if self.transport.handshake()? == Handshake::Blocked {
             return Ok(Handshake::Blocked);
         }

@@ -52,6 +52,6 @@ pub use produce::{Join, Refused};
 pub use server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS, Server};
 pub use settler::{Bell, Settler};
 pub use tls::{
-    ClientAuth, FailureReason, HandshakeFailure, PrincipalOf, TlsListener, TlsOptions,
+    ClientAuth, FailureReason, HandshakeError, PrincipalOf, TlsListener, TlsOptions,
     TlsOptionsError,
 };

@@ -68,7 +68,7 @@ use crate::produce::{AppendProgress, Join, ProduceRequest, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedOperation, DelayedResponse, Parked};
 use crate::server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 use crate::settler::Settler;
-use crate::tls::{FailureReason, HandshakeFailure};
+use crate::tls::{FailureReason, HandshakeError};
 use crate::transport::{Handshake, Transport};
 
 /// The events of the first listener; others follow. Those of connections are their slots.
@@ -588,7 +588,7 @@ impl Reactor {
     }
 
     /// Closes a connection whose handshake has failed.
-    fn fail_handshake(&mut self, slot: usize, failure: HandshakeFailure) {
+    fn fail_handshake(&mut self, slot: usize, failure: HandshakeError) {
         let now = self.now;
         let is_told = self
             .failure_told_at
@@ -839,7 +839,7 @@ impl Reactor {
             } else if let Some(connection) = self.connection(token.slot()) {
                 if connection.handshake_token == Some(token) {
                     let text = "the client takes too long for its handshake";
-                    let failure = HandshakeFailure::new(FailureReason::Timeout, text);
+                    let failure = HandshakeError::new(FailureReason::Timeout, text);
                     self.fail_handshake(token.slot(), failure);
                 } else if connection.unmute(token) {
                     self.drive(token.slot());

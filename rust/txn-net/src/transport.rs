@@ -14,7 +14,7 @@ use rustix::net::SendFlags;
 use txn_log::LentFile;
 
 use crate::listener::SecurityProtocol;
-use crate::tls::{HandshakeFailure, TlsListener, TlsStream};
+use crate::tls::{HandshakeError, TlsListener, TlsSocket};
 
 /// The most bytes of answers sent before other connections have their turn.
 const FLUSH_BYTES: usize = 4 << 20;
@@ -28,7 +28,7 @@ pub enum Transport {
     /// Bytes as they are.
     Plain(TcpStream),
     /// Encrypted bytes.
-    Tls(TlsStream),
+    Tls(TlsSocket),
     #[cfg(test)]
     Masked(tests::Masked),
 }
@@ -61,7 +61,7 @@ impl Transport {
     pub fn new(socket: TcpStream, security: &SecurityProtocol) -> io::Result<Self> {
         match security {
             SecurityProtocol::Plaintext => Ok(Self::Plain(socket)),
-            SecurityProtocol::Tls(listener) => Ok(Self::Tls(TlsStream::new(socket, listener)?)),
+            SecurityProtocol::Tls(listener) => Ok(Self::Tls(TlsSocket::new(socket, listener)?)),
             #[cfg(test)]
             SecurityProtocol::Masked => Ok(Self::Masked(tests::Masked::new(socket))),
         }
@@ -104,7 +104,7 @@ impl Transport {
     ///
     /// # Errors
     /// The client cannot be spoken with.
-    pub fn handshake(&mut self) -> Result<Handshake, HandshakeFailure> {
+    pub fn handshake(&mut self) -> Result<Handshake, HandshakeError> {
         match self {
             Self::Plain(_) => Ok(Handshake::Done),
             Self::Tls(stream) => stream.handshake(),
@@ -117,7 +117,7 @@ impl Transport {
     ///
     /// # Errors
     /// The client has a certificate and no principal.
-    pub fn principal(&self) -> Result<Option<String>, HandshakeFailure> {
+    pub fn principal(&self) -> Result<Option<String>, HandshakeError> {
         if let Self::Tls(stream) = self {
             stream.principal()
         } else {

@@ -54,7 +54,7 @@ fn pki(client: DistinguishedName) -> Pki {
     }
 }
 
-struct Running {
+struct TlsServer {
     server: Arc<Server>,
     tls: Arc<TlsListener>,
     pki: Pki,
@@ -62,7 +62,7 @@ struct Running {
     reactor: Option<JoinHandle<()>>,
 }
 
-fn start(client_auth: ClientAuth, client: DistinguishedName) -> Running {
+fn start(client_auth: ClientAuth, client: DistinguishedName) -> TlsServer {
     let pki = pki(client);
     let subjects = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&subjects);
@@ -108,7 +108,7 @@ fn start(client_auth: ClientAuth, client: DistinguishedName) -> Running {
         let server = Arc::clone(&server);
         move || server.run_reactor(0).unwrap()
     });
-    Running {
+    TlsServer {
         server,
         tls,
         pki,
@@ -117,11 +117,11 @@ fn start(client_auth: ClientAuth, client: DistinguishedName) -> Running {
     }
 }
 
-fn start_plainly() -> Running {
+fn start_plainly() -> TlsServer {
     start(ClientAuth::None, DistinguishedName::new())
 }
 
-impl Drop for Running {
+impl Drop for TlsServer {
     fn drop(&mut self) {
         self.server.stop();
         let ended = self.reactor.take().unwrap().join();
@@ -129,7 +129,7 @@ impl Drop for Running {
     }
 }
 
-impl Running {
+impl TlsServer {
     fn connect(&self, listener: usize) -> TcpStream {
         let socket = TcpStream::connect(self.server.listeners()[listener].address).unwrap();
         socket

@@ -73,33 +73,33 @@ impl FailureReason {
 
 /// A handshake that failed.
 #[derive(Debug)]
-pub struct HandshakeFailure {
+pub struct HandshakeError {
     /// The kind.
     pub reason: FailureReason,
     /// A sentence for the log.
     pub text: String,
 }
 
-impl HandshakeFailure {
+impl HandshakeError {
     pub(crate) fn new(reason: FailureReason, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { reason, text }
     }
 }
 
-impl fmt::Display for HandshakeFailure {
+impl fmt::Display for HandshakeError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
 }
 
-impl From<io::Error> for HandshakeFailure {
+impl From<io::Error> for HandshakeError {
     fn from(error: io::Error) -> Self {
         Self::new(FailureReason::ClientLeft, error.to_string())
     }
 }
 
-impl From<Error> for HandshakeFailure {
+impl From<Error> for HandshakeError {
     fn from(error: Error) -> Self {
         let reason = match &error {
             Error::InvalidMessage(_) => FailureReason::NotTls,

@@ -7,7 +7,7 @@
 //!
 //! A [`TlsListener`] has the certificate, the key and the trusted issuers of one listener, and
 //! counts its handshakes. `replace` exchanges them for new connections; established ones keep
-//! theirs. A [`TlsStream`] is one connection.
+//! theirs. A [`TlsSocket`] is one connection.
 //!
 //! # Deviations from Apache Kafka
 //! - A client certificate has to be issued by a trusted certificate; Java also takes one that is
@@ -31,8 +31,8 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use txn_log::histogram::Counter;
 
-pub use failure::{FailureReason, HandshakeFailure};
-pub use stream::TlsStream;
+pub use failure::{FailureReason, HandshakeError};
+pub use stream::TlsSocket;
 
 /// The certificates and rules of a listener, as PEM.
 #[derive(Clone, Default)]

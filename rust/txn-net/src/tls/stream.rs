@@ -19,7 +19,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use rustls::ServerConnection;
 use txn_log::LentFile;
 
-use super::failure::{FailureReason, HandshakeFailure};
+use super::failure::{FailureReason, HandshakeError};
 use super::{TlsListener, names};
 use crate::transport::{Handshake, Received};
 
@@ -36,7 +36,7 @@ thread_local! {
 }
 
 /// A socket, and the TLS session over it.
-pub struct TlsStream {
+pub struct TlsSocket {
     socket: TcpStream,
     session: Box<ServerConnection>,
     listener: Arc<TlsListener>,
@@ -45,7 +45,7 @@ pub struct TlsStream {
     has_ended: bool,
 }
 
-impl TlsStream {
+impl TlsSocket {
     /// Begins a session.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl TlsStream {
     ///
     /// # Errors
     /// The client cannot be spoken with; it has been told so if it speaks TLS.
-    pub fn handshake(&mut self) -> Result<Handshake, HandshakeFailure> {
+    pub fn handshake(&mut self) -> Result<Handshake, HandshakeError> {
         while self.session.is_handshaking() {
             if would_block(self.write_out())? {
                 return Ok(Handshake::Blocked);
@@ -91,12 +91,12 @@ impl TlsStream {
             };
             if received == 0 {
                 let text = "the client left in the middle of the handshake";
-                return Err(HandshakeFailure::new(FailureReason::ClientLeft, text));
+                return Err(HandshakeError::new(FailureReason::ClientLeft, text));
             }
             self.greeting_bytes += received;
             if self.greeting_bytes > HANDSHAKE_BYTES_MAX {
                 let text = "the client's handshake has too many bytes";
-                return Err(HandshakeFailure::new(FailureReason::TooLarge, text));
+                return Err(HandshakeError::new(FailureReason::TooLarge, text));
             }
             if let Err(error) = self.session.process_new_packets() {
                 self.tell_and_leave();
@@ -111,17 +111,17 @@ impl TlsStream {
     ///
     /// # Errors
     /// The certificate's subject has no principal.
-    pub fn principal(&self) -> Result<Option<String>, HandshakeFailure> {
+    pub fn principal(&self) -> Result<Option<String>, HandshakeError> {
         let Some([certificate, ..]) = self.session.peer_certificates() else {
             return Ok(None);
         };
         let Some(subject) = names::subject(certificate) else {
             let text = "the subject of the client's certificate cannot be read";
-            return Err(HandshakeFailure::new(FailureReason::BadCertificate, text));
+            return Err(HandshakeError::new(FailureReason::BadCertificate, text));
         };
         match (self.listener.principal_of)(&subject) {
             Some(principal) => Ok(Some(principal)),
-            None => Err(HandshakeFailure::new(
+            None => Err(HandshakeError::new(
                 FailureReason::NoPrincipal,
                 format!("no rule of ssl.principal.mapping.rules applies to {subject}"),
             )),
