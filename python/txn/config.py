@@ -361,7 +361,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "of the last moments, or every acks=all answer. txn's own.",
             ),
             "early.start.listeners": (
-                Property(ConfigType.STRING, str, None, "a comma-separated list of listeners"),
+                Property(ConfigType.LIST, str, None, "a comma-separated list of listeners"),
                 "Taken, but every listener starts once all access control lists are known.",
             ),
             "group.initial.rebalance.delay.ms": (
@@ -486,7 +486,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "How far the clock of a token's issuer may be off.",
             ),
             "sasl.oauthbearer.expected.audience": (
-                Property(ConfigType.LIST, str, None, "a list of audiences"),
+                Property(ConfigType.LIST, str, "", "a list of audiences"),
                 "A token has to be for one of these; without it, for nobody in particular.",
             ),
             "sasl.oauthbearer.expected.issuer": (

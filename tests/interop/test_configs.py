@@ -35,6 +35,8 @@ BROKER_DIFFERENCES = {
     "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
     "num.network.threads": "2, and does not change while the broker runs: see config.py",
     "offsets.topic.replication.factor": "one node has one replica",
+    "sasl.enabled.mechanisms": "no GSSAPI, and does not change while the broker runs",
+    "sasl.mechanism.inter.broker.protocol": "does not change while the broker runs",
     "transaction.state.log.min.isr": "one node has one replica",
     "transaction.state.log.replication.factor": "one node has one replica",
 }
