@@ -382,7 +382,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The listener that other brokers use.",
             ),
             "listener.security.protocol.map": (
-                Property(ConfigType.LIST, str, SECURITY_PROTOCOLS, "a list of NAME:PROTOCOL"),
+                Property(ConfigType.STRING, str, SECURITY_PROTOCOLS, "a list of NAME:PROTOCOL"),
                 "The security protocol of each listener.",
             ),
             "listeners": (
