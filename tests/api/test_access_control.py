@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -580,7 +581,7 @@ def fetch(connection: RawConnection, topic: str) -> int:
     return int(answer.responses[0].partitions[0].error_code)
 
 
-INVALID_RECORD, UNKNOWN_TOPIC = 87, 3
+INVALID_RECORD, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 87, 3, 100
 
 
 def test_a_change_counts_for_the_next_request_of_an_open_connection(tmp_path: Path) -> None:
@@ -632,6 +633,46 @@ def test_a_transactional_produce_needs_its_transactional_id(tmp_path: Path) -> N
             topic_data=[{"name": "pay", "partition_data": [records]}],
         )
     assert int(answer.responses[0].partition_responses[0].error_code) == ID_FAILED
+
+
+# ---------------------------------------------------------------- an id and a name
+
+
+def metadata_of(broker: txn.Broker, address: str, *topics: tuple[UUID, str]) -> list[Any]:
+    """The topics of an answer to a Metadata request that may make them: code and name of each."""
+    answer = ask(
+        broker,
+        address,
+        ApiKey.METADATA,
+        12,
+        topics=[{"topic_id": topic_id, "name": name} for topic_id, name in topics],
+        allow_auto_topic_creation=True,
+        include_topic_authorized_operations=False,
+    )
+    return [(int(one.error_code), one.name or None) for one in answer.topics]
+
+
+def test_a_name_beside_an_id_neither_shows_nor_makes_a_topic(tmp_path: Path) -> None:
+    with secured(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "hidden")
+        asked = [(uuid4(), "hidden"), (uuid4(), "made")]
+        assert metadata_of(broker, STRANGER, *asked) == [(UNKNOWN_TOPIC_ID, None)] * 2
+        assert {one for _, one in all_topics(broker)} == {"hidden"}
+
+
+def test_the_name_of_a_hidden_topic_is_not_told_for_its_id(tmp_path: Path) -> None:
+    with secured(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "hidden")
+        ((hidden, _),) = all_topics(broker)
+        assert metadata_of(broker, STRANGER, (hidden, "x")) == [(TOPIC_FAILED, None)]
+        assert metadata_of(broker, ADMIN, (hidden, "x")) == [(0, "hidden")]
+
+
+def all_topics(broker: txn.Broker) -> list[tuple[UUID, str]]:
+    """The id and the name of each topic that is not internal."""
+    no = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    answer = ask(broker, ADMIN, ApiKey.METADATA, 12, topics=None, **no)
+    return [(one.topic_id, one.name) for one in answer.topics if not one.is_internal]
 
 
 # ---------------------------------------------------------------- left out

@@ -199,7 +199,9 @@ class _Creation:
         made: dict[str, Awaitable[object]] = {}
         for entry in entries:
             name = entry.name
-            if name is None or name in made or name in codes or name in image.topics:
+            if name is None or entry.topic_id is not None:
+                continue
+            if name in made or name in codes or name in image.topics:
                 continue
             code = self._refusal(name)
             if code is not ErrorCode.NONE:
@@ -243,15 +245,20 @@ def _room(node: Node) -> int:
     return most - node.controller.image.partition_count
 
 
+def name_asked_for(node: Node, entry: MetadataRequestTopic) -> str | None:
+    """The name of a topic that is asked for, None if there is no such id.
+
+    An id counts, and a name beside it does not, as in Kafka.
+    """
+    return entry.name if entry.topic_id is None else node.image.names.get(entry.topic_id)
+
+
 def _wanted_topic(
     node: Node, entry: MetadataRequestTopic, codes: Mapping[str, ErrorCode]
 ) -> MetadataTopic:
-    topic_id, name = entry.topic_id, entry.name
+    topic_id, name = entry.topic_id, name_asked_for(node, entry)
     if name is None:
-        known_name = None if topic_id is None else node.image.names.get(topic_id)
-        if known_name is None:
-            return _no_topic(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-        name = known_name
+        return _no_topic(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     topic = node.image.topics.get(name)
     if topic is None:  # not made, or deleted meanwhile
         code = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -10,6 +10,7 @@ from txn.broker.apis.metadata import (
     created_topics,
     described_topics,
     encoded_metadata,
+    name_asked_for,
 )
 from txn.broker.apis.rules.cluster import MESSAGES, cluster_operations
 from txn.broker.host import Context
@@ -108,12 +109,12 @@ async def _named_topics(
     allowed, unseen, not_made = [], [], []
     for entry in request.topics or ():
         await turns.next()
-        name = entry.name if entry.topic_id is None else node.image.names.get(entry.topic_id)
+        name = name_asked_for(node, entry)
         if name is None:  # an unknown id: the handler says so
             allowed.append(entry)
         elif not access.may(Operation.DESCRIBE, TOPIC, name):
             told: str | None = name
-            if entry.name is None:
+            if entry.topic_id is not None:
                 told = None if context.api_version >= NULL_NAMES_FROM else ""
             unseen.append(MetadataTopic(FAILED, told, entry.topic_id))
         elif (
