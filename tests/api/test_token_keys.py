@@ -1,13 +1,16 @@
 """Bearer tokens: the claims of each, the keys of their issuer, and real clients that bring them."""
 
 import asyncio
+import base64
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import urljoin
 
 import jwt
 import pytest
@@ -18,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txn
+from support.wire_client import RawConnection
 from txn.security.mechanisms import RefusedError, Success
 from txn.security.oauth import InvalidTokenError, OAuthExchange, ValidToken
 from txn.server import token_keys
@@ -28,6 +32,8 @@ from txn.server.token_keys import (
     check_claims,
     read_key_set,
 )
+from txn.wire.api_keys import ApiKey
+from txn.wire.error_codes import ErrorCode
 
 NOW_MS = 1_800_000_000_000
 NOW_S = NOW_MS // 1000
@@ -90,6 +96,15 @@ def test_the_public_key_of_the_issuer_signs_no_token() -> None:
     """A token of a symmetric algorithm, signed with the text of the public key."""
     token = jwt.encode(CLAIMS, "x" * 64, "HS256", headers={"kid": "rsa"})
     with pytest.raises(InvalidTokenError, match="algorithm"):
+        validated(token)
+
+
+@pytest.mark.parametrize("algorithm", [[], {}, 7, None, "RS25"])
+def test_an_algorithm_that_is_no_name_of_one_refuses_the_token(algorithm: object) -> None:
+    header, claims = ({"alg": algorithm, "kid": "rsa"}, CLAIMS)
+    parts = [base64.urlsafe_b64encode(json.dumps(one).encode()) for one in (header, claims)]
+    token = b".".join(part.rstrip(b"=") for part in [*parts, b"AAAA"]).decode()
+    with pytest.raises(InvalidTokenError, match=r"algorithm|cannot be read"):
         validated(token)
 
 
@@ -247,8 +262,13 @@ def test_any_bytes_are_a_token_or_refused(message: bytes) -> None:
 # ------------------------------------------------------------ real clients
 
 
+SLOW = "/slow"
+
+
 class Issuer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        if self.path == SLOW:
+            time.sleep(0.05)
         self.send_response(200)
         self.end_headers()
         self.wfile.write(KEY_SET)
@@ -311,3 +331,22 @@ def test_the_keys_may_be_a_file(tmp_path: Path) -> None:
 def test_keys_that_anybody_on_the_way_can_change_refuse_the_start(url: str) -> None:
     with pytest.raises(txn.ConfigError, match="another scheme"):
         txn.Broker(properties=settings(url))
+
+
+def test_a_client_is_refused_if_the_next_fetch_is_due_at_the_end_of_the_first(
+    issuer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = urljoin(issuer, SLOW)
+    pause = {"sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": 1}
+    message = f"n,,\1auth=Bearer {signed(CLAIMS, kid='later')}\1\1".encode()
+    with (
+        caplog.at_level(logging.WARNING, "txn"),
+        txn.Broker(properties=settings(slow) | pause) as broker,
+        RawConnection(broker.bootstrap_servers) as client,
+    ):
+        client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="OAUTHBEARER")
+        answer = client.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed_by_peer()
+    assert "did not come in time" in caplog.text
+    assert "request.failed" not in caplog.text

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from txn.security.mechanisms import RefusedError, Success
 from txn.security.scram import (
     HASHES,
+    MESSAGE_MAX,
     SHA_256,
     SHA_512,
     ScramCredential,
@@ -74,6 +75,16 @@ def test_the_exchange_of_rfc_7677_goes_as_it_stands_there() -> None:
         b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
     assert last == Success("user", b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+def test_a_message_that_would_fill_the_memory_is_refused() -> None:
+    long = b",x=" + b"y" * MESSAGE_MAX
+    with pytest.raises(RefusedError, match="too long"):
+        exchange().respond(b"n,,n=user,r=abc" + long)
+    begun = exchange()
+    answer = final(challenge(begun))
+    with pytest.raises(RefusedError, match="too long"):
+        begun.respond(answer.replace(b",p=", long + b",p="))
 
 
 @pytest.mark.parametrize("hash_", HASHES.values(), ids=lambda hash_: hash_.mechanism)

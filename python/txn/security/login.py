@@ -172,6 +172,10 @@ class Login:
             return Step(Effect.NONE, token=answer, is_again=self.is_again)
         return self._admit(answer, now_ms)
 
+    def refuse(self, reason: str) -> Step:
+        """Refuse the client for another reason than its token."""
+        return self._refuse_token(reason, None)
+
     def _admit(self, success: Success, now_ms: int) -> Step:
         principal = f"User:{success.name}"
         if self._principal not in (None, principal):

@@ -43,6 +43,10 @@ SALT_BYTES: Final = 32
 NONCE_MAX: Final = 512
 """The most characters of a client's nonce."""
 
+MESSAGE_MAX: Final = 16 << 10
+"""The most bytes of a message. The first one is kept until the second, and nobody knows the client
+yet."""
+
 
 class ScramHash(NamedTuple):
     """A hash function of SCRAM: its mechanism, its name in `hashlib`, and Kafka's number of it."""
@@ -157,6 +161,8 @@ class ScramExchange:
 
     def respond(self, token: bytes) -> bytes | Success:
         """See `Exchange`."""
+        if len(token) > MESSAGE_MAX:
+            raise RefusedError("the message is too long")
         if self._begun is None:
             self._begun = self._begin(text_of(token))
             return self._begun.server_first.encode()

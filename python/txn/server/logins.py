@@ -136,7 +136,10 @@ class Logins:
             return login.respond(token, now_ms=self._now_ms())
         except KeysWantedError as wanted:
             await wanted.keys.refresh()
+        try:
             return login.respond(token, now_ms=self._now_ms())
+        except KeysWantedError:  # the fetch took so long that the next one is due
+            return login.refuse("the keys of the token's issuer did not come in time")
 
     def _prepare(self, token: int, connection: Connection, step: Step) -> None:
         """Tell the sockets of a step before they get its answer."""

@@ -114,7 +114,7 @@ class TokenKeys:
         except jwt.PyJWTError as error:
             raise InvalidTokenError(f"it cannot be read: {type(error).__name__}") from None
         algorithm = header.get("alg")
-        if algorithm not in ALGORITHMS:
+        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise InvalidTokenError("its algorithm is none of an issuer with a public key")
         key = self._key(header.get("kid"))
         if key.get("alg") not in (None, algorithm) or key.get("kty") == "oct":
