@@ -172,6 +172,31 @@ def test_an_index_that_was_changed_decides_as_one_made_anew(
     assert first.verdict(*question) is defined_verdict(before, *question)
 
 
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8:0:0:0:0:0:7", "2001:db8::7"),
+        ("::ffff:10.0.0.1", HERE),
+    ],
+)
+def test_an_address_is_denied_however_it_is_written(written: str, host: str) -> None:
+    authorizer = Authorizer()
+    denial = topic_acl(Operation.READ, Permission.DENY, host=written)
+    authorizer.load([topic_acl(Operation.READ), denial])
+    question = (Operation.READ, ResourceType.TOPIC, "pay")
+    assert not authorizer.allows(Requester(ADA, host), *question)
+    assert authorizer.allows(Requester(ADA, "2001:db8::8"), *question)
+    authorizer.change([], [denial])
+    assert authorizer.allows(Requester(ADA, host), *question)
+
+
+def test_a_host_that_is_no_address_is_taken_as_it_is() -> None:
+    authorizer = Authorizer()
+    authorizer.load([topic_acl(Operation.READ, host="a:b")])
+    assert not authorizer.allows(Requester(ADA, HERE), Operation.READ, ResourceType.TOPIC, "pay")
+
+
 def test_a_super_user_passes_every_denial() -> None:
     authorizer = Authorizer({ADA})
     authorizer.load([topic_acl(Operation.ALL, Permission.DENY)])

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -52,6 +53,7 @@ class Endpoint:
         self.requests: list[tuple[str, dict[str, list[str]]]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.location = ""
+        self.is_chunked = False
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -62,7 +64,10 @@ class Endpoint:
                 self.send_response(status)
                 if endpoint.location:
                     self.send_header("Location", endpoint.location)
-                self.send_header("Content-Length", str(len(content)))
+                if endpoint.is_chunked:
+                    self.send_header("Transfer-Encoding", "chunked")
+                else:
+                    self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
 
@@ -258,3 +263,35 @@ def test_an_endpoint_has_to_prove_its_name_over_https(tmp_path: Path) -> None:
             else:
                 assert asked(source) == "a.b.c"
         assert len(endpoint.requests) == 1
+
+
+# ---------------------------------------------------------------- numbers and bodies that are odd
+
+
+def jwt(exp: str) -> str:
+    claims = base64.urlsafe_b64encode(f'{{"exp": {exp}}}'.encode()).decode().rstrip("=")
+    return f"a.{claims}.c"
+
+
+@pytest.mark.parametrize("number", ["1e999", "9" * 400, "NaN", "-Infinity"])
+def test_a_life_that_is_no_number_of_seconds_is_none(endpoint: Endpoint, number: str) -> None:
+    told = f'{{"access_token": "a.b.c", "expires_in": {number}}}'.encode()
+    endpoint.answers += [(200, told), answer(jwt(number)), answer("d.e.f")]
+    assert [asked(endpoint.client()) for _ in range(3)] == ["a.b.c", jwt(number), "d.e.f"]
+    assert math.isfinite(tokens.expiry_s(jwt(number)))
+
+
+def test_a_refusal_whose_body_cannot_be_read_is_a_refusal(endpoint: Endpoint) -> None:
+    endpoint.is_chunked = True
+    endpoint.answers.append((401, b"no chunk\r\n"))
+    with pytest.raises(RejectedError, match="HTTP 401"):
+        asked(endpoint.client())
+
+
+def test_a_refusal_whose_body_drips_is_over_in_time(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "ANSWER_SECONDS", 0.0)
+    endpoint.answers.append((401, b'{"error": "invalid_client"}'))
+    with pytest.raises(RejectedError, match=r"HTTP 401\)"):
+        asked(endpoint.client())

@@ -16,6 +16,7 @@ Sources: RFC 6749 (4.4, 5.2), RFC 7628; KIP-255, KIP-768.
 
 import base64
 import json
+import math
 import re
 import time
 import traceback
@@ -36,6 +37,8 @@ from txn.security.client import (
 )
 
 if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from urllib.error import HTTPError
     from urllib.request import OpenerDirector, Request
 
 TOKEN_BYTES_MAX: Final = 64 << 10
@@ -165,7 +168,7 @@ def _ask(source: ClientCredentials, open_keystore: OpenKeystore) -> dict[str, An
         content = _answer(_opener(source, open_keystore), request)
         answer = json.loads(content)
     except HTTPError as error:
-        raise _refusal(source, error.code, _code_in(error.read(ANSWER_BYTES_MAX))) from None
+        raise _refusal(source, error.code, _code_in(error)) from None
     except OSError as error:  # URLError is one
         reason = getattr(error, "reason", error)
         said = getattr(reason, "verify_message", None) or getattr(reason, "strerror", None)
@@ -210,15 +213,19 @@ def _opener(source: ClientCredentials, open_keystore: OpenKeystore) -> "OpenerDi
 
 def _answer(opener: "OpenerDirector", request: "Request") -> bytes:
     """Return the body of the answer, within its limits of size and time."""
+    with opener.open(request, timeout=SOCKET_SECONDS) as response:
+        return _body(response)
+
+
+def _body(response: "HTTPResponse | HTTPError") -> bytes:
     deadline = time.monotonic() + ANSWER_SECONDS
     content = b""
-    with opener.open(request, timeout=SOCKET_SECONDS) as response:
-        while piece := response.read1(64 << 10):
-            content += piece
-            if len(content) > ANSWER_BYTES_MAX:
-                raise ValueError("the answer is too large")
-            if time.monotonic() > deadline:
-                raise TimeoutError("the answer takes too long")
+    while piece := response.read1(64 << 10):
+        content += piece
+        if len(content) > ANSWER_BYTES_MAX:
+            raise ValueError("the answer is too large")
+        if time.monotonic() > deadline:
+            raise TimeoutError("the answer takes too long")
     return content
 
 
@@ -237,11 +244,14 @@ def _refusal(source: ClientCredentials, status: int, code: str | None) -> TxnErr
     )
 
 
-def _code_in(content: bytes) -> str | None:
+def _code_in(error: "HTTPError") -> str | None:
     """The error's code of RFC 6749, 5.2; its description is free text, and left out."""
+    from http.client import HTTPException
+
     try:
-        code = json.loads(content).get("error")
-    except (ValueError, AttributeError, RecursionError):
+        with error:
+            code = json.loads(_body(error)).get("error")
+    except (OSError, HTTPException, ValueError, AttributeError, RecursionError):
         return None
     return code if isinstance(code, str) and _CODE.fullmatch(code) else None
 
@@ -250,10 +260,19 @@ def _life_s(answer: dict[str, Any], token: str) -> float:
     """Seconds that a token lives: as the endpoint says, or the token; 0 if neither does."""
     seconds = answer.get("expires_in")
     if isinstance(seconds, str) and seconds.isdecimal():
-        seconds = int(seconds)
+        seconds = float(seconds)
     if not isinstance(seconds, int | float):
         seconds = (_expiry_s(token) or 0) - time.time()
-    return max(0.0, float(seconds))
+    return max(0.0, _finite(seconds) or 0.0)
+
+
+def _finite(number: Any) -> float | None:
+    """A number of JSON, which may be endless or none."""
+    try:
+        value = float(number)
+    except OverflowError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def expiry_s(token: str) -> float:
@@ -263,7 +282,7 @@ def expiry_s(token: str) -> float:
 
 def _expiry_s(token: str) -> float | None:
     try:
-        return float(json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"])
+        return _finite(json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"])
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
 

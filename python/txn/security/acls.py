@@ -14,6 +14,7 @@ decisions of Apache Kafka 4.2's StandardAuthorizer.
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
@@ -325,8 +326,25 @@ def _of(entries: EntriesOfPattern, requester: Requester) -> Iterator[Acl]:
     principal, host = requester
     for name in {principal, EVERYONE}:
         for acl in entries.get(name, ()):
-            if acl.host in (WILDCARD, host):
+            if acl.host in (WILDCARD, host) or _address(acl.host) == host:
                 yield acl
+
+
+@lru_cache(maxsize=4096)
+def _address(host: str) -> str:
+    """An IPv6 address in its short form, which requests come from; another host as it is.
+
+    Java writes 0:0:0:0:0:0:0:1, so entries of Apache Kafka have that.
+    """
+    if ":" not in host:
+        return host
+    from ipaddress import IPv6Address  # 2 ms of a start
+
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
 
 
 def _is_overruled(allowed: Pattern, denied: set[Pattern]) -> bool:

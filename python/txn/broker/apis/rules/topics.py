@@ -6,6 +6,7 @@ from typing import Final
 
 from txn.broker.apis.access import Access, Proceed, Rule
 from txn.broker.apis.metadata import (
+    NOT_HOSTED,
     asks_for_all,
     created_topics,
     described_topics,
@@ -201,8 +202,11 @@ def _not_deleted(access: Access, node: Node, entry: DeleteTopicState) -> Deleted
             return None
         is_seen = access.may(Operation.DESCRIBE, TOPIC, name, is_told=False)
         return DeletedTopic(name if is_seen else None, topic_id, FAILED, MESSAGES[FAILED])
-    is_seen = access.may(Operation.DESCRIBE, TOPIC, name)
-    if is_seen and (name not in image.topics or access.may(Operation.DELETE, TOPIC, name)):
+    if not access.may(Operation.DESCRIBE, TOPIC, name):
+        return DeletedTopic(name, None, FAILED, MESSAGES[FAILED])
+    if name not in image.topics:  # it may be made before the handler looks, and nobody asked then
+        return DeletedTopic(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
+    if access.may(Operation.DELETE, TOPIC, name):
         return None
     return DeletedTopic(name, None, FAILED, MESSAGES[FAILED])
 
