@@ -704,10 +704,16 @@ _JAAS: Final = Property(
 )
 
 _OF_LISTENERS: Final = re.compile(
-    r"sasl\.enabled\.mechanisms|sasl\.server\.max\.receive\.size|sasl\.oauthbearer\..*|"
-    r"connections\.max\.reauth\.ms|ssl\..*"
+    r"sasl\.enabled\.mechanisms|sasl\.oauthbearer\..*|connections\.max\.reauth\.ms|ssl\..*"
 )
 """Broker settings that a listener may have of its own."""
+
+_OF_MECHANISMS: Final = re.compile(
+    r"(?:plain|scram-sha-256|scram-sha-512|oauthbearer)\.(connections\.max\.reauth\.ms)|"
+    r"oauthbearer\.(sasl\.oauthbearer\..*)|"
+    r"(?:plain|scram-sha-256|scram-sha-512|oauthbearer)\.(sasl\.jaas\.config)"
+)
+"""Broker settings that a mechanism of a listener may have of its own."""
 
 
 def _listener_property(name: str) -> Property | None:
@@ -715,11 +721,10 @@ def _listener_property(name: str) -> Property | None:
     _, dot, own = name.removeprefix(LISTENER_PREFIX).partition(".")
     if not dot:
         return None
-    for mechanism in ("plain.", "scram-sha-256.", "scram-sha-512.", "oauthbearer."):
-        if own.startswith(mechanism):
-            own = own.removeprefix(mechanism)
-            if own == "sasl.jaas.config":
-                return _JAAS
+    of_mechanism = _OF_MECHANISMS.fullmatch(own)
+    if of_mechanism is not None:
+        behind = of_mechanism[of_mechanism.lastindex or 0]
+        return _JAAS if behind == "sasl.jaas.config" else BROKER_PROPERTIES.get(behind)
     return BROKER_PROPERTIES.get(own) if _OF_LISTENERS.fullmatch(own) else None
 
 
@@ -836,6 +841,16 @@ class BrokerSettings:
                 property="queued.max.request.bytes",
                 value=queued,
             )
+        self._require_authorizer()
+
+    def _require_authorizer(self) -> None:
+        """Refuse super users where everybody is one."""
+        if self["super.users"] and not self["authorizer.class.name"]:
+            raise ConfigError(
+                "broker property super.users stands without authorizer.class.name, and everybody "
+                f"may do everything then: give authorizer.class.name={STANDARD_AUTHORIZER}",
+                property="super.users",
+            )
 
     def change(self, *, here: Mapping[str, str], everywhere: Mapping[str, str]) -> None:
         """Replace the altered values, for this broker and for every broker.
@@ -847,10 +862,14 @@ class BrokerSettings:
         self.changed_everywhere = _dynamic(everywhere)
         self._topic_defaults = None
 
-    def listeners_with_settings(self) -> set[str]:
-        """The names of the listeners that have settings of their own, in lower case."""
-        names = [name for name in self.given if name.startswith(LISTENER_PREFIX)]
-        return {name.removeprefix(LISTENER_PREFIX).partition(".")[0] for name in names}
+    def listener_settings(self) -> list[tuple[str, str]]:
+        """The names of listeners with settings of their own, as they are given, and the settings.
+
+        A setting has its mechanism in front of it.
+        """
+        names = (name for name in self.given if name.startswith(LISTENER_PREFIX))
+        parts = (name.removeprefix(LISTENER_PREFIX).partition(".") for name in names)
+        return sorted((listener, setting) for listener, _, setting in parts)
 
     def topic_defaults(self) -> Mapping[str, Any]:
         """The settings of a topic that has none of its own; worked out once between changes.

@@ -23,9 +23,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple, NoReturn
 
-from txn.config import BrokerSettings, split_list
+from txn.config import LISTENER_PREFIX, BrokerSettings, split_list
 from txn.errors import ConfigError
-from txn.security.sessions import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, is_sasl
+from txn.security.sessions import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, is_sasl, is_tls
 
 EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
@@ -74,11 +74,9 @@ def read_listeners(
     else:
         endpoints = _endpoints("listeners", settings["listeners"])
         _require_distinct_ports(endpoints)
-    for name in sorted(settings.listeners_with_settings()):
-        if name.upper() not in endpoints:
-            prefix = f"listener.name.{name}."
-            _refuse(prefix, f"stands before a setting, and listeners are {', '.join(endpoints)}")
     protocols = _protocols(settings["listener.security.protocol.map"], endpoints)
+    for name, setting in settings.listener_settings():
+        _require_use(name, setting, protocols, endpoints)
     advertised = _advertised(settings["advertised.listeners"], endpoints)
     inter_broker = settings["inter.broker.listener.name"]
     if inter_broker is not None and inter_broker.upper() not in endpoints:
@@ -125,17 +123,34 @@ def _require_distinct_ports(endpoints: Mapping[str, tuple[str, int]]) -> None:
 
 def _protocols(text: str, endpoints: Mapping[str, object]) -> dict[str, str]:
     setting = "listener.security.protocol.map"
-    protocols = {name: name for name in _PROTOCOLS}
+    mapped: dict[str, str] = {}
     for entry in split_list(text):
         name, colon, protocol = (part.strip().upper() for part in entry.partition(":"))
         if not colon or not name or protocol not in _PROTOCOLS:
             known = ", ".join(_PROTOCOLS)
             _refuse(setting, f"has {entry!r}: it takes NAME:PROTOCOL, with a protocol of {known}")
-        protocols[name] = protocol
+        if mapped.setdefault(name, protocol) != protocol:
+            _refuse(setting, f"gives {name} two protocols, {mapped[name]} and {protocol}")
+    protocols = {name: name for name in _PROTOCOLS} | mapped
     for name in endpoints:
         if name not in protocols:
             _refuse(setting, f"has no protocol for listener {name}: add {name}:{SSL}")
     return protocols
+
+
+def _require_use(
+    name: str, setting: str, protocols: Mapping[str, str], endpoints: Mapping[str, object]
+) -> None:
+    """Refuse a setting of a listener that would count for nothing, and leave it open."""
+    prefix = f"{LISTENER_PREFIX}{name}."
+    if name.upper() not in endpoints:
+        _refuse(prefix, f"stands before a setting, and listeners are {', '.join(endpoints)}")
+    if name != name.lower():
+        _refuse(f"{prefix}{setting}", f"has capitals: write {LISTENER_PREFIX}{name.lower()}.")
+    protocol = protocols[name.upper()]
+    is_used = is_tls(protocol) if setting.startswith("ssl.") else is_sasl(protocol)
+    if not is_used:
+        _refuse(f"{prefix}{setting}", f"is of no use: listener {name.upper()} speaks {protocol}")
 
 
 def _advertised(text: str | None, endpoints: Mapping[str, object]) -> dict[str, tuple[str, int]]:
