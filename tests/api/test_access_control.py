@@ -635,6 +635,26 @@ def test_a_transactional_produce_needs_its_transactional_id(tmp_path: Path) -> N
     assert int(answer.responses[0].partition_responses[0].error_code) == ID_FAILED
 
 
+def test_a_denial_by_host_is_of_ipv4_clients_on_a_socket_of_ipv6_too(tmp_path: Path) -> None:
+    every_topic = (TOPIC, "*", Operation.ALL)
+    with txn.Broker(
+        tmp_path / "data",
+        host="::ffff:127.0.0.1",
+        durability="process",
+        properties={
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "allow.everyone.if.no.acl.found": "true",
+        },
+    ) as broker:
+        port = broker.bootstrap_servers.rpartition(":")[2]
+        with RawConnection(f"127.0.0.1:{port}", ADMIN) as admin:
+            for host, permission in (("*", Permission.ALLOW), (STRANGER, Permission.DENY)):
+                admin.ask(ApiKey.CREATE_ACLS, 3, **creations(host, permission, every_topic))
+            assert (produce(admin, "none"), fetch(admin, "none")) == (UNKNOWN_TOPIC,) * 2
+        with RawConnection(f"127.0.0.1:{port}", STRANGER) as stranger:
+            assert (produce(stranger, "none"), fetch(stranger, "none")) == (TOPIC_FAILED,) * 2
+
+
 # ---------------------------------------------------------------- an id and a name
 
 

@@ -16,6 +16,9 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 /// Permissions that are remembered; then all are asked for anew.
 const REMEMBERED_MAX: usize = 100_000;
+/// Longest name of a permission that is remembered, in bytes. A client that may write to every
+/// transactional id chooses the names, of 32 KiB each.
+const NAME_BYTES_MAX: usize = 256;
 
 /// The operation of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,7 +95,7 @@ impl Access {
         };
         let text = String::from_utf8_lossy(name);
         let is_allowed = ask(sender.principal, sender.host, action, &text);
-        if is_allowed {
+        if is_allowed && name.len() <= NAME_BYTES_MAX {
             let mut remembered = self.remembered.write().expect("no look-up panics");
             if remembered.generation == generation {
                 remembered.add(sender, action, name);
@@ -190,6 +193,19 @@ mod tests {
         let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
         assert!(access.allows(sender(&ada, &here), Action::ReadTopic, b"a"));
         assert!(!access.allows(sender(&ada, &here), Action::ReadTopic, b"a"));
+    }
+
+    #[test]
+    fn a_permission_for_a_very_long_name_is_not_kept() {
+        let (access, asked) = counting();
+        let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
+        for size in [NAME_BYTES_MAX, NAME_BYTES_MAX + 1] {
+            let name = vec![b'a'; size];
+            for _ in 0..2 {
+                assert!(access.allows(sender(&ada, &here), Action::WriteTransactionalId, &name));
+            }
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1 + 2);
     }
 
     #[test]

@@ -429,12 +429,14 @@ impl Reactor {
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        if address.ip().is_loopback() {
+        // A socket of IPv6 has clients of IPv4 as ::ffff:10.0.0.1, and access control names 10.0.0.1.
+        let ip = address.ip().to_canonical();
+        if ip.is_loopback() {
             // Nothing is congested on the way to this machine. Where the default paces the sending
             // (BBR), loopback is half as fast; if it cannot be set, that is all we lose.
             let _ = set_tcp_congestion(&socket, "reno");
         }
-        let host = address.ip().to_string().into();
+        let host = ip.to_string().into();
         let claim = Claim::of(&self.shared.memory, 0);
         let options = &self.shared.listeners[listener];
         let Ok(transport) = Transport::new(socket, &options.security) else {
