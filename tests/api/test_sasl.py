@@ -1,7 +1,9 @@
 """SASL listeners: real clients of each mechanism, and clients that do it wrong."""
 
+import contextlib
 import logging
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -467,3 +469,24 @@ def test_a_listener_that_could_let_anybody_in_is_not_opened(
     with pytest.raises(txn.ConfigError, match=reason) as refused:
         txn.Broker(properties=settings)
     assert "secret" not in str(refused.value)
+
+
+def test_the_bytes_of_a_failed_log_in_are_not_kept_while_its_client_waits() -> None:
+    large, clients = 500_000, 10
+    delay = {"connection.failed.authentication.delay.ms": 60_000}
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(txn.Broker(properties=SETTINGS | delay))
+        counts = service_of(broker).logins.counts
+        connections = [stack.enter_context(connect(broker)) for _ in range(clients)]
+        for connection in connections:
+            handshake(connection)
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        for connection in connections:
+            connection.send(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=bytes(large))
+        until = time.monotonic() + WAIT_S
+        while counts[LISTENER, "PLAIN", False, "failed"] < clients and time.monotonic() < until:
+            time.sleep(0.01)
+        assert counts[LISTENER, "PLAIN", False, "failed"] == clients
+        kept, _ = tracemalloc.get_traced_memory()
+    assert kept < 2 * large  # the last one may not have ended

@@ -242,6 +242,7 @@ def test_a_refused_token_is_told_in_json_and_then_refused() -> None:
         b"n,,\1auth=Bearer a b\1\1",
         b"n,,\1auth=Bearer a\1auth=Bearer b\1\1",
         b"n,,\1auth=Bearer " + b"a" * (65 << 10) + b"\1\1",
+        b"n,,\1auth=Bearer a\1x=" + b"a" * (65 << 10) + b"\1\1",
         b"n,a=bob,\1auth=Bearer a\1\1",
         b"\xff",
     ],

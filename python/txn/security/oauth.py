@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from txn.security.mechanisms import NAME_MAX, RefusedError, Success, text_of
 
-TOKEN_MAX: Final = 64 << 10
-"""The most characters of a token: it is checked on the control loop."""
+MESSAGE_MAX: Final = 64 << 10
+"""The most bytes of a message: its token is checked on the control loop, and may wait for keys."""
 
 _MESSAGE: Final = re.compile(
     "(?P<header>[ny],(?:a=(?P<authzid>[^,\1]*))?,)\1(?P<pairs>(?:[A-Za-z]+=[^\1]*\1)+)\1"
@@ -61,14 +61,14 @@ class OAuthExchange:
         """See `Exchange`."""
         if self._refused is not None:
             raise self._refused
+        if len(token) > MESSAGE_MAX:
+            raise RefusedError("the message is too long")
         message = _MESSAGE.fullmatch(text_of(token))
         if message is None:
             raise RefusedError("the message is not of OAUTHBEARER")
         bearer = _BEARER.fullmatch(_pairs(message["pairs"]).get("auth", ""))
         if bearer is None:
             raise RefusedError("the message has no bearer token")
-        if len(bearer["token"]) > TOKEN_MAX:
-            raise RefusedError("the token is too long")
         try:
             valid = self._validate(bearer["token"])
             if len(valid.name) > NAME_MAX:

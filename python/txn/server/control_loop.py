@@ -274,8 +274,10 @@ class ControlLoop:
     ) -> None:
         """Answer a request of an authentication."""
         assert self._logins is not None, "the connection has a login"
+        answering = self._logins.answer(token, connection, api_key, api_version, body)
+        del body  # it may be large, and a client that fails waits
         try:
-            await self._logins.answer(token, connection, api_key, api_version, body)
+            await answering
         except MalformedRequestError as error:
             host = connection.session.client.host
             rare_log.warning("request.malformed", client_host=host, reason=str(error))

@@ -99,24 +99,9 @@ class Logins:
         """Answer a request of a SASL listener's connection. Raises MalformedRequestError."""
         login = connection.login
         assert login is not None, "its listener asks for it"
-        if api_version not in VERSIONS[api_key]:
-            raise MalformedRequestError(f"api key {api_key} has no version {api_version}")
-        if api_key == ApiKey.SASL_HANDSHAKE:
-            request = decode_request(SaslHandshakeRequest, api_key, api_version, body)
-            step = login.handshake(request.mechanism, api_version, monotonic_ms=monotonic_ms())
-            is_illegal = step.code is ErrorCode.ILLEGAL_SASL_STATE
-            response = SaslHandshakeResponse(step.code, [] if is_illegal else login.mechanisms)
-            encoded = encode_response(api_key, api_version, response)
-        elif api_version == RAW_TOKEN:
-            step = await self._respond(connection, login, body)
-            encoded = step.token
-        else:
-            token_of = decode_request(SaslAuthenticateRequest, api_key, api_version, body)
-            step = await self._respond(connection, login, token_of.auth_bytes)
-            answer = SaslAuthenticateResponse(
-                step.code, step.message, step.token, step.lifetime_ms or 0
-            )
-            encoded = encode_response(api_key, api_version, answer)
+        deciding = self._decide(login, api_key, api_version, body)
+        del body  # it may be large, and a client that fails waits
+        step, encoded = await deciding
         is_raw = api_version == RAW_TOKEN
         self._prepare(token, connection, step)
         if step.effect in (Effect.REFUSE, Effect.CLOSE):
@@ -131,7 +116,30 @@ class Logins:
         else:
             self._server.reply(token, is_flexible(api_key, api_version), encoded)
 
-    async def _respond(self, connection: Connection, login: Login, token: bytes) -> Step:
+    async def _decide(
+        self, login: Login, api_key: int, api_version: int, body: bytes
+    ) -> tuple[Step, bytes]:
+        """The step of a request, and the encoded answer."""
+        if api_version not in VERSIONS[api_key]:
+            raise MalformedRequestError(f"api key {api_key} has no version {api_version}")
+        if api_key == ApiKey.SASL_HANDSHAKE:
+            request = decode_request(SaslHandshakeRequest, api_key, api_version, body)
+            step = login.handshake(request.mechanism, api_version, monotonic_ms=monotonic_ms())
+            is_illegal = step.code is ErrorCode.ILLEGAL_SASL_STATE
+            response = SaslHandshakeResponse(step.code, [] if is_illegal else login.mechanisms)
+            return step, encode_response(api_key, api_version, response)
+        if api_version == RAW_TOKEN:
+            step = await self._respond(login, body)
+            return step, step.token
+        token = decode_request(SaslAuthenticateRequest, api_key, api_version, body).auth_bytes
+        del body
+        step = await self._respond(login, token)
+        answer = SaslAuthenticateResponse(
+            step.code, step.message, step.token, step.lifetime_ms or 0
+        )
+        return step, encode_response(api_key, api_version, answer)
+
+    async def _respond(self, login: Login, token: bytes) -> Step:
         try:
             return login.respond(token, now_ms=self._now_ms())
         except KeysWantedError as wanted:
