@@ -17,6 +17,9 @@ from txn.wire.api_keys import ApiKey
 LINES_MAX: Final = 100
 """Refusals that are written in one second."""
 
+NAME_MAX: Final = 256
+"""The most characters of a resource's name in a line; a client's may have 32,767."""
+
 
 class AuditLog:
     """Writes the lines of refusals and acts.
@@ -58,7 +61,7 @@ class AuditLog:
             host=host,
             request=ApiKey(api_key).name,
             operation=operation.name,
-            resource=f"{kind.name}:{name}",
+            resource=f"{kind.name}:{name[:NAME_MAX]}{'…' * (len(name) > NAME_MAX)}",
             **left_out,
         )
 
