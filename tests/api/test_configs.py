@@ -269,6 +269,7 @@ def test_a_bad_alteration_of_a_topic_is_refused_and_changes_nothing(
         (("message.max.byte", SET, "5"), INVALID_CONFIG, "did you mean message.max.bytes?"),
         (("message.max.bytes", SET, "x"), INVALID_REQUEST, "cannot be 'x'"),
         (("num.partitions", SET, "5"), INVALID_REQUEST, "not to be changed while"),
+        (("listener.name.s.ssl.client.auth", SET, "none"), INVALID_REQUEST, "not to be changed"),
     ],
 )
 def test_a_bad_alteration_of_the_broker_is_refused_and_changes_nothing(

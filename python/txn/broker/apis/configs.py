@@ -293,13 +293,13 @@ def _is_fit(name: str, text: str) -> bool:
 def _checked_for_broker(own: Mapping[str, str], request: OwnChanges) -> Changes:
     try:
         changes = request(own, "broker")
-        for key in changes.keys() - own.keys():
-            known_property(BROKER_PROPERTIES, "broker", key)
+        fixed = sorted(
+            key
+            for key in changes.keys() - own.keys()
+            if not known_property(BROKER_PROPERTIES, "broker", key).is_dynamic
+        )
     except ConfigError as error:
         raise _Fault(ErrorCode.INVALID_CONFIG, error.message) from error
-    fixed = sorted(
-        key for key in changes.keys() - own.keys() if not BROKER_PROPERTIES[key].is_dynamic
-    )
     if fixed:
         raise _Fault(
             ErrorCode.INVALID_REQUEST,
