@@ -97,6 +97,17 @@ def test_certificates_go_along(tmp_path: Path) -> None:
     confluent_kafka.Producer(found)
 
 
+def test_none_is_no_value_and_turns_no_check_off() -> None:
+    java = {
+        **SERVERS,
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.endpoint.identification.algorithm": None,
+        "ssl.key.password": None,
+    }
+    assert in_librdkafkas_names(java) == {**SERVERS, "security.protocol": "SSL"}
+
+
 def test_librdkafkas_names_are_passed_on_untouched() -> None:
     given = {**SASL, "sasl.mechanisms": "GSSAPI", "ssl.cipher.suites": "x", "sasl.password": SECRET}
     assert in_librdkafkas_names(dict(given)) == given

@@ -47,8 +47,10 @@ def in_librdkafkas_names(
     """
     if not any(name in JAVAS for name in settings):
         return settings
-    read = {name: _text(value) for name, value in settings.items() if name in READ | WITHOUT_EFFECT}
-    others = {name: value for name, value in settings.items() if name not in read}
+    about_security = {name: settings[name] for name in settings.keys() & (READ | WITHOUT_EFFECT)}
+    # None is no value; its text, in small letters, would turn the check of the host name off.
+    read = {name: _text(value) for name, value in about_security.items() if value is not None}
+    others = {name: value for name, value in settings.items() if name not in about_security}
     security = read_security(read, call=_callback(settings))
     return dict(librdkafka_settings(security, open_keystore)) | others
 
