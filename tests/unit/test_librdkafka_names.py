@@ -98,7 +98,7 @@ def test_certificates_go_along(tmp_path: Path) -> None:
 
 
 def test_none_is_no_value_and_turns_no_check_off() -> None:
-    java = {
+    java: dict[str, object] = {
         **SERVERS,
         "security.protocol": "SSL",
         "ssl.truststore.type": "PEM",
