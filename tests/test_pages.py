@@ -5,6 +5,7 @@ a shell block is tried by the row of `LINES` that it matches. A block or a line 
 matches fails: there is no way to mark one as not to be run.
 """
 
+import logging
 import os
 import re
 import shlex
@@ -15,7 +16,8 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Final, cast
 
 import pytest
 from markdown_it import MarkdownIt
@@ -28,8 +30,15 @@ from support import clients
 from support.brokers import BrokerProcess
 from support.command_line import run_txn
 from transactions_page import diagram
+from txn.broker.audit import AuditLog
+from txn.broker.host import Context
 from txn.cli.cluster import cluster
-from txn.config import BrokerSettings
+from txn.config import STANDARD_AUTHORIZER, BrokerSettings
+from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from txn.security.sessions import ANONYMOUS
+from txn.wire.api_keys import ApiKey
+
+ACLS_ADDED: Final = "txn acls add --topic orders --operation Write --allow-principal User:ada"
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = [
@@ -249,10 +258,82 @@ def try_command_config(line: str, place: Path) -> None:
         assert run_txn(*shlex.split(line)[1:])[::2] == (0, "")
 
 
+def try_acls(line: str, place: Path) -> None:
+    """It asks a broker whose clients may do everything, after the entry that the page adds."""
+    properties = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
+    with txn.Broker(place / "data", properties=properties) as broker:
+        at = ("--bootstrap", broker.bootstrap_servers)
+        added = run_txn(*shlex.split(ACLS_ADDED)[1:], *at)
+        words = shlex.split(line.partition(" --bootstrap ")[0])[1:]
+        code, printed, errors = run_txn(*words, *at)
+    assert (code, errors) == (0, "")
+    assert (added[0], added[2]) == (0, "")
+    assert "User:ada" in printed
+
+
+def try_serve_with_acls(line: str, place: Path) -> None:
+    """It starts, and a client without rights is refused."""
+    words = shlex.split(line.replace("127.0.0.1:9092", "127.0.0.1:0"))
+    command = [sys.executable, "-m", "txn", *words[1:]]
+    process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as output:
+        servers = output.readline().split()[-1]
+        code, _, errors = run_txn("acls", "list", "--bootstrap", servers)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(clients.WAIT_S) == 0
+    assert code != 0
+    assert "CLUSTER_AUTHORIZATION_FAILED" in errors
+
+
+def try_audit(line: str, place: Path) -> None:
+    """The audit log writes the same of such a refusal or act."""
+    given = dict(re.findall(r'(\w+)="?([^"=]+?)"?(?= \w+=|$)', line))
+    kind, *_, name = given["resource"].split(":")
+    written: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: written.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("txn")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        if line.startswith("access.refused"):
+            AuditLog().refused(
+                given["principal"],
+                given["host"],
+                ApiKey[given["request"]],
+                Operation[given["operation"]],
+                ResourceType[kind],
+                name,
+            )
+        else:
+            permission, principal, operation, host = re.split(" from | ", given["entry"])
+            acl = Acl(
+                ResourceType[kind],
+                name,
+                PatternType[given["resource"].split(":")[1]],
+                principal,
+                host,
+                Operation[operation],
+                Permission[permission],
+            )
+            session = SimpleNamespace(principal=given["principal"])
+            context = SimpleNamespace(session=session, client_host=given["host"])
+            AuditLog().administered(cast(Context, context), line.split()[0], acl)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert written == [line]
+
+
 LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"pip install \S+": try_pip,
     r"make [a-z-]+( [A-Z]+=.*)?": try_make,
+    r"txn serve .*authorizer.*": try_serve_with_acls,
     r"txn serve .*": try_serve,
+    r"txn acls .*": try_acls,
+    r"(access\.refused|acl\.added) .*": try_audit,
     r"txn log (verify|dump) .*": try_log,
     r"txn .* --command-config \S+": try_command_config,
     r"perf record -g -p \$\(pgrep .*\)": try_perf,

@@ -188,7 +188,7 @@ def test_a_command_reaches_a_secured_cluster(
         *("transactions", "list", "--prefix", "nobody-", "--command-config", config),
         *("--bootstrap", secured_kafka.servers[listener]),
     )
-    assert (code, printed, errors) == (0, "there is none\n", "")
+    assert (code, printed, errors) == (0, "no transactional id\n", "")
 
 
 def test_explain_names_the_open_transaction_and_a_command_that_ends_it(

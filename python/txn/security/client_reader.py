@@ -55,6 +55,8 @@ from txn.security.jaas import LoginModule, parse_jaas
 
 EXTENSION_NAME: Final = re.compile(r"(?!auth\Z)[A-Za-z]+")
 EXTENSION_VALUE: Final = re.compile(r"[\x20-\x7e\t\r\n]+")
+WORD: Final = re.compile(r"[A-Za-z0-9._-]{0,40}")
+"""A value that a message repeats."""
 
 PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----\s*")
 
@@ -160,7 +162,13 @@ class _Reader:
             return None if text is None else words[text.strip().lower()]
         listed = ", ".join(words.values())
         hint = did_you_mean(text, words.values())
-        raise self.error(name, f"cannot be {text!r}: it takes {listed}{hint}", text)
+        raise self.refused(name, text, f"it takes {listed}{hint}")
+
+    def refused(self, name: str, text: str, rest: str) -> ConfigError:
+        """Return an error about a word; a text that is none may be a secret in a wrong place."""
+        if WORD.fullmatch(text):
+            return self.error(name, f"cannot be {text!r}: {rest}", text)
+        return self.error(name, f"has a value that is left out here, for it is no word: {rest}")
 
     def flag(self, name: str, default: bool) -> bool:
         """True or false."""
@@ -262,7 +270,7 @@ class _Reader:
         name = "ssl.endpoint.identification.algorithm"
         text = self._given.get(name, "https").strip().lower()
         if text not in ("", "none", "https"):
-            raise self.error(name, f"cannot be {text!r}: it takes https, or none", text)
+            raise self.refused(name, text, "it takes https, or none")
         return text == "https"
 
     def _require_versions(self) -> None:
@@ -323,7 +331,7 @@ class _Reader:
         if text not in MECHANISMS:
             hint = did_you_mean(text, MECHANISMS)
             listed = ", ".join(MECHANISMS)
-            raise self.error(name, f"cannot be {text!r}: it takes {listed}{hint}", text)
+            raise self.refused(name, text, f"it takes {listed}{hint}")
         return text
 
     def _require_module(self, module: LoginModule | None, mechanism: str) -> None:
