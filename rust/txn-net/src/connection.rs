@@ -502,7 +502,11 @@ impl Connection {
     /// Gives back memory that is not needed between turns, and claims the rest.
     pub fn settle(&mut self, buffers: &mut Buffers) {
         let left = self.input.len() - self.start;
-        self.claim.set(left + self.to_come());
+        if self.authentication.is_needed() {
+            self.claim.set(0); // a stranger takes nothing from the memory of clients
+        } else {
+            self.claim.set(left + self.to_come());
+        }
         if left == 0 {
             self.claim.end();
             self.start = 0;

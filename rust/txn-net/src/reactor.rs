@@ -1077,7 +1077,9 @@ impl Reactor {
 
     /// True if a connection may read its request; one that may not is driven when it may.
     fn has_memory(&mut self, slot: usize, connection: &mut Connection) -> bool {
-        let may_read = connection.claim.begin(self.index);
+        // A stranger's request is small, and would keep the memory for as long as it is silent.
+        let is_stranger = connection.authentication.is_needed();
+        let may_read = is_stranger || connection.claim.begin(self.index);
         if may_read && connection.is_starved {
             self.starved.retain(|&other| other != slot); // it was faster than its turn
         } else if !may_read && !connection.is_starved {

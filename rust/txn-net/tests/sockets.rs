@@ -163,11 +163,14 @@ fn start(options: &Options) -> Running {
 
 /// A server whose clients authenticate.
 fn start_sasl() -> Running {
-    let listener = ListenerOptions {
+    start_on(sasl_listener(), &options())
+}
+
+fn sasl_listener() -> ListenerOptions {
+    ListenerOptions {
         is_sasl: true,
         ..listener("SASL_PLAINTEXT")
-    };
-    start_on(listener, &options())
+    }
 }
 
 fn start_on(listener: ListenerOptions, options: &Options) -> Running {
@@ -2151,6 +2154,32 @@ fn a_frame_that_is_large_for_sasl_is_refused_before_it_is_read_and_later_taken()
     authenticate(&running, &mut client, None);
     let large = produce(1, &batch(&[7; 2 << 10]));
     assert_eq!(produced(&client.ask(&large))[0].0, 0);
+}
+
+#[test]
+fn clients_that_have_not_authenticated_take_no_memory_from_those_that_have() {
+    let options = Options {
+        reactors: 1,
+        max_sasl_bytes: 150_000,
+        max_queued_bytes: Some(100_000),
+        ..options()
+    };
+    let running = start_on(sasl_listener(), &options);
+    let mut client = running.connect();
+    authenticate(&running, &mut client, None);
+    let mut stranger = running.connect();
+    stranger.send(&[&150_000_u32.to_be_bytes()[..], &[0; 100]].concat());
+    assert!(stranger.has_nothing());
+    let answer = client.ask(&produce(1, &batch(b"one")));
+    assert_eq!(produced(&answer), [(0, 0)]);
+
+    let mut other = running.connect();
+    let (large, large_rest) = large_halves();
+    client.send(&large);
+    assert!(client.has_nothing());
+    authenticate(&running, &mut other, None); // while another client holds all
+    client.send(&large_rest);
+    assert_eq!(produced(&client.receive()), [(0, 1)]);
 }
 
 #[test]
