@@ -433,10 +433,11 @@ def test_data_source_tells_the_two_processes_apart(
 
 
 def _session(python: str, arrow_rows: str = "65536") -> SparkSession:
+    configured = {"spark.sql.execution.arrow.maxRecordsPerBatch": arrow_rows}
     session: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(pythonExec=python),
         dataSource=SimpleNamespace(register=lambda _: None),
-        conf=SimpleNamespace(get=lambda _: arrow_rows),
+        conf=SimpleNamespace(get=configured.get, set=configured.__setitem__),
     )
     return cast(SparkSession, session)
 

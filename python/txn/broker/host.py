@@ -8,7 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from txn.errors import StorageError
 from txn.security.sessions import Session
@@ -169,3 +169,12 @@ class Context(NamedTuple):
 
 class HangUpError(Exception):
     """Instead of an answer: close the connection. The text says why, for the log."""
+
+    event: ClassVar = "request.late"
+    """The name of the log's line."""
+
+
+class UnknownNumberError(HangUpError):
+    """A request has a number that stands for nothing, where Kafka closes the connection."""
+
+    event: ClassVar = "request.malformed"

@@ -306,7 +306,7 @@ class ControlLoop:
 
     def _hang_up(self, token: int, context: Context, hang_up: HangUpError) -> None:
         rare_log.warning(
-            "request.late",
+            hang_up.event,
             api_key=context.api_key,
             client_id=context.client_id,
             client_host=context.client_host,

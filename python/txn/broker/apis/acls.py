@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from txn.broker.apis.api import Api
 from txn.broker.audit import audit
-from txn.broker.host import Context, HangUpError
+from txn.broker.host import Context, UnknownNumberError
 from txn.broker.node import Node
 from txn.broker.turns import Turns
 from txn.errors import StorageError
@@ -143,7 +143,7 @@ async def _failure(change: Awaitable[None]) -> tuple[ErrorCode, str] | None:
 
 
 def _acl(creation: AclCreation) -> Acl:
-    """An entry to be added; raises HangUpError for numbers that Kafka does not know."""
+    """An entry to be added; raises UnknownNumberError for numbers that Kafka does not know."""
     kind, pattern, operation, permission = _known(
         creation.resource_type,
         creation.resource_pattern_type,
@@ -162,7 +162,7 @@ def _acl(creation: AclCreation) -> Acl:
 
 
 def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """A filter; raises HangUpError for numbers that Kafka does not know."""
+    """A filter; raises UnknownNumberError for numbers that Kafka does not know."""
     kind, pattern, operation, permission = _known(
         wanted.resource_type_filter,
         wanted.pattern_type_filter,
@@ -191,9 +191,9 @@ def _known(
             Permission(permission),
         )
     except ValueError as error:
-        raise HangUpError(f"an access control list: {error}") from error
+        raise UnknownNumberError(f"an access control list: {error}") from error
     if 0 in numbers:
-        raise HangUpError(f"an access control list has an unknown part: {numbers}")
+        raise UnknownNumberError(f"an access control list has an unknown part: {numbers}")
     return numbers
 
 
