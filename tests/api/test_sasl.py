@@ -4,6 +4,7 @@ import contextlib
 import logging
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,6 +58,13 @@ def client_settings(broker: txn.Broker, mechanism: str, name: str, password: str
         "sasl.password": password,
         "log_level": 0,
     }
+
+
+def counts_of(broker: txn.Broker) -> Counter[tuple[str, str, bool, str]]:
+    """The log-ins so far."""
+    found = service_of(broker).logins
+    assert found is not None, "it has a SASL listener"
+    return found.counts
 
 
 def admin_of(broker: txn.Broker) -> AdminClient:
@@ -239,7 +247,7 @@ def test_a_failure_is_logged_with_its_reason_and_no_secret_and_counted(
     broker: txn.Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logins, "rare_log", RareLog(log))  # silent since the last failure
-    counts = service_of(broker).logins.counts
+    counts = counts_of(broker)
     before = counts[LISTENER, "PLAIN", False, "failed"]
     with caplog.at_level(logging.WARNING, logger="txn"), connect(broker) as connection:
         log_in(connection, b"\0alice\0hunter2")
@@ -329,7 +337,7 @@ def test_librdkafka_prolongs_its_session() -> None:
     failures: list[Any] = []
     with txn.Broker(properties=settings) as broker:
         producer = Producer(client_settings(broker, "PLAIN", "alice", "alice-secret"))
-        counts = service_of(broker).logins.counts
+        counts = counts_of(broker)
         until = time.monotonic() + WAIT_S
         while counts[LISTENER, "PLAIN", True, "successful"] == 0 and time.monotonic() < until:
             producer.produce("orders", b"x", on_delivery=lambda error, _: failures.append(error))
@@ -476,7 +484,7 @@ def test_the_bytes_of_a_failed_log_in_are_not_kept_while_its_client_waits() -> N
     delay = {"connection.failed.authentication.delay.ms": 60_000}
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(txn.Broker(properties=SETTINGS | delay))
-        counts = service_of(broker).logins.counts
+        counts = counts_of(broker)
         connections = [stack.enter_context(connect(broker)) for _ in range(clients)]
         for connection in connections:
             handshake(connection)

@@ -3,9 +3,10 @@
 Pure. A client that nothing authenticates is `ANONYMOUS`; Kafka's authorizers know it by this name.
 """
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from txn.security.login import Login
+if TYPE_CHECKING:
+    from txn.security.login import Login
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 PLAINTEXT: Final = "PLAINTEXT"
@@ -70,7 +71,7 @@ class Connection:
 
     __slots__ = ("login", "session")
 
-    def __init__(self, session: Session, login: Login | None = None) -> None:
+    def __init__(self, session: Session, login: "Login | None" = None) -> None:
         self.session = session
         self.login = login
 

@@ -33,13 +33,13 @@ from txn.server.certificates import Certificates
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
 from txn.server.log_cleaner import LogCleaner
-from txn.server.logins import Logins
 from txn.server.preload import Preload
 from txn.server.scheduler import SYNC_THREADS, LoopScheduler
 from txn.storage.directory import DataDirectory
 from txn.storage.native import NativeStorage
 
 if TYPE_CHECKING:
+    from txn.server.logins import Logins
     from txn.server.metrics_listener import MetricsListener
 
 
@@ -384,13 +384,13 @@ class Service:
                 self.storage.take_over_from_kafka()
             elif self._directory.power_failed:
                 self.storage.correct_checkpoints()
-            self.logins = logins = Logins(
-                self._server, self.node.image, self._settings, listeners, scheduler.now_ms
-            )
+            self.logins = self._logins_of(listeners, scheduler)
             ensure_users(self.node.controller, users)
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
-        self._control = ControlLoop(loop, scheduler, self._server, self.node, listeners, logins)
+        self._control = ControlLoop(
+            loop, scheduler, self._server, self.node, listeners, self.logins
+        )
         self._reactors = [
             threading.Thread(target=self.run_reactor, args=(index,), name=f"txn-reactor-{index}")
             for index in range(self._settings["num.network.threads"])
@@ -491,6 +491,14 @@ class Service:
                 host=host,
                 port=port,
             ) from error
+
+    def _logins_of(self, listeners: list[Listener], scheduler: LoopScheduler) -> "Logins | None":
+        """The log-ins of SASL listeners; without one their modules are not loaded."""
+        if not any(listener.is_sasl for listener in listeners):
+            return None
+        from txn.server.logins import Logins
+
+        return Logins(self._server, self.node.image, self._settings, listeners, scheduler.now_ms)
 
     def _listen_for_metrics(self) -> "MetricsListener | None":
         address = self._settings["metrics.listener"]

@@ -30,7 +30,6 @@ from txn.metadata.image import Topic
 from txn.security.sessions import Connection, Listener, Session, begin
 from txn.server import eager
 from txn.server.control_lock import ControlLockLoop
-from txn.server.logins import Logins
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.routing import decided_by_reactors
 from txn.server.scheduler import LoopScheduler
@@ -43,6 +42,7 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 
 if TYPE_CHECKING:
     from txn._core import ClientRequest, ParkedProduce
+    from txn.server.logins import Logins
 
 LARGE_BYTES = 8 << 10
 """Bytes from which on a request is large: it may have thousands of items."""
@@ -136,7 +136,7 @@ class ControlLoop:
         server: _core.Server,
         node: Node,
         listeners: Sequence[Listener],
-        logins: Logins | None = None,
+        logins: "Logins | None" = None,
     ) -> None:
         self._loop = loop
         self._loop.set_exception_handler(_on_bug)

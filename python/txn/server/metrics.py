@@ -244,7 +244,7 @@ class Scrape:
     """Reads the values of every metric but those of the process."""
 
     def __init__(
-        self, server: _core.Server, node: Node, listeners: Sequence[str], logins: Logins
+        self, server: _core.Server, node: Node, listeners: Sequence[str], logins: Logins | None
     ) -> None:
         """`listeners`: their names, in the order of the server."""
         self._server = server
@@ -301,7 +301,8 @@ class Scrape:
         yield "txn_log_syncs_in_progress", _one(in_progress)
 
     def _authentications(self, counted: "_core.ServerMetrics") -> Iterator[tuple[str, Values]]:
-        counts = self._logins.counts.copy()  # one step, while the control loop goes on
+        # One step, while the control loop goes on.
+        counts = {} if self._logins is None else self._logins.counts.copy()
         sockets = "kafka_server_socket_server_metrics"
         for is_again, kind in ((False, "authentication"), (True, "reauthentication")):
             for result in (SUCCEEDED, FAILED):
