@@ -313,6 +313,28 @@ REFUSALS = [
         [CLUSTER_FAILED],
     ),
     Refusal(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        1,
+        {"components": [], "strict": False},
+        lambda answer: [answer.error_code],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        1,
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": None}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}],
+                }
+            ],
+            "validate_only": False,
+        },
+        lambda answer: [one.error_code for one in answer.entries],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
         ApiKey.INIT_PRODUCER_ID,
         4,
         {"transactional_id": "t", "transaction_timeout": 1000, **PRODUCER},

@@ -196,9 +196,9 @@ def test_security_that_is_not_enforced_is_warned_of(
         Operation.READ,
         Permission.ALLOW,
     )
-    leave(data, AccessControlEntryRecord(uuid.uuid4(), entry), bytes.fromhex("010e0000"))
+    leave(data, AccessControlEntryRecord(uuid.uuid4(), entry), bytes.fromhex("010a0000"))
     txn.Broker(data).close()
-    warned = "metadata.not_enforced records=AccessControlEntry,ClientQuota"
+    warned = "metadata.not_enforced records=AccessControlEntry,DelegationToken"
     assert warned in caplog.text
 
 

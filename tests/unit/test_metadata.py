@@ -13,6 +13,7 @@ from txn.metadata.records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
     BeginTransactionRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -69,6 +70,12 @@ records: st.SearchStrategy[MetadataRecord] = st.one_of(
         st.integers(-(2**31), 2**31 - 1),
     ),
     st.builds(RemoveUserScramCredentialRecord, st.text(), st.integers(-128, 127)),
+    st.builds(
+        ClientQuotaRecord,
+        st.dictionaries(st.text(), st.none() | st.text()).map(lambda e: tuple(sorted(e.items()))),
+        st.text(),
+        st.none() | st.floats(allow_nan=False),
+    ),
     st.sampled_from([BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord()]),
 )
 
@@ -95,6 +102,16 @@ def test_a_topic_record_has_the_bytes_of_kafkas_schema() -> None:
 def test_a_producer_ids_record_has_the_bytes_of_kafkas_schema() -> None:
     expected = "010f0000000001000000000000000000000000000003e800"
     assert encode(ProducerIdsRecord(1, 1000)).hex() == expected
+
+
+def test_a_client_quota_record_has_the_bytes_of_kafkas_schema() -> None:
+    entity = (("client-id", None), ("user", "ada"))
+    parts = "030a" + b"client-id".hex() + "0000" + "05" + b"user".hex() + "04" + b"ada".hex() + "00"
+    key, five = "13" + b"producer_byte_rate".hex(), "4014000000000000"
+    written = encode(ClientQuotaRecord(entity, "producer_byte_rate", 5.0)).hex()
+    assert written == "010e00" + parts + key + five + "0000"
+    written = encode(ClientQuotaRecord(entity, "producer_byte_rate", None)).hex()
+    assert written == "010e00" + parts + key + "00" * 8 + "0100"
 
 
 def test_a_change_of_leader_has_the_bytes_of_kafkas_schema() -> None:
@@ -222,9 +239,9 @@ def test_an_aborted_metadata_transaction_counts_for_nothing() -> None:
 
 def test_replay_names_what_somebody_may_rely_on() -> None:
     replay = MetadataReplay(Image())
-    for written in ("010e0000", "010a0000", "01140000", "011b0000"):
+    for written in ("010a0000", "01140000", "011b0000"):
         replay.read(bytes.fromhex(written))
-    assert replay.unenforced == {"ClientQuota", "DelegationToken"}
+    assert replay.unenforced == {"DelegationToken"}
 
 
 def test_replay_remembers_the_topics_that_are_gone() -> None:

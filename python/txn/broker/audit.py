@@ -11,6 +11,7 @@ from typing import Final
 
 from txn.broker.host import Context
 from txn.logs import EventLog, log
+from txn.metadata.records import ClientQuotaRecord
 from txn.security.acls import Acl, Operation, ResourceType
 from txn.wire.api_keys import ApiKey
 
@@ -73,6 +74,19 @@ class AuditLog:
             host=context.client_host,
             resource=f"{acl.resource_type.name}:{acl.pattern_type.name}:{acl.resource_name}",
             entry=f"{acl.permission.name} {acl.principal} {acl.operation.name} from {acl.host}",
+        )
+
+    def altered_quota(self, context: Context, change: ClientQuotaRecord) -> None:
+        """An administrator set a quota, or took it away."""
+        named = (f"{kind}:{'<default>' if name is None else name}" for kind, name in change.entity)
+        value = {} if change.value is None else {"value": change.value}
+        self._events.info(
+            "quota.removed" if change.value is None else "quota.set",
+            principal=context.session.principal,
+            host=context.client_host,
+            resource=" ".join(named),
+            quota=change.key,
+            **value,
         )
 
 

@@ -31,6 +31,7 @@ from txn.errors import StorageError
 from txn.metadata.image import PRODUCER_ID_BLOCK, Image, Topic, creation_records, partition_records
 from txn.metadata.records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     ProducerIdsRecord,
@@ -103,6 +104,10 @@ class Controller(Protocol):
 
     def delete_acls(self, acls: Iterable[uuid.UUID]) -> Awaitable[None]:
         """Remove access control entries by their ids."""
+        ...
+
+    def alter_client_quotas(self, changes: Sequence[ClientQuotaRecord]) -> Awaitable[None]:
+        """Change quotas, all of them or none. They must have been checked."""
         ...
 
     def caught_up(self) -> Awaitable[None]:
@@ -237,6 +242,10 @@ class LocalController:
     def delete_acls(self, acls: Iterable[uuid.UUID]) -> Awaitable[None]:
         """See `Controller`."""
         return self._change(lambda: [RemoveAccessControlEntryRecord(key) for key in acls], None)
+
+    def alter_client_quotas(self, changes: Sequence[ClientQuotaRecord]) -> Awaitable[None]:
+        """See `Controller`."""
+        return self._change(lambda: changes, None)
 
     def caught_up(self) -> Awaitable[None]:
         """See `Controller`."""

@@ -9,6 +9,7 @@ from txn.cli.acls import acls_app
 from txn.cli.demo import demo
 from txn.cli.explain import explain
 from txn.cli.log import log_app
+from txn.cli.quotas import quotas_app
 from txn.cli.serve import serve
 from txn.cli.settings import settings
 from txn.cli.transactions import transactions_app
@@ -29,6 +30,7 @@ app.command()(demo)
 app.command()(explain)
 app.add_typer(acls_app, name="acls")
 app.add_typer(log_app, name="log")
+app.add_typer(quotas_app, name="quotas")
 app.add_typer(transactions_app, name="transactions")
 app.add_typer(users_app, name="users")
 

@@ -12,6 +12,7 @@ from txn.metadata.records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
@@ -32,6 +33,7 @@ class Delta:
         grown: Topics with more partitions than before.
         configured: Topics with other settings than before.
         has_broker_settings: Settings of this broker, or of every broker, changed.
+        has_client_quotas: Quotas of clients or addresses changed.
         acls_before: Access control entries that were changed or removed, as they were.
         acls_after: Access control entries that were changed or added, as they are now.
     """
@@ -41,6 +43,7 @@ class Delta:
     grown: dict[str, Topic] = field(default_factory=dict)
     configured: dict[str, Topic] = field(default_factory=dict)
     has_broker_settings: bool = False
+    has_client_quotas: bool = False
     acls_before: dict[UUID, Acl] = field(default_factory=dict)
     acls_after: dict[UUID, Acl] = field(default_factory=dict)
 
@@ -73,6 +76,8 @@ def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Delta:
                         delta.configured[name] = image.topics[name]
                 elif kind == BROKER_RESOURCE:
                     delta.has_broker_settings = True
+            case ClientQuotaRecord():
+                delta.has_client_quotas = True
             case AccessControlEntryRecord(acl_id, acl):
                 delta.acls_after[acl_id] = acl
     return delta

@@ -1,4 +1,4 @@
-"""Topics, settings, users and producer ids of the node: the fold of the metadata log.
+"""Topics, settings, users, quotas and producer ids of the node: the fold of the metadata log.
 
 Pure. `apply` is the only way the image changes; a restart is `apply` over the log.
 Source: KIP-631 (metadata image).
@@ -8,13 +8,15 @@ import re
 import uuid
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from txn.metadata.records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    Entity,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -28,6 +30,8 @@ from txn.metadata.records import (
     UserScramCredentialRecord,
 )
 from txn.security.acls import Acl
+
+Value = TypeVar("Value")
 
 PRODUCER_ID_BLOCK = 1000
 """Producer ids that one durable record reserves, as in Apache Kafka."""
@@ -97,6 +101,8 @@ class Image:
         """Values altered for a broker, by its number, or for every broker, by ""."""
         self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
         """Credentials of SCRAM, by the user's name and the number of the mechanism."""
+        self.client_quotas: dict[Entity, dict[str, float]] = {}
+        """Quotas of clients and addresses by their names; no entity is without one."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.broker_epochs: dict[int, int] = {}
@@ -124,6 +130,7 @@ class Image:
         fork.broker_settings, fork.features = self.broker_settings.copy(), self.features.copy()
         fork.broker_epochs = self.broker_epochs.copy()
         fork.scram_credentials = self.scram_credentials.copy()
+        fork.client_quotas = self.client_quotas.copy()
         fork._owned = set()
         return fork
 
@@ -196,6 +203,12 @@ class Image:
                 self._own_acls()[acl_id] = acl
             case RemoveAccessControlEntryRecord(acl_id):
                 self._own_acls().pop(acl_id, None)
+            case ClientQuotaRecord(entity, key, quota):
+                left = _without(self.client_quotas.pop(entity, {}), key)
+                if quota is not None:
+                    left[key] = quota
+                if left:
+                    self.client_quotas[entity] = left
             case RegisterBrokerRecord(node_id, _, broker_epoch):
                 self.broker_epochs[node_id] = broker_epoch
 
@@ -214,8 +227,12 @@ def _moved(placement: Placement, change: PartitionChangeRecord) -> Placement:
 
 def _altered(settings: dict[str, str], name: str, value: str | None) -> dict[str, str]:
     """The settings after a change, as a dict of their own: threads read the one before."""
-    kept = {other: text for other, text in settings.items() if other != name}
+    kept = _without(settings, name)
     return kept if value is None else {**kept, name: value}
+
+
+def _without(entries: dict[str, Value], name: str) -> dict[str, Value]:
+    return {other: value for other, value in entries.items() if other != name}
 
 
 INVALID_NAME = "Topic name is invalid:"

@@ -121,6 +121,18 @@ class RemoveAccessControlEntryRecord(NamedTuple):
     acl_id: uuid.UUID
 
 
+Entity = tuple[tuple[str, str | None], ...]
+"""The clients of a quota: (type, name) in the order of the types; name None is the default."""
+
+
+class ClientQuotaRecord(NamedTuple):
+    """A quota of an entity has a value; None takes it away."""
+
+    entity: Entity
+    key: str
+    value: float | None
+
+
 class RegisterBrokerRecord(NamedTuple):
     """An Apache Kafka broker came up; the start of the record."""
 
@@ -156,6 +168,7 @@ MetadataRecord = (
     | RemoveUserScramCredentialRecord
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
+    | ClientQuotaRecord
     | RegisterBrokerRecord
     | BeginTransactionRecord
     | EndTransactionRecord
@@ -170,6 +183,7 @@ KEYS: Final[Mapping[type, tuple[int, int]]] = {
     RemoveTopicRecord: (9, 0),
     UserScramCredentialRecord: (11, 0),
     FeatureLevelRecord: (12, 0),
+    ClientQuotaRecord: (14, 0),
     ProducerIdsRecord: (15, 0),
     AccessControlEntryRecord: (18, 0),
     RemoveAccessControlEntryRecord: (19, 0),
@@ -188,7 +202,6 @@ PASSED_OVER: Final[Mapping[int, str]] = {
     7: "FenceBroker",
     8: "UnfenceBroker",
     10: "DelegationToken",
-    14: "ClientQuota",
     17: "BrokerRegistrationChange",
     20: "NoOp",
     21: "ZkMigrationState",
@@ -198,11 +211,14 @@ PASSED_OVER: Final[Mapping[int, str]] = {
 }
 """Key → name of the types that are read past."""
 
-UNENFORCED: Final = frozenset({"ClientQuota", "DelegationToken"})
+UNENFORCED: Final = frozenset({"DelegationToken"})
 """Types passed over that somebody may rely on: a start has to report them."""
 
 _LEADER_TAG, _REPLICAS_TAG, _DIRECTORIES_TAG = 1, 2, 8
 """Tags of fields in PartitionChangeRecord."""
+
+_QUOTA_VALUE = struct.Struct(">d?")
+"""The value of a quota, and whether it is taken away."""
 
 
 class _Writer:
@@ -365,6 +381,14 @@ def encode(record: MetadataRecord) -> bytes:
             out.pack("bb", acl.operation, acl.permission)
         case RemoveAccessControlEntryRecord(acl_id):
             out.data += acl_id.bytes
+        case ClientQuotaRecord(entity, quota, limit):
+            out.varint(len(entity) + 1)
+            for part in entity:
+                for text in part:
+                    out.string(text)
+                out.no_tags()
+            out.string(quota)
+            out.pack("d?", 0.0 if limit is None else limit, limit is None)
         case PartitionChangeRecord(partition, topic_id, leader=leader):
             assert leader is not None, "only a change of leader is written"
             out.pack("i", partition)
@@ -499,6 +523,17 @@ def _read_remove_acl(data: _Reader, version: int) -> MetadataRecord:
     return RemoveAccessControlEntryRecord(data.uuid())
 
 
+def _read_client_quota(data: _Reader, version: int) -> MetadataRecord:
+    parts: dict[str, str | None] = {}
+    for _ in range(data.varint() - 1):
+        kind, name = data.text(), data.string()
+        data.tags()
+        parts[kind] = name
+    key = data.text()
+    value, is_removed = _QUOTA_VALUE.unpack(data.raw(_QUOTA_VALUE.size))
+    return ClientQuotaRecord(tuple(sorted(parts.items())), key, None if is_removed else value)
+
+
 def _read_register_broker(data: _Reader, version: int) -> MetadataRecord:
     (node_id,) = data.unpack("i")
     if version >= 2:
@@ -515,6 +550,7 @@ _READERS: Final[Mapping[int, Callable[[_Reader, int], MetadataRecord]]] = {
     9: _read_remove_topic,
     11: _read_scram_credential,
     12: _read_feature_level,
+    14: _read_client_quota,
     15: _read_producer_ids,
     18: _read_acl,
     19: _read_remove_acl,

@@ -174,6 +174,12 @@ def _acls() -> Iterable[Api[Node]]:
     return acls.APIS
 
 
+def _quotas() -> Iterable[Api[Node]]:
+    from txn.broker.apis import quotas
+
+    return quotas.APIS
+
+
 def _txn() -> Iterable[Api[TransactionCoordinator]]:
     from txn.broker.apis import txn
 
@@ -243,6 +249,13 @@ AREAS_OF_NODE: Final = (
             ApiKey.DELETE_ACLS: (1, 3),
         },
         _acls,
+    ),
+    Area(
+        {
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+            ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
+        },
+        _quotas,
     ),
 )
 AREAS_OF_TRANSACTIONS: Final = (

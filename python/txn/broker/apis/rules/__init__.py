@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from txn.broker.apis.access import Rule
-from txn.broker.apis.rules import cluster, groups, topics, transactions, users
+from txn.broker.apis.rules import cluster, groups, quotas, topics, transactions, users
 from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.node import Node
 from txn.broker.txn_coordinator import TransactionCoordinator
 
 OF_NODE: Final[Mapping[int, Rule[Node]]] = {
-    rule.key: rule for rule in (*cluster.RULES, *topics.RULES, *users.RULES)
+    rule.key: rule for rule in (*cluster.RULES, *quotas.RULES, *topics.RULES, *users.RULES)
 }
 OF_TRANSACTIONS: Final[Mapping[int, Rule[TransactionCoordinator]]] = {
     rule.key: rule for rule in transactions.RULES

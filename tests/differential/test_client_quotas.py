@@ -1,0 +1,120 @@
+"""AlterClientQuotas and DescribeClientQuotas beside Apache Kafka: the same requests and answers."""
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+import txn
+from support.client_quotas import alter, describe
+
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
+
+ROUNDS: Final = 150
+SETTLE_S: Final = 20.0
+
+ENTITIES: Final[list[list[tuple[str, str | None]]]] = [
+    [("user", "ada")],
+    [("user", None)],
+    [("client-id", "shop")],
+    [("client-id", None)],
+    [("user", "ada"), ("client-id", "shop")],
+    [("user", None), ("client-id", "shop")],
+    [("user", "bob"), ("client-id", None)],
+    [("ip", "10.0.0.1")],
+    [("ip", None)],
+    [],
+    [("user", "")],
+    [("group", "g")],
+    [("ip", "10.0.0.1"), ("user", "ada")],
+    [("user", "eve"), ("user", "ada")],
+]
+KEYS: Final = [
+    *("producer_byte_rate", "consumer_byte_rate", "request_percentage"),
+    *("controller_mutation_rate", "connection_creation_rate", "no_such_rate"),
+]
+VALUES: Final = [1e6, 2e6, 5e6, 1e6 + 0.5, 1e6 + 1e-7, 0.0, -1.0, 1e19, 2.0**31, 9.3e18]
+"""Those that are taken are so large that no request of this test is throttled."""
+
+
+@pytest.fixture(scope="module")
+def txn_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with txn.Broker(tmp_path_factory.mktemp("quotas") / "data") as broker:
+        yield broker.bootstrap_servers
+
+
+def an_entry(draw: random.Random) -> dict[str, Any]:
+    entity = draw.choice(ENTITIES[:9] if draw.random() < 0.8 else ENTITIES)
+    keys = draw.sample(KEYS[:5] if draw.random() < 0.9 else KEYS, draw.choice([1, 1, 2]))
+    if draw.random() < 0.05:
+        keys.append(keys[0])
+    return {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+        "ops": [
+            {"key": key, "value": draw.choice(VALUES), "remove": draw.random() < 0.3}
+            for key in keys
+        ],
+    }
+
+
+def a_filter(draw: random.Random) -> tuple[list[tuple[str, int, str | None]], bool]:
+    components = []
+    for kind in draw.sample(["user", "client-id", "ip", "group"], draw.choice([0, 1, 1, 2])):
+        match_type = draw.choice([0, 0, 1, 2, 2, 3]) if draw.random() < 0.5 else 0
+        wants_name = (match_type == 0) != (draw.random() < 0.05)
+        name = draw.choice(["ada", "shop", "10.0.0.1", "bob"]) if wants_name else None
+        components.append((kind, match_type, name))
+    if components and draw.random() < 0.05:
+        components.append(components[0])
+    return components, draw.random() < 0.4
+
+
+def told(servers: str, components: list[tuple[str, int, str | None]], strict: bool) -> Any:
+    answer = describe(servers, components, strict=strict)
+    if answer.entries is None:
+        return int(answer.error_code), answer.error_message, None
+    entries = [
+        (
+            sorted((part.entity_type, part.entity_name) for part in entry.entity),
+            sorted((one.key, one.value) for one in entry.values),
+        )
+        for entry in answer.entries
+    ]
+    return int(answer.error_code), answer.error_message, sorted(entries, key=str)
+
+
+def altered(servers: str, entries: list[dict[str, Any]], validate_only: bool) -> list[Any]:
+    results = alter(servers, *entries, validate_only=validate_only)
+    return sorted(((sorted(entity.items()), *rest) for entity, *rest in results), key=str)
+
+
+def is_one_fault(entry: dict[str, Any]) -> bool:
+    """Say whether Kafka's answer has one cause: of several faults its map names any."""
+    return len(entry["ops"]) == 1 and len(entry["entity"]) < 2
+
+
+def without_messages(results: list[Any]) -> list[Any]:
+    return [result[:2] for result in results]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_generated_requests_are_answered_alike(
+    kafka_peer: str, txn_servers: str, seed: int
+) -> None:
+    draw = random.Random(seed)
+    for n in range(ROUNDS):
+        entries = [an_entry(draw) for _ in range(draw.choice([1, 1, 2, 3]))]
+        validate_only = draw.random() < 0.1
+        theirs = altered(kafka_peer, entries, validate_only)
+        ours = altered(txn_servers, entries, validate_only)
+        if not all(is_one_fault(entry) for entry in entries):
+            theirs, ours = without_messages(theirs), without_messages(ours)
+        assert ours == theirs, (n, entries)
+        wanted = a_filter(draw)
+        deadline = time.monotonic() + SETTLE_S
+        expected = told(txn_servers, *wanted)
+        while told(kafka_peer, *wanted) != expected and time.monotonic() < deadline:
+            time.sleep(0.01)  # Kafka's broker follows its controller
+        assert told(kafka_peer, *wanted) == expected, (n, wanted)
