@@ -551,8 +551,11 @@ class ServerMetrics(TypedDict):
     requested. -1 stands for all keys that Kafka does not have. The count of each time is the
     number of requests that reached its end: dequeued, decided, durable, sent, sent."""
     reactors: int
-    sockets: list[tuple[int, int, int, int, int]]
-    """(listener, reactor, connections, bytes received, bytes sent), reactor 0 first."""
+    sockets: list[tuple[int, int, int, int, int, int]]
+    """(listener, reactor, connections, accepted ones, bytes received, bytes sent), reactor 0 first."""
+    listeners: list[tuple[int, list[tuple[str, int]], list[tuple[str, int]], float]]
+    """(listener, connections refused by reason, connections closed by reason, seconds in which it
+    accepted nothing)."""
     tls: list[tuple[int, int, list[tuple[str, int]], int]]
     """(listener, handshakes, failed ones by reason, expiry of the certificate in seconds since the
     epoch)."""
@@ -570,7 +573,6 @@ class ServerMetrics(TypedDict):
     """Produce requests whose answer waits for the disk."""
     delayed_joins: int
     """Produce requests that wait for the coordinator."""
-    refused_connections: int
     unauthenticated_connections: int
     """Connections closed for a request before authentication."""
     expired_connections: int
@@ -640,15 +642,16 @@ class Server:
 
         `listeners`: (name, host, port, TLS) of each; requests name them by index. Raises OSError, whose
         `filename` is the name of the listener. Clients of `sasl_listeners` authenticate first, by
-        requests of `max_sasl_bytes` at most.
+        requests of `max_sasl_bytes` at most. `max_connections`: those for which there are file
+        descriptors; further ones are closed as they come.
         """
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """The bound addresses of the listeners."""
     @property
     def wakeup_fd(self) -> int:
-        """Readable while `take`, `take_joins`, `take_failures` or `take_failed_handshakes` has
-        something.
+        """Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes` or
+        `take_refused` has something.
         """
     def run_reactor(self, index: int) -> None:
         """Run reactor `index` on the calling thread until `stop`; holds no interpreter.
@@ -686,6 +689,29 @@ class Server:
         """
     def forget_verdicts(self) -> None:
         """Ask again for the next request of every connection."""
+    def limit_connections(
+        self,
+        *,
+        max_connections: int,
+        max_per_ip: int,
+        overrides: Mapping[str, int],
+        creation_rate: int,
+        listeners: Sequence[tuple[int, int, bool]],
+    ) -> None:
+        """Take limits on connections in place of the earlier ones, under which there were none.
+
+        `overrides`: the most connections of single IP addresses. `listeners`: (max_connections,
+        creation_rate, whether the broker's own limits do not hold) of each. Surplus connections are
+        closed, the least recently used first. Raises ValueError: an address is none.
+        """
+    def limit_creation_rates(
+        self, default: float | None, of_addresses: Mapping[str, float]
+    ) -> None:
+        """Take rates at which IP addresses may connect, per second, in place of the earlier ones.
+
+        A connection beyond its rate is closed after a while. `default`: that of all other
+        addresses; None: any rate. Raises ValueError: an address is none.
+        """
     def take(self) -> list[ClientRequest]:
         """The requests that wait for Python, in order of arrival; clears the wakeup. Never blocks."""
     def take_joins(self) -> list[ParkedProduce]:
@@ -716,6 +742,10 @@ class Server:
     def take_failed_handshakes(self) -> list[tuple[int, str, str]]:
         """(listener, client host, reason) of TLS handshakes that failed since the last call; of many
         at once only some.
+        """
+    def take_refused(self) -> list[tuple[int, str, str]]:
+        """(listener, client host, limit) of connections that were closed as they came, since the
+        last call; of many at once only some.
         """
     def reply(self, token: int, flexible_header: bool, body: bytes) -> None:
         """Answer a request; an answer for a connection that is gone is dropped. The connection's

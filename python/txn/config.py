@@ -143,6 +143,29 @@ def split_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def split_overrides(text: str) -> dict[str, int]:
+    """The number of each host in a list of HOST:NUMBER; an IPv6 address has no brackets. Raises
+    ValueError.
+    """
+    found = {}
+    for entry in split_list(text):
+        host, colon, number = entry.rpartition(":")
+        if not colon or not host.strip() or not re.fullmatch(r"\s*[0-9]{1,10}\s*", number):
+            raise ValueError(entry)
+        found[host.strip()] = int(number)
+        if found[host.strip()] > INT32_MAX:
+            raise ValueError(entry)
+    return found
+
+
+def _overrides() -> Property:
+    def parse(text: str) -> str:
+        split_overrides(text)
+        return text
+
+    return Property(ConfigType.STRING, parse, "", "a comma-separated list of HOST:NUMBER")
+
+
 def _secret() -> Property:
     """A text that nobody is shown."""
     return Property(ConfigType.PASSWORD, str, None, "a text")
@@ -419,7 +442,6 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _int(0, 0),
                 "segment.jitter.ms of topics in hours, when ms is not set.",
             ),
-            "max.connections": (_int(INT32_MAX, 1), "The most connections at a time."),
             "metrics.allow.remote": (
                 _flag(False),
                 "Whether metrics may be served on an address that others can reach. txn's own.",
@@ -658,6 +680,22 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "log.roll.ms": (_long(None, 1), "segment.ms of topics."),
             "log.segment.bytes": (_SEGMENT_BYTES, "segment.bytes of topics."),
             "log.segment.delete.delay.ms": (_long(60_000, 0), "file.delete.delay.ms of topics."),
+            "max.connection.creation.rate": (
+                _int(INT32_MAX, 0),
+                "The most new connections a second; further ones wait. Also of one listener.",
+            ),
+            "max.connections": (
+                _int(INT32_MAX, 0),
+                "The most connections at a time; further ones wait. Also of one listener.",
+            ),
+            "max.connections.per.ip": (
+                _int(INT32_MAX, 0),
+                "The most connections of one address at a time; further ones are closed.",
+            ),
+            "max.connections.per.ip.overrides": (
+                _overrides(),
+                "HOST:NUMBER of single addresses that may have more or fewer.",
+            ),
             "message.max.bytes": (_int(1_048_588, 0), "max.message.bytes of topics."),
             "num.recovery.threads.per.data.dir": (
                 _int(2, 1),
@@ -704,7 +742,8 @@ _JAAS: Final = Property(
 )
 
 _OF_LISTENERS: Final = re.compile(
-    r"sasl\.enabled\.mechanisms|sasl\.oauthbearer\..*|connections\.max\.reauth\.ms|ssl\..*"
+    r"sasl\.enabled\.mechanisms|sasl\.oauthbearer\..*|connections\.max\.reauth\.ms|ssl\..*|"
+    r"max\.connections|max\.connection\.creation\.rate"
 )
 """Broker settings that a listener may have of its own."""
 
@@ -726,6 +765,12 @@ def _listener_property(name: str) -> Property | None:
         behind = of_mechanism[of_mechanism.lastindex or 0]
         return _JAAS if behind == "sasl.jaas.config" else BROKER_PROPERTIES.get(behind)
     return BROKER_PROPERTIES.get(own) if _OF_LISTENERS.fullmatch(own) else None
+
+
+def _broker_property(name: str) -> Property | None:
+    if name.startswith(LISTENER_PREFIX):
+        return _listener_property(name)
+    return BROKER_PROPERTIES.get(name)
 
 
 TOPIC_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -793,9 +838,7 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
 
 def known_property(table: Mapping[str, Property], kind: str, name: str) -> Property:
     """Find a property; raises ConfigError, with a name that is close if there is one."""
-    entry = table.get(name)
-    if entry is None and table is BROKER_PROPERTIES and name.startswith(LISTENER_PREFIX):
-        entry = _listener_property(name)
+    entry = _broker_property(name) if table is BROKER_PROPERTIES else table.get(name)
     if entry is None:
         from txn.hints import did_you_mean  # only a mistake needs it
 
@@ -829,6 +872,7 @@ class BrokerSettings:
         self.changed: dict[str, Any] = {}
         self.changed_everywhere: dict[str, Any] = {}
         self._topic_defaults: dict[str, Any] | None = None
+        self._when_changed: list[Callable[[], object]] = []
         self.given = {
             name: parse_property(BROKER_PROPERTIES, "broker", name, as_text(value))
             for name, value in (given or {}).items()
@@ -842,6 +886,29 @@ class BrokerSettings:
                 value=queued,
             )
         self._require_authorizer()
+        self._require_delay_below_idle()
+        self._require_reachable()
+
+    def _require_delay_below_idle(self) -> None:
+        """Refuse a delay that outlasts the connection."""
+        name = "connection.failed.authentication.delay.ms"
+        delay_ms, idle_ms = self[name], self["connections.max.idle.ms"]
+        if 0 <= idle_ms <= delay_ms:
+            raise ConfigError(
+                f"broker property {name} cannot be {delay_ms}: it takes less than "
+                f"connections.max.idle.ms, {idle_ms}",
+                property=name,
+                value=delay_ms,
+            )
+
+    def _require_reachable(self) -> None:
+        """Refuse limits that let nobody in."""
+        if not (self["max.connections.per.ip"] or self["max.connections.per.ip.overrides"]):
+            raise ConfigError(
+                "broker property max.connections.per.ip is 0, and nobody can connect: give "
+                "max.connections.per.ip.overrides, or another number",
+                property="max.connections.per.ip",
+            )
 
     def _require_authorizer(self) -> None:
         """Refuse super users where everybody is one."""
@@ -861,6 +928,12 @@ class BrokerSettings:
         self.changed = _dynamic(here)
         self.changed_everywhere = _dynamic(everywhere)
         self._topic_defaults = None
+        for call in self._when_changed:
+            call()
+
+    def when_changed(self, call: Callable[[], object]) -> None:
+        """Make a call after each change from now on; it raises nothing."""
+        self._when_changed.append(call)
 
     def listener_settings(self) -> list[tuple[str, str]]:
         """The names of listeners with settings of their own, as they are given, and the settings.
@@ -888,8 +961,9 @@ class BrokerSettings:
         """The value of a setting for a listener, and for one of its SASL mechanisms."""
         prefix = f"{LISTENER_PREFIX}{listener.lower()}."
         for own in (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}"):
-            if own in self.given:
-                return self.given[own]
+            for layer in (self.changed, self.changed_everywhere, self.given):
+                if own in layer:
+                    return layer[own]
         return None if name not in BROKER_PROPERTIES else self[name]
 
     def __getitem__(self, name: str) -> Any:
@@ -909,7 +983,7 @@ def fits(entry: Property, text: str) -> bool:
 
 
 def _dynamic(settings: Mapping[str, str]) -> dict[str, Any]:
-    entries = {name: BROKER_PROPERTIES.get(name) for name in settings}
+    entries = {name: _broker_property(name) for name in settings}
     return {
         name: entry.parse(settings[name])
         for name, entry in entries.items()

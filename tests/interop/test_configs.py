@@ -31,7 +31,6 @@ TOPIC_DIFFERENCES = {
 }
 BROKER_DIFFERENCES = {
     "group.initial.rebalance.delay.ms": "0: see config.py",
-    "max.connections": "does not change while the broker runs",
     "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
     "num.network.threads": "2, and does not change while the broker runs: see config.py",
     "offsets.topic.replication.factor": "one node has one replica",

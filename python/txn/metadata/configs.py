@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from txn.config import (
     BROKER_PROPERTIES,
+    LISTENER_PREFIX,
     TOPIC_PROPERTIES,
     TOPIC_SYNONYMS,
     BrokerSettings,
@@ -75,11 +76,14 @@ def describe_topic(own: Mapping[str, str], broker: BrokerSettings) -> list[Descr
 
 
 def describe_broker(broker: BrokerSettings) -> list[Described]:
-    """Every setting of the broker, by name."""
+    """Every setting of the broker, by name; of those of a listener the ones that may be altered."""
+    names = {name for name, entry in BROKER_PROPERTIES.items() if not entry.is_internal}
+    for layer in (broker.changed, broker.changed_everywhere, broker.given):
+        of_listeners = (name for name in layer if name.startswith(LISTENER_PREFIX))
+        names |= {name for name in of_listeners if _entry(name).is_dynamic}
     return [
         _broker_setting(name, broker[name], _broker_synonyms(name, broker))
-        for name, entry in sorted(BROKER_PROPERTIES.items())
-        if not entry.is_internal
+        for name in sorted(names)
     ]
 
 
@@ -103,11 +107,15 @@ def _topic_setting(
 
 
 def _broker_setting(name: str, value: Any, synonyms: tuple[Synonym, ...]) -> Described:
-    entry = BROKER_PROPERTIES[name]
+    entry = _entry(name)
     if entry.kind is ConfigType.PASSWORD:
         hidden = tuple(one._replace(value=None) for one in synonyms)
         return Described(name, None, entry.kind, entry.about, True, hidden, is_sensitive=True)
     return Described(name, _text(value), entry.kind, entry.about, not entry.is_dynamic, synonyms)
+
+
+def _entry(name: str) -> Property:
+    return known_property(BROKER_PROPERTIES, "broker", name)
 
 
 def _text(value: Any) -> str | None:
@@ -121,6 +129,8 @@ _GROUPS: Final = {name: group for group in TOPIC_SYNONYMS.values() for name in g
 def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
     """Sources of a broker setting, layer by layer; those before its own name are left out."""
     group = _GROUPS.get(name, (name,))
+    if name.startswith(LISTENER_PREFIX):
+        group = (name, name.removeprefix(LISTENER_PREFIX).partition(".")[2])
     synonyms = [
         Synonym(synonym, as_text(layer[synonym]), source)
         for source, layer in (
@@ -129,7 +139,11 @@ def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
             (ConfigSource.GIVEN, broker.given),
             (
                 ConfigSource.DEFAULT,
-                {synonym: BROKER_PROPERTIES[synonym].default for synonym in group},
+                {
+                    synonym: BROKER_PROPERTIES[synonym].default
+                    for synonym in group
+                    if synonym in BROKER_PROPERTIES
+                },
             ),
         )
         for synonym in group

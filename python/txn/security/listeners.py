@@ -97,6 +97,23 @@ def read_listeners(
     ]
 
 
+def is_address(host: str) -> bool:
+    """Say whether a host is written as an IP address without a zone."""
+    from ipaddress import ip_address  # 2 ms of a start
+
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return "%" not in host
+
+
+def listener_names(settings: BrokerSettings) -> list[str]:
+    """The names of a broker's listeners, in capitals. Raises ConfigError."""
+    text = settings["listeners"]
+    return [PLAINTEXT] if text is None else list(_endpoints("listeners", text))
+
+
 def _endpoints(setting: str, text: str) -> dict[str, tuple[str, int]]:
     """The addresses in a list of NAME://HOST:PORT, by name in capitals as Kafka has them."""
     endpoints: dict[str, tuple[str, int]] = {}
@@ -148,6 +165,8 @@ def _require_use(
     if name != name.lower():
         _refuse(f"{prefix}{setting}", f"has capitals: write {LISTENER_PREFIX}{name.lower()}.")
     protocol = protocols[name.upper()]
+    if setting.startswith("max."):
+        return  # the limits on connections, of any protocol
     is_used = is_tls(protocol) if setting.startswith("ssl.") else is_sasl(protocol)
     if not is_used:
         _refuse(f"{prefix}{setting}", f"is of no use: listener {name.upper()} speaks {protocol}")

@@ -30,6 +30,7 @@ from txn.security.sessions import SASL_PLAINTEXT, Listener
 from txn.server import descriptors
 from txn.server.background import Background
 from txn.server.certificates import Certificates
+from txn.server.connection_limits import ConnectionLimits
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
 from txn.server.log_cleaner import LogCleaner
@@ -353,6 +354,7 @@ class Service:
         )
         _core.set_open_files_max(min(self.shares.files, descriptors.FILES_OF_EMBEDDED))
         self.certificates = Certificates.load(self._settings, specs)
+        limits = ConnectionLimits.load(self._settings, specs)
         with ExitStack() as undo:
             # First of all: where a port is taken, no directory is made and none touched.
             self.metrics = self._listen_for_metrics()
@@ -385,6 +387,8 @@ class Service:
             elif self._directory.power_failed:
                 self.storage.correct_checkpoints()
             self.logins = self._logins_of(listeners, scheduler)
+            limits.apply(self._server)
+            self._settings.when_changed(lambda: limits.apply(self._server))
             ensure_users(self.node.controller, users)
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()

@@ -218,6 +218,13 @@ class ControlLoop:
                 client_host=client_host,
                 reason=reason,
             )
+        for listener, client_host, limit in self._server.take_refused():
+            rare_log.warning(
+                "connection.refused",
+                listener=self._listeners[listener].name,
+                client_host=client_host,
+                limit=limit,
+            )
 
     def _dispatch(
         self,

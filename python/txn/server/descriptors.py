@@ -29,10 +29,13 @@ class Shares(NamedTuple):
     files: int
 
 
-def share(limit: int, max_connections: int) -> Shares:
-    """Divide `limit` descriptors; connections get half of them, or as many as they may be."""
+def share(limit: int) -> Shares:
+    """Divide `limit` descriptors; connections get half of them.
+
+    `max.connections` may rise while the broker runs, so it takes nothing away from them.
+    """
     left = max(limit - OTHERS, limit // 4, 2 * FILES_MIN)
-    connections = min(max_connections, left // 2)
+    connections = left // 2
     return Shares(connections, left - connections)
 
 
@@ -50,7 +53,7 @@ def claim(max_connections: int, *, is_requested: bool) -> Shares:
 
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         log.warning("descriptors.limit_not_raised", limit=limit, reason=str(error))
-    shares = share(limit, max_connections)
+    shares = share(limit)
     if is_requested and shares.connections < max_connections:
         log.warning(
             "descriptors.too_few",

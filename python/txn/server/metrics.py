@@ -101,6 +101,12 @@ METRICS: Final[Mapping[str, Metric]] = {
     "kafka_server_socket_server_metrics_connection_count": Metric(
         "gauge", _PROCESSOR, "Connections of a reactor.", f"{_SOCKETS}connection-count"
     ),
+    "kafka_server_socket_server_metrics_connection_creation_total": Metric(
+        "counter",
+        _PROCESSOR,
+        "Connections that a reactor took.",
+        f"{_SOCKETS}connection-creation-total",
+    ),
     "kafka_server_socket_server_metrics_incoming_byte_total": Metric(
         "counter", _PROCESSOR, "Bytes of requests received.", f"{_SOCKETS}incoming-byte-total"
     ),
@@ -109,7 +115,21 @@ METRICS: Final[Mapping[str, Metric]] = {
     ),
     "txn_network_reactors": Metric("gauge", (), "Threads that serve connections."),
     "txn_network_refused_connections_total": Metric(
-        "counter", (), "Connections closed as they came: there were `max.connections`."
+        "counter",
+        ("listener", "reason"),
+        "Connections closed as they came: one more than `max.connections.per.ip`, than the "
+        "address's quota of `connection_creation_rate` allows, or than there are descriptors.",
+    ),
+    "txn_network_closed_connections_total": Metric(
+        "counter",
+        ("listener", "reason"),
+        "Connections that the broker closed for want of progress, or for `max.connections`.",
+    ),
+    "txn_network_accept_blocked_seconds_total": Metric(
+        "counter",
+        ("listener",),
+        "Time in which connections waited for `max.connections`, `max.connection.creation.rate` or "
+        "a descriptor.",
     ),
     "txn_tls_handshakes_total": Metric("counter", ("listener",), "TLS handshakes that ended well."),
     "txn_tls_failed_handshakes_total": Metric(
@@ -276,7 +296,12 @@ class Scrape:
         )
         names = self._listeners
         sockets = [((names[one[0]], str(one[1])), *one[2:]) for one in counted["sockets"]]
-        attributes = ("connection_count", "incoming_byte_total", "outgoing_byte_total")
+        attributes = (
+            "connection_count",
+            "connection_creation_total",
+            "incoming_byte_total",
+            "outgoing_byte_total",
+        )
         for place, name in enumerate(attributes, 1):
             yield f"kafka_server_socket_server_metrics_{name}", _column(sockets, place)
         yield "txn_network_reactors", _one(counted["reactors"])
@@ -288,7 +313,17 @@ class Scrape:
         )
         now = time.time()
         yield "txn_tls_certificate_expiry_seconds", [(one[0], one[3] - now) for one in tls]
-        yield "txn_network_refused_connections_total", _one(counted["refused_connections"])
+        refused: list[tuple[Labels, int]] = []
+        closed: list[tuple[Labels, int]] = []
+        blocked: list[tuple[Labels, float]] = []
+        for listener, of_refused, of_closed, blocked_s in counted["listeners"]:
+            name = names[listener]
+            refused += [((name, reason), count) for reason, count in of_refused]
+            closed += [((name, reason), count) for reason, count in of_closed]
+            blocked.append(((name,), blocked_s))
+        yield "txn_network_refused_connections_total", refused
+        yield "txn_network_closed_connections_total", closed
+        yield "txn_network_accept_blocked_seconds_total", blocked
         yield from self._authentications(counted)
         topics = "kafka_server_brokertopicmetrics"
         yield f"{topics}_messagesin_total", _one(counted["produced_records"])

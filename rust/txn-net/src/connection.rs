@@ -9,11 +9,13 @@
 //! 2. Memory follows bytes received, never lengths announced. A connection with nothing
 //!    buffered owns no buffer: buffers belong to the reactor and are lent for a turn. Answers
 //!    are never written into them: one that is not taken would keep a large buffer for a few bytes.
+//! 3. A connection is as old as its last progress: a whole request, an answer that the kernel
+//!    took, or [`PROGRESS_BYTES`] of either. So one that drips a request, or sips an answer, is idle.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use txn_log::LentFile;
@@ -21,9 +23,10 @@ use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
 use crate::access::Sender;
 use crate::authentication::{Attachment, Authentication};
+use crate::connection_quotas::ConnectionPlace;
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
-use crate::metrics::{Marks, ReactorMetrics};
+use crate::metrics::{CloseReason, Marks, ReactorMetrics};
 use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::tls::{HandshakeError, TlsListener};
 use crate::transport::{Handshake, Transport};
@@ -38,6 +41,9 @@ const KEPT_BUFFERS: usize = 4;
 const HELD_ANSWER_BYTES: usize = 4 << 10;
 /// Frames that may hold an answer up: those that are handled in a moment.
 const HOLDING_FRAME_BYTES: usize = 16 << 10;
+
+/// Bytes of a request or an answer that count as progress before it is whole.
+const PROGRESS_BYTES: usize = 64 << 10;
 
 /// A reactor's spare buffers.
 #[derive(Default)]
@@ -199,8 +205,14 @@ pub struct Connection {
     pub attachment: Option<Attachment>,
     /// Stamp of the moment in which its reactor began to serve it.
     pub opened: u64,
-    /// When it last had a turn.
+    /// When it last made progress.
     pub active_at: Instant,
+    /// Bytes received and sent since.
+    moved_bytes: usize,
+    /// When its request began to be read, while it is.
+    reading_since: Option<Instant>,
+    /// Its part of the limits on connections, given back when it is dropped.
+    pub place: Option<ConnectionPlace>,
     pub state: ConnectionState,
     /// Requests may be read: the handshake has ended well, if there is one.
     pub is_established: bool,
@@ -208,6 +220,8 @@ pub struct Connection {
     pub is_shaking: bool,
     /// The handshake has to end before this token is taken from the reactor's deadlines.
     pub handshake_token: Option<RequestToken>,
+    /// The client has to authenticate before this token is taken from the reactor's deadlines.
+    pub login_token: Option<RequestToken>,
     /// Close it once the output is sent.
     pub is_closing: bool,
     /// The socket may have bytes: it said so, and no read has come back short since.
@@ -248,6 +262,7 @@ impl Connection {
             is_established: !transport.shakes_hands(),
             is_shaking: false,
             handshake_token: None,
+            login_token: None,
             transport,
             listener,
             host,
@@ -257,6 +272,9 @@ impl Connection {
             number,
             opened: 0,
             active_at: now,
+            moved_bytes: 0,
+            reading_since: None,
+            place: None,
             state: ConnectionState::Idle,
             is_closing: false,
             is_readable: true,
@@ -344,6 +362,52 @@ impl Connection {
         self.state.token() == Some(token)
             || self.mute.is_some_and(is_muted_by)
             || self.handshake_token == Some(token)
+            || self.login_token == Some(token)
+    }
+
+    /// It has got on, or has waited for this server until now.
+    pub fn note_progress(&mut self, now: Instant) {
+        self.active_at = self.active_at.max(now);
+        self.moved_bytes = 0;
+    }
+
+    /// Notes progress if enough bytes have moved.
+    pub fn note_moved(&mut self, now: Instant) {
+        if self.moved_bytes >= PROGRESS_BYTES {
+            self.note_progress(now);
+        }
+    }
+
+    /// The reason to close it for want of progress.
+    pub fn idleness(&self) -> CloseReason {
+        if self.has_answer() {
+            CloseReason::SlowReader
+        } else if self.start < self.input.len() {
+            CloseReason::SlowRequest
+        } else {
+            CloseReason::Idle
+        }
+    }
+
+    /// True if a request is being read under a claim, and has taken longer than `grace` and
+    /// the time that its bytes have at the least pace. Time before `since` does not count.
+    pub fn reads_slowly(&self, since: Instant, grace: Duration, pace: usize, now: Instant) -> bool {
+        let Some(began) = self.reading_since.filter(|_| self.claim.is_reading()) else {
+            return false;
+        };
+        let received = self.input.len() - self.start;
+        let allowed = grace + Duration::from_secs((received / pace) as u64);
+        now.saturating_duration_since(began.max(since)) > allowed
+    }
+
+    /// Begins to read a request under its claim, see `Claim::begin`.
+    pub fn begin_reading(&mut self, reactor: usize, now: Instant) -> bool {
+        let was_reading = self.claim.is_reading();
+        let may_read = self.claim.begin(reactor);
+        if !was_reading {
+            self.reading_since = Some(now);
+        }
+        may_read
     }
 
     pub fn is_idle(&self) -> bool {
@@ -381,6 +445,7 @@ impl Connection {
 
     /// The answer to the request under way is queued, ready since `ready`.
     pub fn note_answer(&mut self, metrics: &ReactorMetrics, ready: Instant) {
+        self.note_progress(ready);
         if let Some(marks) = self.end(metrics, ready) {
             self.unsent.push(marks);
         }
@@ -388,6 +453,7 @@ impl Connection {
 
     /// The request under way is done, and has no answer.
     pub fn note_end(&mut self, metrics: &ReactorMetrics, ready: Instant) {
+        self.note_progress(ready);
         self.end(metrics, ready);
     }
 
@@ -426,6 +492,7 @@ impl Connection {
                 Ok(bytes) => {
                     sent += bytes;
                     self.sent_bytes += bytes;
+                    self.moved_bytes += bytes;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Flush::Blocked);
@@ -470,6 +537,7 @@ impl Connection {
         match self.transport.read(&mut self.input) {
             Ok(received) if received.is_end => Ok(Fill::Closed),
             Ok(received) => {
+                self.moved_bytes += received.bytes;
                 self.is_readable = received.may_have_more || self.is_half_closed;
                 Ok(Fill::Some)
             }
@@ -537,7 +605,6 @@ mod tests {
     use crate::memory::RequestMemory;
     use std::io::Write;
     use std::net::TcpListener;
-    use std::time::Duration;
 
     fn pair() -> (Connection, std::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -124,6 +124,17 @@ pub struct FailedHandshake {
     pub reason: String,
 }
 
+/// A connection that was closed as it came, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedConnection {
+    /// Index of the listener.
+    pub listener: usize,
+    /// The client's address.
+    pub client_host: String,
+    /// The limit, by its name in metrics.
+    pub reason: &'static str,
+}
+
 /// Failures beyond these are not kept: they say the same.
 const FAILURES_MAX: usize = 100;
 
@@ -138,6 +149,7 @@ struct QueuedRequests {
     undecided: Undecided,
     failures: Vec<String>,
     failed_handshakes: Vec<FailedHandshake>,
+    refused: Vec<RefusedConnection>,
     is_signalled: bool,
 }
 
@@ -192,6 +204,15 @@ impl ControlQueue {
         self.signal(&mut waiting);
     }
 
+    /// Tells of a connection that was refused.
+    pub fn push_refused(&self, refused: RefusedConnection) {
+        let mut waiting = self.lock();
+        if waiting.refused.len() < FAILURES_MAX {
+            waiting.refused.push(refused);
+        }
+        self.signal(&mut waiting);
+    }
+
     /// Takes the requests, oldest first.
     pub fn take_requests(&self) -> Vec<ControlRequest> {
         let mut waiting = self.lock();
@@ -233,6 +254,14 @@ impl ControlQueue {
         failed
     }
 
+    /// Takes the refused connections.
+    pub fn take_refused(&self) -> Vec<RefusedConnection> {
+        let mut waiting = self.lock();
+        let refused = std::mem::take(&mut waiting.refused);
+        self.settle(&mut waiting);
+        refused
+    }
+
     fn lock(&self) -> MutexGuard<'_, QueuedRequests> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -247,7 +276,8 @@ impl ControlQueue {
     fn settle(&self, waiting: &mut QueuedRequests) {
         let is_empty = waiting.undecided.is_empty()
             && waiting.failures.is_empty()
-            && waiting.failed_handshakes.is_empty();
+            && waiting.failed_handshakes.is_empty()
+            && waiting.refused.is_empty();
         if waiting.is_signalled && is_empty {
             waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();
         }

@@ -13,11 +13,13 @@
 //! change threads, see `control_lock`.
 #![forbid(unsafe_code)]
 
+mod acceptor;
 mod access;
 mod adaptive_spin;
 mod authentication;
 mod catalog;
 mod connection;
+mod connection_quotas;
 mod control;
 mod control_lock;
 mod delayed_produce;
@@ -43,10 +45,11 @@ mod transport;
 pub use access::{Action, Ask};
 pub use authentication::{ANONYMOUS, Attachment};
 pub use catalog::{LogOf, Topic, TopicId};
-pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce};
+pub use connection_quotas::{ConnectionLimits, CreationRates, ListenerLimits};
+pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce, RefusedConnection};
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 pub use mailbox::RequestToken;
-pub use metrics::{ApiSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
+pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
 pub use partition::PartitionRole;
 pub use produce::{Join, Refused};
 pub use server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS, Server};

@@ -16,6 +16,7 @@ use mio::net::TcpStream;
 
 use crate::authentication::Attachment;
 use crate::connection::Connection;
+use crate::connection_quotas::ConnectionPlace;
 use crate::opener::Large;
 use crate::produce::Refused;
 
@@ -104,6 +105,12 @@ pub enum Message {
     RoleChanged,
     /// A connection that waits for memory may read on.
     MemoryFreed,
+    /// Connections wait for memory.
+    MemoryShort,
+    /// A connection that waits to be let in may ask again.
+    PlaceFreed,
+    /// There are more connections than `max.connections`.
+    TooManyConnections,
     /// Waits of the control loop for the disk have ended.
     WaitsEnded,
     /// Stop.
@@ -133,6 +140,9 @@ impl Message {
             | Self::TopicsChanged
             | Self::RoleChanged
             | Self::MemoryFreed
+            | Self::MemoryShort
+            | Self::PlaceFreed
+            | Self::TooManyConnections
             | Self::WaitsEnded
             | Self::Stop => None,
             #[cfg(test)]
@@ -149,6 +159,8 @@ pub struct Accepted {
     pub listener: usize,
     /// One more than that of the connection accepted before it.
     pub number: u64,
+    /// Its part of the limits on connections.
+    pub place: ConnectionPlace,
 }
 
 /// A reactor's inbox.

@@ -7,7 +7,8 @@
 //!
 //! A request that was begun is read to its end under any claims, and while none is being read one
 //! may begin. So somebody can always go on, and the limit is exceeded by no more than one request
-//! per reactor. Source: Kafka's `SimpleMemoryPool`, which lets the last one exceed too.
+//! per reactor. While connections wait, reactors close those that send their request too slowly:
+//! [`Message::MemoryShort`] tells them. Source: Kafka's `SimpleMemoryPool`, which lets the last one exceed too.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,6 +29,8 @@ struct Held {
     reading: usize,
     /// Reactors to be told when one may begin, a bit for each.
     waiting: u32,
+    /// Reactors were told that some wait.
+    is_short: bool,
 }
 
 const _: () = assert!(MAX_REACTORS <= u32::BITS as usize);
@@ -43,8 +46,31 @@ impl RequestMemory {
 
     /// True if a connection may begin to read a request; if not, the reactor will be told.
     pub fn may_begin(&self, reactor: usize) -> bool {
-        self.limit
-            .is_none_or(|limit| may_begin(&mut self.held(), limit, 0, reactor))
+        self.limit.is_none_or(|limit| {
+            let mut held = self.held();
+            let may_begin = may_begin(&mut held, limit, 0, reactor);
+            self.tell(held);
+            may_begin
+        })
+    }
+
+    /// True if connections wait. If not, reactors are told when one does again.
+    pub fn is_short(&self) -> bool {
+        let mut held = self.held();
+        held.is_short = held.waiting != 0;
+        held.is_short
+    }
+
+    /// Tells the reactors if connections have begun to wait.
+    fn tell(&self, mut held: MutexGuard<'_, Held>) {
+        let is_new = held.waiting != 0 && !held.is_short;
+        held.is_short |= is_new;
+        drop(held);
+        if is_new {
+            for mailbox in &self.mailboxes {
+                mailbox.post(Message::MemoryShort);
+            }
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -108,6 +134,7 @@ impl Claim {
             let mut held = self.memory.held();
             self.is_reading = may_begin(&mut held, limit, self.bytes, reactor);
             held.reading += usize::from(self.is_reading);
+            self.memory.tell(held);
         }
         self.is_reading
     }

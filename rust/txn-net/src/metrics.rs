@@ -16,10 +16,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use txn_log::histogram::{Counter, Histogram, Times};
 
+use crate::connection_quotas::Refusal;
 use crate::purgatory::DelayedOperation;
 
 /// Kafka's API keys are below this; a client may send any.
@@ -100,8 +101,75 @@ pub struct ReactorMetrics {
 #[derive(Default)]
 pub struct SocketMetrics {
     pub connections: Gauge,
+    /// Connections that it began to serve; one that another reactor served before does not count.
+    pub accepted: Counter,
     pub bytes_received: Counter,
     pub bytes_sent: Counter,
+}
+
+/// The reason for which a server closes a connection that is silent or slow, or one too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// It had no request for `connections.max.idle.ms`.
+    Idle,
+    /// Its request comes too slowly.
+    SlowRequest,
+    /// Its client takes an answer too slowly.
+    SlowReader,
+    /// Its client takes too long to authenticate.
+    SlowLogin,
+    /// `max.connections` is exceeded.
+    Surplus,
+}
+
+impl CloseReason {
+    /// The names that metrics have, in the order of the reasons.
+    const NAMES: [&'static str; 5] = [
+        "idle",
+        "slow_request",
+        "slow_reader",
+        "slow_login",
+        "max_connections",
+    ];
+}
+
+/// Counters of one listener, written by every reactor.
+#[derive(Default)]
+pub struct ListenerMetrics {
+    refused: [Counter; Refusal::NAMES.len()],
+    closed: [Counter; CloseReason::NAMES.len()],
+    blocked_ns: Counter,
+}
+
+impl ListenerMetrics {
+    /// A connection was closed as it came.
+    pub fn note_refused(&self, refusal: Refusal) {
+        self.refused[refusal.row()].add(1);
+    }
+
+    /// A connection was closed by the server.
+    pub fn note_closed(&self, reason: CloseReason) {
+        self.closed[reason as usize].add(1);
+    }
+
+    /// The listener has accepted nothing for so long, for its limits or want of descriptors.
+    pub fn note_blocked(&self, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.blocked_ns.add(ns);
+    }
+
+    fn snapshot(&self, listener: usize) -> ListenerSnapshot {
+        let counts = |names: &[&'static str], counters: &[Counter]| {
+            let pairs = names.iter().zip(counters);
+            pairs.map(|(&name, count)| (name, count.get())).collect()
+        };
+        ListenerSnapshot {
+            listener,
+            refused: counts(&Refusal::NAMES, &self.refused),
+            closed: counts(&CloseReason::NAMES, &self.closed),
+            blocked_s: Duration::from_nanos(self.blocked_ns.get()).as_secs_f64(),
+        }
+    }
 }
 
 /// A number that its reactor alone changes.
@@ -221,10 +289,25 @@ pub struct SocketSnapshot {
     pub reactor: usize,
     /// Connections that it serves.
     pub connections: usize,
+    /// Connections that it began to serve.
+    pub accepted: u64,
     /// Bytes of requests.
     pub bytes_received: u64,
     /// Bytes of answers.
     pub bytes_sent: u64,
+}
+
+/// Connections that a listener refused, or closed by itself.
+#[derive(Clone, Debug)]
+pub struct ListenerSnapshot {
+    /// Index of the listener.
+    pub listener: usize,
+    /// Number closed as they came, by reason.
+    pub refused: Vec<(&'static str, u64)>,
+    /// Number closed later, by reason.
+    pub closed: Vec<(&'static str, u64)>,
+    /// Seconds in which it accepted nothing.
+    pub blocked_s: f64,
 }
 
 /// Handshakes of a listener with TLS.
@@ -249,6 +332,8 @@ pub struct Snapshot {
     pub reactors: usize,
     /// By reactor and listener, reactor 0 first.
     pub sockets: Vec<SocketSnapshot>,
+    /// Refused and closed connections, by listener.
+    pub listeners: Vec<ListenerSnapshot>,
     /// Handshakes, by listener.
     pub tls: Vec<TlsSnapshot>,
     /// Batches that Produce has appended.
@@ -269,8 +354,6 @@ pub struct Snapshot {
     pub delayed_produces: usize,
     /// Produce requests that wait for the coordinator.
     pub delayed_joins: usize,
-    /// Connections that were refused, for there were too many.
-    pub refused_connections: u64,
     /// Connections closed for a request before authentication.
     pub unauthenticated_connections: u64,
     /// Connections closed for a request after their session.
@@ -278,6 +361,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Adds the counters of listeners.
+    pub fn add_listeners(&mut self, listeners: &[ListenerMetrics]) {
+        let snapshots = listeners.iter().enumerate();
+        self.listeners
+            .extend(snapshots.map(|(listener, one)| one.snapshot(listener)));
+    }
+
     /// Adds the counters of reactors. Cost: some 10 µs for each API that was ever asked for.
     pub fn add_reactors(&mut self, reactors: &[ReactorMetrics]) {
         for row in 0..=API_KEYS {
@@ -295,6 +385,7 @@ impl Snapshot {
                     listener,
                     reactor,
                     connections: sockets.connections.get(),
+                    accepted: sockets.accepted.get(),
                     bytes_received: sockets.bytes_received.get(),
                     bytes_sent: sockets.bytes_sent.get(),
                 });

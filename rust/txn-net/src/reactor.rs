@@ -2,8 +2,8 @@
 //!
 //! It sleeps in epoll. It wakes for sockets, for its [`Mailbox`], for the deadlines of delayed
 //! responses, and to close connections that were idle for too long. Before it sleeps it may stay
-//! awake for a moment ([`AdaptiveSpin`]). Reactor 0 also accepts, and hands connections to all of
-//! them in turn.
+//! awake for a moment ([`AdaptiveSpin`]). Reactor 0 also accepts, a few connections between two
+//! turns of everybody else, and hands them to all reactors in turn ([`Acceptor`]).
 //!
 //! Everything a connection does happens in [`Reactor::drive`]: send queued answers, then, if no
 //! request is under way, look at the next frame, then read. It runs after every event that may let
@@ -29,12 +29,13 @@
 //! # Deviations from Apache Kafka
 //! - A connection whose request is under way is not idle, however long it takes; Kafka closes
 //!   it after `connections.max.idle.ms` too.
+//! - A connection that drips a request or sips an answer is idle; in Kafka any byte keeps it open.
+//! - A log-in has to end in time, and so has a request while others wait for its memory.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,13 +48,16 @@ use txn_log::histogram::Counter;
 use txn_protocol::apis::{FETCH, PRODUCE, SASL_AUTHENTICATE};
 use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
 
+use crate::acceptor::Acceptor;
 use crate::access::Access;
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::authentication::{Admission, Authentication};
 use crate::catalog::Catalog;
 use crate::connection::{Buffers, Chunk, Connection, ConnectionState, Fill, Flush};
+use crate::connection_quotas::{ConnectionQuotas, Refusal};
 use crate::control::{
-    ControlQueue, ControlRequest, Decider, FailedHandshake, ParkedProduce, RAW_TOKEN, Undecided,
+    ControlQueue, ControlRequest, Decider, FailedHandshake, ParkedProduce, RAW_TOKEN,
+    RefusedConnection, Undecided,
 };
 use crate::control_lock::ControlLock;
 use crate::delayed_produce::{AppendedBatch, DelayedProduce, Promise};
@@ -62,7 +66,7 @@ use crate::forced_producers::ForcedProducers;
 use crate::listener::Listener;
 use crate::mailbox::{Accepted, MAX_SLOTS, Mailbox, Message, RequestToken};
 use crate::memory::{Claim, RequestMemory};
-use crate::metrics::{Marks, ReactorMetrics};
+use crate::metrics::{CloseReason, ListenerMetrics, Marks, ReactorMetrics};
 use crate::opener::{Large, Opener};
 use crate::produce::{AppendProgress, Join, ProduceRequest, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedOperation, DelayedResponse, Parked};
@@ -84,8 +88,18 @@ const TURN_MESSAGES: usize = 256;
 const TURN_ANSWERS: usize = 64;
 /// Idle connections are looked for at most this many times in the time they may be idle.
 const REAPS: u32 = 64;
-/// Time to leave the listener alone when the system has no file descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections of one listener accepted before others have their turn.
+const TURN_ACCEPTS: usize = 32;
+/// At most one refused connection is told to Python in this time, and all are counted.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// Time between two looks for slow requests while others wait for their memory.
+const PACE_CHECK: Duration = Duration::from_secs(1);
+/// Bytes of a request that have to come in a second meanwhile.
+const PACE_BYTES: usize = 64 << 10;
+/// Time that surplus connections have for the request under way.
+const SURPLUS_GRACE: Duration = Duration::from_millis(500);
+/// Time for another look whether a client has authenticated, if it waits for this server.
+const LOGIN_CHECK: Duration = Duration::from_secs(1);
 /// Time for handshakes before others have their turn; one is always begun.
 const HANDSHAKES_TURN: Duration = Duration::from_micros(500);
 /// At most one failed handshake is told to Python in this time, and all are counted.
@@ -119,8 +133,9 @@ pub struct Shared {
     pub forced: ForcedProducers,
     pub mailboxes: Vec<Arc<Mailbox>>,
     pub memory: Arc<RequestMemory>,
-    pub connections: AtomicUsize,
-    pub refused_connections: Counter,
+    pub quotas: Arc<ConnectionQuotas>,
+    /// One for each listener.
+    pub listener_metrics: Box<[ListenerMetrics]>,
     /// Connections closed for a request before authentication, or after their session.
     pub unauthenticated_connections: Counter,
     pub expired_connections: Counter,
@@ -136,10 +151,10 @@ pub struct Reactor {
     poll: Poll,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
-    /// Those of `Shared::listeners`; none but in reactor 0.
-    listeners: Vec<TcpListener>,
-    /// When to try accepting again, after it failed.
-    accept_at: Option<Instant>,
+    /// It has those of `Shared::listeners` in reactor 0, and none in the others.
+    acceptor: Acceptor,
+    /// When the last refused connection was told.
+    refused_told_at: Option<Instant>,
     /// Which reactor the next connection goes to.
     accept_turn: usize,
     /// Connections so far; the number of the last.
@@ -165,6 +180,10 @@ pub struct Reactor {
     now: Instant,
     /// When to look for idle connections.
     reap_at: Option<Instant>,
+    /// Since when connections wait for memory, and when to look for slow requests.
+    short: Option<(Instant, Instant)>,
+    /// When to close surplus connections whatever they do.
+    surplus_at: Option<Instant>,
     buffers: Buffers,
     /// Requests to be decided on before the next sleep.
     undecided: Undecided,
@@ -213,8 +232,8 @@ impl Reactor {
             poll,
             shared,
             mailbox,
-            listeners,
-            accept_at: None,
+            acceptor: Acceptor::new(listeners),
+            refused_told_at: None,
             accept_turn: 0,
             accepted: 0,
             slots: Vec::new(),
@@ -230,6 +249,8 @@ impl Reactor {
             woke_up: Instant::now(),
             now: Instant::now(),
             reap_at: None,
+            short: None,
+            surplus_at: None,
             buffers: Buffers::default(),
             undecided: Undecided::default(),
             has_ended_waits: false,
@@ -244,7 +265,7 @@ impl Reactor {
     /// epoll fails, which it does only for want of memory.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
+        for (index, listener) in self.acceptor.sockets_mut().enumerate() {
             let token = Token(FIRST_LISTENER + index);
             let registry = self.poll.registry();
             registry.register(listener, token, Interest::READABLE)?;
@@ -256,7 +277,9 @@ impl Reactor {
             for event in &events {
                 match event.token() {
                     MAILBOX => {}
-                    Token(token) if token >= FIRST_LISTENER => self.accept(token - FIRST_LISTENER),
+                    Token(token) if token >= FIRST_LISTENER => {
+                        self.acceptor.on_ready(token - FIRST_LISTENER);
+                    }
                     Token(slot) => self.on_socket(slot, event),
                 }
                 if self.again.len() >= TURN_ANSWERS {
@@ -271,6 +294,7 @@ impl Reactor {
                 }
             }
             self.on_time();
+            self.accept();
             self.go_on();
             self.decide();
             self.shake_hands();
@@ -283,7 +307,7 @@ impl Reactor {
     /// Waits for something to do: not at all if there is, a moment awake if requests come
     /// closely, then asleep.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        if !self.again.is_empty() || !self.shaking.is_empty() {
+        if !self.again.is_empty() || !self.shaking.is_empty() || self.acceptor.is_busy() {
             return self.poll(events, Some(Duration::ZERO));
         }
         if let Some(moment) = self.spin.duration() {
@@ -321,8 +345,10 @@ impl Reactor {
     fn sleep_time(&self) -> Option<Duration> {
         let times = [
             self.deadlines.next(),
-            self.accept_at,
+            self.acceptor.next_time(),
             self.reap_at,
+            self.short.map(|(_, look_at)| look_at),
+            self.surplus_at,
             self.stop_at,
         ];
         let next = times.into_iter().flatten().min();
@@ -353,7 +379,7 @@ impl Reactor {
             self.close_slot(slot);
         } else {
             // It was closed when it was dropped, in the middle of its turn.
-            self.free(slot);
+            self.leave(slot);
         }
     }
 
@@ -373,32 +399,32 @@ impl Reactor {
 
     // ------------------------------------------------------------ connections come and go
 
-    fn accept(&mut self, listener: usize) {
-        while let Some(accepting) = self.listeners.get(listener) {
-            match accepting.accept() {
-                Ok((socket, address)) => self.assign(socket, address, listener),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
-                    ) => {}
-                Err(_) => {
-                    // No file descriptor is left. The listener stays readable without saying so
-                    // again, so time has to bring us back.
-                    self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
-                    return;
-                }
+    /// Accepts connections, a few of each listener.
+    fn accept(&mut self) {
+        for listener in 0..self.acceptor.listeners() {
+            for _ in 0..TURN_ACCEPTS {
+                let next = self.acceptor.next(listener, &self.shared.quotas, self.now);
+                let Some((socket, address)) = next else {
+                    break;
+                };
+                self.assign(socket, address, listener);
             }
         }
     }
 
     fn assign(&mut self, socket: TcpStream, address: SocketAddr, listener: usize) {
-        if self.shared.connections.load(Ordering::Relaxed) >= self.shared.options.max_connections {
-            self.shared.refused_connections.add(1);
-            return; // dropping the socket closes it
+        let ip = address.ip().to_canonical();
+        let quotas = &self.shared.quotas;
+        let place = match quotas.admit(listener, ip, self.now) {
+            Ok(place) => place,
+            Err(refusal) => return self.refuse(socket, address, listener, refusal),
+        };
+        self.acceptor.leave(quotas.spare_descriptors());
+        if quotas.surplus() > 0 {
+            for mailbox in &self.shared.mailboxes {
+                mailbox.post(Message::TooManyConnections);
+            }
         }
-        self.shared.connections.fetch_add(1, Ordering::Relaxed);
         self.accepted += 1;
         let reactor = self.accept_turn;
         self.accept_turn = (reactor + 1) % self.shared.mailboxes.len();
@@ -407,11 +433,30 @@ impl Reactor {
             address,
             listener,
             number: self.accepted,
+            place,
         };
         if reactor == self.index {
             self.open(accepted);
         } else {
             self.shared.mailboxes[reactor].post(Message::Accepted(accepted));
+        }
+    }
+
+    /// Closes a connection that a limit keeps out; dropping the socket closes it.
+    fn refuse(&mut self, socket: TcpStream, from: SocketAddr, listener: usize, refusal: Refusal) {
+        self.shared.listener_metrics[listener].note_refused(refusal);
+        if let Refusal::IpRate(wait) = refusal {
+            let spare = self.shared.quotas.spare_descriptors();
+            self.acceptor.close_later(socket, self.now + wait, spare);
+        }
+        let is_told = self.refused_told_at;
+        if is_told.is_none_or(|at| self.now >= at + REFUSED_PAUSE) {
+            self.refused_told_at = Some(self.now);
+            self.shared.control.push_refused(RefusedConnection {
+                listener,
+                client_host: from.ip().to_canonical().to_string(),
+                reason: Refusal::NAMES[refusal.row()],
+            });
         }
     }
 
@@ -421,12 +466,12 @@ impl Reactor {
             address,
             listener,
             number,
+            place,
         } = accepted;
         let is_ready = socket.set_nodelay(true).is_ok()
             // A peer that vanished without a word is noticed by the kernel, in its own time.
             && set_socket_keepalive(&socket, true).is_ok();
         if !is_ready {
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         // A socket of IPv6 has clients of IPv4 as ::ffff:10.0.0.1, and access control names 10.0.0.1.
@@ -440,10 +485,9 @@ impl Reactor {
         let claim = Claim::of(&self.shared.memory, 0);
         let options = &self.shared.listeners[listener];
         let Ok(transport) = Transport::new(socket, &options.security) else {
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         };
-        let connection = Connection::new(
+        let mut connection = Connection::new(
             transport,
             listener,
             (host, Arc::clone(&self.shared.anonymous)),
@@ -452,6 +496,8 @@ impl Reactor {
             self.now,
             claim,
         );
+        connection.place = Some(place);
+        self.metrics().sockets[listener].accepted.add_alone(1);
         self.register(Box::new(connection));
     }
 
@@ -469,18 +515,19 @@ impl Reactor {
             if slot < self.slots.len() {
                 self.free.push(slot);
             }
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         self.metrics().sockets[connection.listener]
             .connections
             .rise();
         connection.opened = self.stamp();
-        if !connection.is_established {
-            let token = self.token(slot);
-            connection.handshake_token = Some(token);
-            self.push_deadline(self.now + self.shared.options.handshake_timeout, token);
-        }
+        let timeouts = [
+            (!connection.is_established).then_some(self.shared.options.handshake_timeout),
+            (connection.authentication.is_needed()).then_some(self.shared.options.login_timeout),
+        ];
+        let [handshake, login] = timeouts.map(|timeout| Some((self.token(slot), timeout?)));
+        connection.handshake_token = handshake.map(|(token, _)| token);
+        connection.login_token = login.map(|(token, _)| token);
         let max_idle = self.shared.options.max_idle;
         self.reap_at = self.reap_at.or_else(|| Some(self.now + max_idle?));
         if slot == self.slots.len() {
@@ -489,6 +536,9 @@ impl Reactor {
         } else {
             self.slot_listeners[slot] = connection.listener;
             self.slots[slot] = Some(connection);
+        }
+        for (token, timeout) in [handshake, login].into_iter().flatten() {
+            self.push_deadline(self.now + timeout, token);
         }
         self.drive(slot);
     }
@@ -514,12 +564,7 @@ impl Reactor {
             self.starved.retain(|&other| other != slot);
         }
         connection.say_goodbye();
-        self.free(slot);
-    }
-
-    fn free(&mut self, slot: usize) {
         self.leave(slot);
-        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Notes that a slot has no connection any more.
@@ -540,19 +585,85 @@ impl Reactor {
                 continue;
             };
             let waits = !connection.is_idle() || connection.is_starved || connection.is_muted();
+            let idleness = connection.idleness();
             let active_at = if waits {
                 self.now // a client that waits for an answer, or to be read, is not idle
             } else {
                 connection.active_at
             };
             if active_at + max_idle <= self.now {
-                self.close_slot(slot);
+                self.close_for(slot, idleness);
             } else {
                 idlest = Some(idlest.map_or(active_at, |other: Instant| other.min(active_at)));
             }
         }
         let soonest = self.now + (max_idle / REAPS).max(Duration::from_millis(1));
         self.reap_at = idlest.map(|active_at| (active_at + max_idle).max(soonest));
+    }
+
+    /// Closes a connection that is idle, slow or one too many.
+    fn close_for(&mut self, slot: usize, reason: CloseReason) {
+        self.shared.listener_metrics[self.slot_listeners[slot]].note_closed(reason);
+        self.close_slot(slot);
+    }
+
+    /// Closes the connections whose requests come so slowly that others wait for their memory.
+    fn close_slow(&mut self) {
+        let Some((since, _)) = self.short else {
+            return;
+        };
+        if !self.shared.memory.is_short() {
+            self.short = None;
+            return;
+        }
+        self.short = Some((since, self.now + PACE_CHECK));
+        let grace = self.shared.options.memory_patience;
+        let now = self.now;
+        for slot in 0..self.slots.len() {
+            let is_slow = |one: &mut Connection| one.reads_slowly(since, grace, PACE_BYTES, now);
+            if self.connection(slot).is_some_and(is_slow) {
+                self.close_for(slot, CloseReason::SlowRequest);
+            }
+        }
+    }
+
+    /// Closes the least recently used connections while there are more than `max.connections`;
+    /// those with a request under way only if `is_over`.
+    fn close_surplus(&mut self, is_over: bool) {
+        self.surplus_at = None;
+        let quotas = Arc::clone(&self.shared.quotas);
+        if quotas.surplus() == 0 {
+            return;
+        }
+        let slots = self.slots.iter().enumerate();
+        let mut least_used: Vec<_> = slots
+            .filter_map(|(slot, one)| Some((slot, one.as_ref()?)))
+            .filter(|(_, one)| !quotas.is_protected(one.listener))
+            .filter(|(_, one)| is_over || one.is_idle())
+            .map(|(slot, one)| (!one.is_idle(), one.active_at, slot))
+            .collect();
+        least_used.sort_unstable();
+        for (_, _, slot) in least_used {
+            if quotas.surplus() == 0 {
+                return;
+            }
+            self.close_for(slot, CloseReason::Surplus);
+        }
+        if !is_over && quotas.surplus() > 0 {
+            self.surplus_at = Some(self.now + SURPLUS_GRACE); // others close theirs meanwhile
+        }
+    }
+
+    /// Closes a connection whose client has not authenticated, unless it waits for this server.
+    fn end_login(&mut self, slot: usize, token: RequestToken) {
+        let Some(connection) = self.connection(slot) else {
+            return;
+        };
+        if connection.is_idle() && !connection.is_muted() {
+            self.close_for(slot, CloseReason::SlowLogin);
+        } else {
+            self.push_deadline(self.now + LOGIN_CHECK, token);
+        }
     }
 
     // ------------------------------------------------------------ handshakes
@@ -569,6 +680,7 @@ impl Reactor {
     }
 
     fn shake_hand(&mut self, slot: usize) {
+        let now = self.now;
         let Some(connection) = self.connection(slot) else {
             return; // it was closed
         };
@@ -581,6 +693,7 @@ impl Reactor {
                 if let Some(tls) = connection.tls() {
                     tls.note_handshake();
                 }
+                connection.note_progress(now);
                 self.drive(slot);
             }
             Ok(Handshake::Blocked) if self.stop_at.is_none() => {}
@@ -665,6 +778,7 @@ impl Reactor {
                 if let Some(connection) = self.answering(token) {
                     connection.principal = principal;
                     connection.authentication = Authentication::done(lifetime, now);
+                    connection.login_token = None;
                 }
             }
             Message::Resume(token, refused) => self.on_resume(token, &refused),
@@ -674,6 +788,14 @@ impl Reactor {
             Message::TopicsChanged => self.on_topics_changed(),
             Message::RoleChanged => self.on_role_changed(),
             Message::MemoryFreed => self.on_memory_freed(),
+            Message::MemoryShort => {
+                self.short = self.short.or(Some((self.now, self.now + PACE_CHECK)));
+            }
+            Message::PlaceFreed => {
+                let metrics = &self.shared.listener_metrics;
+                self.acceptor.on_place(self.now, metrics);
+            }
+            Message::TooManyConnections => self.close_surplus(false),
             Message::WaitsEnded => self.has_ended_waits = true,
             Message::Stop => self.on_stop(),
             #[cfg(test)]
@@ -813,6 +935,7 @@ impl Reactor {
 
     /// Lets connections read that waited for memory, as long as there is some.
     fn on_memory_freed(&mut self) {
+        let now = self.now;
         for _ in 0..self.starved.len() {
             if !self.shared.memory.may_begin(self.index) {
                 return;
@@ -822,18 +945,16 @@ impl Reactor {
             };
             if let Some(connection) = self.connection(slot) {
                 connection.is_starved = false;
+                connection.note_progress(now);
                 self.drive(slot);
             }
         }
     }
 
     fn on_time(&mut self) {
-        if self.accept_at.is_some_and(|at| at <= self.now) {
-            self.accept_at = None;
-            for listener in 0..self.listeners.len() {
-                self.accept(listener);
-            }
-        }
+        let metrics = &self.shared.listener_metrics;
+        self.acceptor.on_time(self.now, metrics);
+        let now = self.now;
         while let Some(token) = self.deadlines.pop_passed(self.now) {
             if self.answering(token).is_some() {
                 // Its time has come, or its rest is over and a log may have advanced.
@@ -843,13 +964,22 @@ impl Reactor {
                     let text = "the client takes too long for its handshake";
                     let failure = HandshakeError::new(FailureReason::Timeout, text);
                     self.fail_handshake(token.slot(), failure);
+                } else if connection.login_token == Some(token) {
+                    self.end_login(token.slot(), token);
                 } else if connection.unmute(token) {
+                    connection.note_progress(now);
                     self.drive(token.slot());
                 }
             }
         }
         if self.reap_at.is_some_and(|at| at <= self.now) {
             self.close_idle();
+        }
+        if self.surplus_at.is_some_and(|at| at <= self.now) {
+            self.close_surplus(true);
+        }
+        if self.short.is_some_and(|(_, look_at)| look_at <= self.now) {
+            self.close_slow();
         }
     }
 
@@ -956,11 +1086,11 @@ impl Reactor {
         let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else {
             return;
         };
-        connection.active_at = self.now;
         match self.take_turn(slot, &mut connection) {
             TurnOutcome::Close => self.forget(slot, &mut connection),
             TurnOutcome::Move => self.hand_over(slot, connection),
             outcome => {
+                connection.note_moved(self.now);
                 connection.settle(&mut self.buffers);
                 if matches!(outcome, TurnOutcome::Again) && !connection.is_listed {
                     connection.is_listed = true;
@@ -1035,6 +1165,9 @@ impl Reactor {
         if bytes > 0 {
             let sockets = &self.metrics().sockets[connection.listener];
             sockets.bytes_sent.add_alone(bytes as u64);
+            if is_done {
+                connection.note_progress(self.now);
+            }
         }
         if is_done && !connection.unsent.is_empty() {
             let now = self.read_clock();
@@ -1079,7 +1212,7 @@ impl Reactor {
     fn has_memory(&mut self, slot: usize, connection: &mut Connection) -> bool {
         // A stranger's request is small, and would keep the memory for as long as it is silent.
         let is_stranger = connection.authentication.is_needed();
-        let may_read = is_stranger || connection.claim.begin(self.index);
+        let may_read = is_stranger || connection.begin_reading(self.index, self.now);
         if may_read && connection.is_starved {
             self.starved.retain(|&other| other != slot); // it was faster than its turn
         } else if !may_read && !connection.is_starved {
@@ -1104,6 +1237,7 @@ impl Reactor {
             Ok(header) if !self.may_answer(connection, header.api_key) => Answered::Never,
             Ok(header) => {
                 let (body, bytes) = (header.body, end - start);
+                connection.note_progress(self.now);
                 connection.marks = Some(Marks::new(header.api_key, self.woke_up, self.now));
                 let answered = self.answer(slot, connection, &header, frame, body);
                 if !matches!(answered, Answered::InFlight) {
@@ -1545,7 +1679,7 @@ impl Reactor {
             return;
         }
         self.stop_at = Some(self.now + DRAIN_GRACE);
-        self.listeners.clear();
+        self.acceptor.close();
         for slot in 0..self.slots.len() {
             let is_fetch = |one: &mut Connection| one.state.is_delayed_fetch();
             if self.connection(slot).is_some_and(is_fetch) {

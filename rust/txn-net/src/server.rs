@@ -4,7 +4,6 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,15 +17,17 @@ use txn_protocol::frame::{LENGTH_BYTES, begin_response, set_length};
 use crate::access::{Access, Ask};
 use crate::authentication::{ANONYMOUS, Attachment};
 use crate::catalog::{Catalog, Topic, TopicKey};
+use crate::connection_quotas::{ConnectionLimits, ConnectionQuotas, CreationRates};
 use crate::control::{
     ControlQueue, ControlRequest, Decide, Decider, FailedHandshake, ParkedProduce,
+    RefusedConnection,
 };
 use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
 use crate::listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
 use crate::memory::RequestMemory;
-use crate::metrics::{ReactorMetrics, Snapshot, TlsSnapshot};
+use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
 use crate::opener::Opener;
 use crate::partition::PartitionRole;
 use crate::produce::Refused;
@@ -44,7 +45,7 @@ pub struct Options {
     pub max_sasl_bytes: usize,
     /// `queued.max.request.bytes`: while requests hold as much, none is begun; `None`: no limit.
     pub max_queued_bytes: Option<usize>,
-    /// `max.connections`: further ones are closed as they come.
+    /// Connections for which there are descriptors: further ones are closed as they come.
     pub max_connections: usize,
     /// `connections.max.idle.ms`: one without a request for so long is closed; `None`: never.
     pub max_idle: Option<Duration>,
@@ -55,6 +56,10 @@ pub struct Options {
     pub coordinator_timeout: Duration,
     /// The most time that a TLS handshake takes.
     pub handshake_timeout: Duration,
+    /// The most time that a client of a SASL listener has to authenticate.
+    pub login_timeout: Duration,
+    /// The time that a request has in any case while others wait for its memory.
+    pub memory_patience: Duration,
 }
 
 /// The versions of Produce that reactors answer.
@@ -117,6 +122,12 @@ impl Server {
             .map(|_| ReactorMetrics::new(listeners.len()))
             .collect();
         let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
+        let acceptor = Arc::clone(&mailboxes[0]);
+        let quotas = ConnectionQuotas::new(options.max_connections, listeners.len(), acceptor);
+        let listener_metrics = listeners
+            .iter()
+            .map(|_| ListenerMetrics::default())
+            .collect();
         let shared = Arc::new(Shared {
             durability,
             opener: Opener::new(options.reactors),
@@ -131,8 +142,8 @@ impl Server {
             settler: OnceLock::new(),
             mailboxes,
             memory: Arc::new(memory),
-            connections: AtomicUsize::new(0),
-            refused_connections: Counter::default(),
+            quotas: Arc::new(quotas),
+            listener_metrics,
             unauthenticated_connections: Counter::default(),
             expired_connections: Counter::default(),
             anonymous: ANONYMOUS.into(),
@@ -165,8 +176,8 @@ impl Server {
         &self.shared.listeners
     }
 
-    /// Readable while `take`, `take_joins`, `take_failures` or `take_failed_handshakes` has
-    /// something.
+    /// Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes` or
+    /// `take_refused` has something.
     #[must_use]
     pub fn wakeup_fd(&self) -> BorrowedFd<'_> {
         self.shared.control.wakeup_fd()
@@ -315,17 +326,36 @@ impl Server {
         self.shared.control.take_failed_handshakes()
     }
 
+    /// Takes connections that were refused: of many at once only some.
+    #[must_use]
+    pub fn take_refused(&self) -> Vec<RefusedConnection> {
+        self.shared.control.take_refused()
+    }
+
+    /// Takes limits on connections in place of the earlier ones. Connections beyond a new
+    /// `max_connections` are closed, the least recently used first.
+    pub fn limit_connections(&self, limits: ConnectionLimits) {
+        self.shared.quotas.set_limits(limits);
+        self.shared.mailboxes[0].post(Message::PlaceFreed); // one may have become free
+        self.post_to_all(|| Message::TooManyConnections);
+    }
+
+    /// Takes rates at which addresses may connect in place of the earlier ones.
+    pub fn limit_creation_rates(&self, rates: CreationRates) {
+        self.shared.quotas.set_creation_rates(rates);
+    }
+
     /// The counts so far, and the requests that wait now. Any thread may ask; none waits for it.
     #[must_use]
     pub fn metrics(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             queued_requests: self.shared.control.len(),
-            refused_connections: self.shared.refused_connections.get(),
             unauthenticated_connections: self.shared.unauthenticated_connections.get(),
             expired_connections: self.shared.expired_connections.get(),
             ..Snapshot::default()
         };
         snapshot.add_reactors(&self.shared.metrics);
+        snapshot.add_listeners(&self.shared.listener_metrics);
         for (listener, one) in self.shared.listeners.iter().enumerate() {
             if let SecurityProtocol::Tls(tls) = &one.security {
                 snapshot.tls.push(TlsSnapshot {
@@ -459,6 +489,8 @@ mod tests {
             sync_acks_all: false,
             coordinator_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
+            login_timeout: Duration::from_secs(60),
+            memory_patience: Duration::from_secs(10),
         }
     }
 

@@ -101,6 +101,8 @@ fn start(client_auth: ClientAuth, client: DistinguishedName) -> TlsServer {
         sync_acks_all: false,
         coordinator_timeout: Duration::from_secs(30),
         handshake_timeout: HANDSHAKE_TIMEOUT,
+        login_timeout: Duration::from_secs(60),
+        memory_patience: Duration::from_secs(10),
     };
     let server = Server::bind(&listeners, options, Arc::new(Durability::new(1))).unwrap();
     let server = Arc::new(server);

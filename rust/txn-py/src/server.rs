@@ -1,6 +1,7 @@
 //! `txn._core.Server`: sockets, Produce and Fetch, as Python sees them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use txn_net::{
-    Action, Ask, Attachment, BindError, Decide, ListenerOptions, LogOf, Options, RequestToken,
-    SecurityProtocol, Settler, Topic, TopicId,
+    Action, Ask, Attachment, BindError, ConnectionLimits, CreationRates, Decide, ListenerLimits,
+    ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Settler, Topic, TopicId,
 };
 use txn_protocol::codes;
 
@@ -25,6 +26,13 @@ const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most time that a TLS handshake takes. Kafka has no such limit but that of idle connections.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most time that a client of a SASL listener has to authenticate. Kafka has no such limit.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time that a slow request has while others wait for its memory, and as much more as its bytes
+/// take at the least pace. Kafka has no such limit.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Listening sockets, their reactor threads' work, Produce and Fetch.
 #[pyclass(frozen, module = "txn._core")]
@@ -85,6 +93,8 @@ impl Server {
             sync_acks_all,
             coordinator_timeout: COORDINATOR_TIMEOUT,
             handshake_timeout: HANDSHAKE_TIMEOUT,
+            login_timeout: LOGIN_TIMEOUT,
+            memory_patience: MEMORY_PATIENCE,
         };
         let sasl_listeners: HashSet<_> = sasl_listeners.into_iter().collect();
         let listeners: Vec<_> = listeners
@@ -164,6 +174,43 @@ impl Server {
         self.0.forget_verdicts();
     }
 
+    #[pyo3(signature = (*, max_connections, max_per_ip, overrides, creation_rate, listeners))]
+    fn limit_connections(
+        &self,
+        max_connections: usize,
+        max_per_ip: usize,
+        overrides: HashMap<String, usize>,
+        creation_rate: u32,
+        listeners: Vec<(usize, u32, bool)>,
+    ) -> PyResult<()> {
+        let listeners = listeners.into_iter().map(|limits| ListenerLimits {
+            max_connections: limits.0,
+            creation_rate: limits.1,
+            is_protected: limits.2,
+        });
+        self.0.limit_connections(ConnectionLimits {
+            max_connections,
+            max_per_ip,
+            overrides: by_address(overrides)?,
+            creation_rate,
+            listeners: listeners.collect(),
+        });
+        Ok(())
+    }
+
+    fn limit_creation_rates(
+        &self,
+        default: Option<f64>,
+        of_addresses: HashMap<String, f64>,
+    ) -> PyResult<()> {
+        let of_addresses = by_address(of_addresses)?;
+        self.0.limit_creation_rates(CreationRates {
+            default,
+            of_addresses,
+        });
+        Ok(())
+    }
+
     fn take<'py>(&self, py: Python<'py>) -> Vec<ClientRequest<'py>> {
         python_requests(py, self.0.take())
     }
@@ -200,6 +247,12 @@ impl Server {
     fn take_failed_handshakes(&self) -> Vec<(usize, String, String)> {
         let failed = self.0.take_failed_handshakes().into_iter();
         let tuples = failed.map(|one| (one.listener, one.client_host.as_ref().into(), one.reason));
+        tuples.collect()
+    }
+
+    fn take_refused(&self) -> Vec<(usize, String, &'static str)> {
+        let refused = self.0.take_refused().into_iter();
+        let tuples = refused.map(|one| (one.listener, one.client_host, one.reason));
         tuples.collect()
     }
 
@@ -257,6 +310,25 @@ pub type HistogramTuple = (Vec<u64>, f64);
 /// `(listener, handshakes, failures by reason, expires_at)`.
 type TlsTuple = (usize, u64, Vec<(&'static str, u64)>, i64);
 
+/// `(listener, refused by reason, closed by reason, seconds in which it accepted nothing)`.
+type ListenerMetricsTuple = (
+    usize,
+    Vec<(&'static str, u64)>,
+    Vec<(&'static str, u64)>,
+    f64,
+);
+
+/// Values by address. An IPv4 address may be written as one of IPv6.
+fn by_address<V>(values: HashMap<String, V>) -> PyResult<HashMap<IpAddr, V>> {
+    let parsed = values.into_iter().map(|(text, value)| {
+        let address: IpAddr = text
+            .parse()
+            .map_err(|_| PyValueError::new_err(format!("{text:?} is no IP address")))?;
+        Ok((address.to_canonical(), value))
+    });
+    parsed.collect()
+}
+
 /// The same as Python's `ServerMetrics`.
 #[derive(IntoPyObject)]
 struct ServerMetrics {
@@ -271,8 +343,9 @@ struct ServerMetrics {
         HistogramTuple,
     )>,
     reactors: usize,
-    /// `(listener, reactor, connections, bytes_received, bytes_sent)`.
-    sockets: Vec<(usize, usize, usize, u64, u64)>,
+    /// `(listener, reactor, connections, accepted, bytes_received, bytes_sent)`.
+    sockets: Vec<(usize, usize, usize, u64, u64, u64)>,
+    listeners: Vec<ListenerMetricsTuple>,
     tls: Vec<TlsTuple>,
     produced_batches: u64,
     produced_records: u64,
@@ -283,7 +356,6 @@ struct ServerMetrics {
     delayed_fetches: usize,
     delayed_produces: usize,
     delayed_joins: usize,
-    refused_connections: u64,
     unauthenticated_connections: u64,
     expired_connections: u64,
 }
@@ -297,14 +369,26 @@ impl From<txn_net::Snapshot> for ServerMetrics {
         });
         let sockets = counted.sockets.into_iter().map(|one| {
             let bytes = (one.bytes_received, one.bytes_sent);
-            (one.listener, one.reactor, one.connections, bytes.0, bytes.1)
+            let connections = (one.connections, one.accepted);
+            let place = (one.listener, one.reactor);
+            (
+                place.0,
+                place.1,
+                connections.0,
+                connections.1,
+                bytes.0,
+                bytes.1,
+            )
         });
+        let listeners = counted.listeners.into_iter();
+        let listeners = listeners.map(|one| (one.listener, one.refused, one.closed, one.blocked_s));
         let tls = counted.tls.into_iter();
         let tls = tls.map(|one| (one.listener, one.handshakes, one.failures, one.expires_at));
         Self {
             apis: apis.collect(),
             reactors: counted.reactors,
             sockets: sockets.collect(),
+            listeners: listeners.collect(),
             tls: tls.collect(),
             produced_batches: counted.produced_batches,
             produced_records: counted.produced_records,
@@ -315,7 +399,6 @@ impl From<txn_net::Snapshot> for ServerMetrics {
             delayed_fetches: counted.delayed_fetches,
             delayed_produces: counted.delayed_produces,
             delayed_joins: counted.delayed_joins,
-            refused_connections: counted.refused_connections,
             unauthenticated_connections: counted.unauthenticated_connections,
             expired_connections: counted.expired_connections,
         }

@@ -18,11 +18,15 @@ from txn.broker.node import Node
 from txn.broker.turns import Turns
 from txn.config import (
     BROKER_PROPERTIES,
+    LISTENER_PREFIX,
     TOPIC_PROPERTIES,
+    BrokerSettings,
+    as_text,
     fits,
     known_property,
     parse_property,
     parse_topic_settings,
+    split_overrides,
     topic_setting,
 )
 from txn.errors import ConfigError
@@ -39,6 +43,7 @@ from txn.metadata.configs import (
 )
 from txn.metadata.image import is_reserved, name_fault
 from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
+from txn.security.listeners import is_address, listener_names
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import (
     CLIENT_METRICS,
@@ -265,7 +270,8 @@ def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
     if kind == TOPIC_RESOURCE:
         return _checked_for_topic(node, name, request)
     _require_broker(node, kind, name)
-    return _checked_for_broker(node.controller.image.broker_settings.get(name, {}), request)
+    own = node.controller.image.broker_settings.get(name, {})
+    return _checked_for_broker(node.settings, own, request)
 
 
 def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
@@ -290,7 +296,9 @@ def _is_fit(name: str, text: str) -> bool:
     return name in TOPIC_PROPERTIES and fits(TOPIC_PROPERTIES[name], text)
 
 
-def _checked_for_broker(own: Mapping[str, str], request: OwnChanges) -> Changes:
+def _checked_for_broker(
+    settings: BrokerSettings, own: Mapping[str, str], request: OwnChanges
+) -> Changes:
     try:
         changes = request(own, "broker")
         fixed = sorted(
@@ -308,10 +316,48 @@ def _checked_for_broker(own: Mapping[str, str], request: OwnChanges) -> Changes:
     try:
         for key, text in changes.items():
             if text is not None:
-                parse_property(BROKER_PROPERTIES, "broker", key, text)
+                value = parse_property(BROKER_PROPERTIES, "broker", key, text)
+                _require_use(settings, key, value)
+        _require_reachable(settings, changes)
     except ConfigError as error:
         raise _Fault(ErrorCode.INVALID_REQUEST, error.message) from error
     return changes
+
+
+def _require_use(settings: BrokerSettings, key: str, value: object) -> None:
+    """Refuse limits that count for nothing, or let nobody in. Raises ConfigError."""
+    name = key
+    if key.startswith(LISTENER_PREFIX):
+        listener, _, name = key.removeprefix(LISTENER_PREFIX).partition(".")
+        known = listener_names(settings)
+        if listener.upper() not in known or listener != listener.lower():
+            raise ConfigError(
+                f"broker property {key} is of no listener: those are {', '.join(known)}, and are "
+                "written here in lower case",
+                property=key,
+            )
+    if name in ("max.connections", "max.connection.creation.rate") and value == 0:
+        raise ConfigError(f"broker property {key} cannot be 0: it takes at least 1", property=key)
+    if name == "max.connections.per.ip.overrides":
+        names = [host for host in split_overrides(str(value)) if not is_address(host)]
+        if names:
+            raise ConfigError(
+                f"broker property {key} names {', '.join(names)}: while the broker runs it takes "
+                "IP addresses alone",
+                property=key,
+            )
+
+
+def _require_reachable(settings: BrokerSettings, changes: Changes) -> None:
+    """Refuse a limit for each address that lets nobody in. Raises ConfigError."""
+    limit, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    if limit in changes or overrides in changes:
+        most, others = (changes.get(name, as_text(settings[name])) for name in (limit, overrides))
+        if most is not None and int(most) == 0 and not others:
+            raise ConfigError(
+                f"broker property {limit} cannot be 0 without {overrides}: nobody could connect",
+                property=limit,
+            )
 
 
 async def list_config_resources(

@@ -1,0 +1,553 @@
+//! Limits on connections: how many there are at a time, and how fast they come.
+//!
+//! | limit | fate of a connection beyond it |
+//! |---|---|
+//! | `max.connections`, of the broker or a listener | its listener accepts nothing until one is closed |
+//! | `max.connection.creation.rate`, of the broker or a listener | its listener accepts nothing for a moment |
+//! | `max.connections.per.ip`, and its overrides | closed at once |
+//! | creation rate of its address, a client quota | closed after a moment |
+//! | file descriptors | closed at once |
+//!
+//! A protected listener, the one of other brokers beside others, passes over `max.connections` of
+//! the broker and over its rate. The least recently used connection of another listener is closed
+//! for it, and so are surplus ones when the limit is lowered.
+//!
+//! A rate is Kafka's: the connections of the last 11 seconds, in samples of one second, over the
+//! time they span, which counts as 10 seconds at least. So after a pause ten times the rate may come at
+//! once.
+//!
+//! Reactor 0 accepts. Every connection holds its [`ConnectionPlace`] and gives it back when it is dropped, on
+//! any thread.
+//!
+//! Source: Apache Kafka's `ConnectionQuotas`, `SampledStat`, `Rate`; KIP-308, KIP-402, KIP-612.
+//!
+//! # Deviations from Apache Kafka
+//! - File descriptors are a limit. Kafka fails to accept when there is none, over and over.
+//! - A connection that waits for its end holds a descriptor only while there are some to spare.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::mailbox::{Mailbox, Message};
+
+/// Samples of a rate, and the time of each.
+const SAMPLES: u32 = 11;
+const SAMPLE: Duration = Duration::from_secs(1);
+/// The longest that a rate holds a connection back.
+const THROTTLE_MAX: Duration = SAMPLE;
+/// Rates of addresses that are kept without a look for those that are over.
+const RATES_KEPT: usize = 1024;
+
+/// Limits on connections, each by its Kafka name.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimits {
+    /// `max.connections`
+    pub max_connections: usize,
+    /// `max.connections.per.ip`
+    pub max_per_ip: usize,
+    /// `max.connections.per.ip.overrides`
+    pub overrides: HashMap<IpAddr, usize>,
+    /// `max.connection.creation.rate`, per second.
+    pub creation_rate: u32,
+    /// The limits of each listener, in the order of the listeners; further ones have none.
+    pub listeners: Vec<ListenerLimits>,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: usize::MAX,
+            max_per_ip: usize::MAX,
+            overrides: HashMap::new(),
+            creation_rate: u32::MAX,
+            listeners: Vec::new(),
+        }
+    }
+}
+
+/// Limits of one listener's connections.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerLimits {
+    /// `listener.name.….max.connections`
+    pub max_connections: usize,
+    /// `listener.name.….max.connection.creation.rate`, per second.
+    pub creation_rate: u32,
+    /// True if limits of the broker do not hold for it.
+    pub is_protected: bool,
+}
+
+impl Default for ListenerLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: usize::MAX,
+            creation_rate: u32::MAX,
+            is_protected: false,
+        }
+    }
+}
+
+/// `connection_creation_rate` of client quotas for addresses.
+#[derive(Clone, Debug, Default)]
+pub struct CreationRates {
+    /// That of addresses without their own; `None`: any rate.
+    pub default: Option<f64>,
+    /// Those of addresses.
+    pub of_addresses: HashMap<IpAddr, f64>,
+}
+
+impl CreationRates {
+    fn of(&self, address: IpAddr) -> Option<f64> {
+        self.of_addresses.get(&address).copied().or(self.default)
+    }
+}
+
+/// The reason for which a new connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No descriptor is left to it.
+    Descriptors,
+    /// Its address has `max.connections.per.ip`.
+    PerIp,
+    /// Its address comes too often; it is closed after so long.
+    IpRate(Duration),
+}
+
+impl Refusal {
+    /// The names that metrics have, in the order of `row`.
+    pub const NAMES: [&'static str; 3] = [
+        "descriptors",
+        "max_connections_per_ip",
+        "ip_connection_creation_rate",
+    ];
+
+    pub fn row(self) -> usize {
+        match self {
+            Self::Descriptors => 0,
+            Self::PerIp => 1,
+            Self::IpRate(_) => 2,
+        }
+    }
+}
+
+/// The connections of a server, counted against its limits.
+pub struct ConnectionQuotas {
+    /// Connections for which there are descriptors.
+    descriptors: usize,
+    held: Mutex<Tally>,
+    /// Reactor 0's.
+    acceptor: Arc<Mailbox>,
+}
+
+struct Tally {
+    limits: ConnectionLimits,
+    total: usize,
+    of_listeners: Vec<usize>,
+    of_addresses: HashMap<IpAddr, usize>,
+    rate: Rate,
+    listener_rates: Vec<Rate>,
+    creation_rates: CreationRates,
+    address_rates: HashMap<IpAddr, Rate>,
+    /// Number of `address_rates` at which those that are over are dropped.
+    rates_max: usize,
+    /// Reactor 0 has a connection that waits for a place.
+    is_awaited: bool,
+}
+
+impl ConnectionQuotas {
+    /// No connection yet, and no limit but the number of descriptors.
+    pub fn new(descriptors: usize, listeners: usize, acceptor: Arc<Mailbox>) -> Self {
+        Self {
+            descriptors,
+            acceptor,
+            held: Mutex::new(Tally {
+                limits: ConnectionLimits::default(),
+                total: 0,
+                of_listeners: vec![0; listeners],
+                of_addresses: HashMap::new(),
+                rate: Rate::default(),
+                listener_rates: (0..listeners).map(|_| Rate::default()).collect(),
+                creation_rates: CreationRates::default(),
+                address_rates: HashMap::new(),
+                rates_max: RATES_KEPT,
+                is_awaited: false,
+            }),
+        }
+    }
+
+    /// Counts by other limits from now on.
+    pub fn set_limits(&self, limits: ConnectionLimits) {
+        self.held().limits = limits;
+    }
+
+    /// Counts by other rates of addresses from now on.
+    pub fn set_creation_rates(&self, rates: CreationRates) {
+        let mut held = self.held();
+        held.creation_rates = rates;
+        held.address_rates.clear();
+    }
+
+    /// Counts a connection that has come to a listener; returns the time for which its rates hold
+    /// it back.
+    pub fn arrive(&self, listener: usize, now: Instant) -> Duration {
+        let mut held = self.held();
+        let limits = held.limits_of(listener);
+        let broker_rate = f64::from(held.limits.creation_rate);
+        let mut throttle = Duration::ZERO;
+        if !limits.is_protected {
+            throttle = held.rate.record(broker_rate, now);
+        }
+        let own = held.listener_rates[listener].record(f64::from(limits.creation_rate), now);
+        throttle.max(own)
+    }
+
+    /// True if a listener may have another connection. False: `Message::PlaceFreed` will tell
+    /// reactor 0 when to ask again.
+    pub fn has_place(&self, listener: usize) -> bool {
+        let mut held = self.held();
+        let limits = held.limits_of(listener);
+        let has_place = held.of_listeners[listener] < limits.max_connections
+            && (limits.is_protected || held.total < held.limits.max_connections);
+        held.is_awaited |= !has_place;
+        has_place
+    }
+
+    /// Gives a connection its place.
+    ///
+    /// # Errors
+    /// It is to be closed.
+    pub fn admit(
+        self: &Arc<Self>,
+        listener: usize,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<ConnectionPlace, Refusal> {
+        let mut held = self.held();
+        if held.total >= self.descriptors {
+            return Err(Refusal::Descriptors);
+        }
+        if let Some(rate) = held.creation_rates.of(address) {
+            held.drop_old_rates(now);
+            let own = held.address_rates.entry(address).or_default();
+            let throttle = own.record(rate, now);
+            if !throttle.is_zero() {
+                own.take_back();
+                if !held.limits_of(listener).is_protected {
+                    held.rate.take_back();
+                }
+                held.listener_rates[listener].take_back();
+                return Err(Refusal::IpRate(throttle));
+            }
+        }
+        let max = held.limits.overrides.get(&address).copied();
+        let max = max.unwrap_or(held.limits.max_per_ip);
+        let count = held.of_addresses.get(&address).copied().unwrap_or_default();
+        if count >= max {
+            return Err(Refusal::PerIp);
+        }
+        held.of_addresses.insert(address, count + 1);
+        held.of_listeners[listener] += 1;
+        held.total += 1;
+        Ok(ConnectionPlace {
+            quotas: Arc::clone(self),
+            listener,
+            address,
+        })
+    }
+
+    /// Number of connections beyond `max.connections`.
+    pub fn surplus(&self) -> usize {
+        let held = self.held();
+        held.total.saturating_sub(held.limits.max_connections)
+    }
+
+    /// True if the broker's limit does not hold for a listener.
+    pub fn is_protected(&self, listener: usize) -> bool {
+        self.held().limits_of(listener).is_protected
+    }
+
+    /// Descriptors that no connection has.
+    pub fn spare_descriptors(&self) -> usize {
+        self.descriptors.saturating_sub(self.held().total)
+    }
+
+    fn leave(&self, listener: usize, address: IpAddr) {
+        let mut held = self.held();
+        held.total -= 1;
+        held.of_listeners[listener] -= 1;
+        if let Some(count) = held.of_addresses.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                held.of_addresses.remove(&address);
+            }
+        }
+        let is_awaited = std::mem::take(&mut held.is_awaited);
+        drop(held);
+        if is_awaited {
+            self.acceptor.post(Message::PlaceFreed);
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Tally> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tally {
+    fn limits_of(&self, listener: usize) -> ListenerLimits {
+        let limits = self.limits.listeners.get(listener);
+        limits.copied().unwrap_or_default()
+    }
+
+    /// Forgets the rates of addresses that no longer come.
+    fn drop_old_rates(&mut self, now: Instant) {
+        if self.address_rates.len() >= self.rates_max {
+            self.address_rates.retain(|_, rate| rate.is_live(now));
+            self.rates_max = RATES_KEPT.max(2 * self.address_rates.len());
+        }
+    }
+}
+
+/// The place of a connection among those that the limits allow; given back when it is dropped.
+pub struct ConnectionPlace {
+    quotas: Arc<ConnectionQuotas>,
+    listener: usize,
+    address: IpAddr,
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.quotas.leave(self.listener, self.address);
+    }
+}
+
+/// A rate of connections.
+#[derive(Default)]
+struct Rate {
+    /// The begin of each sample and its connections, the oldest first.
+    samples: VecDeque<(Instant, u32)>,
+}
+
+impl Rate {
+    /// Counts a connection; returns the time that keeps the rate at its limit, or zero below that.
+    fn record(&mut self, limit: f64, now: Instant) -> Duration {
+        while self
+            .samples
+            .front()
+            .is_some_and(|&(begin, _)| now.duration_since(begin) >= SAMPLE * SAMPLES)
+        {
+            self.samples.pop_front();
+        }
+        match self.samples.back_mut() {
+            Some((begin, count)) if now.duration_since(*begin) < SAMPLE => *count += 1,
+            _ => self.samples.push_back((now, 1)),
+        }
+        let count: u32 = self.samples.iter().map(|(_, count)| count).sum();
+        let span = self.span(now).as_secs_f64();
+        let rate = f64::from(count) / span;
+        if rate <= limit {
+            return Duration::ZERO;
+        }
+        // Infinite for a limit of 0.
+        let throttle = (rate - limit) / limit * span;
+        Duration::from_secs_f64(throttle.min(THROTTLE_MAX.as_secs_f64()))
+    }
+
+    /// Counts the last connection no longer.
+    fn take_back(&mut self) {
+        if let Some((_, count)) = self.samples.back_mut() {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// The time of the samples: all but the last count as whole ones.
+    fn span(&self, now: Instant) -> Duration {
+        let began = self.samples.front().map_or(now, |&(begin, _)| begin);
+        let elapsed = now.duration_since(began);
+        let whole = u32::try_from(elapsed.as_secs()).unwrap_or(SAMPLES);
+        elapsed + SAMPLE * (SAMPLES - 1).saturating_sub(whole)
+    }
+
+    fn is_live(&self, now: Instant) -> bool {
+        let last = self.samples.back();
+        last.is_some_and(|&(begin, _)| now.duration_since(begin) < SAMPLE * SAMPLES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mailbox::open;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const THERE: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
+    const MS: Duration = Duration::from_millis(1);
+
+    fn quotas(descriptors: usize, limits: ConnectionLimits) -> (Arc<ConnectionQuotas>, mio::Poll) {
+        let poll = mio::Poll::new().unwrap();
+        let mailbox = Arc::new(open(&poll, mio::Token(0)).unwrap());
+        let quotas = ConnectionQuotas::new(descriptors, 2, mailbox);
+        quotas.set_limits(limits);
+        (Arc::new(quotas), poll)
+    }
+
+    fn of_listener(max_connections: usize, is_protected: bool) -> ListenerLimits {
+        ListenerLimits {
+            max_connections,
+            is_protected,
+            ..ListenerLimits::default()
+        }
+    }
+
+    #[test]
+    fn a_place_is_free_again_when_its_connection_is_gone_and_reactor_0_is_told() {
+        let limits = ConnectionLimits {
+            max_connections: 1,
+            ..ConnectionLimits::default()
+        };
+        let (quotas, _poll) = quotas(9, limits);
+        let place = quotas.admit(0, HERE, Instant::now()).unwrap();
+        assert!(!quotas.has_place(0) && !quotas.has_place(1));
+        drop(place);
+        assert!(matches!(quotas.acceptor.take(), Some(Message::PlaceFreed)));
+        assert!(quotas.has_place(0) && quotas.acceptor.is_empty());
+        assert!(quotas.held().of_addresses.is_empty());
+    }
+
+    #[test]
+    fn a_listener_has_a_limit_of_its_own_and_a_protected_one_passes_over_that_of_the_broker() {
+        let limits = ConnectionLimits {
+            max_connections: 2,
+            listeners: vec![of_listener(1, false), of_listener(2, true)],
+            ..ConnectionLimits::default()
+        };
+        let (quotas, _poll) = quotas(9, limits);
+        let mut places = vec![quotas.admit(0, HERE, Instant::now()).unwrap()];
+        assert!(!quotas.has_place(0) && quotas.has_place(1));
+        places.push(quotas.admit(1, HERE, Instant::now()).unwrap());
+        assert!(quotas.has_place(1));
+        assert_eq!(quotas.surplus(), 0);
+        places.push(quotas.admit(1, HERE, Instant::now()).unwrap());
+        assert!(!quotas.has_place(1));
+        assert_eq!(quotas.surplus(), 1);
+    }
+
+    #[test]
+    fn an_address_has_the_common_limit_or_its_own() {
+        let limits = ConnectionLimits {
+            max_per_ip: 1,
+            overrides: HashMap::from([(THERE, 2)]),
+            ..ConnectionLimits::default()
+        };
+        let (quotas, _poll) = quotas(9, limits);
+        let admit = |address| quotas.admit(0, address, Instant::now());
+        let _here = admit(HERE).unwrap();
+        assert_eq!(admit(HERE).err(), Some(Refusal::PerIp));
+        let there = admit(THERE).unwrap();
+        let _there = admit(THERE).unwrap();
+        assert_eq!(admit(THERE).err(), Some(Refusal::PerIp));
+        drop(there);
+        assert!(admit(THERE).is_ok());
+    }
+
+    #[test]
+    fn descriptors_are_a_limit_of_their_own() {
+        let (quotas, _poll) = quotas(1, ConnectionLimits::default());
+        let _place = quotas.admit(0, HERE, Instant::now()).unwrap();
+        let refused = quotas.admit(0, THERE, Instant::now()).err();
+        assert_eq!(refused, Some(Refusal::Descriptors));
+        assert_eq!(quotas.spare_descriptors(), 0);
+    }
+
+    #[test]
+    fn ten_times_the_rate_may_come_at_once_and_then_each_waits_for_its_turn() {
+        let limits = ConnectionLimits {
+            creation_rate: 5,
+            ..ConnectionLimits::default()
+        };
+        let (quotas, _poll) = quotas(9, limits);
+        let start = Instant::now();
+        for _ in 0..50 {
+            assert_eq!(quotas.arrive(0, start), Duration::ZERO);
+        }
+        // Kafka: (5.1 - 5) / 5 of 10 s.
+        let wait = quotas.arrive(0, start);
+        assert!((199 * MS..=201 * MS).contains(&wait), "{wait:?}");
+        let later = start + SAMPLE * SAMPLES;
+        assert_eq!(quotas.arrive(0, later), Duration::ZERO);
+    }
+
+    #[test]
+    fn no_wait_is_longer_than_a_sample_whatever_the_rate() {
+        let mut rate = Rate::default();
+        let now = Instant::now();
+        assert_eq!(rate.record(0.0, now), THROTTLE_MAX);
+        assert_eq!(rate.record(0.01, now), THROTTLE_MAX);
+        assert_eq!(rate.record(f64::from(u32::MAX), now), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_protected_listener_has_its_own_rate_alone() {
+        let limits = ConnectionLimits {
+            creation_rate: 1,
+            listeners: vec![of_listener(9, false), of_listener(9, true)],
+            ..ConnectionLimits::default()
+        };
+        let (quotas, _poll) = quotas(9, limits);
+        let now = Instant::now();
+        for _ in 0..20 {
+            assert_eq!(quotas.arrive(1, now), Duration::ZERO);
+        }
+        let waits = (0..11).map(|_| quotas.arrive(0, now));
+        assert_eq!(waits.max(), Some(THROTTLE_MAX));
+    }
+
+    #[test]
+    fn an_address_that_comes_too_often_is_refused_and_not_counted_anywhere() {
+        let limits = ConnectionLimits {
+            creation_rate: 2,
+            ..ConnectionLimits::default()
+        };
+        let (quotas, _poll) = quotas(100, limits);
+        quotas.set_creation_rates(CreationRates {
+            default: None,
+            of_addresses: HashMap::from([(HERE, 1.0)]),
+        });
+        let now = Instant::now();
+        let come = |address| {
+            let wait = quotas.arrive(0, now);
+            (wait, quotas.admit(0, address, now).map(std::mem::forget))
+        };
+        for _ in 0..10 {
+            assert_eq!(come(HERE), (Duration::ZERO, Ok(())));
+        }
+        for _ in 0..30 {
+            assert_eq!(
+                come(HERE),
+                (Duration::ZERO, Err(Refusal::IpRate(THROTTLE_MAX)))
+            );
+        }
+        for _ in 0..10 {
+            assert_eq!(come(THERE), (Duration::ZERO, Ok(())));
+        }
+    }
+
+    #[test]
+    fn rates_of_addresses_that_come_no_more_are_forgotten() {
+        let (quotas, _poll) = quotas(usize::MAX, ConnectionLimits::default());
+        quotas.set_creation_rates(CreationRates {
+            default: Some(100.0),
+            of_addresses: HashMap::new(),
+        });
+        let mut now = Instant::now();
+        for round in 0..3_u32 {
+            for number in 0..1_000_u32 {
+                let address = IpAddr::from((round * 1_000 + number).to_be_bytes());
+                drop(quotas.admit(0, address, now).unwrap());
+            }
+            now += SAMPLE * SAMPLES;
+        }
+        assert!(quotas.held().address_rates.len() <= 1_000 + RATES_KEPT);
+    }
+}
