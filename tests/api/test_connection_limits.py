@@ -5,6 +5,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from confluent_kafka.admin._resource import ResourceType
 from prometheus_client.parser import text_string_to_metric_families
 
 import txn
+from support.client_quotas import set_quota
 from support.clients import WAIT_S, create_topic, plain_producer, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
@@ -243,7 +245,7 @@ def test_limits_that_cannot_be_are_refused_while_the_broker_runs(
 
 
 def test_altered_limits_of_a_listener_are_described_and_outlive_a_restart(
-    tmp_path: Any, connect: Connect
+    tmp_path: Path, connect: Connect
 ) -> None:
     name = "listener.name.plaintext.max.connections"
     with txn.Broker(tmp_path / "data") as broker:
@@ -257,6 +259,36 @@ def test_altered_limits_of_a_listener_are_described_and_outlive_a_restart(
         assert list(described.synonyms) == [name, "max.connections"]
         clients = [connect(broker.bootstrap_servers) for _ in range(8)]
         assert not all(client.is_served() for client in clients)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.5", None])
+def test_an_address_that_connects_too_often_is_closed_later(
+    name: str | None, connect: Connect, tmp_path: Path
+) -> None:
+    with txn.Broker(tmp_path / "data") as broker:
+        set_quota(broker.bootstrap_servers, {"ip": name}, connection_creation_rate=1.0)
+        set_quota(broker.bootstrap_servers, {"ip": "127.0.0.1"}, connection_creation_rate=1000.0)
+        require_rate(broker.bootstrap_servers, connect)
+    with txn.Broker(tmp_path / "data", metrics="127.0.0.1:0") as broker:
+        servers = broker.bootstrap_servers
+        require_rate(servers, connect)
+        create_topic(servers, "orders")
+        send(plain_producer(servers), "orders", [b"a"])
+        refused = counted(broker, "txn_network_refused_connections_total")
+        assert refused == {("PLAINTEXT", "ip_connection_creation_rate"): 1}
+        set_quota(servers, {"ip": name}, connection_creation_rate=None)
+        for _ in range(20):
+            connect(servers, "127.0.0.5").ask()
+
+
+def require_rate(servers: str, connect: Connect) -> None:
+    """An address may connect once a second, ten times after a pause."""
+    for _ in range(10):
+        connect(servers, "127.0.0.5").ask()
+    late = connect(servers, "127.0.0.5")
+    began = time.monotonic()
+    assert late.is_refused()
+    assert time.monotonic() - began > SHORT_S
 
 
 def test_idle_and_dripping_connections_are_closed_and_told_apart(connect: Connect) -> None:

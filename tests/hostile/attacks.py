@@ -6,6 +6,7 @@ are shared.
 """
 
 import random
+import resource
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -344,6 +345,55 @@ def connections_opened_and_closed(servers: str) -> Iterator[None]:
         yield
 
 
+def five_thousand_connections(servers: str) -> Iterator[None]:
+    """Held all the time; at each strike a thousand leave at once, and as many come."""
+    host, _, port = servers.rpartition(":")
+    # The broker needs as many, and half of its own are for files.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
+    batch = min(1_000, hard // 20)
+
+    def come(stack: ExitStack) -> None:
+        for _ in range(batch):
+            one = stack.enter_context(socket.create_connection((host, int(port)), ANSWER_S))
+            one.sendall(frame(API_VERSIONS, 0, b"")[:9])
+
+    stacks = [ExitStack() for _ in range(5)]
+    try:
+        for stack in stacks:
+            come(stack)
+        yield
+        while True:
+            for stack in stacks:
+                stack.close()
+                come(stack)
+                yield
+    finally:
+        for stack in stacks:
+            stack.close()
+
+
+def dripped_bytes(servers: str) -> Iterator[None]:
+    """Clients that send a request, or read an answer, a byte at a time."""
+    ask = frame(API_VERSIONS, 3, b"\0\0\0") * 2_000
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connected(servers)) for _ in range(300)]
+        for connection in slow[::2]:
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.socket.setblocking(False)
+            with suppress(BlockingIOError):
+                connection.socket.send(ask)
+        yield
+        while True:
+            for number, connection in enumerate(slow):
+                with suppress(OSError):
+                    if number % 2:
+                        connection.send_raw(b"\0")
+                    else:
+                        connection.socket.recv(1)
+            yield
+
+
 def bytes_of_other_protocols(servers: str) -> Iterator[None]:
     tls_hello = bytes.fromhex("16030100a5010000a10303") + bytes(160)
     sasl = struct.pack(">ihhih5s", 15, 17, 0, 1, -1, b"PLAIN")
@@ -373,5 +423,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     huge_announced_frames,
     readers_that_never_read,
     connections_opened_and_closed,
+    five_thousand_connections,
+    dripped_bytes,
     bytes_of_other_protocols,
 )

@@ -944,5 +944,8 @@ class SimCatalog:
         else:
             self.forced.discard(producer_id)
 
+    def publish_creation_rates(self, default: float | None, of_addresses: Any) -> None:
+        """Nobody connects."""
+
     def forget_verdicts(self) -> None:
         """Nobody asked."""

@@ -37,6 +37,7 @@ from txn.config import BrokerSettings
 from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import Image
+from txn.metadata.quotas import creation_rates
 from txn.security.acls import Authorizer, split_super_users
 from txn.storage.base import PartitionLog, Space
 
@@ -131,6 +132,9 @@ class Node:
         )
         groups = GroupCoordinator(host, group_shards, transactions, verifier=transactions)
         publisher.subscribe(groups.on_metadata)
+        publisher.subscribe(_follower_of_creation_rates(catalog))
+        if image.client_quotas:
+            catalog.publish_creation_rates(*creation_rates(image.client_quotas))
         authorizer = _authorizer(settings, image)
         if authorizer is not None:
             publisher.subscribe(_follower_of_acls(authorizer, catalog))
@@ -225,6 +229,16 @@ def _follower_of_acls(authorizer: Authorizer, catalog: Catalog) -> Subscriber:
         if delta.acls_before or delta.acls_after:
             authorizer.change(delta.acls_after.values(), delta.acls_before.values())
             catalog.forget_verdicts()
+
+    return follow
+
+
+def _follower_of_creation_rates(catalog: Catalog) -> Subscriber:
+    """Have altered rates of addresses count for the next connection."""
+
+    def follow(image: Image, delta: Delta) -> None:
+        if delta.has_client_quotas:
+            catalog.publish_creation_rates(*creation_rates(image.client_quotas))
 
     return follow
 

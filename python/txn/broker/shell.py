@@ -138,6 +138,12 @@ class Catalog(Protocol):
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
         ...
 
+    def publish_creation_rates(
+        self, default: float | None, of_addresses: Mapping[str, float]
+    ) -> None:
+        """Let addresses connect so often a second from now on; without a default any other may."""
+        ...
+
     def forget_verdicts(self) -> None:
         """Ask the authorizer again for every Produce and Fetch: its entries changed."""
         ...

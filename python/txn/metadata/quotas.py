@@ -234,3 +234,13 @@ def binding(quotas: Quotas, key: str, user: str, client_id: str) -> Entity | Non
     return next(
         (entity for entity in precedence(user, client_id) if key in quotas.get(entity, ())), None
     )
+
+
+def creation_rates(quotas: Quotas) -> tuple[float | None, dict[str, float]]:
+    """The rates at which addresses may connect: the default, None for any, and their own."""
+    rates = {
+        dict(entity)[IP]: values[CONNECTION_CREATION_RATE]
+        for entity, values in quotas.items()
+        if IP in dict(entity) and CONNECTION_CREATION_RATE in values
+    }
+    return rates.get(None), {name: rate for name, rate in rates.items() if name is not None}

@@ -121,6 +121,12 @@ class ServerCatalog:
         """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
         self._server.sync_before_ack(producer_id, is_forced)
 
+    def publish_creation_rates(
+        self, default: float | None, of_addresses: Mapping[str, float]
+    ) -> None:
+        """Let addresses connect so often a second from now on; without a default any other may."""
+        self._server.limit_creation_rates(default, of_addresses)
+
     def forget_verdicts(self) -> None:
         """Ask the authorizer again for every Produce and Fetch."""
         self._server.forget_verdicts()
