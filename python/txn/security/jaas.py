@@ -24,16 +24,15 @@ from txn.errors import ConfigError
 PROPERTY: Final = "sasl.jaas.config"
 FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 
-_TOKEN: Final = re.compile(
-    r"""
+_TOKEN: Final = r"""
       (?P<blank>[\x00-\x20]+ | //[^\n\r]* | /\*.*?\*/ | /(?!\*)[^\n\r]*)
     | (?P<word>[A-Za-z_$\xa0-\U0010ffff][A-Za-z0-9_$.\xa0-\U0010ffff-]*)
     | "(?P<double>(?:[^"\\\n\r]|\\.)*)"
     | '(?P<single>(?:[^'\\\n\r]|\\.)*)'
     | (?P<sign>[=;])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+"""
+"""One token; compiled for the first line, since that takes some milliseconds."""
+
 _ESCAPE: Final = re.compile(r"\\(?:([0-3]?[0-7]{1,2})|(.))", re.DOTALL)
 _ESCAPED: Final = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 
@@ -103,9 +102,10 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
+    token = re.compile(_TOKEN, re.VERBOSE | re.DOTALL)
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
+        found = token.match(text, at)
         if found is None:
             raise _fault(
                 "a character there is neither quoted nor part of a name; a value goes in quotes "

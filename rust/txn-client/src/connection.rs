@@ -181,7 +181,7 @@ impl BrokerConnection {
             tls::server_name(&address.host).map_err(|why| KafkaError::insecure(&node, &why))?;
         let config = std::sync::Arc::clone(config);
         Transport::secure(socket, config, server_name, timeout, interrupt).map_err(|failure| {
-            if failure.is_mute && wrong_door::speaks_plain(peer, timeout) {
+            if failure.is_mute && wrong_door::speaks_plain(peer, timeout, interrupt) {
                 return KafkaError::insecure(&node, wrong_door::PLAIN);
             }
             match failure.error.kind() {
@@ -214,7 +214,7 @@ impl BrokerConnection {
         if told.contains(&error.code) && !error.is_retriable {
             return error;
         }
-        if is_plain && wrong_door::speaks_tls(peer, INTERRUPT_LOOK * 20) {
+        if is_plain && wrong_door::speaks_tls(peer, INTERRUPT_LOOK * 20, self.interrupt.as_ref()) {
             return KafkaError::insecure(&self.name, wrong_door::TLS);
         }
         KafkaError::no_broker(&self.name, &error)

@@ -8,16 +8,20 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto::ring};
 use txn_protocol::frame::{LENGTH_BYTES, begin_request, set_length};
 
+use crate::interrupt::Interrupt;
 use crate::messages::API_VERSIONS;
+use crate::transport::INTERRUPT_LOOK;
 
 /// Longest wait for the answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// Longest wait for the connection itself, in which nobody is asked whether to stop.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// The rest of the sentence about a node that does not speak TLS.
 pub(crate) const PLAIN: &str = "does not speak TLS on this port; check the port, or set \
                                 security.protocol to PLAINTEXT or SASL_PLAINTEXT";
@@ -31,18 +35,27 @@ const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 /// The second byte of a TLS record, in every version.
 const TLS_MAJOR: u8 = 3;
 
-/// True if a node answers a request of Kafka's without TLS.
-pub(crate) fn speaks_plain(peer: SocketAddr, timeout: Duration) -> bool {
+/// True if a node answers a request of Kafka's without TLS; false too once the user wants to stop.
+pub(crate) fn speaks_plain(
+    peer: SocketAddr,
+    timeout: Duration,
+    interrupt: Option<&Interrupt>,
+) -> bool {
     let mut request = Vec::new();
     begin_request(&mut request, API_VERSIONS.key, 0, CORRELATION, "txn");
     let size = request.len() - LENGTH_BYTES;
     set_length(&mut request, size);
     let mut answer = [0; 8];
-    ask(peer, &request, &mut answer, timeout) && answer[4..] == CORRELATION.to_be_bytes()
+    ask(peer, &request, &mut answer, timeout, interrupt) && answer[4..] == CORRELATION.to_be_bytes()
 }
 
-/// True if a node answers the first message of a TLS handshake in TLS.
-pub(crate) fn speaks_tls(peer: SocketAddr, timeout: Duration) -> bool {
+/// True if a node answers the first message of a TLS handshake in TLS; false too once the user wants
+/// to stop.
+pub(crate) fn speaks_tls(
+    peer: SocketAddr,
+    timeout: Duration,
+    interrupt: Option<&Interrupt>,
+) -> bool {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider has ciphers of both")
@@ -53,7 +66,7 @@ pub(crate) fn speaks_tls(peer: SocketAddr, timeout: Duration) -> bool {
     let written = ClientConnection::new(Arc::new(config), name)
         .map(|mut session| session.write_tls(&mut hello).is_ok());
     let mut answer = [0; 2];
-    written.unwrap_or(false) && ask(peer, &hello, &mut answer, timeout) && is_tls(answer)
+    written.unwrap_or(false) && ask(peer, &hello, &mut answer, timeout, interrupt) && is_tls(answer)
 }
 
 /// True for the first two bytes of a TLS record.
@@ -81,13 +94,76 @@ pub(crate) fn is_tls_record(error: &io::Error) -> bool {
         .is_some()
 }
 
-/// Sends bytes on a new connection and fills `answer`; false if that cannot be.
-fn ask(peer: SocketAddr, bytes: &[u8], answer: &mut [u8], timeout: Duration) -> bool {
+/// Sends bytes on a new connection and fills `answer`; false if that cannot be, or the user wants to
+/// stop.
+fn ask(
+    peer: SocketAddr,
+    bytes: &[u8],
+    answer: &mut [u8],
+    timeout: Duration,
+    interrupt: Option<&Interrupt>,
+) -> bool {
     let timeout = timeout.clamp(Duration::from_millis(1), PATIENCE);
-    TcpStream::connect_timeout(&peer, timeout).is_ok_and(|mut socket| {
-        socket.set_read_timeout(Some(timeout)).is_ok()
-            && socket.set_write_timeout(Some(timeout)).is_ok()
-            && socket.write_all(bytes).is_ok()
-            && socket.read_exact(answer).is_ok()
-    })
+    let deadline = Instant::now() + timeout;
+    let mut exchange = || {
+        let mut socket = TcpStream::connect_timeout(&peer, timeout.min(CONNECT_MAX))?;
+        socket.set_read_timeout(Some(timeout.min(INTERRUPT_LOOK)))?;
+        socket.set_write_timeout(Some(timeout.min(CONNECT_MAX)))?;
+        socket.write_all(bytes)?;
+        let mut received = 0;
+        while received < answer.len() {
+            if Instant::now() >= deadline || interrupt.is_some_and(Interrupt::is_raised) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match socket.read(&mut answer[received..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => received += count,
+                Err(error) if is_patience(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    exchange().is_ok()
+}
+
+/// True if a read has waited for no byte, and another may have one.
+fn is_patience(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_second_connection_ends_when_the_user_wants_to_stop() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = silent.local_addr().unwrap();
+        let raised = Interrupt::new(|| true);
+        let began = Instant::now();
+        assert!(!speaks_plain(peer, PATIENCE, Some(&raised)));
+        assert!(!speaks_tls(peer, PATIENCE, Some(&raised)));
+        assert!(began.elapsed() < PATIENCE / 2);
+    }
+
+    #[test]
+    fn the_second_connection_waits_for_a_node_that_is_slow() {
+        let slow = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = slow.local_addr().unwrap();
+        let node = std::thread::spawn(move || {
+            let (mut client, _) = slow.accept().unwrap();
+            for part in [&[0, 0, 0, 9][..], &CORRELATION.to_be_bytes()] {
+                std::thread::sleep(INTERRUPT_LOOK * 2);
+                client.write_all(part).unwrap();
+            }
+        });
+        assert!(speaks_plain(peer, PATIENCE, None));
+        node.join().unwrap();
+    }
 }
