@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +34,7 @@ from txn.broker.audit import AuditLog
 from txn.broker.host import Context
 from txn.cli.cluster import cluster
 from txn.config import STANDARD_AUTHORIZER, BrokerSettings
+from txn.metadata.records import ClientQuotaRecord
 from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from txn.security.sessions import ANONYMOUS
 from txn.wire.api_keys import ApiKey
@@ -271,6 +272,17 @@ def try_acls(line: str, place: Path) -> None:
     assert "User:ada" in printed
 
 
+def try_quotas(line: str, place: Path) -> None:
+    """It asks a broker, after the quota that the page sets first."""
+    with txn.Broker(place / "data") as broker:
+        at = ("--bootstrap", broker.bootstrap_servers)
+        run_txn("quotas", "set", "--user", "ada", "producer_byte_rate=1048576", *at)
+        words = shlex.split(line.partition(" --bootstrap ")[0])[1:]
+        code, printed, errors = run_txn(*words, *at)
+    assert (code, errors) == (0, "")
+    assert "byte_rate" in printed
+
+
 def try_serve_with_acls(line: str, place: Path) -> None:
     """It starts, and a client without rights is refused."""
     words = shlex.split(line.replace("127.0.0.1:9092", "127.0.0.1:0"))
@@ -284,6 +296,11 @@ def try_serve_with_acls(line: str, place: Path) -> None:
         assert process.wait(clients.WAIT_S) == 0
     assert code != 0
     assert "CLUSTER_AUTHORIZATION_FAILED" in errors
+
+
+def context_of(given: Mapping[str, str]) -> Context:
+    session = SimpleNamespace(principal=given["principal"])
+    return cast(Context, SimpleNamespace(session=session, client_host=given["host"]))
 
 
 def try_audit(line: str, place: Path) -> None:
@@ -307,6 +324,10 @@ def try_audit(line: str, place: Path) -> None:
                 ResourceType[kind],
                 name,
             )
+        elif line.startswith("quota."):
+            entity = ((kind, None if name == "<default>" else name),)
+            change = ClientQuotaRecord(entity, given["quota"], float(given["value"]))
+            AuditLog().altered_quota(context_of(given), change)
         else:
             permission, principal, operation, host = re.split(" from | ", given["entry"])
             acl = Acl(
@@ -318,9 +339,7 @@ def try_audit(line: str, place: Path) -> None:
                 Operation[operation],
                 Permission[permission],
             )
-            session = SimpleNamespace(principal=given["principal"])
-            context = SimpleNamespace(session=session, client_host=given["host"])
-            AuditLog().administered(cast(Context, context), line.split()[0], acl)
+            AuditLog().administered(context_of(given), line.split()[0], acl)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -333,7 +352,8 @@ LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"txn serve .*authorizer.*": try_serve_with_acls,
     r"txn serve .*": try_serve,
     r"txn acls .*": try_acls,
-    r"(access\.refused|acl\.added) .*": try_audit,
+    r"txn quotas .*": try_quotas,
+    r"(access\.refused|acl\.added|quota\.set) .*": try_audit,
     r"txn log (verify|dump) .*": try_log,
     r"txn .* --command-config \S+": try_command_config,
     r"perf record -g -p \$\(pgrep .*\)": try_perf,

@@ -577,6 +577,10 @@ class ServerMetrics(TypedDict):
     """Connections closed for a request before authentication."""
     expired_connections: int
     """Connections closed for a request after their session."""
+    throttled: list[tuple[str, int, float]]
+    """(kind of quota, throttled requests, seconds that their clients were muted for)."""
+    quota_counts: int
+    """Counts of clients that quotas bind."""
 
 ParkedProduce = tuple[int, str, int, int, int, list[tuple[str, int]]]
 """(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)."""
@@ -712,6 +716,23 @@ class Server:
         A connection beyond its rate is closed after a while. `default`: that of all other
         addresses; None: any rate. Raises ValueError: an address is none.
         """
+    def publish_quotas(
+        self,
+        quotas: Sequence[tuple[str, tuple[str | None] | None, tuple[str | None] | None, float]],
+        *,
+        samples: int,
+        length_s: int,
+    ) -> None:
+        """Replace the quotas of clients; they bind the next request of every connection.
+
+        quotas: (kind, user, client id, limit). kind: Produce or Fetch in bytes a second, or Request in
+        per cent of a thread's time. A part is None where there is none, and (None,) for the default.
+        A rate is over so many samples of so many seconds. ValueError: no such kind, or no sample.
+        """
+    def throttle_ms(self, principal: str, host: str, client_id: str, spent_s: float) -> int:
+        """Count the time that a request took here; the milliseconds to mute its client for."""
+    def mute(self, token: int, duration_ms: int) -> None:
+        """Read no further request of a request's connection for some time; its answer is sent."""
     def take(self) -> list[ClientRequest]:
         """The requests that wait for Python, in order of arrival; clears the wakeup. Never blocks."""
     def take_joins(self) -> list[ParkedProduce]:

@@ -12,7 +12,7 @@ Deviations from Apache Kafka 4.2:
   reactor does the work of many of Kafka's threads.
 - A setting that one node without tiered storage cannot honour is refused: more than one replica,
   `remote.storage.enable`, a `compression.type` other than the producer's.
-- Kafka's settings for features that txn lacks (quotas, replication between brokers, …) are unknown
+- Kafka's settings for features that txn lacks (replication between brokers, …) are unknown
   here.
 
 Source: Apache Kafka 4.2, its definitions of broker and topic configs; KIP-226 (layers).
@@ -377,6 +377,14 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _long(0, INT64_MIN),
                 "How long an authentication counts; 0: as long as the connection.",
             ),
+            "controller.quota.window.num": (
+                _int(11, 1),
+                "Samples whose partitions a client may make or delete at once.",
+            ),
+            "controller.quota.window.size.seconds": (
+                _int(1, 1),
+                "The time of each of these samples.",
+            ),
             "default.replication.factor": (_int(1, 1, 1), "Replicas of a topic; there is one."),
             "durability": (
                 _one_of("commit", "process", "always"),
@@ -489,6 +497,11 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The most partitions this broker takes, of all topics together: each has its "
                 "place in memory and in every start. txn's own.",
             ),
+            "quota.window.num": (
+                _int(11, 1),
+                "Samples of the rates that quotas of clients bound.",
+            ),
+            "quota.window.size.seconds": (_int(1, 1), "The time of each of these samples."),
             "queued.max.request.bytes": (
                 _long(-1, INT64_MIN),
                 "While requests on their way in have as many bytes, connections wait with others; "

@@ -8,7 +8,9 @@ from typing import Any, Final
 import pytest
 
 import txn
-from support.client_quotas import alter, describe
+from peers.kafka import KafkaNode
+from support.client_quotas import IdentifiedConnection, alter, alteration, describe
+from support.clients import create_topic
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 
@@ -118,3 +120,57 @@ def test_generated_requests_are_answered_alike(
         while told(kafka_peer, *wanted) != expected and time.monotonic() < deadline:
             time.sleep(0.01)  # Kafka's broker follows its controller
         assert told(kafka_peer, *wanted) == expected, (n, wanted)
+
+
+# ---------------------------------------------------------------- which quota binds
+
+LEVELS: Final[list[dict[str, str | None]]] = [
+    {"user": "ANONYMOUS", "client-id": "shop"},
+    {"user": "ANONYMOUS", "client-id": None},
+    {"user": "ANONYMOUS"},
+    {"user": None, "client-id": "shop"},
+    {"user": None, "client-id": None},
+    {"user": None},
+    {"client-id": "shop"},
+    {"client-id": None},
+]
+LOW, HIGH = 10.0, 1e9
+RATE: Final = "producer_byte_rate"
+LEVEL_ROUNDS: Final = 40
+
+
+@pytest.fixture(scope="module")
+def a_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node of its own: quotas would slow the tests that share one."""
+    with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
+        yield node.bootstrap_servers
+
+
+def test_the_same_of_the_eight_levels_binds(a_kafka: str, txn_servers: str) -> None:
+    both = (a_kafka, txn_servers)
+    for servers in both:
+        create_topic(servers, "orders")
+    draw = random.Random(8)
+    for _ in range(LEVEL_ROUNDS):
+        chosen = sorted(draw.sample(range(len(LEVELS)), draw.choice([1, 2, 3, 5])))
+        limits = {level: draw.choice([LOW, HIGH]) for level in chosen}
+        entries = [
+            alteration(entity, {RATE: limits.get(level)}) for level, entity in enumerate(LEVELS)
+        ]
+        for servers in both:
+            assert {code for _, code, _ in alter(servers, *entries)} == {0}
+        is_bound = limits[chosen[0]] == LOW
+        for servers in both:
+            assert is_throttled_soon(servers, is_bound) == is_bound, (servers, limits)
+    for servers in both:
+        alter(servers, *(alteration(entity, {RATE: None}) for entity in LEVELS))
+
+
+def is_throttled_soon(servers: str, expected: bool) -> bool:
+    """Say whether a producer is throttled; Kafka's broker follows its controller after a moment."""
+    deadline = time.monotonic() + 5
+    while True:
+        with IdentifiedConnection(servers) as client:
+            is_throttled = client.produce("orders", 1000) > 0
+        if is_throttled == expected or time.monotonic() > deadline:
+            return is_throttled

@@ -1,10 +1,15 @@
 """Quotas of clients, set and described by requests as bytes."""
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.wire_client import RawConnection
+from txn import _core
 from txn.wire.api_keys import ApiKey
+from txn.wire.messages import is_flexible
+
+PRODUCE, FETCH = 0, 1
 
 Parts = Mapping[str, str | None]
 """An entity: type → name, None for the default."""
@@ -72,3 +77,73 @@ def described(servers: str, *components: tuple[str, int, str | None]) -> list[An
         for entry in answer.entries
     ]
     return sorted(found, key=str)
+
+
+class IdentifiedConnection(RawConnection):
+    """A bare connection whose requests have a client id."""
+
+    def __init__(self, servers: str, client_id: str = "shop") -> None:
+        super().__init__(servers)
+        self.client_id = client_id
+
+    def send_body(self, key: int, version: int, body: bytes) -> None:
+        client_id = self.client_id.encode()
+        flexible = b"\0" if is_flexible(key, version) else b""
+        header = struct.pack(">hhih", key, version, 7, len(client_id)) + client_id + flexible
+        self.send_frame(header + body)
+
+    def send_produce(self, topic: str, size: int, *, acks: int = 1) -> None:
+        """Send a Produce of one record of so many bytes, to partition 0."""
+        batch = _core.encode_batch([(None, bytes(size))], 1_700_000_000_000, -1, -1, -1, False)
+        self.send(
+            PRODUCE,
+            9,
+            transactional_id=None,
+            acks=acks,
+            timeout=10_000,
+            topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": batch}]}],
+        )
+
+    def produce(self, topic: str, size: int) -> int:
+        """Write one record of so many bytes; return the throttle time in milliseconds."""
+        self.send_produce(topic, size)
+        return self.produced()
+
+    def produced(self) -> int:
+        """The throttle time of the next answer to a Produce."""
+        answer = self.receive(PRODUCE, 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        return milliseconds(answer)
+
+    def fetch(self, topic: str, offset: int = 0, max_bytes: int = 1 << 20) -> tuple[int, int]:
+        """Read from partition 0; return the bytes of records and the throttle time."""
+        wanted = {
+            "partition": 0,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": max_bytes,
+        }
+        answer = self.ask(
+            FETCH,
+            12,
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic": topic, "partitions": [wanted]}],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        records = [one.records for found in answer.responses for one in found.partitions]
+        return sum(len(one or b"") for one in records), milliseconds(answer)
+
+
+def milliseconds(answer: Any) -> int:
+    """The throttle time of an answer."""
+    seconds: float = answer.throttle_time.total_seconds()
+    return round(seconds * 1000)

@@ -35,7 +35,12 @@ NO_TOPICS = struct.pack(">ii", 0, 1000)
 
 Decide = Callable[[list[Any], list[Any]], bool]
 
-NODE: Any = SimpleNamespace(durability=Durability.PROCESS, transactions=None, authorizer=None)
+NODE: Any = SimpleNamespace(
+    durability=Durability.PROCESS,
+    transactions=None,
+    authorizer=None,
+    quotas=SimpleNamespace(toll=lambda: None),
+)
 """A broker in which every decision is a bug."""
 
 

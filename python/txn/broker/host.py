@@ -148,13 +148,28 @@ class Host(Protocol):
         ...
 
 
+class Toll:
+    """The cost of a request, where quotas may bind its client.
+
+    `spent_s`: seconds of a thread so far. `throttle_ms`: the time that its client has to wait for
+    the partitions that it makes or deletes.
+    """
+
+    __slots__ = ("spent_s", "throttle_ms")
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+        self.throttle_ms = 0
+
+
 class Context(NamedTuple):
-    """Where a request came from."""
+    """Where a request came from. `toll`: None while there are no such quotas."""
 
     api_key: int
     api_version: int
     client_id: str
     session: Session
+    toll: Toll | None = None
 
     @property
     def client_host(self) -> str:

@@ -118,8 +118,6 @@ def recover_metadata(
     unenforced = set(replay.unenforced)
     if image.acls and not settings["authorizer.class.name"]:
         unenforced.add("AccessControlEntry")
-    if image.client_quotas:
-        unenforced.add("ClientQuota")
     if unenforced:
         log.warning(
             "metadata.not_enforced",

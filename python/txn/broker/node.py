@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Self, TypeVar
 
+from txn.broker.client_quotas import ClientQuotas
 from txn.broker.controller import Controller, LocalController
 from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.group_shards import GroupShards
@@ -65,6 +66,7 @@ class Node:
         transactions: TransactionCoordinator,
         groups: GroupCoordinator,
         authorizer: Authorizer | None,
+        quotas: ClientQuotas,
     ) -> None:
         self.settings = settings
         self.node_id, self.cluster_id, _ = identity
@@ -77,6 +79,7 @@ class Node:
         self.groups = groups
         self.authorizer = authorizer
         """Decides on every request; None: nobody is refused."""
+        self.quotas = quotas
         self.response_cache = ResponseCache(self.image)
         self._storage = storage
         self._scheduler = scheduler
@@ -138,6 +141,9 @@ class Node:
         authorizer = _authorizer(settings, image)
         if authorizer is not None:
             publisher.subscribe(_follower_of_acls(authorizer, catalog))
+        quotas = ClientQuotas(settings, scheduler.monotonic_ms, catalog)
+        quotas.publish(image.client_quotas)
+        publisher.subscribe(_follower_of_quotas(quotas))
         return cls(
             settings=settings,
             identity=identity,
@@ -151,6 +157,7 @@ class Node:
             transactions=transactions,
             groups=groups,
             authorizer=authorizer,
+            quotas=quotas,
         )
 
     @property
@@ -239,6 +246,16 @@ def _follower_of_creation_rates(catalog: Catalog) -> Subscriber:
     def follow(image: Image, delta: Delta) -> None:
         if delta.has_client_quotas:
             catalog.publish_creation_rates(*creation_rates(image.client_quotas))
+
+    return follow
+
+
+def _follower_of_quotas(quotas: ClientQuotas) -> Subscriber:
+    """Have changed quotas count from their publication on."""
+
+    def follow(image: Image, delta: Delta) -> None:
+        if delta.has_client_quotas:
+            quotas.publish(image.client_quotas)
 
     return follow
 

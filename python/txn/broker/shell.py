@@ -5,7 +5,7 @@
 
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from txn.broker.host import Timer
 from txn.broker.partitions import TopicPartitions
@@ -123,6 +123,19 @@ class Scheduler(Protocol):
         ...
 
 
+class ClientQuota(NamedTuple):
+    """A quota that the sockets count: of bytes a second, or per cent of a thread's time.
+
+    `kind` is Produce, Fetch or Request. A part is None where there is none, and (None,) for the
+    default.
+    """
+
+    kind: str
+    user: tuple[str | None] | None
+    client_id: tuple[str | None] | None
+    limit: float
+
+
 class Catalog(Protocol):
     """The sockets' view: the topics that Produce and Fetch find, and whose batches are forced."""
 
@@ -146,4 +159,8 @@ class Catalog(Protocol):
 
     def forget_verdicts(self) -> None:
         """Ask the authorizer again for every Produce and Fetch: its entries changed."""
+        ...
+
+    def publish_quotas(self, quotas: Sequence[ClientQuota], *, samples: int, length_s: int) -> None:
+        """Replace the quotas of clients; rates are over so many samples of so many seconds."""
         ...

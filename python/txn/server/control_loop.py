@@ -13,17 +13,19 @@ others wait as the bytes they came in, for a decoded request takes many times th
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
+from time import thread_time
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from txn import _core
 from txn.broker.apis.access import data_path_access
 from txn.broker.apis.api import Reply
 from txn.broker.apis.table import BoundApi, build_table, unsupported_api_versions
-from txn.broker.host import Context, HangUpError
+from txn.broker.host import Context, HangUpError, Toll
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
+from txn.broker.shell import ClientQuota
 from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
@@ -36,7 +38,7 @@ from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
-from txn.wire.messages import encode_response, is_flexible
+from txn.wire.messages import encode_response, is_flexible, with_throttle_time
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
@@ -54,6 +56,9 @@ LARGE_AT_A_TIME = 2
 """Limit of large requests under way; those that search logs have one of their own, as high."""
 
 LOGIN_KEYS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
+"""APIs of brokers among themselves, whose time no quota counts."""
 
 WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose answers wait for other members; they count as under way while decoded alone."""
@@ -76,6 +81,38 @@ def _is_large(response: Body) -> bool:
                         if isinstance(field, list):
                             entries += len(field)
     return entries >= LARGE_ENTRIES
+
+
+T = TypeVar("T")
+
+
+class _Tolled(Coroutine[Any, Any, T]):
+    """A coroutine whose steps are counted in a toll, in CPU time of the thread that takes them."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], toll: Toll) -> None:
+        self._work = work
+        self._toll = toll
+
+    def send(self, value: Any) -> Any:
+        began = thread_time()
+        try:
+            return self._work.send(value)
+        finally:
+            self._toll.spent_s += thread_time() - began
+
+    def throw(self, *error: Any) -> Any:
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        try:
+            waits_for = self.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        return (yield from eager.Suspended(self, waits_for).__await__())
 
 
 class ServerCatalog:
@@ -130,6 +167,10 @@ class ServerCatalog:
     def forget_verdicts(self) -> None:
         """Ask the authorizer again for every Produce and Fetch."""
         self._server.forget_verdicts()
+
+    def publish_quotas(self, quotas: Sequence[ClientQuota], *, samples: int, length_s: int) -> None:
+        """Have the sockets bind clients to these quotas from now on."""
+        self._server.publish_quotas(quotas, samples=samples, length_s=length_s)
 
 
 class ControlLoop:
@@ -258,14 +299,22 @@ class ControlLoop:
         if api is None or not api.serves(api_version):
             self._refuse(token, api_key, api_version, client_host)
             return
-        context = Context(api_key, api_version, client_id or "", connection.session)
+        toll = self._node.quotas.toll()
+        context = Context(api_key, api_version, client_id or "", connection.session, toll)
         if len(body) >= LARGE_BYTES:
             self._start(self._serve_large(token, api, context, body), token)
             return
         try:
             answerer = api.answerer
-            request: object = decode_request(answerer.request, api_key, api_version, body)
-            answer = eager.step(answerer.answer(request, context))
+            if toll is None:
+                request: object = decode_request(answerer.request, api_key, api_version, body)
+                work = answerer.answer(request, context)
+            else:
+                began = thread_time()
+                request = decode_request(answerer.request, api_key, api_version, body)
+                toll.spent_s = thread_time() - began
+                work = _Tolled(answerer.answer(request, context), toll)
+            answer = eager.step(work)
             if isinstance(answer, eager.Suspended):
                 self._start(self._finish(token, context, answer), token)
             elif not isinstance(answer, bytes) and _is_large(answer):
@@ -348,6 +397,8 @@ class ControlLoop:
                     None, decode_request, api.answerer.request, key, version, body
                 )
                 answer = api.answerer.answer(request, context)
+                if context.toll is not None:
+                    answer = _Tolled(answer, context.toll)
                 del request, body
                 if key not in WAITING:
                     await self._finish(token, context, answer)
@@ -369,7 +420,25 @@ class ControlLoop:
     def _reply(self, token: int, context: Context, reply: Reply) -> None:
         key, version = context.api_key, context.api_version
         body = reply if isinstance(reply, bytes) else encode_response(key, version, reply)
+        if context.toll is not None:
+            body = self._throttled(token, context, context.toll, body)
         self._server.reply(token, key != ApiKey.API_VERSIONS and is_flexible(key, version), body)
+
+    def _throttled(self, token: int, context: Context, toll: Toll, body: bytes) -> bytes:
+        """Mute a client that is over its quotas; return its answer with the time of that."""
+        quotas, session = self._node.quotas, context.session
+        throttle_ms = 0
+        if quotas.counts_time and context.api_key not in EXEMPT:
+            throttle_ms = self._server.throttle_ms(
+                session.principal, session.client.host, context.client_id, toll.spent_s
+            )
+        if toll.throttle_ms > throttle_ms:
+            throttle_ms = toll.throttle_ms
+            quotas.note_throttled(throttle_ms)
+        if not throttle_ms:
+            return body
+        self._server.mute(token, throttle_ms)
+        return with_throttle_time(context.api_key, context.api_version, body, throttle_ms)
 
     async def _reply_large(self, token: int, context: Context, response: Body) -> None:
         key, version = context.api_key, context.api_version

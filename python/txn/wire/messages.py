@@ -4,8 +4,9 @@ Requests from others are decoded by `txn.server.requests`.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cache
-from typing import get_args, get_type_hints
+from typing import Final, get_args, get_type_hints
 
 from kio.index import load_request_schema, load_response_schema
 
@@ -18,6 +19,8 @@ from txn.wire.encoding import (
     structure_writer,
 )
 from txn.wire.varint import unsigned_varint
+
+THROTTLE_MS_MAX: Final = 2**31 - 1
 
 
 def encode_request(api_key: int, api_version: int, values: Values) -> bytes:
@@ -60,6 +63,22 @@ def _entry_schema(api_key: int, api_version: int, name: str) -> type:
 def encode_entry(api_key: int, api_version: int, name: str, entry: Body) -> bytes:
     """Encode one entry of a response's list, so that long answers can be made bit by bit."""
     return encode_body(_entry_schema(api_key, api_version, name), entry)
+
+
+@cache
+def _begins_with_throttle_time(api_key: int, api_version: int) -> bool:
+    first = next(iter(fields(_response_schema(api_key, api_version))), None)
+    return first is not None and first.name == "throttle_time"
+
+
+def with_throttle_time(api_key: int, api_version: int, body: bytes, throttle_ms: int) -> bytes:
+    """The body of a response with another throttle time.
+
+    Only responses that begin with it have it: that is, all but ApiVersions and old versions.
+    """
+    if not _begins_with_throttle_time(api_key, api_version):
+        return body
+    return min(throttle_ms, THROTTLE_MS_MAX).to_bytes(4, "big") + body[4:]
 
 
 def join_entries(api_key: int, api_version: int, entries: Sequence[bytes]) -> bytes:

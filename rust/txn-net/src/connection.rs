@@ -28,6 +28,7 @@ use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{CloseReason, Marks, ReactorMetrics};
 use crate::purgatory::{DelayedOperation, DelayedResponse};
+use crate::quotas::Meter;
 use crate::tls::{HandshakeError, TlsListener};
 use crate::transport::{Handshake, Transport};
 
@@ -234,6 +235,8 @@ pub struct Connection {
     pub is_starved: bool,
     /// No request is read before this time; the token stands in the reactor's deadlines.
     mute: Option<(Instant, RequestToken)>,
+    /// The quotas that bind the request under way, or the last one.
+    pub meter: Option<Box<Meter>>,
     /// Claim for `input`, and for the rest of a request that was begun.
     pub claim: Claim,
     input: Vec<u8>,
@@ -282,6 +285,7 @@ impl Connection {
             is_listed: false,
             is_starved: false,
             mute: None,
+            meter: None,
             claim,
             input: Vec::new(),
             start: 0,
@@ -354,6 +358,11 @@ impl Connection {
 
     pub fn is_muted(&self) -> bool {
         self.mute.is_some()
+    }
+
+    /// True if it is muted beyond a time.
+    pub fn is_muted_beyond(&self, time: Instant) -> bool {
+        self.mute.is_some_and(|(until, _)| until > time)
     }
 
     /// True if a deadline of this token is still to come.

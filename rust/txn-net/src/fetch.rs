@@ -31,11 +31,10 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use txn_log::histogram::Counter;
 use txn_log::{Isolation, LentFile, LogState, PartitionLog, ReadError, can_lend_files};
 use txn_protocol::apis;
 use txn_protocol::codes;
-use txn_protocol::frame::{begin_response, set_length};
+use txn_protocol::frame::{LENGTH_BYTES, begin_response, set_length};
 use txn_protocol::{Malformed, Put, Reader};
 
 use crate::access::{Access, Action, Sender};
@@ -275,6 +274,12 @@ impl FetchRequest {
         }
     }
 
+    /// Has its answer have so many bytes of batches at most.
+    pub fn limit_bytes(&mut self, bytes: u64) {
+        self.max_bytes = self.max_bytes.min(bytes);
+        self.min_bytes = self.min_bytes.min(self.max_bytes);
+    }
+
     /// The most time it may wait.
     pub fn max_wait(&self) -> Duration {
         self.max_wait
@@ -385,12 +390,29 @@ impl FetchRequest {
         })
     }
 
-    /// Locates the records and writes the answer, a whole frame in chunks; adds the bytes of
-    /// batches in it to `fetched`.
+    /// An answer without a topic, for a client that is muted; a whole frame.
+    pub fn throttled(&self, throttle_ms: i32) -> Chunk {
+        let is_flexible = is_flexible(self.version);
+        let mut out = Vec::new();
+        begin_response(&mut out, self.correlation_id, is_flexible);
+        out.put_i32(throttle_ms);
+        if self.version >= 7 {
+            out.put_i16(codes::NONE);
+            out.put_i32(0); // session_id: none
+        }
+        out.put_length(0, is_flexible);
+        out.put_no_tags(is_flexible);
+        let length = out.len() - LENGTH_BYTES;
+        set_length(&mut out, length);
+        Chunk::bytes(out)
+    }
+
+    /// Locates the records and writes the answer, a whole frame in chunks, and the bytes of
+    /// batches in it.
     ///
     /// Partitions are served in the request's order until `max_bytes` is reached; the first that
     /// has records gets at least one whole batch.
-    pub fn answer(&self, fetched: &Counter) -> Vec<Chunk> {
+    pub fn answer(&self) -> (Vec<Chunk>, u64) {
         let is_flexible = is_flexible(self.version);
         let mut answer = FetchResponse::default();
         begin_response(&mut answer.out, self.correlation_id, is_flexible);
@@ -407,8 +429,8 @@ impl FetchRequest {
             answer.put_length(0, is_flexible);
         }
         answer.put_no_tags(is_flexible);
-        fetched.add_alone(answer.record_bytes);
-        answer.finish()
+        let record_bytes = answer.record_bytes;
+        (answer.finish(), record_bytes)
     }
 
     fn put_topics(&self, answer: &mut FetchResponse) {
@@ -835,7 +857,7 @@ mod tests {
     }
 
     fn answer(request: &FetchRequest) -> Vec<u8> {
-        match request.answer(&Counter::default()).remove(0) {
+        match request.answer().0.remove(0) {
             Chunk::Bytes { data, .. } => data,
             Chunk::File { .. } => panic!("an answer begins with bytes"),
         }
@@ -1067,7 +1089,7 @@ mod tests {
         request.topics[0].partitions = 500;
         request.max_bytes = MAX_ANSWER_BYTES;
 
-        let chunks = request.answer(&Counter::default());
+        let (chunks, _) = request.answer();
 
         let sent: usize = chunks.iter().map(Chunk::left).sum();
         assert!(sent > 500 * batch.len());

@@ -34,6 +34,7 @@ mod partition;
 mod partition_limit;
 mod produce;
 mod purgatory;
+mod quotas;
 mod reactor;
 mod server;
 mod settler;
@@ -52,6 +53,7 @@ pub use mailbox::RequestToken;
 pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
 pub use partition::PartitionRole;
 pub use produce::{Join, Refused};
+pub use quotas::{ClientQuota, EntityName, QuotaClient, QuotaKind, ThrottledSnapshot, Window};
 pub use server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS, Server};
 pub use settler::{Bell, Settler};
 pub use tls::{

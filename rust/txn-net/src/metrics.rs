@@ -22,6 +22,7 @@ use txn_log::histogram::{Counter, Histogram, Times};
 
 use crate::connection_quotas::Refusal;
 use crate::purgatory::DelayedOperation;
+use crate::quotas::ThrottledSnapshot;
 
 /// Kafka's API keys are below this; a client may send any.
 const API_KEYS: usize = 128;
@@ -358,6 +359,10 @@ pub struct Snapshot {
     pub unauthenticated_connections: u64,
     /// Connections closed for a request after their session.
     pub expired_connections: u64,
+    /// Throttled requests, by the kind of the quota.
+    pub throttled: Vec<ThrottledSnapshot>,
+    /// Counts of clients that quotas bind.
+    pub quota_counts: usize,
 }
 
 impl Snapshot {

@@ -532,11 +532,13 @@ impl ProduceRequest {
     ///
     /// # Args
     /// - `body`: the parsed bytes.
+    /// - `throttle_ms`: the time that its client is muted for.
     /// - `out`: empty.
     pub fn encode(
         &mut self,
         body: &[u8],
         correlation_id: i32,
+        throttle_ms: i32,
         out: &mut Vec<u8>,
     ) -> Vec<AppendedBatch> {
         let is_flexible = is_flexible(self.version);
@@ -560,7 +562,7 @@ impl ProduceRequest {
             }
             out.put_no_tags(is_flexible);
         }
-        out.put_i32(0); // throttle_time_ms
+        out.put_i32(throttle_ms);
         out.put_no_tags(is_flexible);
         let length = out.len() - 4;
         set_length(out, length);
@@ -928,7 +930,7 @@ mod tests {
         let progress = request.append(&mut body, &Catalog::default(), None, false);
         assert!(matches!(progress, AppendProgress::Done));
         let mut out = Vec::new();
-        request.encode(&body, 42, &mut out);
+        request.encode(&body, 42, 0, &mut out);
         (request, out)
     }
 
@@ -1086,7 +1088,7 @@ mod tests {
             let mut parsed = ProduceRequest::default();
             if parsed.parse(&body, version).is_ok() {
                 parsed.append(&mut body, &Catalog::default(), None, false);
-                parsed.encode(&body, 1, &mut Vec::new());
+                parsed.encode(&body, 1, 0, &mut Vec::new());
             }
         }
     }

@@ -70,6 +70,7 @@ use crate::metrics::{CloseReason, ListenerMetrics, Marks, ReactorMetrics};
 use crate::opener::{Large, Opener};
 use crate::produce::{AppendProgress, Join, ProduceRequest, Refused, Unopened};
 use crate::purgatory::{Deadlines, DelayedOperation, DelayedResponse, Parked};
+use crate::quotas::{Meter, QuotaClient, Quotas};
 use crate::server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 use crate::settler::Settler;
 use crate::tls::{FailureReason, HandshakeError};
@@ -106,6 +107,9 @@ const HANDSHAKES_TURN: Duration = Duration::from_micros(500);
 const FAILED_HANDSHAKES_PAUSE: Duration = Duration::from_millis(100);
 /// Reads of one connection before others have their turn.
 const TURN_READS: usize = 64;
+/// A connection whose client has left is closed if it is muted for longer. Shorter ones are read
+/// again: a producer without acknowledgements writes and leaves.
+const LEFT_MUTE_MAX: Duration = Duration::from_secs(30);
 /// Time that a stopping reactor waits for answers that are on their way.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
@@ -124,6 +128,7 @@ pub struct Shared {
     pub listeners: Vec<Listener>,
     pub catalog: Catalog,
     pub access: Access,
+    pub client_quotas: Quotas,
     pub control: ControlQueue,
     pub control_lock: ControlLock,
     pub decider: OnceLock<Decider>,
@@ -995,6 +1000,9 @@ impl Reactor {
         if !matches!(response.operation, DelayedOperation::Join(_)) {
             connection.note_decision(self.now);
         }
+        if let Some(meter) = &mut connection.meter {
+            meter.pause();
+        }
         self.metrics().delayed(&response.operation).rise();
         let deadline = response.deadline;
         connection.state = ConnectionState::Delayed { token, response };
@@ -1005,7 +1013,7 @@ impl Reactor {
         self.deadlines.push(deadline, token);
         let slots = &self.slots;
         self.deadlines.tidy(|old| {
-            old == token
+            old.slot() == token.slot() // its connection may be out of its slot, for its turn
                 || slots[old.slot()]
                     .as_ref()
                     .is_some_and(|one| one.awaits(old))
@@ -1042,11 +1050,16 @@ impl Reactor {
                 if request.is_outdated() {
                     request.refresh(&self.shared.catalog);
                 }
-                let chunks = request.answer(&self.metrics().fetched_bytes);
-                self.push(slot, chunks);
+                if let Some(mut connection) = self.slots[slot].take() {
+                    if let Some(meter) = &mut connection.meter {
+                        meter.go_on();
+                    }
+                    self.push_fetched(slot, &mut connection, &request);
+                    self.slots[slot] = Some(connection);
+                }
             }
             DelayedOperation::Produce(produce) => {
-                self.push(slot, vec![Chunk::bytes(produce.complete())]);
+                self.push(slot, Chunk::bytes(produce.complete()));
             }
             DelayedOperation::Join(mut parked) => {
                 parked.request.fail_pending();
@@ -1056,12 +1069,10 @@ impl Reactor {
         self.drive(slot);
     }
 
-    fn push(&mut self, slot: usize, chunks: Vec<Chunk>) {
+    fn push(&mut self, slot: usize, chunk: Chunk) {
         let metrics = &self.shared.metrics[self.index];
         if let Some(connection) = self.slots[slot].as_deref_mut() {
-            for chunk in chunks {
-                connection.push(chunk);
-            }
+            connection.push(chunk);
             connection.note_answer(metrics, self.now);
         }
     }
@@ -1119,7 +1130,7 @@ impl Reactor {
                 && self.stop_at.is_none();
             let max_bytes = self.max_request_bytes(connection);
             if !(goes_on && connection.holds_answer(max_bytes)) {
-                let flushed = connection.flush();
+                let flushed = self.flush(connection);
                 self.note_sent(connection, matches!(flushed, Ok(Flush::Done)));
                 match flushed {
                     Ok(Flush::Done) if connection.is_closing => return TurnOutcome::Close,
@@ -1136,7 +1147,13 @@ impl Reactor {
                 return TurnOutcome::Close;
             }
             if connection.is_muted() {
-                return TurnOutcome::Keep;
+                let has_left = connection.is_half_closed
+                    && connection.is_muted_beyond(self.now + LEFT_MUTE_MAX);
+                return if has_left {
+                    TurnOutcome::Close
+                } else {
+                    TurnOutcome::Keep
+                };
             }
             match self.next_frame(slot, connection) {
                 Ok(NextFrame::Whole) => {}
@@ -1157,6 +1174,23 @@ impl Reactor {
             }
         }
         TurnOutcome::Again
+    }
+
+    /// Sends queued answers, which costs the client of a quota its time.
+    fn flush(&self, connection: &mut Connection) -> io::Result<Flush> {
+        let is_timed = connection
+            .meter
+            .as_ref()
+            .is_some_and(|one| one.counts_time());
+        if !is_timed || !connection.has_answer() {
+            return connection.flush();
+        }
+        let began = Instant::now();
+        let flushed = connection.flush();
+        if let Some(meter) = &connection.meter {
+            self.shared.client_quotas.sent(meter, began.elapsed());
+        }
+        flushed
     }
 
     /// Counts the bytes that a connection has sent; `is_done`: all of its answers.
@@ -1239,6 +1273,9 @@ impl Reactor {
                 let (body, bytes) = (header.body, end - start);
                 connection.note_progress(self.now);
                 connection.marks = Some(Marks::new(header.api_key, self.woke_up, self.now));
+                if self.shared.client_quotas.is_any() || connection.meter.is_some() {
+                    connection.meter = self.meter(connection, &header, frame);
+                }
                 let answered = self.answer(slot, connection, &header, frame, body);
                 if !matches!(answered, Answered::InFlight) {
                     let metrics = self.metrics();
@@ -1277,6 +1314,33 @@ impl Reactor {
                 Answered::Yes
             }
         }
+    }
+
+    /// The quotas that bind a request.
+    fn meter(
+        &self,
+        connection: &Connection,
+        header: &RequestHeader,
+        frame: &[u8],
+    ) -> Option<Box<Meter>> {
+        let client_id = header.client_id.clone();
+        let client = QuotaClient {
+            principal: &connection.principal,
+            host: &connection.host,
+            client_id: client_id.map_or(&[], |id| &frame[id]),
+        };
+        self.shared.client_quotas.meter(client, frame.len())
+    }
+
+    /// Reads no request of a connection for some time; returns the milliseconds to tell its client.
+    fn throttle(&mut self, slot: usize, connection: &mut Connection, throttle: Duration) -> i32 {
+        if !throttle.is_zero() {
+            let (until, token) = (self.now + throttle, self.token(slot));
+            if connection.mute(until, token) {
+                self.push_deadline(until, token);
+            }
+        }
+        i32::try_from(throttle.as_millis()).unwrap_or(i32::MAX)
     }
 
     /// True if a request may be answered before, or after, its client authenticated.
@@ -1555,6 +1619,9 @@ impl Reactor {
         let Some(mut connection) = self.slots[slot].take() else {
             return;
         };
+        if let Some(meter) = &mut connection.meter {
+            meter.go_on();
+        }
         let answered = self.finish(slot, &mut connection, &mut request, &body, correlation_id);
         connection.is_closing |= matches!(answered, Answered::Never);
         self.slots[slot] = Some(connection);
@@ -1587,7 +1654,14 @@ impl Reactor {
         let now = self.read_clock();
         let metrics = self.metrics();
         request.count(&metrics.produced);
+        let throttle = connection.meter.as_ref().map_or(Duration::ZERO, |meter| {
+            self.shared
+                .client_quotas
+                .produced(meter, request.wants_answer())
+        });
+        let throttle_ms = self.throttle(slot, connection, throttle);
         if !request.wants_answer() {
+            let metrics = self.metrics();
             connection.note_end(metrics, now);
             // The client hears of a failure only by losing the connection, as from Kafka.
             return if request.has_failures() {
@@ -1597,7 +1671,7 @@ impl Reactor {
             };
         }
         let mut answer = Vec::new();
-        let batches = request.encode(body, correlation_id, &mut answer);
+        let batches = request.encode(body, correlation_id, throttle_ms, &mut answer);
         let promise = Promise {
             is_synced: !batches.is_empty() && self.must_force(request),
             is_replicated: request.wants_replicas(),
@@ -1606,7 +1680,7 @@ impl Reactor {
             |one: &AppendedBatch| !promise.is_replicated || one.is_replicated() == Ok(true);
         if !promise.is_synced && batches.iter().all(is_done) {
             connection.push(Chunk::bytes(answer));
-            connection.note_answer(metrics, now);
+            connection.note_answer(self.metrics(), now);
             return Answered::Yes;
         }
         let operation = DelayedOperation::Produce(DelayedProduce::new(answer, batches, promise));
@@ -1646,9 +1720,12 @@ impl Reactor {
         if self.shared.access.is_checked() {
             request.authorize(&self.shared.access, connection.sender());
         }
+        if let Some(bytes) = connection.meter.as_ref().and_then(|one| one.fetch_max()) {
+            request.limit_bytes(bytes);
+        }
         // A client that sends no more does not wait for bytes either.
         if request.readiness() == Readiness::Ready || connection.is_half_closed {
-            self.push_fetched(connection, &request);
+            self.push_fetched(slot, connection, &request);
             return Answered::Yes;
         }
         let token = self.token(slot);
@@ -1659,14 +1736,26 @@ impl Reactor {
         if !response.is_ready() {
             self.delay(connection, token, response);
         } else if let DelayedOperation::Fetch(request) = response.operation {
-            self.push_fetched(connection, &request);
+            self.push_fetched(slot, connection, &request);
         }
         Answered::Yes
     }
 
-    fn push_fetched(&mut self, connection: &mut Connection, request: &FetchRequest) {
-        for chunk in request.answer(&self.metrics().fetched_bytes) {
-            connection.push(chunk);
+    /// Answers a Fetch; with nothing if its client is over its quota.
+    fn push_fetched(&mut self, slot: usize, connection: &mut Connection, request: &FetchRequest) {
+        let (chunks, record_bytes) = request.answer();
+        let throttle = connection.meter.as_ref().map_or(Duration::ZERO, |meter| {
+            let bytes = chunks.iter().map(Chunk::left).sum();
+            self.shared.client_quotas.fetched(meter, bytes)
+        });
+        if throttle.is_zero() {
+            self.metrics().fetched_bytes.add_alone(record_bytes);
+            for chunk in chunks {
+                connection.push(chunk);
+            }
+        } else {
+            let throttle_ms = self.throttle(slot, connection, throttle);
+            connection.push(request.throttled(throttle_ms));
         }
         let now = self.read_clock();
         connection.note_answer(self.metrics(), now);

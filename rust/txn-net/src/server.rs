@@ -31,6 +31,7 @@ use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
 use crate::opener::Opener;
 use crate::partition::PartitionRole;
 use crate::produce::Refused;
+use crate::quotas::{ClientQuota, QuotaClient, Quotas, Window};
 use crate::reactor::{DECIDING, MAILBOX, Reactor, Shared, panic_text};
 use crate::settler::{Bell, Settler};
 
@@ -136,6 +137,7 @@ impl Server {
             listeners,
             catalog: Catalog::default(),
             access: Access::default(),
+            client_quotas: Quotas::default(),
             control: ControlQueue::new()?,
             control_lock: ControlLock::default(),
             decider: OnceLock::new(),
@@ -251,6 +253,17 @@ impl Server {
         self.shared.access.forget();
     }
 
+    /// Replaces the quotas of clients. They bind the next request of every connection.
+    pub fn publish_quotas(&self, quotas: Vec<ClientQuota>, window: Window) {
+        self.shared.client_quotas.publish(quotas, window);
+    }
+
+    /// Counts the time that Python took for a request; the time to mute its client for.
+    #[must_use]
+    pub fn throttle_of(&self, client: QuotaClient<'_>, spent: Duration) -> Duration {
+        self.shared.client_quotas.decided(client, spent)
+    }
+
     /// Gives a partition another role, once no append to it is under way. Requests that wait for it
     /// are answered if they no longer can be served.
     ///
@@ -352,6 +365,8 @@ impl Server {
             queued_requests: self.shared.control.len(),
             unauthenticated_connections: self.shared.unauthenticated_connections.get(),
             expired_connections: self.shared.expired_connections.get(),
+            throttled: self.shared.client_quotas.throttled(),
+            quota_counts: self.shared.client_quotas.count(),
             ..Snapshot::default()
         };
         snapshot.add_reactors(&self.shared.metrics);

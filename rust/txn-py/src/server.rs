@@ -11,8 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use txn_net::{
-    Action, Ask, Attachment, BindError, ConnectionLimits, CreationRates, Decide, ListenerLimits,
-    ListenerOptions, LogOf, Options, RequestToken, SecurityProtocol, Settler, Topic, TopicId,
+    Action, Ask, Attachment, BindError, ClientQuota, ConnectionLimits, CreationRates, Decide,
+    ListenerLimits, ListenerOptions, LogOf, Options, QuotaClient, QuotaKind, RequestToken,
+    SecurityProtocol, Settler, Topic, TopicId, Window,
 };
 use txn_protocol::codes;
 
@@ -52,6 +53,15 @@ type ClientRequest<'py> = (
     Option<String>,
     u64,
     Option<Py<PyAny>>,
+);
+
+/// `(kind, user, client id, limit)`: a part is `None` where there is none, and `(None,)` for the
+/// default.
+type QuotaTuple = (
+    String,
+    Option<(Option<String>,)>,
+    Option<(Option<String>,)>,
+    f64,
 );
 
 /// `(name, host, port, TLS)` of a listener.
@@ -211,6 +221,35 @@ impl Server {
         Ok(())
     }
 
+    #[pyo3(signature = (quotas, *, samples, length_s))]
+    fn publish_quotas(&self, quotas: Vec<QuotaTuple>, samples: u32, length_s: u64) -> PyResult<()> {
+        let sample = Duration::from_secs(length_s);
+        if samples == 0 || sample.is_zero() {
+            return Err(PyValueError::new_err("a rate has a sample of some time"));
+        }
+        let quotas = quotas
+            .into_iter()
+            .map(client_quota)
+            .collect::<PyResult<_>>()?;
+        self.0.publish_quotas(quotas, Window { samples, sample });
+        Ok(())
+    }
+
+    fn throttle_ms(&self, principal: &str, host: &str, client_id: &str, spent_s: f64) -> u64 {
+        let client = QuotaClient {
+            principal,
+            host,
+            client_id: client_id.as_bytes(),
+        };
+        let spent = Duration::try_from_secs_f64(spent_s).unwrap_or_default();
+        self.0.throttle_of(client, spent).as_millis() as u64
+    }
+
+    fn mute(&self, token: u64, duration_ms: u64) {
+        let duration = Duration::from_millis(duration_ms);
+        self.0.mute(RequestToken::from_number(token), duration);
+    }
+
     fn take<'py>(&self, py: Python<'py>) -> Vec<ClientRequest<'py>> {
         python_requests(py, self.0.take())
     }
@@ -358,6 +397,9 @@ struct ServerMetrics {
     delayed_joins: usize,
     unauthenticated_connections: u64,
     expired_connections: u64,
+    /// `(kind, requests, seconds)`.
+    throttled: Vec<(&'static str, u64, f64)>,
+    quota_counts: usize,
 }
 
 impl From<txn_net::Snapshot> for ServerMetrics {
@@ -384,6 +426,8 @@ impl From<txn_net::Snapshot> for ServerMetrics {
         let listeners = listeners.map(|one| (one.listener, one.refused, one.closed, one.blocked_s));
         let tls = counted.tls.into_iter();
         let tls = tls.map(|one| (one.listener, one.handshakes, one.failures, one.expires_at));
+        let throttled = counted.throttled.into_iter();
+        let throttled = throttled.map(|one| (kind_name(one.kind), one.requests, one.seconds));
         Self {
             apis: apis.collect(),
             reactors: counted.reactors,
@@ -401,6 +445,8 @@ impl From<txn_net::Snapshot> for ServerMetrics {
             delayed_joins: counted.delayed_joins,
             unauthenticated_connections: counted.unauthenticated_connections,
             expired_connections: counted.expired_connections,
+            throttled: throttled.collect(),
+            quota_counts: counted.quota_counts,
         }
     }
 }
@@ -430,6 +476,29 @@ fn python_requests(
         )
     });
     tuples.collect()
+}
+
+/// The names of the kinds of quotas.
+fn kind_name(kind: QuotaKind) -> &'static str {
+    match kind {
+        QuotaKind::Produce => "Produce",
+        QuotaKind::Fetch => "Fetch",
+        QuotaKind::Request => "Request",
+    }
+}
+
+fn client_quota((kind, user, client_id, limit): QuotaTuple) -> PyResult<ClientQuota> {
+    let named = QuotaKind::ALL
+        .into_iter()
+        .find(|&one| kind_name(one) == kind);
+    let kind = named.ok_or_else(|| PyValueError::new_err(format!("no kind of quota: {kind}")))?;
+    let part = |part: Option<(Option<String>,)>| part.map(|(name,)| name.map(Into::into));
+    Ok(ClientQuota {
+        kind,
+        user: part(user),
+        client_id: part(client_id),
+        limit,
+    })
 }
 
 /// The object that Python attached to a connection.

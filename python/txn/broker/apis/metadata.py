@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from txn.broker.apis.api import Api
+from txn.broker.client_quotas import Mutations
 from txn.broker.host import Context
 from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
 from txn.broker.node import Node
@@ -70,6 +71,9 @@ PARTITIONS_MAX = 100_000
 """Limit of one topic."""
 
 PARTITIONS_PER_REQUEST = 10_000
+CREATIONS_REFUSED_FROM, DELETIONS_REFUSED_FROM, GROWTHS_REFUSED_FROM = 6, 5, 3
+"""The versions of CreateTopics, DeleteTopics and CreatePartitions from which on a client over its
+quota of mutations is refused (KIP-599)."""
 PARTITIONS_PER_ITEM = 20
 """Partitions created at the cost of one item of `Turns`."""
 
@@ -127,7 +131,8 @@ async def described_topics(
             if topic.name in node.partitions:  # or it was deleted meanwhile
                 topics.append(_topic(node, topic))
         return topics, version
-    creation = _Creation(node, request.allow_auto_topic_creation)
+    mutations = node.quotas.mutations(context, strict_from=0)
+    creation = _Creation(node, mutations, request.allow_auto_topic_creation)
     codes = await creation.make_missing(requested, turns)
     version = node.image.version
     for entry in requested:
@@ -181,8 +186,9 @@ def _topic(node: Node, topic: Topic) -> MetadataTopic:
 class _Creation:
     """Counts the partitions that a Metadata request may still create."""
 
-    def __init__(self, node: Node, is_asked_for: bool) -> None:
+    def __init__(self, node: Node, mutations: Mutations, is_asked_for: bool) -> None:
         self._node = node
+        self._mutations = mutations
         is_allowed = is_asked_for and node.settings["auto.create.topics.enable"]
         self._left = PARTITIONS_PER_REQUEST if is_allowed else 0
 
@@ -227,6 +233,8 @@ class _Creation:
         self._left -= node.settings["num.partitions"]
         if self._left < 0 or _room(node) < node.settings["num.partitions"]:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not self._mutations.accept(node.settings["num.partitions"]):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the client asks again
         return ErrorCode.NONE
 
     def _make(self, name: str) -> Awaitable[object]:
@@ -345,13 +353,14 @@ async def created_topics(
             await node.controller.caught_up()
     excess = _excess(sum(_partitions_asked_for(node, topic) for topic in request.topics))
     turns = Turns()
+    mutations = node.quotas.mutations(context, strict_from=CREATIONS_REFUSED_FROM)
     creations = []
     for topic in request.topics:
         fault = excess
         if fault is None and times[topic.name] > 1:
             fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         fault = fault or _creation_fault(node, topic)
-        creation = _create(node, topic, fault, is_trial=request.validate_only)
+        creation = _create(node, topic, fault, mutations, is_trial=request.validate_only)
         creations.append(creation)
         partitions = max(creation.result.num_partitions, 0)
         await turns.next(CREATION_ITEMS + partitions // PARTITIONS_PER_ITEM)
@@ -406,6 +415,13 @@ def _full(node: Node, partitions: int) -> "_Fault | None":
         f"{node.settings['max.partitions']}; {partitions} more were asked for. Delete topics, or "
         "raise max.partitions",
     )
+
+
+def _over_quota(mutations: Mutations, partitions: int) -> "_Fault | None":
+    """The refusal of so many partitions to a client over its quota; None if it may go on."""
+    if mutations.accept(partitions):
+        return None
+    return _Fault(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
 
 Result = TypeVar("Result", CreatedTopic, DeletedTopic, GrownTopic, AlteredResource)
@@ -492,7 +508,12 @@ class _Creating(NamedTuple):
 
 
 def _create(
-    node: Node, topic: CreatableTopic, fault: _Fault | None, *, is_trial: bool
+    node: Node,
+    topic: CreatableTopic,
+    fault: _Fault | None,
+    mutations: Mutations,
+    *,
+    is_trial: bool,
 ) -> _Creating:
     change = None
     try:
@@ -500,7 +521,7 @@ def _create(
             raise fault
         settings = _checked_settings({entry.name: entry.value for entry in topic.configs})
         count = _partitions_asked_for(node, topic)
-        fault = _full(node, count)
+        fault = _full(node, count) or _over_quota(mutations, count)
         if fault is not None:
             raise fault
         if not is_trial:
@@ -537,9 +558,10 @@ async def delete_topics(
         *((entry.name, entry.topic_id) for entry in request.topics),
     ]
     turns = Turns()
+    mutations = node.quotas.mutations(context, strict_from=DELETIONS_REFUSED_FROM)
     deletions = []
     for name, topic_id in requested:
-        deletions.append(_delete(node, name, topic_id))
+        deletions.append(_delete(node, name, topic_id, mutations))
         await turns.next(DELETION_ITEMS)
     responses = []
     for deletion, change in deletions:
@@ -551,7 +573,7 @@ async def delete_topics(
 
 
 def _delete(
-    node: Node, name: str | None, topic_id: UUID | None
+    node: Node, name: str | None, topic_id: UUID | None, mutations: Mutations
 ) -> tuple[DeletedTopic, Awaitable[None] | None]:
     image = node.controller.image
     if name is None:
@@ -567,6 +589,9 @@ def _delete(
     if is_reserved(name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return DeletedTopic(name, topic.topic_id, code, f"topic {name!r} is internal"), None
+    over = _over_quota(mutations, topic.partition_count)
+    if over is not None:
+        return DeletedTopic(name, topic.topic_id, over.code, over.message), None
     deleted = DeletedTopic(name, topic.topic_id, ErrorCode.NONE, None)
     return deleted, node.controller.delete_topic(name)
 
@@ -578,6 +603,7 @@ async def create_partitions(
     times = Counter(entry.name for entry in request.topics)
     excess = _excess(sum(_growth(node, entry) for entry in request.topics))
     turns = Turns()
+    mutations = node.quotas.mutations(context, strict_from=GROWTHS_REFUSED_FROM)
     growths: list[tuple[GrownTopic, Awaitable[None] | None]] = []
     for entry in request.topics:
         await turns.next(1 + _growth(node, entry) // PARTITIONS_PER_ITEM)
@@ -585,6 +611,7 @@ async def create_partitions(
         if fault is None and times[entry.name] > 1:
             fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         fault = fault or _growth_fault(node, entry)
+        fault = fault or _over_quota(mutations, _growth(node, entry))
         change = None
         if fault is not None:
             result = GrownTopic(entry.name, fault.code, fault.message)
