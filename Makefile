@@ -12,7 +12,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile demo wheel clean prerequisites jdk
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile fuzz demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 S
 hostile: setup  ## every attack and every damage, for long (SECONDS=600 for each attack, SEED=7)
 	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile
 
+fuzz: fuzzers  ## libFuzzer on every target, one after the other (MINUTES=10 each, TARGET=… one alone)
+	cargo build --quiet --release --package txn-fuzz --bins
+	rust/fuzz/run $(or $(MINUTES),10) $(TARGET)
+
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist
 
@@ -76,6 +80,10 @@ prerequisites:
 	@command -v $(PYTHON) >/dev/null || { echo "txn needs Python 3.11 or newer: install python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "txn needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Install one and run: make PYTHON=python3.11 …" >&2; exit 1; }
 	@command -v cargo >/dev/null || { echo "txn needs Rust: install cargo, for example with rustup" >&2; exit 1; }
+
+fuzzers:
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "make fuzz needs cargo-fuzz: cargo install cargo-fuzz --locked" >&2; exit 1; }
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "make fuzz needs a nightly Rust beside the stable one: rustup toolchain install nightly" >&2; exit 1; }
 
 jdk:
 	@command -v java >/dev/null || { echo "Spark and the tests need Java: install a JDK, 17 or newer" >&2; exit 1; }

@@ -340,6 +340,29 @@ impl Fetch {
         Ok(whole)
     }
 
+    /// Reads the body of an answer to its end, as `next_chunk` reads one of a node's; returns its rows.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn read(&mut self, body: &[u8]) -> Result<usize, KafkaError> {
+        let malformed = |e| KafkaError::malformed("the node", "Fetch", &e);
+        let response = fetch::decode(&mut Reader::new(body), self.partition).map_err(malformed)?;
+        let Some(response) = response else {
+            return Ok(0);
+        };
+        let whole = self.scan(response.records)?;
+        let mut answer = FetchedBatches {
+            at: 0,
+            end: whole.bytes,
+            frame: response.records.to_vec(),
+            next_offset: whole.next_offset,
+            aborted: Aborted::new(response.aborted),
+        };
+        let mut rows = 0;
+        while answer.at < answer.end {
+            rows += self.decode(&mut answer)?.rows;
+        }
+        Ok(rows)
+    }
+
     /// Decodes batches of the answer until it or the chunk is full.
     fn decode(&mut self, answer: &mut FetchedBatches) -> Result<Columns, KafkaError> {
         let Selection {

@@ -26,6 +26,8 @@ pub mod columns;
 mod connection;
 pub mod error;
 pub mod fetch;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod interrupt;
 pub mod messages;
 pub mod partitioner;

@@ -25,6 +25,8 @@ mod control_lock;
 mod delayed_produce;
 mod fetch;
 mod forced_producers;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod listener;
 mod mailbox;
 mod memory;

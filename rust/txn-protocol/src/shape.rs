@@ -57,22 +57,10 @@ pub struct Shape {
 
 impl Shape {
     /// Takes the steps of a body in the order of its bytes. Returns `None` if one reaches beyond
-    /// the last, or if an array's items may have no bytes.
+    /// the last of its structure, or if an array's items may have no bytes.
     #[must_use]
     pub fn new(steps: Vec<Step>, is_flexible: bool) -> Option<Self> {
-        let is_sound =
-            steps
-                .iter()
-                .enumerate()
-                .all(|(at, step)| match (*step, steps.len() - at - 1) {
-                    (Step::Array(length) | Step::NullableArray(length), left) => {
-                        0 < length && length <= left
-                    }
-                    (Step::Nullable(length), left) => length <= left,
-                    (Step::Fixed(size), _) => size > 0,
-                    _ => true,
-                });
-        is_sound.then_some(Self { steps, is_flexible })
+        is_sound(&steps).then_some(Self { steps, is_flexible })
     }
 
     /// Looks through a body, and copies it if it has tagged fields or a null with a length other
@@ -190,6 +178,25 @@ impl Shape {
         }
         Ok(behind)
     }
+}
+
+/// True if each structure lies within the one around it, and every item has bytes.
+fn is_sound(mut steps: &[Step]) -> bool {
+    while let Some((step, rest)) = steps.split_first() {
+        let length = match *step {
+            Step::Array(0) | Step::NullableArray(0) | Step::Fixed(0) => return false,
+            Step::Array(length) | Step::NullableArray(length) | Step::Nullable(length) => length,
+            _ => 0,
+        };
+        let Some((structure, behind)) = rest.split_at_checked(length) else {
+            return false;
+        };
+        if !is_sound(structure) {
+            return false;
+        }
+        steps = behind;
+    }
+    true
 }
 
 /// Notes that the bytes between two places have to be `plain`, unless they are.
@@ -336,6 +343,9 @@ mod tests {
         assert!(Shape::new(vec![Step::Array(0), Step::Tags], true).is_none());
         assert!(Shape::new(vec![Step::Nullable(2), Step::Tags], true).is_none());
         assert!(Shape::new(vec![Step::Fixed(0)], true).is_none());
+        // Within the body, and not within the array's items.
+        let inner = vec![Step::Array(2), Step::Nullable(2), Step::Tags, Step::Tags];
+        assert!(Shape::new(inner, true).is_none());
     }
 
     proptest! {

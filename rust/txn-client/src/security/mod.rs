@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 mod keys;
 pub(crate) mod sasl;
-mod scram;
+pub(crate) mod scram;
 pub(crate) mod tls;
 
 pub use keys::{Keystore, read_keystore};

@@ -1,0 +1,7 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    (txn_fuzz::target("client_answers")
+        .expect("it is in the table")
+        .run)(data);
+});

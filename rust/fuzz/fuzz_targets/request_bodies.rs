@@ -1,0 +1,7 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    (txn_fuzz::target("request_bodies")
+        .expect("it is in the table")
+        .run)(data);
+});
