@@ -4,6 +4,7 @@ import contextlib
 import logging
 import time
 import tracemalloc
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from support.wire_client import RawConnection
 from txn.broker.apis import metadata
 from txn.broker.host import Context
 from txn.logs import RareLog, log
+from txn.security.scram import SHA_256, salted_password
 from txn.server import logins
 from txn.server.broker import service_of
 from txn.wire.api_keys import ApiKey
@@ -205,6 +207,55 @@ def test_a_refused_token_is_answered_and_the_connection_closed(
         answer = log_in(connection, token)
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert answer.error_message
+        assert connection.is_closed_by_peer()
+
+
+def scram_final(first: bytes, answer: bytes, password: str) -> bytes:
+    """The last message of a client of SCRAM-SHA-256 that knows the password."""
+    fields = dict(part.split(b"=", 1) for part in answer.split(b","))
+    salted = salted_password(SHA_256, password, b64decode(fields[b"s"]), int(fields[b"i"]))
+    key = SHA_256.hmac(salted, b"Client Key")
+    bare = b"c=biws,r=" + fields[b"r"]
+    signed = b",".join((first.removeprefix(b"n,,"), answer, bare))
+    signature = SHA_256.hmac(SHA_256.hash(key), signed)
+    proof = bytes(one ^ other for one, other in zip(key, signature, strict=True))
+    return bare + b",p=" + b64encode(proof)
+
+
+def test_a_scram_exchange_that_was_overheard_lets_nobody_in_again(broker: txn.Broker) -> None:
+    upsert(broker, "carol", ScramMechanism.SCRAM_SHA_256)
+    first = b"n,,n=carol,r=overheard"
+    with connect(broker) as carol:
+        handshake(carol, "SCRAM-SHA-256")
+        final = scram_final(first, authenticate(carol, first).auth_bytes, "carol-secret")
+        assert authenticate(carol, final).error_code == ErrorCode.NONE
+        assert is_served(carol)
+    with connect(broker) as mallory:
+        handshake(mallory, "SCRAM-SHA-256")
+        assert authenticate(mallory, first).error_code == ErrorCode.NONE
+        assert authenticate(mallory, final).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert mallory.is_closed_by_peer()
+
+
+def test_a_log_in_that_ends_anywhere_lets_nobody_in(broker: txn.Broker) -> None:
+    upsert(broker, "carol", ScramMechanism.SCRAM_SHA_256)
+    first = b"n,,n=carol,r=begun"
+    for cut in (0, 1, 5, len("n,,n=carol,r=")):
+        with connect(broker) as connection:
+            handshake(connection, "SCRAM-SHA-256")
+            answer = authenticate(connection, first[:cut])
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED, first[:cut]
+            assert connection.is_closed_by_peer()
+    with connect(broker) as connection:
+        handshake(connection, "SCRAM-SHA-256")
+        final = scram_final(first, authenticate(connection, first).auth_bytes, "carol-secret")
+        answer = authenticate(connection, final[:-4])
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert connection.is_closed_by_peer()
+    with connect(broker) as connection:
+        handshake(connection, "SCRAM-SHA-256")
+        authenticate(connection, first)
+        connection.send_body(ApiKey.METADATA, 1, b"\0\0\0\0")
         assert connection.is_closed_by_peer()
 
 

@@ -5,7 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,9 +34,15 @@ class BrokerProcess:
         program: Sequence[str] = ("-m", "txn"),
         descriptors: int | None = None,
         python: Path = Path(sys.executable),
+        listeners: Mapping[str, int] | None = None,
     ) -> None:
-        """`descriptors`: hard limit of open files, for the process's whole life."""
+        """Start it.
+
+        `descriptors`: hard limit of open files, for the process's whole life. `listeners`: ports by
+        name, the first one's server is `bootstrap_servers`.
+        """
         self.data = data
+        self._listeners = listeners or {}
         self._program = program
         self._options = options
         self._durability = durability
@@ -48,6 +54,11 @@ class BrokerProcess:
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """Bootstrap servers by the name of the listener, of those that were given."""
+        return {name: f"127.0.0.1:{port}" for name, port in self._listeners.items()}
 
     @property
     def pid(self) -> int:
@@ -91,9 +102,11 @@ class BrokerProcess:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._descriptors))
 
     def _command(self) -> list[str]:
+        named = ",".join(f"{name}://{server}" for name, server in self.servers.items())
+        where = ("-o", f"listeners={named}") if named else ("--listen", f"127.0.0.1:{self.port}")
         return [
             *(str(self._python), *self._program, "serve", "--data", str(self.data)),
-            *("--listen", f"127.0.0.1:{self.port}", "--durability", self._durability),
+            *(*where, "--durability", self._durability),
             *(word for option in self._options for word in ("-o", option)),
         ]
 
