@@ -191,6 +191,7 @@ impl Server {
     /// There is no such reactor, or a thread runs or ran it already. Or epoll failed, or a bug
     /// broke the reactor off: its connections are closed, and the server is stopped.
     pub fn run_reactor(&self, index: usize) -> io::Result<()> {
+        txn_sys::block_sigpipe();
         let mut idle = self.idle();
         let reactor = idle.reactors.get_mut(index).and_then(Option::take);
         let is_stopped = idle.is_stopped;

@@ -15,6 +15,18 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
+/// Keeps SIGPIPE from the calling thread: sendfile(2) to a client that has left fails, and raises
+/// it too. A program may have the signal end the process, and other calls have a flag against it.
+pub fn block_sigpipe() {
+    // SAFETY: the set is the thread's own, and is made empty before it is used.
+    unsafe {
+        let mut signals = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signals);
+        libc::sigaddset(&raw mut signals, libc::SIGPIPE);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, ptr::null_mut());
+    }
+}
+
 /// Sends up to `len` bytes of `file` from `offset` to `socket` without copying them here.
 ///
 /// Returns how many bytes went; 0 means `offset` is at the end of the file. The file's own
