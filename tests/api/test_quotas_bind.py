@@ -1,6 +1,8 @@
 """Quotas bind clients: with real clients, and with one that does not care."""
 
+import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -25,7 +27,12 @@ THROTTLING_QUOTA_EXCEEDED, UNKNOWN_TOPIC = 89, 3
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[txn.Broker]:
-    with txn.Broker(tmp_path / "data", durability="process", properties=PROPERTIES) as broker:
+    with txn.Broker(
+        tmp_path / "data",
+        durability="process",
+        properties=PROPERTIES,
+        metrics="127.0.0.1:0",
+    ) as broker:
         create_topic(broker.bootstrap_servers, "orders")
         yield broker
 
@@ -240,18 +247,66 @@ def test_a_topic_that_metadata_would_make_waits_for_the_quota(broker: txn.Broker
     assert milliseconds(answer) > 0
 
 
-def test_invented_client_ids_share_one_count(broker: txn.Broker) -> None:
+def of_metric(broker: txn.Broker, name: str) -> dict[str, float]:
+    """The values of a metric by the kind of the quota."""
+    with urllib.request.urlopen(f"http://{broker.metrics_address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.findall(rf'^{name}(?:{{quota="(\w+)"}})? (\S+)$', text, re.MULTILINE)
+    return {kind: float(value) for kind, value in found}
+
+
+def test_throttled_requests_and_their_time_are_counted_by_kind(broker: txn.Broker) -> None:
     servers = broker.bootstrap_servers
-    set_quota(servers, {"client-id": None}, producer_byte_rate=1000)
+    set_quota(servers, {"user": None}, producer_byte_rate=1000, controller_mutation_rate=1)
     with IdentifiedConnection(servers) as client:
-        for n in range(1_000):
+        told_ms = client.produce("orders", 6000)
+    with IdentifiedConnection(servers) as client:
+        mutations_ms = milliseconds(create(client, 5, ("a", 3)))
+    requests = of_metric(broker, "txn_quota_throttled_requests_total")
+    assert requests == {"Produce": 1, "Fetch": 0, "Request": 0, "ControllerMutation": 1}
+    seconds = of_metric(broker, "txn_quota_throttle_seconds_total")
+    assert seconds["Produce"] == pytest.approx(told_ms / 1000)
+    assert seconds["ControllerMutation"] == pytest.approx(mutations_ms / 1000)
+    assert of_metric(broker, "txn_quota_rates") == {"": 1}
+
+
+def test_ten_thousand_client_ids_share_a_bounded_number_of_rates(broker: txn.Broker) -> None:
+    servers = broker.bootstrap_servers
+    set_quota(servers, {"client-id": None}, producer_byte_rate=10_000)
+    throttled = 0
+    with IdentifiedConnection(servers) as client:
+        for n in range(10_000):
             client.client_id = f"invented-{n}"
-            assert client.produce("orders", 50) == 0
-        throttle_ms, n = 0, 1_000
-        while not throttle_ms and n < 10_000:
-            client.client_id = f"invented-{n}"
-            throttle_ms, n = client.produce("orders", 50), n + 1
-        assert (throttle_ms > 0, n < 1_100) == (True, True)
-    with IdentifiedConnection(servers, "client-of-another") as other:
-        other.socket.settimeout(5)
-        assert other.produce("orders", 50) > 0  # it came from the same principal and address
+            client.send_produce("orders", 50, acks=0)
+        deadline = time.monotonic() + 10
+        while not throttled and time.monotonic() < deadline:
+            time.sleep(0.1)
+            throttled = int(of_metric(broker, "txn_quota_throttled_requests_total")["Produce"])
+        assert throttled > 0
+        assert of_metric(broker, "txn_quota_rates")[""] == 1_001
+    with IdentifiedConnection(servers, "a-neighbour") as neighbour:
+        assert neighbour.produce("orders", 50) > 0  # of the same principal and address
+    set_quota(servers, {"client-id": "named"}, producer_byte_rate=10_000)
+    with IdentifiedConnection(servers, "named") as named:
+        assert named.produce("orders", 50) == 0
+
+
+def test_a_client_that_leaves_while_it_is_muted_for_long_keeps_no_connection(
+    broker: txn.Broker,
+) -> None:
+    servers = broker.bootstrap_servers
+    set_quota(servers, {"user": None}, producer_byte_rate=10)
+    name = "kafka_server_socket_server_metrics_connection_count"
+    for _ in range(20):
+        with IdentifiedConnection(servers) as client:
+            assert client.produce("orders", 5000) > 60_000
+    deadline = time.monotonic() + 10
+    while connections(broker, name) > 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert connections(broker, name) <= 3
+
+
+def connections(broker: txn.Broker, name: str) -> float:
+    with urllib.request.urlopen(f"http://{broker.metrics_address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return sum(float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE))

@@ -85,6 +85,9 @@ class StoppedServer:
     def take_failed_handshakes(self) -> list[tuple[int, str, str]]:
         return []
 
+    def take_refused(self) -> list[tuple[int, str, str]]:
+        return []
+
     def take_failures(self) -> list[str]:
         return []
 

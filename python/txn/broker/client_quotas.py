@@ -37,6 +37,9 @@ BUCKETS_MAX: Final = 10_000
 """Buckets that are kept; the one that was idle for longest goes first. It is full when its client
 comes back. A client that invents client ids gains nothing by that."""
 
+WAIT_MS_MAX: Final = 2**31 - 1
+"""Clients are told a time of 32 bits."""
+
 
 @dataclass(slots=True)
 class _Bucket:
@@ -134,7 +137,7 @@ class ClientQuotas:
         if not is_refused:
             bucket.tokens -= partitions
         if is_refused or (not is_strict and bucket.tokens < 0):
-            return round(-bucket.tokens / rate * 1000)
+            return round(min(-bucket.tokens / rate * 1000, WAIT_MS_MAX))
         return 0
 
     def _filled(self, place: tuple[str | None, str | None], rate: float) -> _Bucket:

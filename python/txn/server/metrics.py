@@ -173,6 +173,18 @@ METRICS: Final[Mapping[str, Metric]] = {
     "txn_network_unauthenticated_connections_total": Metric(
         "counter", (), "Connections closed for a request before authentication."
     ),
+    "txn_quota_throttled_requests_total": Metric(
+        "counter",
+        ("quota",),
+        "Requests throttled, by the kind of the quota: Produce, Fetch, Request (time of a thread) "
+        "or ControllerMutation.",
+    ),
+    "txn_quota_throttle_seconds_total": Metric(
+        "counter", ("quota",), "Time that the clients of these requests were muted for."
+    ),
+    "txn_quota_rates": Metric(
+        "gauge", (), "Rates of clients that are kept, since quotas bound them in the window."
+    ),
     "kafka_server_brokertopicmetrics_messagesin_total": Metric(
         "counter", (), "Records appended by Produce.", f"{_TOPIC_METRICS}MessagesInPerSec"
     ),
@@ -325,6 +337,7 @@ class Scrape:
         yield "txn_network_closed_connections_total", closed
         yield "txn_network_accept_blocked_seconds_total", blocked
         yield from self._authentications(counted)
+        yield from self._throttles(counted)
         topics = "kafka_server_brokertopicmetrics"
         yield f"{topics}_messagesin_total", _one(counted["produced_records"])
         yield f"{topics}_bytesin_total", _one(counted["produced_bytes"])
@@ -351,6 +364,14 @@ class Scrape:
         yield f"{sockets}_expired_connections_killed_count_total", _one(expired)
         unauthenticated = counted["unauthenticated_connections"]
         yield "txn_network_unauthenticated_connections_total", _one(unauthenticated)
+
+    def _throttles(self, counted: "_core.ServerMetrics") -> Iterator[tuple[str, Values]]:
+        quotas = self._node.quotas
+        mutations = ("ControllerMutation", quotas.throttled_requests, quotas.throttled_ms / 1000)
+        throttled = [((kind,), *values) for kind, *values in (*counted["throttled"], mutations)]
+        yield "txn_quota_throttled_requests_total", _column(throttled, 1)
+        yield "txn_quota_throttle_seconds_total", _column(throttled, 2)
+        yield "txn_quota_rates", _one(counted["quota_counts"])
 
     def _partitions(self) -> Iterator[tuple[str, Values]]:
         topics = list(self._node.partitions.items())  # one step, while the control loop goes on

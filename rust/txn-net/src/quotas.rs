@@ -11,7 +11,7 @@
 //! # Bounds
 //! A count without a sample in the window holds nothing, and is dropped. A client chooses its client
 //! id. So one principal at one address has [`INVENTED_MAX`] counts of a kind for ids that no quota
-//! names. Its further ids share one.
+//! names. Its further ids share one. So do all of them while there are [`RATES_MAX`] counts.
 //!
 //! # Deviations from Apache Kafka
 //! - A client without a client id is bound by the default of client ids; Kafka lets it go free.
@@ -34,6 +34,8 @@ use txn_log::histogram::Counter;
 
 /// Counts of one kind for the client ids that one principal at one address has invented.
 const INVENTED_MAX: usize = 1_000;
+/// Counts of all clients; beyond it no invented client id gets one of its own.
+const RATES_MAX: usize = 100_000;
 /// Clients are told a time of 32 bits.
 const MAX_THROTTLE_MS: f64 = i32::MAX as f64;
 
@@ -507,9 +509,10 @@ impl RateTable {
         let mut inventor = binding.shared;
         if !self.rates.contains_key(&place) {
             self.sweep(now, binding.window);
+            let is_full = self.rates.len() >= RATES_MAX;
             if let Some(shared) = binding.shared {
                 let invented = self.invented.entry(shared).or_default();
-                if *invented >= INVENTED_MAX {
+                if is_full || *invented >= INVENTED_MAX {
                     (place, inventor) = (shared, None);
                 } else {
                     *invented += 1;
@@ -781,6 +784,23 @@ mod tests {
         assert_eq!(quotas.count(), INVENTED_MAX + 1);
         assert!(throttled > 8_000, "{throttled}");
         assert!(produce(&quotas, client("User:ada", "shop"), 10_000).is_zero());
+    }
+
+    #[test]
+    fn invented_client_ids_from_very_many_addresses_have_a_bounded_number_of_counts() {
+        let mut counts = RateTable::default();
+        for address in 0..150 {
+            for id in 0..INVENTED_MAX as u64 {
+                let binding = Binding {
+                    limit: 1.0,
+                    place: (address, id),
+                    shared: Some((address, u64::MAX)),
+                    window: WINDOW,
+                };
+                counts.rate(&binding, 0).record(1.0, 0, WINDOW);
+            }
+        }
+        assert_eq!(counts.rates.len(), RATES_MAX + 50);
     }
 
     #[test]

@@ -589,7 +589,10 @@ impl Reactor {
             let Some(connection) = &self.slots[slot] else {
                 continue;
             };
-            let waits = !connection.is_idle() || connection.is_starved || connection.is_muted();
+            // One that is muted for very long would outlast everything else.
+            let is_muted =
+                connection.is_muted() && !connection.is_muted_beyond(self.now + max_idle);
+            let waits = !connection.is_idle() || connection.is_starved || is_muted;
             let idleness = connection.idleness();
             let active_at = if waits {
                 self.now // a client that waits for an answer, or to be read, is not idle
@@ -1274,7 +1277,10 @@ impl Reactor {
                 connection.note_progress(self.now);
                 connection.marks = Some(Marks::new(header.api_key, self.woke_up, self.now));
                 if self.shared.client_quotas.is_any() || connection.meter.is_some() {
-                    connection.meter = self.meter(connection, &header, frame);
+                    // A stranger may give the client id of others.
+                    let is_stranger = connection.authentication.is_needed();
+                    let meter = (!is_stranger).then(|| self.meter(connection, &header, frame));
+                    connection.meter = meter.flatten();
                 }
                 let answered = self.answer(slot, connection, &header, frame, body);
                 if !matches!(answered, Answered::InFlight) {

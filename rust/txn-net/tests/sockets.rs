@@ -1421,20 +1421,37 @@ fn a_muted_connection_is_answered_and_not_read_until_its_time_is_over() {
 }
 
 #[test]
-fn a_muted_connection_is_not_idle_and_is_closed_at_a_stop() {
+fn a_muted_connection_is_idle_only_if_that_lasts_longer_than_it_may_be() {
     let running = start(&Options {
-        max_idle: Some(Duration::from_millis(200)),
+        max_idle: Some(Duration::from_millis(500)),
         ..options()
     });
+    let mute = |duration| {
+        let mut client = running.connect();
+        client.send(&control(1));
+        let request = running.take_request();
+        running.server.mute(request.token, duration);
+        running.server.reply(request.token, false, b"one");
+        client.receive();
+        client
+    };
+    let mut for_long = mute(Duration::from_secs(600));
+    let mut for_short = mute(Duration::from_millis(900));
+    assert!(for_long.is_closed(), "after the time of an idle one");
+    assert!(for_short.has_nothing());
+    let answer = for_short.ask(&produce(1, &batch(b"x")));
+    assert_eq!(produced(&answer), [(0, 0)]);
+}
+
+#[test]
+fn a_muted_connection_is_closed_at_a_stop() {
+    let running = start(&options());
     let mut client = running.connect();
     client.send(&control(1));
     let request = running.take_request();
     running.server.mute(request.token, Duration::from_secs(600));
     running.server.reply(request.token, false, b"one");
     client.receive();
-    let mut silent = running.connect();
-    assert!(silent.is_closed(), "after its time");
-    assert!(client.has_nothing());
     drop(running); // joins the reactors
     assert!(client.is_closed());
 }
