@@ -123,7 +123,7 @@ def test_a_broker_that_stops_under_a_consumer_is_waited_for() -> None:
         with txn.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.produce("orders", b"1")
         consumer.assign([])  # any answer of the group: a broker has answered
-        while not consumer._reach.is_proven:
+        while not consumer._reach.is_answered:
             consumer.poll(0.1)
     assert consumer.poll(1.5) is None
     consumer.close()

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,6 +16,7 @@ import txn
 from peers.secured import PASSWORD, USER, SecuredKafka, token
 from support.clients import commit_values, read_all, transactional_producer
 from support.command_line import run_txn
+from txn.errors import RejectedError
 
 pytestmark = [
     pytest.mark.peer,
@@ -256,6 +258,23 @@ def test_a_closed_door_is_told_in_one_line(
     assert told in errors
     assert errors.count("\n") == 1
     assert PASSWORD not in errors
+
+
+@pytest.mark.parametrize("mistake", ["wrong password", "unknown authority"])
+def test_a_refused_producer_is_told_at_once_and_not_at_its_timeout(
+    mistake: str, secured_kafka: SecuredKafka, places: dict[str, str]
+) -> None:
+    listener, properties, _ = MISTAKES[mistake]
+    settings = {
+        **filled(properties, places),
+        "bootstrap.servers": secured_kafka.servers[listener],
+    }
+    began = time.monotonic()
+    with pytest.raises(
+        RejectedError, match=r"is not let in: .*(invalid credentials|verify failed)"
+    ):
+        txn.Producer(settings, transactional_id="shop", timeout=60)
+    assert time.monotonic() - began < 20
 
 
 THROUGH_LIBRDKAFKA = [way for way in WAYS if "over SASL_PLAINTEXT" not in way]

@@ -15,6 +15,7 @@ from spark.jobs import Options, finish
 from spark.kill.harness import KillCase, Moment, RunningBroker
 from spark.secured import SCRAM, scram_over_tls
 from support import clients
+from support.secured_broker import secured_broker
 
 pytestmark = [
     pytest.mark.spark,
@@ -25,12 +26,15 @@ pytestmark = [
 ]
 
 
-def copied(spark: SparkSession, kafka: SecuredKafka, options: Options, place: Path) -> list[bytes]:
-    """Write a row, stream it to another topic, and return that topic's rows by a batch read."""
+def copied(spark: SparkSession, plain: str, options: Options, place: Path) -> list[bytes]:
+    """Write a row, stream it to another topic, and return that topic's rows by a batch read.
+
+    `plain`: bootstrap servers without security, for the topics.
+    """
     suffix = time.time_ns()
     source, output = f"in-{suffix}", f"out-{suffix}"
-    clients.create_topic(kafka.servers["PLAINTEXT"], source)
-    clients.create_topic(kafka.servers["PLAINTEXT"], output)
+    clients.create_topic(plain, source)
+    clients.create_topic(plain, output)
     row = spark.sql("SELECT '7 apples' AS value").write.format("txn")
     row.options(**options, topic=source).mode("append").save()
     rows = spark.readStream.format("txn").options(**options, subscribe=source)
@@ -45,7 +49,18 @@ def test_a_job_for_scram_over_tls_runs_as_it_stands(
     spark: SparkSession, secured_kafka: SecuredKafka, tmp_path: Path
 ) -> None:
     options = scram_over_tls(secured_kafka)
-    assert copied(spark, secured_kafka, options, tmp_path) == [b"7 apples"]
+    assert copied(spark, secured_kafka.servers["PLAINTEXT"], options, tmp_path) == [b"7 apples"]
+
+
+@pytest.mark.parametrize("way", ["mutual TLS", "SCRAM-SHA-512 over SASL_SSL"])
+def test_a_job_runs_over_a_secured_listener_of_txn(
+    way: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    with secured_broker(tmp_path) as broker:
+        listener, settings = broker.ways()[way]
+        settings["bootstrap.servers"] = broker.servers[listener]
+        options = {f"kafka.{name}": value for name, value in settings.items()}
+        assert copied(spark, broker.servers["PLAINTEXT"], options, tmp_path) == [b"7 apples"]
 
 
 def test_a_function_for_tokens_is_called_on_driver_and_workers(
@@ -68,7 +83,7 @@ def test_a_function_for_tokens_is_called_on_driver_and_workers(
         "kafka.ssl.ca.pem": secured_kafka.ca_pem.decode(),
         "txn.token": txn.spark.token(noted),
     }
-    assert copied(spark, secured_kafka, options, tmp_path) == [b"7 apples"]
+    assert copied(spark, secured_kafka.servers["PLAINTEXT"], options, tmp_path) == [b"7 apples"]
     assert len(list(calls.iterdir())) > 1
 
 

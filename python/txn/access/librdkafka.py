@@ -1,7 +1,8 @@
 """Java's spelling of a client's security settings, as librdkafka's settings.
 
-A configuration in librdkafka's own names is passed on untouched. One with a name that only Java's
-client has is read by `txn.security.client_reader`, and written anew in librdkafka's names.
+A configuration in librdkafka's own names is passed on untouched. One with a name, or a token file,
+that only Java's client has is read by `txn.security.client_reader`, and written anew in
+librdkafka's names.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,6 +33,8 @@ LIBRDKAFKAS: Final = frozenset(
 JAVAS: Final = (READ | WITHOUT_EFFECT) - LIBRDKAFKAS
 """Names that librdkafka refuses."""
 
+ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
+
 PEM: Final = b"-----BEGIN "
 JKS: Final = b"\xfe\xed\xfe\xed"
 
@@ -45,7 +48,9 @@ def in_librdkafkas_names(
         ConfigError: a setting of Java's is wrong, or librdkafka has nothing like it; the message
             names its own setting.
     """
-    if not any(name in JAVAS for name in settings):
+    # librdkafka has the name of the endpoint, and fetches tokens over HTTP alone.
+    has_token_file = _text(settings.get(ENDPOINT, "")).strip().startswith("file:")
+    if not has_token_file and not any(name in JAVAS for name in settings):
         return settings
     about_security = {name: settings[name] for name in settings.keys() & (READ | WITHOUT_EFFECT)}
     # None is no value; its text, in small letters, would turn the check of the host name off.

@@ -36,10 +36,10 @@ from confluent_kafka import (
 
 from txn import forks
 from txn.client.deadline import Deadline
-from txn.client.failures import error_of, opened_elsewhere, translate
+from txn.client.failures import error_of, is_refusal, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
 from txn.client.reach import CONNECT_TIMEOUT, Reach
-from txn.client.settings import consumer_settings, refused
+from txn.client.settings import consumer_settings, refused, take_callback
 from txn.errors import RetriableError, UnreachableError
 
 Place = tuple[str, int]
@@ -94,18 +94,26 @@ class Consumer(confluent_kafka.Consumer):
             config, group_id=group_id, bootstrap_servers=bootstrap_servers, keywords=more
         )
         settings.setdefault("logger", LibraryLog())
+        self._on_error = take_callback(settings, "error_cb")
+        settings["error_cb"] = self._note_error
+        self._whose = f"the consumer of group {settings['group.id']!r}"
+        self._reach = Reach(settings, self._whose, connect_timeout)
         try:
             super().__init__(settings)
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
-        self._whose = f"the consumer of group {settings['group.id']!r}"
-        self._reach = Reach(settings, self._whose, connect_timeout)
         self._awaited: set[Place] = set()  # assigned, and nothing handed out yet
         self._origins: dict[Place, int] = {}  # first offset handed out since the assignment
         self._committed: dict[Place, int] = {}  # positions that a transaction has committed
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
         self._was_interrupted = False  # poll or consume raised: the records it had taken are gone
         forks.watch(self)
+
+    def _note_error(self, error: KafkaError) -> None:
+        if is_refusal(error):
+            self._reach.refuse(error.str())
+        if self._on_error is not None:
+            self._on_error(error)
 
     def abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
@@ -186,7 +194,7 @@ class Consumer(confluent_kafka.Consumer):
         return messages
 
     def _poll(self, timeout: float) -> Message | None:
-        """Poll, looking after the first broker once a second until there is one."""
+        """Poll, looking after the first broker once a second until one lets the consumer in."""
         if self._reach.is_proven:
             return super().poll(timeout)
         deadline = Deadline(math.inf if timeout < 0 else timeout)
@@ -200,7 +208,7 @@ class Consumer(confluent_kafka.Consumer):
                 return None
 
     def _consume(self, num_messages: int, timeout: float) -> list[Message]:
-        """Consume, looking after the first broker once a second until there is one."""
+        """Consume, looking after the first broker once a second until one lets it in."""
         if self._reach.is_proven:
             return super().consume(num_messages, timeout)
         deadline = Deadline(math.inf if timeout < 0 else timeout)

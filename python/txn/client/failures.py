@@ -61,6 +61,9 @@ HOPELESS: Final = frozenset(
 )
 """The same request fails again, in this transaction and in every other."""
 
+REFUSALS: Final = frozenset({KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION})
+"""The cluster does not let the client in."""
+
 PASSING: Final = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -129,6 +132,17 @@ def reported_by(raised: BaseException) -> KafkaError | None:
     if isinstance(raised, SystemError) and isinstance(raised.__cause__, KafkaException):
         return error_of(raised.__cause__)
     return error_of(raised) if isinstance(raised, KafkaException) else None
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Say whether a report means that the same log-in or certificate will be refused again.
+
+    A token that could not be had is none: its issuer may be back soon.
+    """
+    text = error.str()
+    if error.code() == KafkaError._SSL:
+        return "verify failed" in text
+    return error.code() in REFUSALS and "Failed to acquire" not in text
 
 
 def translate(error: KafkaError, *, whose: str, doing: str) -> TxnError:

@@ -29,6 +29,7 @@ from txn.client.failures import (
     PURGED,
     DeliveryFailure,
     error_of,
+    is_refusal,
     opened_elsewhere,
     reported_by,
     timed_out,
@@ -37,7 +38,7 @@ from txn.client.failures import (
 )
 from txn.client.library_log import LibraryLog
 from txn.client.reach import CONNECT_TIMEOUT, Reach
-from txn.client.settings import producer_settings, refused
+from txn.client.settings import producer_settings, refused, take_callback
 from txn.client.transaction import Transaction
 from txn.errors import (
     AbortableError,
@@ -106,11 +107,11 @@ class Producer:
         name = settings.get("transactional.id")
         self.transactional_id: str | None = None if name is None else str(name)
         self._whose = "the producer" if name is None else f"producer {name!r}"
-        self._on_delivery = _take_callback(settings, "on_delivery")
+        self._on_delivery = take_callback(settings, "on_delivery")
         if self._on_delivery is None:
             settings.setdefault("delivery.report.only.error", True)
         settings["on_delivery"] = self._note_delivery
-        self._on_error = _take_callback(settings, "error_cb")
+        self._on_error = take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
         self._last_report = ""  # librdkafka's last message about a connection
         settings.setdefault("logger", LibraryLog())
@@ -218,6 +219,8 @@ class Producer:
         deadline = Deadline(timeout)
         while (waiting := self._wait(deadline.slice())) and not deadline.has_passed:
             self._reach.check()
+        if not waiting and self._produced:
+            self._reach.prove()
         self._raise_undelivered()
         if waiting:
             raise RetriableError(
@@ -438,6 +441,8 @@ class Producer:
     def _note_error(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_report = error.str()
+        if is_refusal(error):
+            self._reach.refuse(error.str())
         if self._on_error is not None:
             self._on_error(error)
 
@@ -446,13 +451,3 @@ class Producer:
         client, self._kafka = self._kafka, None
         if client is not None:
             client.purge()
-
-
-def _take_callback(settings: dict[str, object], name: str) -> Callable[..., None] | None:
-    callback = settings.pop(name, None)
-    if callback is None:
-        return None
-    if not callable(callback):
-        raise ConfigError(f"{name}={callback!r} is not callable", property=name)
-    wrapped: Callable[..., None] = callback
-    return wrapped

@@ -1,4 +1,4 @@
-"""Check that the bootstrap servers are brokers; a failure names server and reason within seconds.
+"""Check that the bootstrap servers let the client in; a failure is told within seconds.
 
 librdkafka tries for ever, which is right for a cluster that restarts and wrong for a wrong
 address. So a client that no broker has answered yet asks the addresses itself:
@@ -6,8 +6,10 @@ address. So a client that no broker has answered yet asks the addresses itself:
     a name that does not resolve, a port that is closed     told after `connect_timeout`
     something that answers, but not as Kafka does           told at once
     no answer at all                                        told at the caller's own deadline
+    a log-in or a certificate that is refused               told at once, in the broker's words
 
-One address that answers ends this for good: librdkafka waits for later outages.
+One address that answers ends the asking for good: librdkafka waits for later outages. A refusal
+counts until the client was let in once.
 """
 
 import math
@@ -20,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from txn.errors import UnreachableError
+from txn.errors import RejectedError, UnreachableError
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds that addresses may refuse a client that no broker has answered yet."""
@@ -79,11 +81,22 @@ class Reach:
         self._has_tls = "ssl" in str(settings.get("security.protocol", "")).lower()
         self._start = clock()
         self._next_probe = self._start + FIRST_PROBE_SECONDS
-        self.is_proven = not self._addresses
+        self.is_answered = not self._addresses
+        """A broker has answered somebody."""
+        self._refusal: str | None = None
+        self._secret = str(settings.get("sasl.password") or "")
+        self.is_proven = False
+        """A broker has let the client in."""
 
     def prove(self) -> None:
-        """Note that a broker has answered."""
-        self.is_proven = True
+        """Note that a broker has answered a request of the client."""
+        self.is_proven = self.is_answered = True
+
+    def refuse(self, reason: str) -> None:
+        """Note that a broker does not let the client in."""
+        if self._secret and self._secret in reason:
+            reason = "the broker's answer repeats the password, and is left out here"
+        self._refusal = reason
 
     def check(self, *, is_over: bool = False) -> None:
         """Raise if the addresses are certainly wrong; to be called about once a second.
@@ -93,15 +106,24 @@ class Reach:
 
         Raises:
             UnreachableError: no broker was ever reached.
+            RejectedError: a broker was, and refuses the client.
         """
+        if self.is_proven:
+            return
+        if self._refusal is not None:
+            raise RejectedError(
+                f"{self._whose} is not let in: {self._refusal}. Correct its credentials or "
+                "certificates; it will be refused again as it is",
+                reason=self._refusal,
+            )
         now = self._clock()
-        if self.is_proven or (now < self._next_probe and not is_over):
+        if self.is_answered or (now < self._next_probe and not is_over):
             return
         faults = {}
         for host, port in self._addresses:
             fault = self._probe(host, port, self._has_tls)
             if fault is None:
-                self.is_proven = True
+                self.is_answered = True
                 return
             faults[f"{host}:{port}"] = fault
         waited_s = self._clock() - self._start

@@ -7,7 +7,7 @@ needs are set when they were left out.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -240,3 +240,14 @@ def _require_range(
 
 def _text(value: object) -> str:
     return str(value).strip().lower()
+
+
+def take_callback(settings: dict[str, object], name: str) -> Callable[..., None] | None:
+    """Take a callback out of the settings; None if it has none. Raises ConfigError."""
+    callback = settings.pop(name, None)
+    if callback is None:
+        return None
+    if not callable(callback):
+        raise ConfigError(f"{name}={callback!r} is not callable", property=name)
+    wrapped: Callable[..., None] = callback
+    return wrapped

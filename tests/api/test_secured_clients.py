@@ -1,0 +1,149 @@
+"""txn's own clients against txn's own listeners: TLS, SASL and both, and their refusals."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import txn
+from support.clients import commit_values, read_all, transactional_producer
+from support.command_line import run_txn
+from support.secured_broker import PASSWORD, WAYS, SecuredBroker, secured_broker
+from txn.errors import RejectedError
+
+PROMPT_S = 10.0
+"""A refusal is told in about a second; a time-out takes a minute."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+def written(path: Path, settings: dict[str, str]) -> Path:
+    """A file as Java writes it."""
+    path.write_text("\n".join(f"{name}={value}" for name, value in settings.items()))
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_command_reaches_each_listener(way: str, broker: SecuredBroker, tmp_path: Path) -> None:
+    listener, settings = broker.ways()[way]
+    config = written(tmp_path / "client.properties", settings)
+    code, printed, errors = run_txn(
+        *("transactions", "list", "--prefix", "nobody-", "--command-config", config),
+        *("--bootstrap", broker.servers[listener]),
+    )
+    assert (code, printed, errors) == (0, "no transactional id\n", "")
+
+
+@pytest.mark.parametrize("way", ["mutual TLS", "SCRAM-SHA-512 over SASL_SSL"])
+def test_explain_finds_and_ends_a_transaction_over_a_secured_listener(
+    way: str, broker: SecuredBroker, tmp_path: Path
+) -> None:
+    name = f"held-{WAYS.index(way)}"
+    producer = transactional_producer(broker.servers["PLAINTEXT"], name)
+    commit_values(producer, name, [b"1"])
+    producer.begin_transaction()
+    producer.produce(name, b"2")
+    producer.flush(30)
+    listener, settings = broker.ways()[way]
+    config = written(tmp_path / "client.properties", settings)
+    ways = ("--bootstrap", broker.servers[listener], "--command-config", config)
+    _, printed, errors = run_txn("explain", name, *ways)
+    assert errors == ""
+    assert f"transactional id '{name}'" in printed
+    assert PASSWORD not in printed
+    done = run_txn("transactions", "abort", "--transactional-id", name, "--yes", *ways)
+    assert done[0] == 0, done
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_transaction_goes_each_way(way: str, broker: SecuredBroker) -> None:
+    listener, settings = broker.ways()[way]
+    topic = f"orders-{WAYS.index(way)}"
+    settings |= {"bootstrap.servers": broker.servers[listener]}
+    with (
+        txn.Producer(settings, transactional_id=topic) as producer,
+        producer.transaction() as t,
+    ):
+        t.produce(topic, b"7 apples")
+    assert read_all(broker.servers["PLAINTEXT"], topic) == [b"7 apples"]
+    consumer = txn.Consumer(settings, group_id=topic, auto_offset_reset="earliest")
+    consumer.subscribe([topic])
+    (message,) = consumer.consume(1, timeout=30)
+    consumer.close()
+    assert message.value() == b"7 apples"
+
+
+def mistaken(broker: SecuredBroker, way: str) -> dict[str, str]:
+    """Settings with a wrong password, or without trust in the broker's certificate."""
+    listener, settings = broker.ways()[way]
+    settings["bootstrap.servers"] = broker.servers[listener]
+    if "sasl.jaas.config" in settings:
+        line = settings["sasl.jaas.config"].replace(PASSWORD, "wrong pass")
+        return {**settings, "sasl.jaas.config": line}
+    del settings["ssl.truststore.location"], settings["ssl.truststore.type"]
+    return settings
+
+
+MISTAKES = {
+    "PLAIN over SASL_PLAINTEXT": "Invalid username or password",
+    "SCRAM-SHA-256 over SASL_SSL": "invalid credentials",
+    "SSL": "verify failed",
+}
+
+
+@pytest.mark.parametrize("way", MISTAKES)
+def test_a_refused_producer_is_told_at_once_and_not_at_its_timeout(
+    way: str, broker: SecuredBroker
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(RejectedError, match=MISTAKES[way]) as raised:
+        txn.Producer(mistaken(broker, way), transactional_id="shop")
+    assert "producer 'shop' is not let in" in str(raised.value)
+    assert time.monotonic() - began < PROMPT_S
+    assert "wrong pass" not in str(raised.value)
+
+
+@pytest.mark.parametrize("way", MISTAKES)
+def test_a_refused_consumer_and_a_refused_flush_are_told_at_once(
+    way: str, broker: SecuredBroker
+) -> None:
+    began = time.monotonic()
+    consumer = txn.Consumer(mistaken(broker, way), group_id="shop")
+    consumer.subscribe(["orders"])
+    with pytest.raises(RejectedError, match=MISTAKES[way]):
+        consumer.poll(60)
+    consumer.close()
+    producer = txn.Producer(mistaken(broker, way))
+    producer.produce("orders", b"lost")
+    with pytest.raises(RejectedError, match=MISTAKES[way]):
+        producer.flush(60)
+    assert time.monotonic() - began < 2 * PROMPT_S
+    with pytest.raises(RejectedError, match=MISTAKES[way]):
+        producer.close()
+
+
+def test_a_refusal_is_told_to_the_programs_own_callback_too(broker: SecuredBroker) -> None:
+    told: list[object] = []
+    settings = {**mistaken(broker, "PLAIN over SASL_PLAINTEXT"), "error_cb": told.append}
+    consumer = txn.Consumer(settings, group_id="shop")
+    consumer.subscribe(["orders"])
+    with pytest.raises(RejectedError):
+        consumer.poll(60)
+    consumer.close()
+    assert told
+
+
+def test_a_certificate_is_wanted_where_none_is_shown(broker: SecuredBroker, tmp_path: Path) -> None:
+    _, settings = broker.ways()["SSL"]
+    config = written(tmp_path / "client.properties", settings)
+    code, _, errors = run_txn(
+        *("transactions", "list", "--command-config", config),
+        *("--bootstrap", broker.servers["MUTUAL"]),
+    )
+    assert code == 2
+    assert "certificate" in errors
