@@ -100,3 +100,12 @@ def test_changes_are_in_the_audit_log(broker: txn.Broker, caplog: pytest.LogCapt
     assert "resource='client-id:<default> user:ada'" in lines[0].replace('"', "'")
     assert "value=5.0" in lines[0]
     assert [line.split()[0] for line in lines] == ["quota.set", "quota.removed"]
+
+
+def test_a_long_name_is_cut_in_the_audit_log(
+    broker: txn.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    set_quota(broker.bootstrap_servers, {"user": "a" * 32_000}, producer_byte_rate=5.0)
+    (line,) = (text for text in caplog.messages if text.startswith("quota."))
+    assert f"user:{'a' * 256}… " in line

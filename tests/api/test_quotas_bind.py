@@ -310,3 +310,42 @@ def connections(broker: txn.Broker, name: str) -> float:
     with urllib.request.urlopen(f"http://{broker.metrics_address}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return sum(float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE))
+
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SASL = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f'{MODULE} required user_ada="secret" user_bob="secret";'
+    ),
+}
+
+
+def throttles_of(servers: str, user: str) -> list[float]:
+    """The throttle times that a user is told while it writes 20 kB."""
+    told: list[float] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": "secret",
+            "throttle_cb": lambda event: told.append(event.throttle_time),
+        }
+    )
+    producer.produce("orders", bytes(20_000))
+    assert producer.flush(10) == 0
+    producer.poll(0.5)
+    return told
+
+
+def test_a_quota_is_of_the_user_who_authenticated() -> None:
+    with txn.Broker(properties=SASL) as broker:
+        plain = broker.listeners["PLAINTEXT"]
+        create_topic(plain, "orders")
+        set_quota(plain, {"user": "ada"}, producer_byte_rate=1_900)
+        servers = broker.listeners["SASL_PLAINTEXT"]
+        assert max(throttles_of(servers, "ada")) > 0
+        assert not throttles_of(servers, "bob")

@@ -304,6 +304,20 @@ REQUESTS: Final[list[tuple[ApiKey, int, dict[str, Any]]]] = [
             "validate_only": True,
         },
     ),
+    (ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False}),
+    (
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        1,
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "nobody"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": True}],
+                }
+            ],
+            "validate_only": True,
+        },
+    ),
     (ApiKey.DESCRIBE_ACLS, 3, any_acl(host_filter="127.0.0.77")),
     (ApiKey.DELETE_ACLS, 3, {"filters": [any_acl(host_filter="127.0.0.77")]}),
     (

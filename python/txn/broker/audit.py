@@ -62,7 +62,7 @@ class AuditLog:
             host=host,
             request=ApiKey(api_key).name,
             operation=operation.name,
-            resource=f"{kind.name}:{name[:NAME_MAX]}{'…' * (len(name) > NAME_MAX)}",
+            resource=f"{kind.name}:{_short(name)}",
             **left_out,
         )
 
@@ -78,7 +78,10 @@ class AuditLog:
 
     def altered_quota(self, context: Context, change: ClientQuotaRecord) -> None:
         """An administrator set a quota, or took it away."""
-        named = (f"{kind}:{'<default>' if name is None else name}" for kind, name in change.entity)
+        named = (
+            f"{kind}:{'<default>' if name is None else _short(name)}"
+            for kind, name in change.entity
+        )
         value = {} if change.value is None else {"value": change.value}
         self._events.info(
             "quota.removed" if change.value is None else "quota.set",
@@ -88,6 +91,10 @@ class AuditLog:
             quota=change.key,
             **value,
         )
+
+
+def _short(name: str) -> str:
+    return f"{name[:NAME_MAX]}{'…' * (len(name) > NAME_MAX)}"
 
 
 audit: Final = AuditLog()
