@@ -768,7 +768,7 @@ _OF_MECHANISMS: Final = re.compile(
 """Broker settings that a mechanism of a listener may have of its own."""
 
 
-def _listener_property(name: str) -> Property | None:
+def listener_property(name: str) -> Property | None:
     """The setting behind `listener.name.NAME.`, and behind a mechanism there."""
     _, dot, own = name.removeprefix(LISTENER_PREFIX).partition(".")
     if not dot:
@@ -782,7 +782,7 @@ def _listener_property(name: str) -> Property | None:
 
 def _broker_property(name: str) -> Property | None:
     if name.startswith(LISTENER_PREFIX):
-        return _listener_property(name)
+        return listener_property(name)
     return BROKER_PROPERTIES.get(name)
 
 

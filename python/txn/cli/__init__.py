@@ -52,7 +52,7 @@ def _run() -> None:
         _load_asyncio_without_ssl()
         from txn.server.serve import serve
 
-        serve(asked.data, asked.listen, asked.durability, asked.metrics, asked.options)
+        serve(*asked)
     else:
         from txn.cli.commands import app
 

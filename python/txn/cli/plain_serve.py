@@ -17,6 +17,7 @@ class PlainServe(NamedTuple):
     durability: str | None
     metrics: str | None
     options: Sequence[str]
+    config: Path | None
 
 
 def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
@@ -24,7 +25,8 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
     if words[:1] != ["serve"]:
         return None
     values_of: dict[str, list[str]] = {
-        name: [] for name in ("--data", "--listen", "--durability", "--metrics", "-o")
+        name: []
+        for name in ("--data", "--listen", "--durability", "--metrics", "--config", "-o")
     }
     rest = iter(words[1:])
     for word in rest:
@@ -36,7 +38,7 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
             return None
         values_of[name].append(value)
     options = values_of.pop("-o")
-    data, listen, durability, metrics = (
+    data, listen, durability, metrics, config = (
         values[-1] if values else None for values in values_of.values()
     )
     return PlainServe(
@@ -45,4 +47,5 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
         durability,
         metrics,
         options,
+        None if config is None else Path(config),
     )

@@ -9,6 +9,9 @@ from typing import Annotated
 
 import typer
 
+from txn.cli.output import print_json, print_lines
+from txn.errors import ConfigError
+
 
 def serve(
     data: Annotated[
@@ -48,6 +51,25 @@ def serve(
             help="A broker property by Kafka's name; `txn settings` lists them.",
         ),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A server.properties of Apache Kafka, taken as it is. Options of the command "
+            "line count before it.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Check the settings and the files that they name, print the settings without "
+            "secrets, and start nothing.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --check: print JSON on standard output.")
+    ] = False,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT.
 
@@ -55,6 +77,18 @@ def serve(
     standard error. If a bug ends its service, it stops with exit code 1. SIGHUP has it read the
     certificates of its listeners again.
     """
-    from txn.server.serve import serve
+    from txn.server.serve import Start, serve
 
-    serve(data, listen, durability, metrics, option or ())
+    options = option or ()
+    if not check:
+        if as_json:
+            raise ConfigError("--json stands beside --check alone")
+        serve(data, listen, durability, metrics, options, config)
+        return
+    from txn.cli.checking import checked
+
+    found = checked(Start.read(data, listen, durability, metrics, options, config))
+    if as_json:
+        print_json(found.as_data())
+    else:
+        print_lines(found.lines())

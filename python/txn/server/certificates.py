@@ -31,11 +31,10 @@ from txn.security.listeners import ListenerSpec
 from txn.security.principals import SETTING as MAPPING_RULES
 from txn.security.principals import principal_mapper
 from txn.security.sessions import is_tls
+from txn.server.small_files import read_small_file, reason_of
 
 CHECK_MS: Final = 3000
 """The time between two looks at the files, in milliseconds."""
-
-FILE_BYTES_MAX: Final = 1 << 20
 
 LOCATIONS: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
@@ -194,10 +193,9 @@ class _Source:
         if path is None:
             return None if given is None else given.encode()
         try:
-            return _read_file(path)
+            return read_small_file(path)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            self.refuse(f"{location}={path} cannot be read: {reason}")
+            self.refuse(f"{location}={path} cannot be read: {reason_of(error)}")
 
     def refuse(self, reason: str) -> NoReturn:
         raise ConfigError(f"listener {self.name} cannot speak TLS: {reason}")
@@ -209,19 +207,6 @@ def _looks(path: str) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _read_file(path: str) -> bytes:
-    """Read a small regular file. Raises OSError or ValueError."""
-    # A pipe without a writer would keep the opening waiting.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no regular file")
-        data = file.read(FILE_BYTES_MAX + 1)
-    if len(data) > FILE_BYTES_MAX:
-        raise ValueError(f"it has more than {FILE_BYTES_MAX} bytes")
-    return data
 
 
 def _warn_if_open(path: str) -> None:

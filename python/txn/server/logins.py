@@ -30,7 +30,7 @@ from txn.security.plain import PlainExchange
 from txn.security.scram import HASHES_BY_MECHANISM, ScramCredential, ScramExchange, ScramHash
 from txn.security.sessions import Connection, Listener
 from txn.server.requests import MalformedRequestError, decode_request
-from txn.server.token_keys import KeysWantedError, TokenKeys, token_keys
+from txn.server.token_keys import KeysWantedError, token_keys
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.sasl import (
     SaslAuthenticateRequest,
@@ -80,12 +80,10 @@ class Logins:
         now_ms: Callable[[], int],
     ) -> None:
         self._server = server
-        self._image = image
         self._settings = settings
         self._now_ms = now_ms
-        self._fake_key = secrets.token_bytes(32)
-        self._keys: dict[str, TokenKeys] = {}
-        self._offers = {one.name: self._offers_of(one) for one in listeners if one.is_sasl}
+        offers = Offers(image, settings, now_ms)
+        self._offers = {one.name: offers.of(one.name) for one in listeners if one.is_sasl}
         self.counts: Counter[tuple[str, str, bool, str]] = Counter()
         """Ended authentications by listener, mechanism, whether it was again, and result."""
 
@@ -177,40 +175,55 @@ class Logins:
         listener = connection.session.listener.name
         self.counts[listener, login.mechanism, step.is_again, result] += 1
 
-    # ------------------------------------------------------------ the mechanisms of a listener
 
-    def _offers_of(self, listener: Listener) -> dict[str, Offer]:
+class Offers:
+    """The mechanisms of SASL listeners.
+
+    Args:
+        image: Has the users of SCRAM.
+        settings: Of the broker.
+        now_ms: Tells the time of day.
+    """
+
+    def __init__(self, image: Image, settings: BrokerSettings, now_ms: Callable[[], int]) -> None:
+        self._image = image
+        self._settings = settings
+        self._now_ms = now_ms
+        self._fake_key = secrets.token_bytes(32)
+
+    def of(self, listener: str) -> dict[str, Offer]:
+        """The mechanisms of a listener, by name. Raises ConfigError."""
         setting = "sasl.enabled.mechanisms"
-        names = split_list(self._settings.of_listener(listener.name, setting))
+        names = split_list(self._settings.of_listener(listener, setting))
         for name in names:
             if name not in MECHANISMS:
                 known = ", ".join(MECHANISMS)
                 raise ConfigError(
-                    f"broker property {setting} has {name} for listener {listener.name}, which "
+                    f"broker property {setting} has {name} for listener {listener}, which "
                     f"this broker does not speak: it speaks {known}",
                     property=setting,
                 )
         if not names:
             raise ConfigError(
-                f"listener {listener.name} authenticates clients by SASL, and broker property "
+                f"listener {listener} authenticates clients by SASL, and broker property "
                 f"{setting} names no mechanism: give one or more of {', '.join(MECHANISMS)}",
                 property=setting,
             )
         return {
             name: Offer(
                 self._exchanges(listener, name),
-                self._settings.of_listener(listener.name, "connections.max.reauth.ms", name),
+                self._settings.of_listener(listener, "connections.max.reauth.ms", name),
             )
             for name in names
         }
 
-    def _exchanges(self, listener: Listener, mechanism: str) -> Callable[[], Exchange]:
+    def _exchanges(self, listener: str, mechanism: str) -> Callable[[], Exchange]:
         """The maker of a mechanism's exchanges. Raises ConfigError."""
         match mechanism:
             case "PLAIN":
                 return partial(PlainExchange, self._plain_users(listener))
             case "OAUTHBEARER":
-                keys = token_keys(self._settings, listener.name, self._now_ms)
+                keys = token_keys(self._settings, listener, self._now_ms)
                 return partial(OAuthExchange, keys.validate)
             case _:
                 return partial(self._scram, HASHES_BY_MECHANISM[mechanism])
@@ -227,12 +240,12 @@ class Logins:
         record = self._image.scram_credentials.get((name, mechanism))
         return None if record is None else ScramCredential(*record[2:])
 
-    def _plain_users(self, listener: Listener) -> dict[str, str]:
-        name = f"listener.name.{listener.name.lower()}.plain.sasl.jaas.config"
-        text = self._settings.of_listener(listener.name, "sasl.jaas.config", PLAIN)
+    def _plain_users(self, listener: str) -> dict[str, str]:
+        name = f"listener.name.{listener.lower()}.plain.sasl.jaas.config"
+        text = self._settings.of_listener(listener, "sasl.jaas.config", PLAIN)
         if text is None:
             raise ConfigError(
-                f"listener {listener.name} offers PLAIN, and broker property {name} has no users: "
+                f"listener {listener} offers PLAIN, and broker property {name} has no users: "
                 "give org.apache.kafka.common.security.plain.PlainLoginModule required "
                 'user_NAME="PASSWORD";',
                 property=name,

@@ -1,18 +1,24 @@
 """A broker as a process of its own: the program of `txn serve`."""
 
 import gc
+import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from txn import _core
 from txn.config import split_address
 from txn.errors import ConfigError
-from txn.logs import show_on_stderr
+from txn.logs import log, show_on_stderr
 from txn.server.broker import Broker, service_of
+
+if TYPE_CHECKING:
+    from txn.server.config_file import ConfigFile
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 
@@ -30,46 +36,94 @@ KEPT_BYTES = 8 << 20
 minutes of hostile requests 12 MiB were in use and 190 MiB kept."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Start:
+    """The settings of a start, some of them secrets.
+
+    `properties`: broker properties, those of the command line over those of the file.
+    `given`: the names of those of the command line.
+    `file`: the file of settings, if there is one.
+    """
+
+    data: Path | None
+    host: str | None
+    port: int | None
+    properties: Mapping[str, str]
+    given: frozenset[str]
+    file: "ConfigFile | None"
+
+    @classmethod
+    def read(
+        cls,
+        data: Path | None,
+        listen: str | None,
+        durability: str | None,
+        metrics: str | None,
+        options: Sequence[str],
+        config: Path | None,
+    ) -> Self:
+        """Read the options of `serve`. Raises ConfigError."""
+        file = None if config is None else _read_config_file(config)
+        given = {"durability": durability, "metrics.listener": metrics}
+        given |= dict(parse_option(text) for text in options)
+        of_command = {name: text for name, text in given.items() if text is not None}
+        properties = of_command if file is None else {**file.properties, **of_command}
+        if file is not None:
+            data = data or file.data
+            if data is None:  # a temporary directory would take everything with it at the end
+                raise ConfigError(
+                    f"--config {str(config)!r} names no data directory: give log.dirs there, or "
+                    "--data"
+                )
+        if listen is None and "listeners" not in properties:
+            listen = DEFAULT_LISTEN
+        host, port = (None, None) if listen is None else parse_address(listen)
+        return cls(data, host, port, properties, frozenset(of_command), file)
+
+
+def _read_config_file(path: Path) -> "ConfigFile":
+    from txn.server.config_file import read_config_file  # most starts have none
+
+    return read_config_file(path)
+
+
 def serve(
     data: Path | None,
     listen: str | None,
     durability: str | None,
     metrics: str | None,
     options: Sequence[str],
+    config: Path | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
 
-    SIGHUP has it read the certificates of its listeners again.
+    SIGHUP has it read the certificates of its listeners again. A service manager that gives
+    NOTIFY_SOCKET is told when it answers and when it stops.
 
     A line `NAME on HOST:PORT` follows for each further listener, and a line
     `metrics on http://HOST:PORT/metrics` where metrics are served.
 
     Args:
-        data: The data directory; None for a temporary one.
-        listen: HOST:PORT; None for `DEFAULT_LISTEN`, unless the options have `listeners`.
+        data: The data directory; None for that of the file, or a temporary one.
+        listen: HOST:PORT; None for `DEFAULT_LISTEN`, unless there are `listeners`.
         durability: As `Broker` takes it.
         metrics: As `Broker` takes it.
         options: Broker properties, each PROPERTY=VALUE.
+        config: A file of Kafka's broker settings; the other arguments count before it.
 
     Raises:
-        ConfigError: `listen` or an option is not written so.
+        ConfigError: `listen`, an option or the file is not written so.
         BrokerFailedError: A bug ended its service. And the errors of `Broker`.
     """
-    properties = dict(parse_option(text) for text in options)
-    if listen is None and "listeners" not in properties:
-        listen = DEFAULT_LISTEN
-    host, port = (None, None) if listen is None else parse_address(listen)
+    start = Start.read(data, listen, durability, metrics, options, config)
     show_on_stderr()
+    if start.file is not None:
+        start.file.tell()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
         _stop_requests() as (request_stop, await_request),
         Broker(
-            data,
-            host=host,
-            port=port,
-            durability=durability,
-            metrics=metrics,
-            properties=properties,
+            start.data, host=start.host, port=start.port, properties=start.properties
         ) as broker,
     ):
         # No program around it needs low numbers.
@@ -79,9 +133,24 @@ def serve(
         gc.enable()
         broker.call_when_failed(request_stop)
         print(_greeting(broker), flush=True)  # at once: a program may read no more than a line
+        _tell_service_manager("READY=1")
         await_request(broker.reload_certificates)
+        _tell_service_manager("STOPPING=1")
     if broker.failure is not None:
         raise broker.failure
+
+
+def _tell_service_manager(state: str) -> None:
+    """Send a state to the service manager, if one asks for it. Source: sd_notify(3)."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+            manager.sendall(state.encode())
+    except OSError as error:
+        log.warning("service_manager.not_told", state=state, reason=str(error))
 
 
 def _greeting(broker: Broker) -> str:

@@ -1,0 +1,78 @@
+"""Checking the settings of a start, without the start: the work of `txn serve --check`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from txn.clock import now_ms
+from txn.config import BrokerSettings
+from txn.metadata.image import Image
+from txn.security.listeners import read_listeners
+from txn.server.certificates import Certificates
+from txn.server.config_file import is_secret
+from txn.server.logins import Offers
+from txn.server.serve import Start
+
+HIDDEN: Final = "[hidden]"
+COMMAND_LINE: Final = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The settings of a start, none of them a secret: (name, value, its source)."""
+
+    data: str | None
+    address: str | None
+    settings: tuple[tuple[str, str, str], ...]
+    not_used: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """The settings as text."""
+        yield f"data directory: {self.data or 'temporary, removed at exit'}"
+        if self.address is not None:
+            yield f"address: {self.address}"
+        for name, value, source in self.settings:
+            yield f"{name}={value}  ({source})"
+        yield "every other setting has its default, as `txn settings` lists it"
+        if self.not_used:
+            yield f"not used by txn: {', '.join(self.not_used)}"
+
+    def as_data(self) -> dict[str, Any]:
+        """The settings as a JSON object."""
+        return {
+            "data": self.data,
+            "address": self.address,
+            "settings": [
+                {"name": name, "value": value, "source": source}
+                for name, value, source in self.settings
+            ],
+            "not_used": list(self.not_used),
+        }
+
+
+def checked(start: Start) -> Checked:
+    """Check the settings of a start, its certificates and the users in it.
+
+    No port is taken, and the data directory is not looked at. Raises ConfigError.
+    """
+    settings = BrokerSettings(start.properties)
+    specs = read_listeners(settings, start.host, start.port)
+    Certificates.load(settings, specs)
+    offers = Offers(Image(), settings, now_ms)
+    for spec in specs:
+        if spec.is_sasl:
+            offers.of(spec.name)
+    file = "" if start.file is None else str(start.file.path)
+    return Checked(
+        None if start.data is None else str(start.data),
+        None if start.host is None else f"{start.host}:{start.port}",
+        tuple(
+            (
+                name,
+                HIDDEN if is_secret(name) else text,
+                COMMAND_LINE if name in start.given else file,
+            )
+            for name, text in sorted(start.properties.items())
+        ),
+        () if start.file is None else start.file.not_used,
+    )
