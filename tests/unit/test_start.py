@@ -82,7 +82,7 @@ def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path)
     assert [node() for node in nodes] == [None, None, None]
 
 
-Asked = tuple[Path | None, str, str | None, str | None, list[str]]
+Asked = tuple[Path | None, str, str | None, str | None, list[str], Path | None]
 
 
 def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
@@ -90,8 +90,8 @@ def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked: list[Asked] = []
     monkeypatch.setattr(
         "txn.server.serve.serve",
-        lambda data, listen, durability, metrics, options: asked.append(
-            (data, listen, durability, metrics, list(options))
+        lambda data, listen, durability, metrics, options, config: asked.append(
+            (data, listen, durability, metrics, list(options), config)
         ),
     )
     assert CliRunner().invoke(app, words).exit_code == 0
@@ -107,6 +107,7 @@ def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
         "serve -o num.partitions=6 --option log.dirs=x --option=node.id=2",
         "serve --data one --data two --listen a:1 --listen b:2",
         "serve --metrics 127.0.0.1:9308 --data one",
+        "serve --config server.properties -o node.id=2",
     ],
 )
 def test_a_plain_serve_is_read_as_typer_reads_it(
@@ -114,8 +115,7 @@ def test_a_plain_serve_is_read_as_typer_reads_it(
 ) -> None:
     plain = read_plain_serve(line.split())
     assert plain is not None
-    read = (plain.data, plain.listen, plain.durability, plain.metrics, list(plain.options))
-    assert read == as_typer_reads(line.split(), monkeypatch)
+    assert plain._replace(options=list(plain.options)) == as_typer_reads(line.split(), monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,7 @@ def test_a_plain_serve_is_read_as_typer_reads_it(
         "serve --dat x",
         "serve -onum.partitions=6",
         "serve -- --data x",
+        "serve --config x --check",
     ],
 )
 def test_whatever_else_is_written_is_left_to_typer(line: str) -> None:

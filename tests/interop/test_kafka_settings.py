@@ -1,0 +1,66 @@
+"""Settings beside those of Apache Kafka 4.2: every name is known, and a file is read alike."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+import pytest
+
+from peers.jars import NODE_4_2, class_path, java_executable
+from txn.config import BROKER_PROPERTIES
+from txn.server.config_file import READ_HERE
+from txn.server.config_providers import is_about_providers
+from txn.server.kafka_settings import DEMANDS, NOT_USED
+
+PROGRAM = Path(__file__).parent / "java" / "KafkaSettings.java"
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(120)]
+
+ODD_LINES = (
+    b"a=1",
+    b"  b : 2  ",
+    b"c\t3",
+    b"d\\=e=f\\:g",
+    b"h = \\u00e9\\u4e2d \xe9",
+    b"! no\\",
+    b"# no = 1",
+    b"i = one, \\\n      two",
+    b"j = odd\\\\\\\n  k",
+    b"l = even\\\\",
+    b"m",
+    b"n=",
+    b"=o",
+    b"p\\\n  q=1",
+    b"r = a\rs = b\r\nt = c",
+    b"u=\\t\\n\\z\\ ",
+    b"v==w",
+    b"x:=y",
+    b"z = \\ud83d\\ude00",
+    b"a=again",
+    b"\\ = blank",
+    b"last = \\",
+)
+
+
+def kafka(*arguments: str) -> Any:
+    command = [
+        *(java_executable(), "-Xmx256m", "-Dlog4j2.level=OFF"),
+        *("-cp", class_path(NODE_4_2), str(PROGRAM), *arguments),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    return json.loads(done.stdout)
+
+
+def test_every_broker_setting_of_kafka_is_known_and_no_other() -> None:
+    of_kafka = set(kafka("names"))
+    known = BROKER_PROPERTIES.keys() | NOT_USED | DEMANDS.keys() | READ_HERE
+    unknown = {name for name in of_kafka - known if not is_about_providers(name)}
+    assert sorted(unknown) == []
+
+
+def test_a_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_bytes(b"\n".join(ODD_LINES))
+    assert javaproperties.loads(path.read_bytes().decode("latin-1")) == kafka("read", str(path))
