@@ -3,6 +3,8 @@
 A password comes from a prompt that does not show it, from a file or from the environment, but never
 from the command line, where others see it. It does not leave this process: the cluster gets the
 salted password of each mechanism, over a connection that should be encrypted or local.
+
+The first user of a broker that lets in users alone is added to the data directory, before a start.
 """
 
 import os
@@ -11,25 +13,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
-from txn.security.mechanisms import SCRAM_SHA_256, SCRAM_SHA_512
+from txn.security.mechanisms import NAME_MAX, SCRAM_SHA_256, SCRAM_SHA_512
 from txn.security.scram import (
     HASHES,
     HASHES_BY_MECHANISM,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     SALT_BYTES,
+    ScramCredential,
+    ScramHash,
+    credential_of,
     salted_password,
 )
 from txn.wire.api_keys import ApiKey
 
 if TYPE_CHECKING:
+    from txn.config import BrokerSettings
     from txn.explain.brokers import RemoteBroker
 
 TIMEOUT_S = 30.0
@@ -99,6 +105,20 @@ def add(
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The data directory of a stopped broker, made if need be, instead of a cluster.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The server.properties of a stopped broker, whose log.dirs is the directory.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a user, or give it another password.
@@ -107,24 +127,80 @@ def add(
     Examples:
       txn users add alice --bootstrap kafka-1:9092
       txn users add alice --password-file secrets/alice --mechanism SCRAM-SHA-512
+      txn users add admin --config /etc/txn/server.properties   # the first, before a start
 
     \b
     Exit codes: 0 done, 1 refused, 2 wrong usage.
     """
+    is_stopped = data is not None or config is not None
+    if is_stopped and (bootstrap is not None or settings or command_config is not None):
+        raise ConfigError("--data and --config are of a stopped broker: give no cluster beside them")
+    directory, broker_settings = _stopped(data, config) if is_stopped else (None, None)
     password = _password(name, password_file, password_env)
     names = [str(each) for each in mechanism or MechanismName]
-    with _broker(bootstrap, command_config, settings) as broker:
-        for each in names:
-            hash_, salt = HASHES_BY_MECHANISM[each], secrets.token_bytes(SALT_BYTES)
-            upsertion = {
-                "name": name,
-                "mechanism": hash_.number,
-                "iterations": iterations,
-                "salt": salt,
-                "salted_password": salted_password(hash_, password, salt, iterations),
-            }
-            _alter(broker, deletions=[], upsertions=[upsertion])
+    salted = [_Salted.of(each, password, iterations) for each in names]
+    if directory is not None and broker_settings is not None:
+        _add_to(directory, broker_settings, name, salted)
+    else:
+        with _broker(bootstrap, command_config, settings) as broker:
+            for each in salted:
+                _alter(broker, deletions=[], upsertions=[{"name": name, **each.as_upsertion()}])
     _tell(as_json, "added", name, names)
+
+
+class _Salted(NamedTuple):
+    """A password as a cluster gets it, for one mechanism."""
+
+    hash_: ScramHash
+    salt: bytes
+    salted_password: bytes
+    iterations: int
+
+    @classmethod
+    def of(cls, mechanism: str, password: str, iterations: int) -> Self:
+        hash_, salt = HASHES_BY_MECHANISM[mechanism], secrets.token_bytes(SALT_BYTES)
+        return cls(hash_, salt, salted_password(hash_, password, salt, iterations), iterations)
+
+    def as_upsertion(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.hash_.number,
+            "iterations": self.iterations,
+            "salt": self.salt,
+            "salted_password": self.salted_password,
+        }
+
+    def as_credential(self) -> ScramCredential:
+        return credential_of(self.hash_, self.salted_password, self.salt, self.iterations)
+
+
+def _stopped(data: Path | None, config: Path | None) -> "tuple[Path, BrokerSettings]":
+    """The data directory and the settings of a stopped broker. Raises ConfigError."""
+    from txn.config import BrokerSettings
+    from txn.server.config_file import read_config_file
+
+    if config is None:
+        assert data is not None, "one of the two is given"
+        return data, BrokerSettings()
+    file = read_config_file(config)
+    directory = data or file.data
+    if directory is None:
+        raise ConfigError(f"--config {str(config)!r} names no log.dirs: give --data")
+    return directory, BrokerSettings(file.properties)
+
+
+def _add_to(
+    directory: Path, settings: "BrokerSettings", name: str, salted: "Sequence[_Salted]"
+) -> None:
+    from txn.metadata.records import UserScramCredentialRecord
+    from txn.server.stopped_broker import change_metadata
+
+    if not name or len(name) > NAME_MAX:
+        raise ConfigError(f"the name of a user has 1 to {NAME_MAX} characters")
+    records = [
+        UserScramCredentialRecord(name, each.hash_.number, *each.as_credential())
+        for each in salted
+    ]
+    change_metadata(directory, settings, lambda _: records)
 
 
 @users_app.command()
