@@ -1,5 +1,6 @@
 """Only the broker's own user may read its files, under any umask."""
 
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -71,11 +72,17 @@ def test_a_data_directory_is_for_its_user_alone(tmp_path: Path) -> None:
         assert open_to_others(data) == []
 
 
-def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
-    tmp_path.chmod(0o750)
-    with txn.Broker(tmp_path):
+@pytest.mark.parametrize("mode", [0o750, 0o700])
+def test_a_directory_that_is_there_keeps_its_mode_and_wider_rights_are_told_once(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(mode)
+    with caplog.at_level(logging.WARNING, "txn"), txn.Broker(tmp_path):
         pass
-    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o750
+    told = [line for line in caplog.messages if line.startswith("directory.open_to_others")]
+    wanted = f"directory.open_to_others path={tmp_path} mode=0750"
+    assert told == ([wanted] if mode == 0o750 else [])
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == mode
     assert [path for path in tmp_path.rglob("*") if path.stat().st_mode & OTHERS] == []
 
 

@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import struct
 import uuid
 from collections.abc import Callable
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from txn.errors import DirectoryError
+from txn.logs import log
 from txn.storage.ids import decode_id, encode_id
 from txn.storage.plain_files import TEXT_BYTES_MAX, open_plain, read_plain
-from txn.storage.private import make_directory, replace_file
+from txn.storage.private import DIRECTORY_MODE, make_directory, replace_file
 
 META = "meta.properties"
 LOCK = ".lock"
@@ -140,6 +142,8 @@ class DataDirectory:
             directory = cls(path, lock, force, found)
             if was_clean and takes_over:
                 directory._take_clean_mark()
+            if takes_over:
+                _tell_if_open_to_others(path)
         except BaseException:
             os.close(lock)
             raise
@@ -287,6 +291,13 @@ def _is_marked_clean(path: Path) -> bool:
             path=str(mark),
         ) from error
     return True
+
+
+def _tell_if_open_to_others(path: Path) -> None:
+    """Tell of rights that are wider than needed; they are somebody's choice, and stay."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & ~DIRECTORY_MODE:
+        log.warning("directory.open_to_others", path=str(path), mode=f"{mode:04o}")
 
 
 def _force_entries(path: Path, force: Callable[[int], None]) -> None:
