@@ -25,8 +25,7 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
     if words[:1] != ["serve"]:
         return None
     values_of: dict[str, list[str]] = {
-        name: []
-        for name in ("--data", "--listen", "--durability", "--metrics", "--config", "-o")
+        name: [] for name in ("--data", "--listen", "--durability", "--metrics", "--config", "-o")
     }
     rest = iter(words[1:])
     for word in rest:

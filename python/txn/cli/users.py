@@ -134,7 +134,9 @@ def add(
     """
     is_stopped = data is not None or config is not None
     if is_stopped and (bootstrap is not None or settings or command_config is not None):
-        raise ConfigError("--data and --config are of a stopped broker: give no cluster beside them")
+        raise ConfigError(
+            "--data and --config are of a stopped broker: give no cluster beside them"
+        )
     directory, broker_settings = _stopped(data, config) if is_stopped else (None, None)
     password = _password(name, password_file, password_env)
     names = [str(each) for each in mechanism or MechanismName]
@@ -197,8 +199,7 @@ def _add_to(
     if not name or len(name) > NAME_MAX:
         raise ConfigError(f"the name of a user has 1 to {NAME_MAX} characters")
     records = [
-        UserScramCredentialRecord(name, each.hash_.number, *each.as_credential())
-        for each in salted
+        UserScramCredentialRecord(name, each.hash_.number, *each.as_credential()) for each in salted
     ]
     change_metadata(directory, settings, lambda _: records)
 

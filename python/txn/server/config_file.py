@@ -1,13 +1,13 @@
 """`txn serve --config FILE`: a file of Kafka's broker settings, taken as it is.
 
-The file is read as Kafka reads it: Java's properties in Latin-1, blanks around a value left out, the
-last of two lines with one name counts. Each setting is one of these:
+Kafka's rules: Java's properties in Latin-1, without the blanks around a value. Of two lines with
+one name the last counts. Each setting is one of these:
 
 | setting | treatment |
 |---|---|
 | one of txn's (`txn settings`) | taken |
 | `log.dirs`, `log.dir`, `metadata.log.dir` | the data directory: one |
-| `process.roles`, `node.id`, `broker.id`, `controller.*` | the place of the node: it has to be alone |
+| `process.roles`, `broker.id`, `controller.*` | the node's place in its cluster: alone |
 | `config.providers`, `${file:PATH:KEY}` | filled in (`txn.server.config_providers`) |
 | Kafka's, of no use here | told once in the log |
 | Kafka's, of use, but not honoured here | stops the start |
@@ -102,7 +102,9 @@ def read_config_file(path: Path) -> ConfigFile:
     texts = {name: text.strip(BLANKS) for name, text in pairs}
     names = [name for name, _ in pairs]
     repeated = sorted({name for name in names if names.count(name) > 1})
-    has_secrets = any(is_secret(name) and not _is_reference(text) for name, text in texts.items())
+    has_secrets = any(
+        is_secret(name) and text and not _is_reference(text) for name, text in texts.items()
+    )
     texts = {name: text.strip(BLANKS) for name, text in resolved(texts).items()}
     controllers = _controllers(texts)
     kept = _of_one_node(texts, controllers)
@@ -194,9 +196,9 @@ def _of_one_node(texts: Mapping[str, str], controllers: Collection[str]) -> dict
             if not of_clients and name != "listeners":
                 del kept[name]  # as in Kafka, each listener's own address then
     broker_id = texts.get("broker.id", "")
-    if broker_id and not broker_id.startswith("-"):  # a negative one leaves the choice to Kafka
-        if kept.setdefault("node.id", broker_id) != broker_id:
-            _refuse("broker.id", f"is {broker_id}, and node.id is {kept['node.id']}: give one")
+    is_chosen = broker_id and not broker_id.startswith("-")  # a negative one leaves it to Kafka
+    if is_chosen and kept.setdefault("node.id", broker_id) != broker_id:
+        _refuse("broker.id", f"is {broker_id}, and node.id is {kept['node.id']}: give one")
     voter = texts.get("controller.quorum.voters", "").strip().partition("@")[0]
     if voter and voter != kept.get("node.id", voter):
         _refuse("controller.quorum.voters", f"names node {voter}, and node.id is another")

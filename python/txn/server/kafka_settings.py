@@ -18,12 +18,7 @@ _GROUPS: Final[Mapping[str, str]] = {
         fetch.max.bytes
         fetch.purgatory.purge.interval.requests
         group.coordinator.append.linger.ms
-        group.coordinator.cached.buffer.max.bytes
         group.coordinator.threads
-        log.cleaner.dedupe.buffer.size
-        log.cleaner.io.buffer.load.factor
-        log.cleaner.io.buffer.size
-        log.cleaner.io.max.bytes.per.second
         max.incremental.fetch.session.cache.slots
         max.request.partition.size.limit
         num.io.threads
@@ -50,11 +45,8 @@ _GROUPS: Final[Mapping[str, str]] = {
         controller.quorum.auto.join.enable
         controller.quorum.election.backoff.max.ms
         controller.quorum.election.timeout.ms
-        controller.quorum.fetch.max.bytes
-        controller.quorum.fetch.snapshot.max.bytes
         controller.quorum.fetch.timeout.ms
         controller.quorum.request.timeout.ms
-        controller.quorum.retry.backoff.max.ms
         controller.quorum.retry.backoff.ms
         controller.socket.timeout.ms
         initial.broker.registration.timeout.ms
@@ -81,7 +73,6 @@ _GROUPS: Final[Mapping[str, str]] = {
         broker.rack
         controlled.shutdown.enable
         leader.imbalance.check.interval.seconds
-        leader.imbalance.per.broker.percentage
         log.dir.failure.timeout.ms
         num.replica.fetchers
         replica.fetch.backoff.ms
@@ -129,7 +120,6 @@ _GROUPS: Final[Mapping[str, str]] = {
         sasl.oauthbearer.assertion.template.file
         sasl.oauthbearer.client.credentials.client.id
         sasl.oauthbearer.client.credentials.client.secret
-        sasl.oauthbearer.header.urlencode
         sasl.oauthbearer.jwt.retriever.class
         sasl.oauthbearer.scope
         sasl.oauthbearer.token.endpoint.url
@@ -154,16 +144,13 @@ _GROUPS: Final[Mapping[str, str]] = {
         group.share.delivery.count.limit
         group.share.enable
         group.share.heartbeat.interval.ms
-        group.share.max.delivery.count.limit
+        group.share.initialize.retry.interval.ms
         group.share.max.heartbeat.interval.ms
-        group.share.max.partition.max.record.locks
         group.share.max.record.lock.duration.ms
         group.share.max.session.timeout.ms
         group.share.max.share.sessions
         group.share.max.size
-        group.share.min.delivery.count.limit
         group.share.min.heartbeat.interval.ms
-        group.share.min.partition.max.record.locks
         group.share.min.record.lock.duration.ms
         group.share.min.session.timeout.ms
         group.share.partition.max.record.locks
@@ -249,46 +236,52 @@ _GROUPS: Final[Mapping[str, str]] = {
         add.partitions.to.txn.retry.backoff.ms
         transaction.partition.verification.enable
     """,
-    "ZooKeeper, and other settings of earlier versions of Kafka": """
-        auto.include.jmx.reporter
-        broker.id.generation.enable
-        control.plane.listener.name
-        controlled.shutdown.max.retries
-        controlled.shutdown.retry.backoff.ms
-        eligible.leader.replicas.enable
-        group.coordinator.new.enable
-        inter.broker.protocol.version
-        log.message.downconversion.enable
-        log.message.format.version
-        log.message.timestamp.difference.max.ms
-        offsets.commit.required.acks
-        reserved.broker.max.id
-        zookeeper.clientCnxnSocket
-        zookeeper.connect
-        zookeeper.connection.timeout.ms
-        zookeeper.max.in.flight.requests
-        zookeeper.metadata.migration.enable
-        zookeeper.metadata.migration.min.batch.size
-        zookeeper.session.timeout.ms
-        zookeeper.set.acl
-        zookeeper.ssl.cipher.suites
-        zookeeper.ssl.client.enable
-        zookeeper.ssl.crl.enable
-        zookeeper.ssl.enabled.protocols
-        zookeeper.ssl.endpoint.identification.algorithm
-        zookeeper.ssl.keystore.location
-        zookeeper.ssl.keystore.password
-        zookeeper.ssl.keystore.type
-        zookeeper.ssl.ocsp.enable
-        zookeeper.ssl.protocol
-        zookeeper.ssl.truststore.location
-        zookeeper.ssl.truststore.password
-        zookeeper.ssl.truststore.type
-        zookeeper.sync.time.ms
-    """,
 }
 
-NOT_USED: Final = frozenset(name for names in _GROUPS.values() for name in names.split())
+FORMER: Final = frozenset(
+    """
+    auto.include.jmx.reporter
+    broker.id.generation.enable
+    control.plane.listener.name
+    controlled.shutdown.max.retries
+    controlled.shutdown.retry.backoff.ms
+    eligible.leader.replicas.enable
+    group.coordinator.new.enable
+    inter.broker.protocol.version
+    leader.imbalance.per.broker.percentage
+    log.message.downconversion.enable
+    log.message.format.version
+    log.message.timestamp.difference.max.ms
+    offsets.commit.required.acks
+    reserved.broker.max.id
+    sasl.oauthbearer.header.urlencode
+    zookeeper.clientCnxnSocket
+    zookeeper.connect
+    zookeeper.connection.timeout.ms
+    zookeeper.max.in.flight.requests
+    zookeeper.metadata.migration.enable
+    zookeeper.metadata.migration.min.batch.size
+    zookeeper.session.timeout.ms
+    zookeeper.set.acl
+    zookeeper.ssl.cipher.suites
+    zookeeper.ssl.client.enable
+    zookeeper.ssl.crl.enable
+    zookeeper.ssl.enabled.protocols
+    zookeeper.ssl.endpoint.identification.algorithm
+    zookeeper.ssl.keystore.location
+    zookeeper.ssl.keystore.password
+    zookeeper.ssl.keystore.type
+    zookeeper.ssl.ocsp.enable
+    zookeeper.ssl.protocol
+    zookeeper.ssl.truststore.location
+    zookeeper.ssl.truststore.password
+    zookeeper.ssl.truststore.type
+    zookeeper.sync.time.ms
+    """.split()
+)
+"""Settings of ZooKeeper, and others, that earlier versions of Kafka had."""
+
+NOT_USED: Final = FORMER.union(*(names.split() for names in _GROUPS.values()))
 """Settings of Apache Kafka that mean nothing to this broker."""
 
 
@@ -328,7 +321,8 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     "password.encoder.old.secret": Demand("has nothing to encrypt: take it out"),
     "password.encoder.secret": Demand("has nothing to encrypt: take it out"),
     "principal.builder.class": Demand(
-        _NO_CLASSES, ("org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",)
+        _NO_CLASSES,
+        ("org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",),
     ),
     "remote.log.storage.system.enable": Demand(
         "cannot be true: there is no tiered storage", ("false",)

@@ -122,9 +122,7 @@ def serve(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
         _stop_requests() as (request_stop, await_request),
-        Broker(
-            start.data, host=start.host, port=start.port, properties=start.properties
-        ) as broker,
+        Broker(start.data, host=start.host, port=start.port, properties=start.properties) as broker,
     ):
         # No program around it needs low numbers.
         _core.set_open_files_max(service_of(broker).shares.files)
