@@ -1,17 +1,13 @@
 """`txn serve --config FILE`: a file of Kafka's broker settings, taken as it is.
 
 Kafka's rules: Java's properties in Latin-1, without the blanks around a value. Of two lines with
-one name the last counts. Each setting is one of these:
+one name the last counts. Each setting gets one of five treatments:
 
-| setting | treatment |
-|---|---|
-| one of txn's (`txn settings`) | taken |
-| `log.dirs`, `log.dir`, `metadata.log.dir` | the data directory: one |
-| `process.roles`, `broker.id`, `controller.*` | the node's place in its cluster: alone |
-| `config.providers`, `${file:PATH:KEY}` | filled in (`txn.server.config_providers`) |
-| Kafka's, of no use here | told once in the log |
-| Kafka's, of use, but not honoured here | stops the start |
-| any other | stops the start: it may be a misspelled setting of security |
+- One of txn's (`txn settings`) is taken.
+- `log.dirs`, `process.roles` and `controller.*` tell directory and place of the node. It is alone.
+- One of Kafka's that is of no use here is told once in the log.
+- One of Kafka's that cannot be honoured, and would keep somebody out, stops the start.
+- Any other stops the start: it may be a misspelled setting of security.
 
 The listeners of controllers are left out, with their settings. The one node here has its controller
 inside, and opens no socket for it.

@@ -1,13 +1,8 @@
 """Kafka's config providers: `${file:PATH:KEY}`, `${directory:PATH:FILE}` and `${env:NAME}`.
 
 They keep secrets out of a file of settings. `config.providers` names them, and
-`config.providers.NAME.class` says which one a name is:
-
-| class | `${NAME:PATH:KEY}` |
-|---|---|
-| `FileConfigProvider` | a key of a file of Java's properties |
-| `DirectoryConfigProvider` | a file of a directory, whole |
-| `EnvVarConfigProvider` | `${NAME:KEY}`, a variable of the environment |
+`config.providers.NAME.class` says which one a name is. `FileConfigProvider` finds a key in a file
+of Java's properties, `DirectoryConfigProvider` reads a whole file, `EnvVarConfigProvider` a variable.
 
 `param.allowed.paths` bounds the files, `param.allowlist.pattern` the variables.
 
