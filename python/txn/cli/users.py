@@ -1,7 +1,7 @@
 """`txn users`: the users of SCRAM of a cluster, txn's or Apache Kafka's.
 
-A password comes from a prompt that does not show it, from a file or from the environment. Others see
-a command line, so it never stands there. It does not leave this process: the cluster gets the
+A password comes from a prompt that does not show it, from a file or from the environment. It never
+stands on the command line, which others see. It does not leave this process: the cluster gets the
 salted password of each mechanism, over a connection that should be encrypted or local.
 
 The first user of a broker that lets in users alone is added to the data directory, before a start.

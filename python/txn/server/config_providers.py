@@ -2,7 +2,8 @@
 
 They keep secrets out of a file of settings. `config.providers` names them, and
 `config.providers.NAME.class` says which one a name is. `FileConfigProvider` finds a key in a file
-of Java's properties, `DirectoryConfigProvider` reads a whole file, `EnvVarConfigProvider` a variable.
+of Java's properties. `DirectoryConfigProvider` reads a whole file, `EnvVarConfigProvider` a
+variable.
 
 `param.allowed.paths` bounds the files, `param.allowlist.pattern` the variables.
 
