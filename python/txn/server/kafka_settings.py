@@ -2,8 +2,8 @@
 
 A file of Kafka's may hold any broker setting of Apache Kafka 4.2. `BROKER_PROPERTIES` takes some
 of them, and `txn.server.config_file` reads the node's place. The rest stands here. `NOT_USED` is
-passed over and told once. `DEMANDS` keep somebody out, or something safe, and cannot be honoured. Such a
-setting has to be empty, or to have one of the named values.
+passed over and told once. `DEMANDS` keep somebody out, or something safe, and cannot be honoured.
+Such a setting has to be empty, or to have one of the named values.
 
 `tests/interop/test_kafka_settings.py` holds the names against a real Kafka's.
 """
