@@ -219,17 +219,10 @@ _GROUPS: Final[Mapping[str, str]] = {
         metrics.sample.window.ms
         telemetry.max.bytes
     """,
-    "windows of quotas, limits of connections and delegation tokens": """
-        controller.quota.window.num
-        controller.quota.window.size.seconds
+    "lifetimes of delegation tokens": """
         delegation.token.expiry.check.interval.ms
         delegation.token.expiry.time.ms
         delegation.token.max.lifetime.ms
-        max.connection.creation.rate
-        max.connections.per.ip
-        max.connections.per.ip.overrides
-        quota.window.num
-        quota.window.size.seconds
     """,
     "transactions: always verified here": """
         add.partitions.to.txn.retry.backoff.max.ms
