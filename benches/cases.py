@@ -27,6 +27,7 @@ from benches.contestants import (
     create_topic,
     delete_topic,
     load,
+    log_in,
     resident_mb,
 )
 
@@ -76,6 +77,7 @@ class Scale:
     partitions: int
     idle_partitions: int
     connections: int
+    handshakes: int
     crash_bytes: int
     application_s: float
 
@@ -89,6 +91,7 @@ FULL: Final = Scale(
     partitions=1000,
     idle_partitions=10_000,
     connections=5000,
+    handshakes=4000,
     crash_bytes=10**9,
     application_s=4.0,
 )
@@ -101,6 +104,7 @@ QUICK: Final = Scale(
     partitions=200,
     idle_partitions=2000,
     connections=500,
+    handshakes=1000,
     crash_bytes=2 * 10**8,
     application_s=1.5,
 )
@@ -125,6 +129,8 @@ class Case:
         for_peer: Whether Apache Kafka is measured too.
         is_durable: txn runs with `durability=commit`, its default for a directory; Apache Kafka
             as ever, which syncs nothing at a commit. Steady cases only.
+        is_secured: The load comes over TLS 1.3 or by SASL. Both brokers have the same certificate,
+            and the client offers one cipher suite.
     """
 
     name: str
@@ -134,6 +140,7 @@ class Case:
     is_steady: bool = True
     for_peer: bool = True
     is_durable: bool = False
+    is_secured: bool = False
 
 
 # ---------------------------------------------------------------- steady loads
@@ -187,6 +194,11 @@ def _fetch(isolation: str) -> Measure:
         }
 
     return measure
+
+
+def _tls_fetch(broker: Contestant, scale: Scale) -> Measured:
+    found = _fetch("read_uncommitted")(broker, scale)
+    return {"cpu_s_per_gb": found["cpu_s_per_gb"], "mb_per_s": found["gb_per_s"] * 1000}
 
 
 def _fill_six_partitions(broker: Contestant, topic: str, scale: Scale) -> None:
@@ -463,6 +475,37 @@ def _connections(broker: Contestant, scale: Scale) -> Measured:
         }
 
 
+def _handshakes(broker: Contestant, scale: Scale) -> Measured:
+    done = load(broker, "handshakes", count=scale.handshakes)
+    return {"per_s": done["count"] / done["seconds"], "cpu_us": done["cpu_s"] / done["count"] * 1e6}
+
+
+def _log_ins(broker: Contestant, scale: Scale) -> Measured:
+    done = log_in(broker, scale.handshakes // 4)
+    return {"per_s": done["count"] / done["seconds"], "cpu_us": done["cpu_s"] / done["count"] * 1e6}
+
+
+def _tls_connections(broker: Contestant, scale: Scale) -> Measured:
+    with _Started(broker):
+        with HeldConnections(broker, 100):
+            pass  # modules that the first connections load
+        memory = resident_mb(broker.pid)
+        with HeldConnections(broker, scale.connections) as opened:
+            grown = resident_mb(broker.pid) - memory
+            idle = cpu_time(broker.pid)
+            time.sleep(HELD_S)
+            held = cpu_time(broker.pid) - idle
+        return {
+            "held": 100 * opened["connections"] / scale.connections,
+            "kb_each": grown * 1000 / scale.connections,
+            "held_cpu_ms": held.total / HELD_S * 1000,
+        }
+
+
+HELD_S: Final = 5
+"""Time for which connections are held and their cost is measured."""
+
+
 class _Started:
     """A broker that runs inside a `with` block, on data that nobody needs afterwards."""
 
@@ -498,6 +541,11 @@ def _produce_figures(cpu: float, rate: float | None = None) -> tuple[Figure, ...
 FETCH_FIGURES: Final = (
     Figure("cpu_s_per_gb", "broker CPU per GB", "s", 0.2, limit="sendfile_cpu_s_per_gb"),
     Figure("gb_per_s", "rate", "GB/s", 4.0, is_rate=True, limit="sendfile_gb_per_s"),
+)
+
+TLS_FIGURES: Final = (
+    Figure("cpu_s_per_gb", "broker CPU per GB", "s", 0.5, of_peer=True),
+    Figure("mb_per_s", "rate", "MB/s", is_rate=True),
 )
 
 CASES: Final = (
@@ -567,6 +615,52 @@ CASES: Final = (
             Figure("ratio", "read_committed to read_uncommitted", "×", 1.1),
         ),
         _aborted,
+    ),
+    Case(
+        "tls-produce",
+        "produce 1 KiB records, 64 KiB batches, over TLS 1.3 (AES-256-GCM)",
+        TLS_FIGURES,
+        _produce(1024, 64 << 10),
+        is_secured=True,
+    ),
+    Case(
+        "tls-fetch",
+        "fetch from page cache, 6 partitions, over TLS 1.3 (AES-256-GCM)",
+        TLS_FIGURES,
+        _tls_fetch,
+        is_secured=True,
+    ),
+    Case(
+        "tls-handshakes",
+        "TLS 1.3 handshakes, one request each",
+        (
+            Figure("per_s", "rate, 4 clients", "1/s", is_rate=True),
+            Figure("cpu_us", "broker CPU each", "µs", 0.5, of_peer=True),
+        ),
+        _handshakes,
+        is_secured=True,
+    ),
+    Case(
+        "scram-log-ins",
+        "log-ins by SCRAM-SHA-256",
+        (
+            Figure("per_s", "rate, 4 clients", "1/s", is_rate=True),
+            Figure("cpu_us", "broker CPU each", "µs", 1.0, of_peer=True),
+        ),
+        _log_ins,
+        is_secured=True,
+    ),
+    Case(
+        "tls-connections",
+        "5,000 idle connections over TLS 1.3",
+        (
+            Figure("held", "held", "%", 100, is_rate=True),
+            Figure("kb_each", "memory each", "kB", 0.5, of_peer=True),
+            Figure("held_cpu_ms", "CPU a second to hold all", "ms"),
+        ),
+        _tls_connections,
+        is_steady=False,
+        is_secured=True,
     ),
     Case(
         "memory",

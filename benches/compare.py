@@ -10,6 +10,9 @@ Kafka cold. Then it is warmed up with twelve million records, because its JIT ne
 before its cost settles. Medians of the rounds after that are compared. The machine's best is
 measured in every round too.
 
+Cases over TLS or SASL have brokers of their own, with the same certificate, version and cipher
+suite.
+
 Both brokers keep Kafka's promise on one node: acknowledged means in the page cache. Only where a
 case says so, txn forces commits to the disk; Kafka never does.
 """
@@ -36,8 +39,8 @@ from rich.table import Table
 
 ALL_CASES: Final = (*CASES, *APPLICATION_CASES)
 REPORT: Final = Path(__file__).parent / "report.html"
-FULL_MINUTES: Final = 32
-QUICK_MINUTES: Final = 6
+FULL_MINUTES: Final = 38
+QUICK_MINUTES: Final = 7
 
 
 def main() -> None:
@@ -119,8 +122,12 @@ class _Run:
         ) as folder:
             place = Path(folder)
             brokers: list[Contestant] = [make(place) for make in self._makes]
+            secured = [each.made_secured() for each in brokers if isinstance(each, (Txn, Kafka))]
             if any(case.is_durable for case in cases):
                 brokers += [each.made_durable() for each in brokers if isinstance(each, Txn)]
+            if any(case.is_secured for case in cases):
+                brokers += secured
+            brokers = [each for each in brokers if any(_takes_part(each, case) for case in cases)]
             for broker in brokers:
                 self._say(f"starting {broker.name}")
                 broker.start()
@@ -163,7 +170,7 @@ class _Run:
                 for make, name in zip(self._makes, (TXN, self._results.peer_name), strict=False):
                     if make is Kafka and not case.for_peer:
                         continue
-                    figures = in_a_place(make, case.measure, self._scale)
+                    figures = in_a_place(_maker(make, case), case.measure, self._scale)
                     self._results.note(name, case, figures)
                     when = f"round {number}/{self._rounds}"
                     self._say(f"{when}  {case.name}  {name}: {_in_short(case, figures)}")
@@ -172,13 +179,26 @@ class _Run:
         self._console.print(f"[{time.monotonic() - self._began:5.0f} s] {what}", markup=False)
 
 
+def _maker(make: Make, case: Case) -> Make:
+    """The maker of the brokers of a case that starts its own."""
+
+    def secured(place: Path) -> Contestant:
+        made = make(place)
+        assert isinstance(made, (Txn, Kafka))
+        return made.made_secured()
+
+    return secured if case.is_secured else make
+
+
 def _taking_part(case: Case, brokers: Sequence[Contestant]) -> list[Contestant]:
     """The brokers of a steady case, in the order of their turns."""
-    return [
-        broker
-        for broker in brokers
-        if not isinstance(broker, Txn) or broker.is_durable == case.is_durable
-    ]
+    return [broker for broker in brokers if _takes_part(broker, case)]
+
+
+def _takes_part(broker: Contestant, case: Case) -> bool:
+    is_durable = isinstance(broker, Txn) and broker.is_durable
+    is_of_kind = is_durable == case.is_durable or not isinstance(broker, Txn)
+    return is_of_kind and (broker.ca is not None) == case.is_secured
 
 
 def _in_short(case: Case, figures: dict[str, float]) -> str:

@@ -9,16 +9,18 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from benches import secured
 from confluent_kafka.admin import AdminClient
 
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from peers.kafka import KafkaNode  # noqa: E402
+from peers.kafka import KafkaNode, free_port  # noqa: E402
 from support.brokers import BrokerProcess  # noqa: E402
 
 LOAD_CLIENT: Final = ROOT / "target" / "release" / "txn-bench"
@@ -69,9 +71,15 @@ class Contestant(Protocol):
     """A broker that can be started, stopped and killed."""
 
     name: str
+    ca: Path | None
+    """The issuer of its certificate; None if it is loaded without TLS."""
 
     @property
     def bootstrap_servers(self) -> str: ...
+
+    @property
+    def servers(self) -> Mapping[str, str]:
+        """Bootstrap servers by the name of the listener, if it has `ca`."""
 
     @property
     def pid(self) -> int: ...
@@ -92,7 +100,14 @@ class Txn:
     `checkout` is a built tree of txn: this one, or an earlier commit's.
     """
 
-    def __init__(self, place: Path, durability: str = "process", *, checkout: Path = ROOT) -> None:
+    def __init__(
+        self,
+        place: Path,
+        durability: str = "process",
+        *,
+        checkout: Path = ROOT,
+        is_secured: bool = False,
+    ) -> None:
         os.environ["PYTHONPATH"] = as_installed(checkout)
         self.name = TXN if checkout == ROOT else f"{TXN} {commit_of(checkout)}"
         self.python = python_of(checkout)
@@ -100,6 +115,7 @@ class Txn:
         self._place = place
         self._durability = durability
         self.is_durable = durability != "process"
+        self.ca = secured.ca(place) if is_secured else None
         self._process: BrokerProcess | None = None
 
     @property
@@ -112,6 +128,10 @@ class Txn:
         return self._running.bootstrap_servers
 
     @property
+    def servers(self) -> Mapping[str, str]:
+        return self._running.servers
+
+    @property
     def pid(self) -> int:
         return self._running.pid
 
@@ -119,17 +139,29 @@ class Txn:
         """The same txn with `durability=commit`."""
         return Txn(self._place, "commit", checkout=self._checkout)
 
+    def made_secured(self) -> "Txn":
+        """The same txn with TLS and SASL."""
+        return Txn(self._place, checkout=self._checkout, is_secured=True)
+
     @property
     def data(self) -> Path:
-        return self._place / f"{self.name.replace(' ', '-')}-{self._durability}"
+        secured = "-secured" if self.ca else ""
+        return self._place / f"{self.name.replace(' ', '-')}-{self._durability}{secured}"
 
     def start(self) -> None:
         if self._process is None:
             self._place.mkdir(parents=True, exist_ok=True)
-            options = [f"{name}={value}" for name, value in PROPERTIES.items()]
+            settings = PROPERTIES | (secured.properties(self._place) if self.ca else {})
+            names = ("PLAINTEXT", *secured.LISTENERS) if self.ca else ()
             self._process = BrokerProcess(
-                self.data, *options, durability=self._durability, python=self.python
+                self.data,
+                *(f"{name}={value}" for name, value in settings.items()),
+                durability=self._durability,
+                python=self.python,
+                listeners={name: free_port() for name in names},
             )
+            if self.ca:
+                secured.make_user(self.bootstrap_servers)
         else:
             self._process.restart()
 
@@ -155,6 +187,8 @@ class CountedTxn:
     """A broker with `durability=commit` that tells how often it forced a file to the disk."""
 
     name = TXN
+    ca: Path | None = None
+    servers: Mapping[str, str] = {}
 
     def __init__(self, python: Path, data: Path) -> None:
         self._process = subprocess.Popen(
@@ -193,13 +227,28 @@ class Kafka:
 
     name = KAFKA
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *, is_secured: bool = False) -> None:
         os.environ["JDK_JAVA_OPTIONS"] = KAFKA_FLAGS
-        self._node = KafkaNode(place / "kafka", PROPERTIES, heap=KAFKA_HEAP)
+        self._place = place
+        self.ca = secured.ca(place) if is_secured else None
+        self._node = KafkaNode(
+            place / ("kafka-secured" if is_secured else "kafka"),
+            PROPERTIES | (secured.properties(place) if is_secured else {}),
+            heap=KAFKA_HEAP,
+            listeners=secured.LISTENERS if is_secured else None,
+        )
+
+    def made_secured(self) -> "Kafka":
+        """The same Kafka with TLS and SASL."""
+        return Kafka(self._place, is_secured=True)
 
     @property
     def bootstrap_servers(self) -> str:
         return self._node.bootstrap_servers
+
+    @property
+    def servers(self) -> Mapping[str, str]:
+        return self._node.servers
 
     @property
     def pid(self) -> int:
@@ -207,6 +256,8 @@ class Kafka:
 
     def start(self) -> None:
         self._node.start()
+        if self.ca:
+            secured.make_user(self.bootstrap_servers)
 
     def stop(self) -> None:
         self._node.stop()
@@ -261,13 +312,30 @@ def load(broker: Contestant | None, command: str, **options: object) -> dict[str
     if broker is None:
         return _run(command, words)
     before = cpu_time(broker.pid)
-    printed = _run(command, ["--bootstrap", broker.bootstrap_servers, *words])
+    printed = _run(command, [*_way_to(broker), *words])
     spent = cpu_time(broker.pid) - before
     return printed | {
         "cpu_s": spent.total,
         "cpu_user_s": spent.user,
         "cpu_system_s": spent.system,
     }
+
+
+def log_in(broker: Contestant, count: int) -> dict[str, float]:
+    """Log in by SCRAM so many times, without TLS; return as `load`."""
+    before = cpu_time(broker.pid)
+    words = ["--bootstrap", broker.servers["SASL_PLAINTEXT"], "--count", str(count)]
+    words += ["--mechanism", "SCRAM-SHA-256"]
+    words += ["--user", secured.USER, "--password", secured.PASSWORD]
+    printed = _run("log-ins", words)
+    return printed | {"cpu_s": (cpu_time(broker.pid) - before).total}
+
+
+def _way_to(broker: Contestant) -> list[str]:
+    """The options by which the load client reaches a broker."""
+    if broker.ca is None:
+        return ["--bootstrap", broker.bootstrap_servers]
+    return ["--bootstrap", broker.servers["SSL"], "--ca", str(broker.ca)]
 
 
 def _run(command: str, words: list[str]) -> dict[str, float]:
@@ -286,7 +354,7 @@ class HeldConnections:
     def __init__(self, broker: Contestant, count: int) -> None:
         self._process = subprocess.Popen(
             [
-                *(str(LOAD_CLIENT), "connections", "--bootstrap", broker.bootstrap_servers),
+                *(str(LOAD_CLIENT), "connections", *_way_to(broker)),
                 *("--count", str(count)),
             ],
             stdin=subprocess.PIPE,

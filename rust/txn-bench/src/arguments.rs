@@ -31,6 +31,11 @@ impl Arguments {
         value.ok_or_else(|| format!("--{name} is not given").into())
     }
 
+    /// The value of a name, if it is given.
+    pub fn maybe(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     /// The value of a name, or its default.
     pub fn number<T: FromStr>(&self, name: &str, otherwise: T) -> Result<T, Failure> {
         match self.0.get(name) {

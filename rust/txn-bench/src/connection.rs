@@ -2,22 +2,79 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use txn_client::messages::ClientApi;
 use txn_protocol::frame::{
     LENGTH_BYTES, begin_request, read_response_header, set_length, set_request_correlation_id,
 };
 use txn_protocol::{Malformed, Reader};
 
-use crate::arguments::Failure;
+use crate::arguments::{Arguments, Failure};
+use crate::secure;
 
 const CLIENT_ID: &str = "txn-bench";
 /// Large enough to ask the kernel rarely, small enough to stay in a core's cache.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// A node, and how to speak with it.
+#[derive(Clone)]
+pub struct BenchNode<'a> {
+    address: &'a str,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl<'a> BenchNode<'a> {
+    /// The node of a command line: `--bootstrap`, and with `--ca` over TLS.
+    pub fn of(arguments: &'a Arguments) -> Result<Self, Failure> {
+        Ok(Self {
+            address: arguments.text("bootstrap")?,
+            tls: secure::config(arguments)?,
+        })
+    }
+}
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write_vectored(parts),
+            Self::Tls(stream) => stream.write_vectored(parts),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
 /// An open connection.
 pub struct BenchConnection {
-    stream: TcpStream,
+    stream: Stream,
     correlation: i32,
     /// Allocated when something is first received: an idle connection is only its socket.
     buffer: Vec<u8>,
@@ -26,11 +83,21 @@ pub struct BenchConnection {
 }
 
 impl BenchConnection {
-    /// Connects to HOST:PORT.
-    pub fn open(address: &str) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        unpaced(&stream);
+    /// Connects; with TLS, up to the end of the client's part of the handshake.
+    pub fn open(node: &BenchNode<'_>) -> io::Result<Self> {
+        let mut socket = TcpStream::connect(node.address)?;
+        socket.set_nodelay(true)?;
+        unpaced(&socket);
+        let stream = match &node.tls {
+            None => Stream::Plain(socket),
+            Some(config) => {
+                let host = socket.peer_addr()?.ip().into();
+                let session = ClientConnection::new(Arc::clone(config), host);
+                let mut session = session.map_err(io::Error::other)?;
+                session.complete_io(&mut socket)?;
+                Stream::Tls(Box::new(StreamOwned::new(session, socket)))
+            }
+        };
         Ok(Self {
             stream,
             correlation: 0,

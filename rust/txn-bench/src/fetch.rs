@@ -12,14 +12,14 @@ use txn_protocol::frame::read_response_header;
 use txn_protocol::{Malformed, Put, Reader};
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::{BenchConnection, head};
+use crate::connection::{BenchConnection, BenchNode, head};
 use crate::samples::{Samples, print};
 
 const MIB: f64 = 1_048_576.0;
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut connection = BenchConnection::open(arguments.text("bootstrap")?)?;
+    let mut connection = BenchConnection::open(&BenchNode::of(arguments)?)?;
     let topic = arguments.text("topic")?;
     let partitions = arguments.number("partitions", 1)?;
     let is_read_committed = match arguments.text("isolation")? {

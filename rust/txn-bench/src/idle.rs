@@ -7,17 +7,17 @@ use txn_client::messages::API_VERSIONS;
 use txn_client::messages::cluster::{decode_api_versions, encode_api_versions};
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::BenchConnection;
+use crate::connection::{BenchConnection, BenchNode};
 use crate::samples::print;
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let address = arguments.text("bootstrap")?;
+    let node = BenchNode::of(arguments)?;
     let count: usize = arguments.number("count", 5000)?;
     let began = Instant::now();
     let mut held = Vec::with_capacity(count);
     for _ in 0..count {
-        let mut connection = BenchConnection::open(address)?;
+        let mut connection = BenchConnection::open(&node)?;
         greet(&mut connection)?;
         held.push(connection.into_idle());
     }
@@ -33,7 +33,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn greet(connection: &mut BenchConnection) -> Result<(), Failure> {
+/// Has a connection ask for the versions.
+pub fn greet(connection: &mut BenchConnection) -> Result<(), Failure> {
     let version = API_VERSIONS.highest;
     let versions = connection.call(
         API_VERSIONS,

@@ -7,9 +7,12 @@
 //! transactions   small ones of transaction version 2, some of them aborted
 //! create-topics  topics, and optionally one record into each of their partitions
 //! connections    opens and holds idle connections until its input ends
+//! handshakes     opens connections one after the other, with one request each
+//! log-ins        logs in by SASL over and over, a connection each
 //! limits         what this machine can do: append, checksum, round trip, receive, sendfile
 //! ```
 //!
+//! Each goes over TLS where `--ca FILE` is given: `--tls 1.2` or 1.3, one cipher suite, no session resumed.
 //! Blocking sockets, a thread per connection, one node. Prints one line of JSON. The broker's cost
 //! is not seen from here: the caller of this program reads it from `/proc`.
 #![forbid(unsafe_code)]
@@ -21,11 +24,13 @@
 mod arguments;
 mod connection;
 mod fetch;
+mod handshakes;
 mod idle;
 mod limits;
 mod load;
 mod produce;
 mod samples;
+mod secure;
 mod topics;
 mod transactions;
 
@@ -42,9 +47,12 @@ fn main() -> ExitCode {
         "transactions" => transactions::run(&arguments),
         "create-topics" => topics::run(&arguments),
         "connections" => idle::run(&arguments),
+        "handshakes" => handshakes::run(&arguments),
+        "log-ins" => handshakes::log_in(&arguments),
         "limits" => limits::run(&arguments),
         _ => Err(format!(
-            "no command {command:?}: give produce, fetch, transactions, create-topics, connections or limits"
+            "no command {command:?}: give produce, fetch, transactions, create-topics, connections, \
+             handshakes, log-ins or limits"
         )
         .into()),
     });

@@ -12,13 +12,13 @@ use txn_client::messages::transactions::{
 use txn_protocol::codes;
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::BenchConnection;
+use crate::connection::{BenchConnection, BenchNode};
 use crate::load::Load;
 use crate::samples::{Samples, micros, print};
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let address = arguments.text("bootstrap")?;
+    let node = BenchNode::of(arguments)?;
     let topic = arguments.text("topic")?;
     let partitions = arguments.number("partitions", 1)?;
     let connections = arguments.number("connections", 1)?;
@@ -32,12 +32,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (sent, elapsed) = thread::scope(|scope| {
         let workers: Vec<_> = (0..connections)
             .map(|number| {
-                let start = &start;
+                let (start, node) = (&start, &node);
                 let partition = number as i32 % partitions;
                 let load = Load::new(topic, partition, None, record_bytes, batch_bytes, i32::MAX);
                 let goal = requests.min(bytes.div_ceil(load.bytes() as u64)) / connections as u64;
                 scope.spawn(move || {
-                    let worker = prepare(address, load);
+                    let worker = prepare(node, load);
                     start.wait();
                     let (connection, load) = worker?;
                     produce(connection, load, goal, seconds, in_flight)
@@ -65,8 +65,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn prepare(address: &str, mut load: Load) -> Result<(BenchConnection, Load), Failure> {
-    let mut connection = BenchConnection::open(address)?;
+fn prepare(node: &BenchNode<'_>, mut load: Load) -> Result<(BenchConnection, Load), Failure> {
+    let mut connection = BenchConnection::open(node)?;
     load.begin(identity(&mut connection, None)?);
     Ok((connection, load))
 }

@@ -12,7 +12,7 @@ use txn_protocol::Reader;
 use txn_protocol::frame::read_response_header;
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::{BenchConnection, head};
+use crate::connection::{BenchConnection, BenchNode, head};
 use crate::fetch::is_led;
 use crate::load::batch;
 use crate::samples::print;
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut connection = BenchConnection::open(arguments.text("bootstrap")?)?;
+    let mut connection = BenchConnection::open(&BenchNode::of(arguments)?)?;
     let prefix = arguments.text("prefix")?;
     let topics: i32 = arguments.number("topics", 1)?;
     let partitions: i32 = arguments.number("partitions", 1)?;

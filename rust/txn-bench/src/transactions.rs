@@ -13,7 +13,7 @@ use txn_client::messages::{END_TXN, FIND_COORDINATOR};
 use txn_protocol::codes;
 
 use crate::arguments::{Arguments, Failure};
-use crate::connection::BenchConnection;
+use crate::connection::{BenchConnection, BenchNode};
 use crate::load::Load;
 use crate::produce::identity;
 use crate::samples::{Samples, micros, print};
@@ -81,7 +81,7 @@ struct BenchProducer {
 
 impl BenchProducer {
     fn open(arguments: &Arguments, number: usize) -> Result<Self, Failure> {
-        let mut connection = BenchConnection::open(arguments.text("bootstrap")?)?;
+        let mut connection = BenchConnection::open(&BenchNode::of(arguments)?)?;
         let topic = arguments.text("topic")?;
         let transactional_id = format!("{}-{number}", arguments.text("id")?);
         let partitions: i32 = arguments.number("partitions", 1)?;
