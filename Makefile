@@ -12,7 +12,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile fuzz demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile mutate fuzz demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,7 @@ fmt: setup  ## format Rust and Python
 	$(BIN)/ruff check --fix python tests benches
 	$(BIN)/ruff format python tests benches
 
-bench: jdk setup  ## txn beside a real Apache Kafka, about 32 minutes (BENCH=--quick: 6)
+bench: jdk setup  ## txn beside a real Apache Kafka, about 38 minutes (BENCH=--quick: 7)
 	cargo build --quiet --release --package txn-bench
 	$(BIN)/python -m benches.compare $(BENCH)
 
@@ -65,6 +65,10 @@ black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 S
 
 hostile: setup  ## every attack and every damage, for long (SECONDS=600 for each attack, SEED=7)
 	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile
+
+mutate: setup  ## mutated requests by the million, to real brokers (REQUESTS=100000000 SEED=7)
+	cargo build --quiet --release --package txn-fuzz --bins
+	PYTHONPATH=tests $(BIN)/python -m hostile.mutate $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(SEED),--seed $(SEED))
 
 fuzz: fuzzers  ## libFuzzer on every target, one after the other (MINUTES=10 each, TARGET=… one alone)
 	cargo build --quiet --release --package txn-fuzz --bins

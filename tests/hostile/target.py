@@ -65,6 +65,9 @@ class TargetBroker(BrokerProcess):
             if re.search(r" ERROR |Traceback|panicked|Error: ", line)
         ]
 
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def await_calm(self, before: Gauges, *, memory: int, descriptors: int, threads: int) -> None:
         """Wait until it holds little more than before. Raises AssertionError."""
 
