@@ -520,7 +520,7 @@ principal is None beside an attachment. A connection that was accepted later has
 SaslAuthenticate of version -1 is a bare token of SASL.
 """
 
-TlsFiles = tuple[bytes, bytes, str | None, bytes, str, Sequence[str]]
+TlsFiles = tuple[bytes, bytes, str | None, bytes, str, Sequence[str], Sequence[str]]
 """(certificate chain, private key, its password, trusted certificates, client auth, protocols): PEM;
 "none", "requested" or "required"; "TLSv1.2" and "TLSv1.3"."""
 

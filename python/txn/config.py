@@ -39,6 +39,13 @@ SECURITY_PROTOCOLS: Final = (
 )
 """The default of `listener.security.protocol.map`, as Kafka writes it."""
 
+_STRENGTHS: Final = ("AES_256_GCM_SHA384", "AES_128_GCM_SHA256", "CHACHA20_POLY1305_SHA256")
+CIPHER_SUITES: Final = (
+    *(f"TLS_{strength}" for strength in _STRENGTHS),
+    *(f"TLS_ECDHE_{key}_WITH_{strength}" for key in ("ECDSA", "RSA") for strength in _STRENGTHS),
+)
+"""Those of TLS 1.3 and then of TLS 1.2 that rustls has, by the names of IANA and Java."""
+
 SEGMENT_BYTES_MIN: Final = 1 << 20
 """Smaller segments are for tests: `internal.segment.bytes`. Source: KIP-1030."""
 
@@ -557,6 +564,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The largest request of a client that has not authenticated.",
             ),
             "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
+            "ssl.cipher.suites": (
+                _list("", "|".join(CIPHER_SUITES), f"a list of {', '.join(CIPHER_SUITES)}"),
+                "The cipher suites of TLS listeners; empty: all.",
+            ),
             "ssl.client.auth": (
                 _one_of("none", "requested", "required"),
                 "Clients are asked for a certificate, or refused without one.",

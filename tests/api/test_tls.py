@@ -406,6 +406,11 @@ def test_a_key_that_others_may_read_is_told(
         ({"ssl.keystore.type": "JKS"}, "openssl pkcs12"),
         ({"ssl.truststore.location": None}, "takes ssl.truststore.location"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2, TLSv1.3"),
+        ({"ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "a list of TLS_AES_256_GCM_SHA384"),
+        (
+            {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256", "ssl.enabled.protocols": "TLSv1.2"},
+            "none of the cipher suites is of a version",
+        ),
         ({"ssl.principal.mapping.rules": "RULE:(/x/"}, "has the pattern"),
         ({"listener.name.other.ssl.client.auth": "none"}, "listeners are SSL, PLAINTEXT"),
     ],
@@ -418,6 +423,32 @@ def test_settings_that_cannot_be_used_stop_the_start(
     with pytest.raises(ConfigError, match=re.escape(told)):
         txn.Broker(tmp_path / "data", properties=properties)
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("suite", "spoken", "other"),
+    [
+        ("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256", ssl.TLSVersion.TLSv1_2),
+        (
+            "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+            ssl.TLSVersion.TLSv1_3,
+        ),
+    ],
+)
+def test_a_listener_speaks_its_cipher_suites_alone(
+    issuer: Issuer, suite: str, spoken: str, other: ssl.TLSVersion
+) -> None:
+    properties = issuer.broker(issuer.issue("broker"), ssl_cipher_suites=suite)
+    with txn.Broker(properties=properties) as broker:
+        servers = broker.listeners["SSL"]
+        with TlsConnection(servers, issuer.context()) as connection:
+            assert isinstance(connection.socket, ssl.SSLSocket)
+            assert (connection.socket.cipher() or ("none",))[0] == spoken
+        refused = issuer.context()
+        refused.minimum_version = refused.maximum_version = other
+        with pytest.raises(ssl.SSLError):
+            TlsConnection(servers, refused)
 
 
 def test_secrets_are_not_described(issuer: Issuer) -> None:

@@ -85,7 +85,7 @@ def principals_of(issuer: Issuer, clients: Sequence[Path]) -> list[str]:
 
     pem = issuer.issue("broker-of-principals").read_bytes()
     protocols = ["TLSv1.2", "TLSv1.3"]
-    files = (pem, pem, None, issuer.path.read_bytes(), "required", protocols)
+    files = (pem, pem, None, issuer.path.read_bytes(), "required", protocols, tuple[str, ...]())
     server = _core.Server(
         [("SSL", "127.0.0.1", 0, _core.TlsContext(files, note))],
         _core.Durability(1),

@@ -51,6 +51,7 @@ class TlsFiles(NamedTuple):
     trusted: bytes
     client_auth: str
     protocols: Sequence[str]
+    cipher_suites: Sequence[str]
 
 
 class Certificates:
@@ -166,6 +167,7 @@ class _Source:
             trusted or b"",
             client_auth,
             split_list(self._setting("ssl.enabled.protocols") or ""),
+            split_list(self._setting("ssl.cipher.suites") or ""),
         )
 
     def _keystore(self) -> tuple[bytes, bytes]:

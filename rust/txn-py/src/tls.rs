@@ -11,7 +11,7 @@ use txn_net::{ClientAuth, PrincipalOf, TlsListener, TlsOptions, TlsOptionsError}
 pub struct TlsContext(pub Arc<TlsListener>);
 
 /// The same as Python's `TlsFiles`: certificate chain, key, key password, trusted certificates,
-/// client auth, protocols.
+/// client auth, protocols, cipher suites.
 #[derive(FromPyObject)]
 struct Files(
     Vec<u8>,
@@ -20,11 +20,20 @@ struct Files(
     Vec<u8>,
     String,
     Vec<String>,
+    Vec<String>,
 );
 
 impl Files {
     fn options(self) -> PyResult<TlsOptions> {
-        let Self(certificate_chain, key, key_password, trusted, client_auth, protocols) = self;
+        let Self(
+            certificate_chain,
+            key,
+            key_password,
+            trusted,
+            client_auth,
+            protocols,
+            cipher_suites,
+        ) = self;
         let client_auth = match &*client_auth {
             "none" => ClientAuth::None,
             "requested" => ClientAuth::Requested,
@@ -40,6 +49,7 @@ impl Files {
             key,
             key_password,
             trusted,
+            cipher_suites,
         })
     }
 }

@@ -309,9 +309,15 @@ def _checked_for_broker(
     except ConfigError as error:
         raise _Fault(ErrorCode.INVALID_CONFIG, error.message) from error
     if fixed:
+        remedy = "Give it at the start"
+        if any(name.startswith("ssl.") or ".ssl." in name for name in fixed):
+            remedy += (
+                ". New certificates go into the files that it names: these are read again when "
+                "they change, and at once by SIGHUP of `txn serve` or Broker.reload_certificates()"
+            )
         raise _Fault(
             ErrorCode.INVALID_REQUEST,
-            f"not to be changed while the broker runs: {', '.join(fixed)}. Give it at the start",
+            f"not to be changed while the broker runs: {', '.join(fixed)}. {remedy}",
         )
     try:
         for key, text in changes.items():

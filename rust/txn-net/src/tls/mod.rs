@@ -28,7 +28,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 use txn_log::histogram::Counter;
 
 pub use failure::{FailureReason, HandshakeError};
@@ -51,6 +51,8 @@ pub struct TlsOptions {
     pub has_tls12: bool,
     /// True if TLS 1.3 is spoken.
     pub has_tls13: bool,
+    /// The names of cipher suites, as IANA and Java have them; none: all.
+    pub cipher_suites: Vec<String>,
 }
 
 /// Kafka's `ssl.client.auth`.
@@ -173,14 +175,31 @@ fn configure(options: &TlsOptions) -> Result<(ServerConfig, i64), TlsOptionsErro
     let key = keys::private_key(&options.key, options.key_password.as_deref())?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|_| TlsOptionsError("the private key is damaged".to_owned()))?;
-    let provider = Arc::new(default_provider());
+    let mut provider = default_provider();
+    if !options.cipher_suites.is_empty() {
+        let is_given = |suite: &SupportedCipherSuite| {
+            options.cipher_suites.contains(&cipher_suite_name(suite))
+        };
+        provider.cipher_suites.retain(is_given);
+    }
+    // A version without a cipher suite would be agreed on, and then fail.
+    let has_suite = |version| {
+        provider
+            .cipher_suites
+            .iter()
+            .any(|one| one.version() == version)
+    };
     let versions: Vec<&'static SupportedProtocolVersion> = [
         (options.has_tls13, &rustls::version::TLS13),
         (options.has_tls12, &rustls::version::TLS12),
     ]
     .into_iter()
-    .filter_map(|(is_spoken, version)| is_spoken.then_some(version))
+    .filter_map(|(is_spoken, version)| (is_spoken && has_suite(version)).then_some(version))
     .collect();
+    if versions.is_empty() {
+        return refuse("none of the cipher suites is of a version of TLS that is spoken");
+    }
+    let provider = Arc::new(provider);
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&versions)
         .map_err(|error| TlsOptionsError(error.to_string()))?;
@@ -217,6 +236,12 @@ fn configure(options: &TlsOptions) -> Result<(ServerConfig, i64), TlsOptionsErro
         config.send_tls13_tickets = 0;
     }
     Ok((config, expires_at))
+}
+
+/// The name of a cipher suite, as IANA and Java have it.
+fn cipher_suite_name(suite: &SupportedCipherSuite) -> String {
+    let name = suite.suite().as_str().unwrap_or_default();
+    name.replacen("TLS13_", "TLS_", 1)
 }
 
 /// The certificates of a PEM text, at least one.
