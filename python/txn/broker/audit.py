@@ -66,6 +66,16 @@ class AuditLog:
             **left_out,
         )
 
+    def acted(self, context: Context, event: str, kind: str, name: str, **facts: object) -> None:
+        """An administrator changed a resource: a topic, a group, a broker or a user."""
+        self._events.info(
+            event,
+            principal=context.session.principal,
+            host=context.client_host,
+            resource=f"{kind}:{_short(name)}",
+            **{fact: _short(str(value)) for fact, value in facts.items()},
+        )
+
     def administered(self, context: Context, event: str, acl: Acl) -> None:
         """An administrator added or removed an entry."""
         self._events.info(

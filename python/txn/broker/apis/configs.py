@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from txn.broker.apis.api import Api
 from txn.broker.apis.metadata import published
+from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.node import Node
 from txn.broker.turns import Turns
@@ -197,7 +198,9 @@ async def incremental_alter_configs(
         tables = {"topic": TOPIC_PROPERTIES, "broker": BROKER_PROPERTIES}
         return lambda own, kind: alter(tables[kind], kind, own, alterations)
 
-    return await _altered(node, request.resources, changes_by, validate_only=request.validate_only)
+    return await _altered(
+        node, request.resources, changes_by, context, validate_only=request.validate_only
+    )
 
 
 async def alter_configs(
@@ -210,7 +213,9 @@ async def alter_configs(
         values = {entry.name: entry.value or "" for entry in resource.configs}
         return lambda own, kind: replace(own, values)
 
-    return await _altered(node, request.resources, changes_by, validate_only=request.validate_only)
+    return await _altered(
+        node, request.resources, changes_by, context, validate_only=request.validate_only
+    )
 
 
 def _operation(number: int) -> AlterOperation:
@@ -233,16 +238,18 @@ async def _altered(
     node: Node,
     resources: Sequence[Resource],
     changes_by: Callable[[Resource], OwnChanges],
+    context: Context,
     *,
     validate_only: bool,
 ) -> AlterConfigsResponse:
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     turns = Turns()
-    alterations: list[tuple[AlteredResource, Awaitable[None] | None]] = []
+    alterations: list[tuple[AlteredResource, Awaitable[None] | None, Changes]] = []
     for resource in resources:
         await turns.next(ALTERATION_ITEMS)
         place = (resource.resource_type, resource.resource_name)
         code, message, change = ErrorCode.NONE, None, None
+        changes: Changes = {}
         try:
             if named[place] > 1:
                 raise _Fault(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
@@ -252,8 +259,16 @@ async def _altered(
                 change = node.controller.alter_configs(*place, changes)
         except _Fault as fault:
             code, message = fault.code, fault.message
-        alterations.append((AlteredResource(code, message, *place), change))
-    return AlterConfigsResponse([await published(*altered) for altered in alterations])
+        alterations.append((AlteredResource(code, message, *place), change, changes))
+    results = []
+    for result, change, changes in alterations:
+        altered = await published(result, change)
+        if change is not None and altered.error_code is ErrorCode.NONE:
+            kind = "TOPIC" if altered.resource_type == TOPIC_RESOURCE else "BROKER"
+            names = ",".join(sorted(changes))  # no values: one may be a secret
+            audit.acted(context, "settings.altered", kind, altered.resource_name, settings=names)
+        results.append(altered)
+    return AlterConfigsResponse(results)
 
 
 def _require_each_once(configs: Iterable[AlterableConfig | IncrementalConfig]) -> None:

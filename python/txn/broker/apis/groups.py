@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from txn.broker.apis.api import Api
+from txn.broker.audit import audit
 from txn.broker.group_coordinator import Committer, GroupCoordinator, group_error
 from txn.broker.host import Context
 from txn.broker.turns import Turns
@@ -497,6 +498,8 @@ async def offset_delete(
         await groups.delete_offsets(request.group_id, keys)
     except StorageError as error:
         return OffsetDeleteResponse(group_error(error))
+    if keys:
+        audit.acted(context, "offsets.deleted", "GROUP", request.group_id, offsets=len(keys))
     deleted = []
     for topic in request.topics:
         indexes = [partition.partition_index for partition in topic.partitions]
@@ -606,7 +609,10 @@ async def delete_groups(
     results = []
     for group_id in request.group_ids:
         await turns.next(WRITTEN_ITEMS)
-        results.append(DeletedGroup(group_id, await _deleted(groups, group_id)))
+        code = await _deleted(groups, group_id)
+        if code is ErrorCode.NONE:
+            audit.acted(context, "group.deleted", "GROUP", group_id)
+        results.append(DeletedGroup(group_id, code))
     return DeleteGroupsResponse(results)
 
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from txn.broker.apis.api import Api
+from txn.broker.audit import audit
 from txn.broker.client_quotas import Mutations
 from txn.broker.host import Context
 from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
@@ -369,6 +370,8 @@ async def created_topics(
         entry = await published(result, change)
         if change is not None and entry.error_code is ErrorCode.NONE:
             entry = entry._replace(topic_id=await change)
+            partitions = entry.num_partitions
+            audit.acted(context, "topic.created", "TOPIC", entry.name, partitions=partitions)
         await turns.next(CREATED_ENTRY_ITEMS)
         if own is not None and entry.name in hidden:
             entry = entry._replace(
@@ -566,6 +569,9 @@ async def delete_topics(
     responses = []
     for deletion, change in deletions:
         response = await published(deletion, change)
+        is_done = change is not None and response.error_code is ErrorCode.NONE
+        if is_done and response.name is not None:
+            audit.acted(context, "topic.deleted", "TOPIC", response.name)
         if response.name is not None:
             await node.replicas.removed(response.name)
         responses.append(response)
@@ -604,7 +610,7 @@ async def create_partitions(
     excess = _excess(sum(_growth(node, entry) for entry in request.topics))
     turns = Turns()
     mutations = node.quotas.mutations(context, strict_from=GROWTHS_REFUSED_FROM)
-    growths: list[tuple[GrownTopic, Awaitable[None] | None]] = []
+    growths: list[tuple[GrownTopic, Awaitable[None] | None, int]] = []
     for entry in request.topics:
         await turns.next(1 + _growth(node, entry) // PARTITIONS_PER_ITEM)
         fault = excess
@@ -620,8 +626,14 @@ async def create_partitions(
             if not request.validate_only:
                 topic = node.controller.image.topics[entry.name]
                 change = node.controller.create_partitions(topic, entry.count)
-        growths.append((result, change))
-    return CreatePartitionsResponse([await published(*growth) for growth in growths])
+        growths.append((result, change, entry.count))
+    results = []
+    for result, change, count in growths:
+        grown = await published(result, change)
+        if change is not None and grown.error_code is ErrorCode.NONE:
+            audit.acted(context, "topic.grown", "TOPIC", grown.name, partitions=count)
+        results.append(grown)
+    return CreatePartitionsResponse(results)
 
 
 def _growth(node: Node, entry: CreatePartitionsTopic) -> int:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from txn.broker.apis.api import Api
+from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.node import Node
 from txn.broker.turns import OPENING_ITEMS, Turns
@@ -193,7 +194,11 @@ async def delete_records(
         results = []
         for place in offsets.items():
             await turns.next(OPENING_ITEMS)
-            results.append(await _deleted(node, topic.name, *place))
+            result = await _deleted(node, topic.name, *place)
+            if result.error_code is ErrorCode.NONE:
+                told = {"partition": result.partition_index, "log_start": result.low_watermark}
+                audit.acted(context, "records.deleted", "TOPIC", topic.name, **told)
+            results.append(result)
         topics.append(DeletedRecordsOfTopic(topic.name, results))
     return DeleteRecordsResponse(topics)
 

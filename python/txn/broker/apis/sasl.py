@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from txn.broker.apis.api import Api
+from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.node import Node
 from txn.errors import StorageError
@@ -101,6 +102,12 @@ async def alter_user_scram_credentials(
             await node.controller.alter_scram_credentials(changes)
         except StorageError as error:
             outcome = AlteredUser("", ErrorCode(error.code), error.message)
+        else:
+            for record in changes:
+                is_removal = isinstance(record, RemoveUserScramCredentialRecord)
+                event = "user.removed" if is_removal else "user.added"
+                mechanism = HASHES[record.mechanism].mechanism
+                audit.acted(context, event, "USER", record.name, mechanism=mechanism)
     return AlterUserScramCredentialsResponse(
         [
             *(outcome._replace(user=name) for name in (*deletions, *upsertions)),

@@ -15,6 +15,7 @@ from typing import Final
 
 from txn.broker.apis.api import Api
 from txn.broker.apis.txn import by_topic
+from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.broker.txn_coordinator import TransactionCoordinator
@@ -246,7 +247,19 @@ async def write_txn_markers(
             for index in topic.partition_indexes:
                 await turns.next(OPENING_ITEMS)
                 partition = (topic.name, index)
-                of_producer[partition] = await _write_marker(coordinator, entry, partition)
+                code = await _write_marker(coordinator, entry, partition)
+                of_producer[partition] = code
+                if code is ErrorCode.NONE:
+                    audit.acted(
+                        context,
+                        "marker.written",
+                        "TOPIC",
+                        topic.name,
+                        partition=index,
+                        producer_id=entry.producer_id,
+                        producer_epoch=entry.producer_epoch,
+                        is_commit=entry.transaction_result,
+                    )
     return WriteTxnMarkersResponse(
         [
             WrittenMarkers(producer_id, _marker_results(of_producer))
