@@ -83,7 +83,9 @@ def base(kind: Any) -> Any:
         kind = kind.__supertype__
     if issubclass(kind, datetime.timedelta):
         return int
-    return next((known for known in (bool, int, str, bytes) if issubclass(kind, known)), kind)
+    return next(
+        (known for known in (bool, int, float, str, bytes) if issubclass(kind, known)), kind
+    )
 
 
 def default_of(field: "Field[Any]") -> Any:

@@ -329,7 +329,6 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     ),
     "sasl.server.callback.handler.class": Demand(_NO_CLASSES),
     "security.providers": Demand(_NO_CLASSES),
-    "ssl.cipher.suites": Demand(_NOT_CHOSEN),
     "ssl.engine.factory.class": Demand(_NO_CLASSES),
     "ssl.keymanager.algorithm": Demand(_NOT_CHOSEN, ("SunX509", "PKIX", "NewSunX509")),
     "ssl.keystore.password": Demand(_PEM_HAS_NONE),
