@@ -11,7 +11,8 @@
 //!    are compared, and the file holds at least the bytes that were written to it.
 //! 2. A failed write-back of bytes that were written here is told by the next sync, whether the
 //!    file was closed meanwhile or not. See [`SegmentFile::close_if_idle`].
-//! 3. A renamed segment is opened under its new name: renaming happens under the file's lock.
+//! 3. A renamed segment is opened under its new name: renaming happens under the file's lock, and no
+//!    other file is given a name that is still taken.
 //!
 //! # Locks
 //! `syncing`, a file's lock, then the ring's. The ring's lock is never held while a file's is
@@ -441,12 +442,15 @@ impl SegmentFile {
     /// The disk's, now or when the file was last closed: that one is not forgotten.
     pub fn sync(self: &Arc<Self>) -> io::Result<()> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Its bytes lie below a log start that was noted, or in a cleaned segment that was synced.
+        if self.is_removed() {
+            return Ok(());
+        }
         if let Some(failure) = &self.place().failure {
             return Err(io::Error::other(failure.clone()));
         }
         let file = match self.get() {
-            // Retention or the cleaner took the segment from the list, and its file is deleted. A
-            // file that vanished under its own name is an error.
+            // It was removed just now. A file that vanished under its own name is an error.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_removed() => {
                 return Ok(());
             }

@@ -133,15 +133,14 @@ impl PartitionLog {
         let due = Instant::now() + Duration::from_millis(self.settings().file_delete_delay_ms);
         for segment in segments {
             for extension in SEGMENT_FILES {
-                let path = segment.path(extension);
-                let pending_deletes = segment.path(&format!("{extension}.{DELETED_SUFFIX}"));
+                let deleted = free_deleted_name(segment, extension);
                 let is_renamed = if extension == "log" {
-                    segment.file.rename_if_there(&pending_deletes)?
+                    segment.file.rename_if_there(&deleted)?
                 } else {
-                    disk::rename_if_there(&path, &pending_deletes)?
+                    disk::rename_if_there(&segment.path(extension), &deleted)?
                 };
                 if is_renamed {
-                    self.pending_deletes.push(due, pending_deletes);
+                    self.pending_deletes.push(due, deleted);
                 }
             }
         }
@@ -152,6 +151,19 @@ impl PartitionLog {
         let segments = self.segments();
         segments.iter().map(|segment| segment.base_offset).collect()
     }
+}
+
+/// The name under which a segment's file waits for its deletion: Kafka's, `<base>.log.deleted`. If
+/// an earlier segment of the same base offset still waits under it, as after two cleanings within
+/// `file.delete.delay.ms`, then `<base>.log.2.deleted` and so on: readers may open it again.
+fn free_deleted_name(segment: &Segment, extension: &str) -> PathBuf {
+    let plain = segment.path(&format!("{extension}.{DELETED_SUFFIX}"));
+    let numbered =
+        (2..).map(|number: u64| segment.path(&format!("{extension}.{number}.{DELETED_SUFFIX}")));
+    std::iter::once(plain)
+        .chain(numbered)
+        .find(|name| name.symlink_metadata().is_err())
+        .expect("a directory has fewer files")
 }
 
 /// Removes a segment's files, at once.

@@ -172,6 +172,45 @@ fn a_slice_of_a_removed_segment_is_readable_while_it_is_lent() {
     assert!(open_files() <= 1);
 }
 
+/// Has a copy of the first segment take its place, as after a cleaning that drops nothing.
+fn swap_first(log: &PartitionLog) {
+    let sealed = log.sealed_segments().unwrap();
+    fs::copy(
+        &sealed[0].path,
+        sealed[0].path.with_extension("log.cleaned"),
+    )
+    .unwrap();
+    fs::write(sealed[0].path.with_extension("txnindex.cleaned"), b"").unwrap();
+    assert!(log.swap_segments(&[sealed[0].base_offset], 0).unwrap());
+}
+
+#[test]
+fn a_segment_that_a_cleaned_one_replaced_needs_no_sync() {
+    // The story: a close failed with "….log.deleted is another file than before". Two cleanings
+    // within `file.delete.delay.ms` had given the name to a second file.
+    let _turn = with_max(1);
+    let root = tempfile::tempdir().unwrap();
+    let log = log_of(&root.path().join("0"), 0, 30);
+    let other = log_of(&root.path().join("9"), 9, 1);
+    push_out(&other);
+    for _ in 0..2 {
+        swap_first(&log);
+    }
+    let waiting = files(log.directory(), "deleted");
+    let logs = waiting
+        .iter()
+        .filter(|path| path.to_string_lossy().contains(".log."));
+    assert_eq!(logs.count(), 2, "each removed file keeps a name of its own");
+
+    log.sync().unwrap();
+
+    log.close().unwrap();
+    assert_eq!(
+        files(log.directory(), "deleted"),
+        [] as [std::path::PathBuf; 0]
+    );
+}
+
 #[test]
 fn half_of_the_files_are_lent_and_no_more() {
     let _turn = with_max(4);
