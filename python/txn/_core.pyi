@@ -305,6 +305,22 @@ class PartitionLog:
     def delete(self) -> None:
         """Close and remove the directory."""
 
+@final
+class RecordCounter:
+    """Counts the committed records of a log by the headers of its batches, and remembers the
+    counts. Markers, records of aborted transactions and offsets without a record are none.
+    Thread-safe.
+    """
+
+    def __new__(cls, log: PartitionLog) -> RecordCounter: ...
+    def count(
+        self, offsets: Sequence[int], seconds: float
+    ) -> tuple[int, list[int | None]]:
+        """The last stable offset, and the committed records from each offset up to it; None where
+        the count takes longer than `seconds`: the next call goes on. Offsets that the next call
+        does not ask for are forgotten. Raises CorruptLogError, LogRefusedError, OSError.
+        """
+
 def tick(
     logs: Sequence[PartitionLog], durability: Durability
 ) -> tuple[list[tuple[str, str, int]], list[tuple[str, str | None]]]:

@@ -129,22 +129,31 @@ impl AbortedTxns {
     }
 
     /// Lists `(producer_id, first_offset)` of those that overlap `[start, end)`, by first offset.
+    /// The cost is that of [`Self::between`].
+    pub fn overlapping(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
+        let mut found: Vec<_> = self
+            .between(start, end)
+            .map(|entry| (entry.producer_id, entry.first_offset))
+            .collect();
+        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
+        found
+    }
+
+    /// Those that overlap `[start, end)`, by last offset.
     ///
     /// Cost: one bisection, then entries until one whose last stable offset reaches `end`: a
     /// transaction that ended later begins there or above.
-    pub fn overlapping(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
+    pub fn between(&self, start: i64, end: i64) -> impl Iterator<Item = &AbortedTxn> {
         let from = self.0.partition_point(|entry| entry.last_offset < start);
-        let mut found = Vec::new();
-        for entry in &self.0[from..] {
-            if entry.first_offset < end {
-                found.push((entry.producer_id, entry.first_offset));
-            }
-            if entry.last_stable_offset >= end {
-                break;
-            }
-        }
-        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
-        found
+        let mut is_behind = false;
+        self.0[from..]
+            .iter()
+            .take_while(move |entry| {
+                let is_wanted = !is_behind;
+                is_behind = entry.last_stable_offset >= end;
+                is_wanted
+            })
+            .filter(move |entry| entry.first_offset < end)
     }
 }
 

@@ -8,6 +8,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyIndexError, PyOSError, PyValueError};
@@ -23,7 +24,7 @@ use txn_log::producer_state::{
 use txn_log::write_health::HealthChange;
 use txn_log::{
     AppendError, CorruptLog, Cut, Expired, OpenError, Origin, Past, ProducerStateManager,
-    ReadError, Role, Sealed, Settings,
+    ReadError, RecordCounter, Role, Sealed, Settings,
 };
 use txn_protocol::batch::{BatchError, BatchView, Batches, Codec};
 use txn_protocol::codes;
@@ -1047,8 +1048,38 @@ fn damaged(position: usize, reason: String) -> CorruptLog {
 }
 
 /// Adds this file's classes and functions to the module.
+/// `RecordCounter` of the stub.
+#[pyclass(frozen, name = "RecordCounter", module = "txn._core")]
+pub struct PyRecordCounter(RecordCounter);
+
+#[pymethods]
+impl PyRecordCounter {
+    #[new]
+    fn new(log: &PyPartitionLog) -> Self {
+        Self(RecordCounter::new(Arc::clone(&log.log)))
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // pyo3 makes a vector of the sequence
+    fn count(
+        &self,
+        py: Python<'_>,
+        offsets: Vec<i64>,
+        seconds: f64,
+    ) -> PyResult<(i64, Vec<Option<i64>>)> {
+        let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        let deadline = Instant::now()
+            .checked_add(time)
+            .ok_or_else(|| PyValueError::new_err("the time has no end"))?;
+        let counted = py
+            .detach(|| self.0.count(&offsets, deadline))
+            .map_err(read_failed)?;
+        Ok((counted.last_stable_offset, counted.records))
+    }
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyPartitionLog>()?;
+    module.add_class::<PyRecordCounter>()?;
     module.add_function(wrap_pyfunction!(tick, module)?)?;
     module.add_function(wrap_pyfunction!(raise_descriptor_limit, module)?)?;
     module.add_function(wrap_pyfunction!(keep_freed_memory_below, module)?)?;

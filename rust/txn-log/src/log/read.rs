@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 use crate::error::{CorruptLog, ReadError};
 use crate::log::PartitionLog;
 use crate::open_files::{LentFile, OpenFile};
+use crate::producer_state::AbortedTxn;
 
 /// A run of whole batches in one file.
 #[derive(Clone, Debug)]
@@ -180,6 +181,12 @@ impl PartitionLog {
     pub fn aborted_in(&self, start: i64, end: i64) -> Vec<(i64, i64)> {
         let known = self.aborted.read().unwrap_or_else(PoisonError::into_inner);
         known.overlapping(start, end)
+    }
+
+    /// The aborted transactions overlapping `[start, end)`, by last offset.
+    pub(crate) fn aborted_between(&self, start: i64, end: i64) -> Vec<AbortedTxn> {
+        let known = self.aborted.read().unwrap_or_else(PoisonError::into_inner);
+        known.between(start, end).copied().collect()
     }
 
     /// Reads, again where the files of a segment were removed or replaced meanwhile, and notes
