@@ -461,9 +461,14 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _flag(False),
                 "Whether metrics may be served on an address that others can reach. txn's own.",
             ),
+            "metrics.group.partitions.max": (
+                _int(1000, 0, 1_000_000),
+                "The most committed offsets of groups whose lag is measured and named. txn's own.",
+            ),
             "metrics.listener": (
                 _address(),
-                "Where GET /metrics is answered; if not given, nowhere. txn's own.",
+                "Where GET /metrics, /healthz and /readyz are answered; if not given, nowhere. "
+                "txn's own.",
             ),
             "node.id": (_int(1, 0), "This node's number."),
             "num.network.threads": (_int(2, 1, 256), "Threads that serve connections."),

@@ -2,11 +2,13 @@
 
 A line names principal, host, operation and resource, and no content. A client can bring about
 refusals at will, so at most `LINES_MAX` of them are written in a second. The next line says how
-many were left out. Acts of administrators are all written.
+many were left out. Acts of administrators are all written. Every refusal is counted.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
+from threading import Lock
 from typing import Final
 
 from txn.broker.host import Context
@@ -36,6 +38,13 @@ class AuditLog:
         self._second = -1
         self._lines = 0
         self._left_out = 0
+        self._lock = Lock()  # reactors ask too
+        self._refusals: Counter[tuple[Operation, ResourceType]] = Counter()
+
+    def refusals(self) -> dict[tuple[Operation, ResourceType], int]:
+        """The number of refusals so far, by operation and type of resource."""
+        with self._lock:
+            return dict(self._refusals)
 
     def refused(
         self,
@@ -47,6 +56,8 @@ class AuditLog:
         name: str,
     ) -> None:
         """A client was refused an operation on a resource."""
+        with self._lock:
+            self._refusals[operation, kind] += 1
         second = int(self._clock())
         if second != self._second:
             self._second, self._lines = second, 0

@@ -378,6 +378,25 @@ class GroupCoordinator:
             if not self._is_of_deleted_topic(topic, stored)
         }
 
+    def committed_by_group(self) -> list[tuple[str, bool, dict[tuple[str, int], int]]]:
+        """(group, whether it has members, offsets that count) of each group with offsets.
+
+        Another thread may call it: what may change meanwhile is copied in single steps.
+        """
+        return [
+            (
+                group_id,
+                (group := shard.state.groups.get(group_id)) is not None and bool(group.members),
+                {
+                    (topic, partition): stored.value.offset
+                    for (topic, partition), stored in list(offsets.items())
+                    if not self._is_of_deleted_topic(topic, stored)
+                },
+            )
+            for shard in self._shards.shards
+            for group_id, offsets in shard.state.offsets.by_group()
+        ]
+
     def committed_offset(self, key: OffsetKey) -> StoredOffset | None:
         """The offset that counts for one partition, None if there is none."""
         table = self._shard_of(key.group_id).state.offsets
@@ -403,7 +422,11 @@ class GroupCoordinator:
 
     def groups(self) -> Iterable[Group]:
         """Every group."""
-        return [group for shard in self._shards.shards for group in shard.state.groups.values()]
+        return [
+            group
+            for shard in self._shards.shards
+            for group in list(shard.state.groups.values())  # one step: a scrape asks from a thread
+        ]
 
     def is_subscribed(self, group_id: str, topic: str) -> bool:
         """Say whether a group's members consume a topic."""

@@ -129,6 +129,11 @@ class TopicPartitions:
         """Number of partitions that cannot be used."""
         return len(self._failures)
 
+    def failures(self) -> list[tuple[int, str]]:
+        """The numbers of partitions that cannot be used, with the reasons."""
+        with self._lock:
+            return [(index, failure.reason) for index, failure in self._failures.items()]
+
     def withdrawn(self) -> list[PartitionLog]:
         """Those that were opened and are out of service."""
         with self._lock:

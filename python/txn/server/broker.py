@@ -33,6 +33,7 @@ from txn.server.certificates import Certificates
 from txn.server.connection_limits import ConnectionLimits
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
+from txn.server.health import HealthProbes
 from txn.server.log_cleaner import LogCleaner
 from txn.server.preload import Preload
 from txn.server.scheduler import SYNC_THREADS, LoopScheduler
@@ -61,8 +62,8 @@ class Broker:
             `listeners`, which has several addresses by name.
         durability: "process", "commit" or "always" (promise P2). By default "commit" for a
             named directory and "process" for a temporary one.
-        metrics: HOST:PORT where GET /metrics is answered, "127.0.0.1:0" for a free port; None:
-            nowhere. Other than loopback only with `metrics_allow_remote=True`.
+        metrics: HOST:PORT where GET /metrics, /healthz and /readyz are answered, "127.0.0.1:0" for
+            a free port; None: nowhere. Other than loopback only with `metrics_allow_remote=True`.
         users: Passwords of users of SCRAM, by name; kept in the directory. Without the property
             `listeners` the one listener is of SASL_PLAINTEXT then, and serves them alone.
         properties: Broker properties by Kafka's names, `{"num.partitions": 6}`.
@@ -123,7 +124,7 @@ class Broker:
 
     @property
     def metrics_address(self) -> str | None:
-        """HOST:PORT where GET /metrics is answered; None: nowhere."""
+        """HOST:PORT where metrics and probes are answered; None: nowhere."""
         listener = self._service.metrics
         return None if listener is None else _host_and_port(listener.address)
 
@@ -266,6 +267,11 @@ class Service:
         """The broker in messages: its address and directory."""
         return f"{self.bootstrap_servers} on {self.path}"
 
+    @property
+    def is_listening(self) -> bool:
+        """True while every thread that serves connections runs."""
+        return all(reactor.is_alive() for reactor in self._reactors)
+
     def require_this_process(self) -> None:
         """Raise ForkedError in a forked child."""
         if self._forked_from is not None:
@@ -358,8 +364,10 @@ class Service:
         with ExitStack() as undo:
             # First of all: where a port is taken, no directory is made and none touched.
             self.metrics = self._listen_for_metrics()
+            probes = HealthProbes(self)
             if self.metrics is not None:
                 undo.callback(self.metrics.stop)
+                self.metrics.start(probes)
             self._durability = _core.Durability(SYNC_THREADS)
             undo.callback(self._durability.stop)
             self._server = self._listen(specs)
@@ -403,6 +411,7 @@ class Service:
             thread.daemon = True
             thread.start()
         self._control.start()
+        probes.watch(loop.call_soon_threadsafe)
         self._background = Background(self.storage, self._settings, self.certificates)
         self._background.start()
         self.log_cleaner = LogCleaner(self.node, self.storage.cleaned_ends)
@@ -414,7 +423,7 @@ class Service:
 
             names = [listener.name for listener in listeners]
             scrape = Scrape(self._server, self.node, names, self.logins)
-            self.metrics.start(exposition(scrape))
+            self.metrics.serve_metrics(exposition(scrape))
         log.info(
             "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
         )

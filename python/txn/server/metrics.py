@@ -8,8 +8,8 @@ joined by `_`. `…PerSec` becomes `…_total`, `…TimeMs` becomes `…time_sec
 Reading. A scrape runs on a thread of its own and waits for nobody. It reads counters of the
 reactors, lengths, and copies that one step of the interpreter makes; so the control loop goes on.
 
-Cardinality is bounded: by Kafka's APIs, by states, and where a partition is named by
-`HELD_BACK_MAX`.
+Cardinality is bounded: by Kafka's APIs, by states, where a partition is named by `HELD_BACK_MAX`,
+where a transactional id is by `OLDEST_MAX`, and where a group is by `metrics.group.partitions.max`.
 """
 
 import heapq
@@ -20,14 +20,22 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from txn import _core
+from txn.broker.audit import audit
 from txn.broker.node import Node
 from txn.coordinator.transaction.states import AT_REST, TxnState
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.server.group_lag import GroupLags
 from txn.server.logins import FAILED, SUCCEEDED, Logins
 from txn.wire.api_keys import ApiKey
 
 HELD_BACK_MAX: Final = 20
 """Only the partitions with the largest lag of the last stable offset are named."""
+
+OLDEST_MAX: Final = 20
+"""Only the oldest open transactions are named."""
+
+TRANSACTIONAL_ID_MAX: Final = 255
+"""The most characters of a transactional id that is named; a client's may have 32,767."""
 
 UNKNOWN_API: Final = "Unknown"
 """The name of all API keys that Kafka does not have."""
@@ -49,9 +57,14 @@ _REQUEST: Final = ("request",)
 _PROCESSOR: Final = ("listener", "networkProcessor")
 _MECHANISM: Final = ("listener", "mechanism")
 _PARTITION: Final = ("topic", "partition")
+_GROUP_PARTITION: Final = ("group", *_PARTITION)
 _REQUEST_METRICS: Final = "kafka.network:type=RequestMetrics,request=*,name="
 _TOPIC_METRICS: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _SOCKETS: Final = "kafka.server:type=socket-server-metrics,listener=*,networkProcessor=*:"
+
+_GROUPS_NAMED: Final = (
+    "At most metrics.group.partitions.max offsets: first of groups with members."
+)
 
 METRICS: Final[Mapping[str, Metric]] = {
     "kafka_network_requestmetrics_requests_total": Metric(
@@ -185,6 +198,11 @@ METRICS: Final[Mapping[str, Metric]] = {
     "txn_quota_rates": Metric(
         "gauge", (), "Rates of clients that are kept, since quotas bound them in the window."
     ),
+    "txn_access_refusals_total": Metric(
+        "counter",
+        ("operation", "resource"),
+        "Operations refused by access control lists, by every broker in this process.",
+    ),
     "kafka_server_brokertopicmetrics_messagesin_total": Metric(
         "counter", (), "Records appended by Produce.", f"{_TOPIC_METRICS}MessagesInPerSec"
     ),
@@ -226,8 +244,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     "kafka_cluster_partition_laststableoffsetlag": Metric(
         "gauge",
         _PARTITION,
-        f"Offsets from the last stable one to the log end; of the {HELD_BACK_MAX} partitions that "
-        "are held back most.",
+        "Offsets from the last stable one to the high watermark; of the "
+        f"{HELD_BACK_MAX} partitions that are held back most.",
         "kafka.cluster:type=Partition,topic=*,partition=*,name=LastStableOffsetLag",
     ),
     "kafka_log_log_logendoffset": Metric(
@@ -238,11 +256,36 @@ METRICS: Final[Mapping[str, Metric]] = {
     ),
     "txn_transactional_ids": Metric("gauge", (), "Transactional ids that the coordinator knows."),
     "txn_transactions_open": Metric("gauge", ("state",), "Transactions that are not complete."),
+    "txn_transactions_oldest_age_seconds": Metric(
+        "gauge", (), "Age of the oldest transaction that is not complete; 0 if there is none."
+    ),
+    "txn_transaction_age_seconds": Metric(
+        "gauge",
+        ("transactional_id",),
+        f"Age of the {OLDEST_MAX} oldest transactions that are not complete.",
+    ),
     "kafka_coordinator_group_groupmetadatamanager_numgroups": Metric(
         "gauge",
         ("state",),
         "Groups.",
         "kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups…",
+    ),
+    "txn_group_lag_records": Metric(
+        "gauge",
+        _GROUP_PARTITION,
+        "Committed records from a group's offset to the last stable offset, without markers and "
+        f"aborted records. {_GROUPS_NAMED}",
+    ),
+    "txn_group_is_drained": Metric(
+        "gauge",
+        ("group",),
+        f"1 if a group has read every committed record where it has an offset. {_GROUPS_NAMED}",
+    ),
+    "txn_group_lag_uncounted": Metric(
+        "gauge", (), "Committed offsets whose lag is not known yet: a long log is being counted."
+    ),
+    "txn_group_lag_left_out_groups": Metric(
+        "gauge", (), "Groups with offsets that are beyond metrics.group.partitions.max."
     ),
     "txn_coordinator_partitions": Metric(
         "gauge",
@@ -283,12 +326,14 @@ class Scrape:
         self._logins = logins
         self._node = node
         self._listeners = listeners
+        self._lags = GroupLags(node, node.settings["metrics.group.partitions.max"])
 
     def read(self) -> Iterator[tuple[str, Values]]:
         """The values of each metric, by its name."""
         yield from self._requests(self._server.metrics())
         yield from self._partitions()
         yield from self._coordinators()
+        yield from self._group_lags()
 
     def _requests(self, counted: "_core.ServerMetrics") -> Iterator[tuple[str, Values]]:
         apis = [((api_name(api[0]),), *api[1:]) for api in counted["apis"]]
@@ -364,6 +409,13 @@ class Scrape:
         yield f"{sockets}_expired_connections_killed_count_total", _one(expired)
         unauthenticated = counted["unauthenticated_connections"]
         yield "txn_network_unauthenticated_connections_total", _one(unauthenticated)
+        yield (
+            "txn_access_refusals_total",
+            [
+                ((_camel(operation.name), _camel(kind.name)), count)
+                for (operation, kind), count in audit.refusals().items()
+            ],
+        )
 
     def _throttles(self, counted: "_core.ServerMetrics") -> Iterator[tuple[str, Values]]:
         quotas = self._node.quotas
@@ -381,9 +433,9 @@ class Scrape:
             for index, store in partitions.opened_by_index()
         ]
         lags = [
-            (end - store.last_stable_offset, place, end)
+            (store.high_watermark - stable, place, store.log_end_offset)
             for place, store in opened
-            for end in (store.log_end_offset,)
+            for stable in (store.last_stable_offset,)  # first: none passes the high watermark then
         ]
         held_back = [lag for lag in lags if lag[0] > 0]
         named = heapq.nlargest(HELD_BACK_MAX, held_back)
@@ -403,8 +455,18 @@ class Scrape:
     def _coordinators(self) -> Iterator[tuple[str, Values]]:
         transactions, groups = self._node.transactions, self._node.groups
         store = transactions.transactions
-        states = Counter(txn.state for _, txn in store.decoded())
+        decoded = store.decoded()
+        states = Counter(txn.state for _, txn in decoded)
+        open_ids = [(txn.start_ms, name) for name, txn in decoded if txn.state in OPEN_STATES]
+        oldest = heapq.nsmallest(OLDEST_MAX, open_ids)
+        now_ms = time.time() * 1000
+        ages = [(name, max(now_ms - start_ms, 0) / 1000) for start_ms, name in oldest]
         yield "txn_transactional_ids", _one(len(store))
+        yield "txn_transactions_oldest_age_seconds", _one(ages[0][1] if ages else 0)
+        yield (
+            "txn_transaction_age_seconds",
+            [((name,), age) for name, age in ages if len(name) <= TRANSACTIONAL_ID_MAX],
+        )
         yield (
             "txn_transactions_open",
             [((_camel(state.name),), states[state]) for state in OPEN_STATES],
@@ -425,6 +487,24 @@ class Scrape:
                 for state, count in (("active", self._count(topic) - failed), ("failed", failed))
             ],
         )
+
+    def _group_lags(self) -> Iterator[tuple[str, Values]]:
+        lags = self._lags.read()
+        yield (
+            "txn_group_lag_records",
+            [
+                ((lag.group_id, topic, str(index)), records)
+                for lag in lags.groups
+                for (topic, index), records in lag.records.items()
+                if records is not None
+            ],
+        )
+        yield (
+            "txn_group_is_drained",
+            [((lag.group_id,), int(lag.is_drained)) for lag in lags.groups],
+        )
+        yield "txn_group_lag_uncounted", _one(lags.uncounted)
+        yield "txn_group_lag_left_out_groups", _one(lags.left_out)
 
     def _count(self, topic: str) -> int:
         return len(self._node.partitions.get(topic, ()))

@@ -1,4 +1,8 @@
-"""`GET /metrics` over HTTP: one thread, one request at a time, each within a time.
+"""`GET /metrics`, `/healthz` and `/readyz` over HTTP: one thread, one request at a time, each within
+a time.
+
+It answers from before the logs are opened: a broker that starts is live, not ready, and has no
+metrics yet.
 
 A request is read up to its empty line, at most `HEAD_BYTES_MAX` within `REQUEST_S`: neither a slow
 nor a long one holds up others. Headers are ignored, a body is not read, and every answer closes the
@@ -11,10 +15,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from txn.errors import AddressError, ConfigError
 from txn.logs import rare_log
+from txn.server.health import Health
 
 HEAD_BYTES_MAX: Final = 8 << 10
 REQUEST_S: Final = 2.0
@@ -25,10 +30,29 @@ BACKLOG: Final = 8
 
 TEXT: Final = "text/plain; charset=utf-8"
 METRICS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+JSON: Final = "application/json"
+
+WELL: Final = "200 OK"
+UNAVAILABLE: Final = "503 Service Unavailable"
+
+Page = tuple[str, str, bytes]
+"""Status, content type and body."""
+
+
+class Probes(Protocol):
+    """The health of a broker; a `txn.server.health.HealthProbes`."""
+
+    def live(self) -> Health:
+        """Whether it works, or starts."""
+        ...
+
+    def ready(self) -> Health:
+        """Whether it serves everything it has."""
+        ...
 
 
 class MetricsListener:
-    """Serves metrics from `start` to `stop`.
+    """Serves probes from `start` to `stop`, and metrics from `serve_metrics` on.
 
     Args:
         host: Address to listen on.
@@ -64,13 +88,18 @@ class MetricsListener:
         self.address: tuple[str, int] = (host, port)
         self._is_stopped = False
         self._thread: threading.Thread | None = None
+        self._metrics: Callable[[], bytes] | None = None
 
-    def start(self, metrics: Callable[[], bytes]) -> None:
-        """Begin to serve the text that a call returns."""
+    def start(self, probes: Probes) -> None:
+        """Begin to answer probes."""
         self._thread = threading.Thread(
-            target=self._run, args=(metrics,), name="txn-metrics", daemon=True
+            target=self._run, args=(probes,), name="txn-metrics", daemon=True
         )
         self._thread.start()
+
+    def serve_metrics(self, metrics: Callable[[], bytes]) -> None:
+        """Serve the text that a call returns, too."""
+        self._metrics = metrics
 
     def stop(self) -> None:
         """Serve no more; the request under way is answered."""
@@ -81,7 +110,7 @@ class MetricsListener:
             self._thread.join()
         self._socket.close()
 
-    def _run(self, metrics: Callable[[], bytes]) -> None:
+    def _run(self, probes: Probes) -> None:
         while not self._is_stopped:
             try:
                 client, _ = self._socket.accept()
@@ -90,20 +119,47 @@ class MetricsListener:
                 continue
             with client:
                 try:
-                    self._serve(client, metrics)
+                    self._serve(client, probes)
                 except OSError:
                     pass  # the client left, or was too slow
                 except Exception:
                     rare_log.exception("metrics.failed")
 
-    def _serve(self, client: socket.socket, metrics: Callable[[], bytes]) -> None:
-        status, kind, body, has_body = _answer(_read_head(client), metrics)
+    def _serve(self, client: socket.socket, probes: Probes) -> None:
+        (status, kind, body), has_body = self._answer(_read_head(client), probes)
         head = (
             f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
         )
         client.settimeout(RESPONSE_S)  # for all of it
         client.sendall(head.encode() + (body if has_body else b""))
+
+    def _answer(self, head: bytes | None, probes: Probes) -> tuple[Page, bool]:
+        """The answer to a request, and whether its body is sent."""
+        if head is None:
+            return ("431 Request Header Fields Too Large", TEXT, b""), False
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return ("400 Bad Request", TEXT, b"This is no HTTP/1 request.\n"), True
+        method, target = words[0], words[1].partition(b"?")[0]
+        if method not in (b"GET", b"HEAD"):
+            return ("405 Method Not Allowed", TEXT, b"Use GET or HEAD.\n"), True
+        return self._page(target, probes), method != b"HEAD"
+
+    def _page(self, target: bytes, probes: Probes) -> Page:
+        if target == b"/healthz":
+            return _page_of(probes.live())
+        if target == b"/readyz":
+            return _page_of(probes.ready())
+        if target != b"/metrics":
+            return "404 Not Found", TEXT, b"There are /metrics, /healthz and /readyz.\n"
+        if self._metrics is None:
+            return UNAVAILABLE, TEXT, b"The broker starts.\n"
+        return WELL, METRICS_TEXT, self._metrics()
+
+
+def _page_of(health: Health) -> Page:
+    return WELL if health.is_well else UNAVAILABLE, JSON, health.body()
 
 
 def _read_head(client: socket.socket) -> bytes | None:
@@ -122,19 +178,3 @@ def _read_head(client: socket.socket) -> bytes | None:
         if len(head) > HEAD_BYTES_MAX:
             return None
     return bytes(head)
-
-
-def _answer(head: bytes | None, metrics: Callable[[], bytes]) -> tuple[str, str, bytes, bool]:
-    """Status, content type and body of an answer, and whether the body is sent."""
-    if head is None:
-        return "431 Request Header Fields Too Large", TEXT, b"", False
-    words = head.split(b"\r\n", 1)[0].split(b" ")
-    if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-        return "400 Bad Request", TEXT, b"This is no HTTP/1 request.\n", True
-    method, target = words[0], words[1].partition(b"?")[0]
-    has_body = method != b"HEAD"
-    if method not in (b"GET", b"HEAD"):
-        return "405 Method Not Allowed", TEXT, b"Metrics can be read with GET.\n", True
-    if target != b"/metrics":
-        return "404 Not Found", TEXT, b"Metrics are at /metrics.\n", has_body
-    return "200 OK", METRICS_TEXT, metrics(), has_body

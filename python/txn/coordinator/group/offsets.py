@@ -100,6 +100,10 @@ class OffsetTable:
         """The offsets that count for a group."""
         return self._committed.get(group_id, {})
 
+    def by_group(self) -> list[tuple[str, Mapping[TopicPartition, StoredOffset]]]:
+        """The offsets that count, of every group that has any, as they are at this moment."""
+        return list(self._committed.items())
+
     def is_pending(self, key: OffsetKey) -> bool:
         """Say whether an open transaction holds an offset for this key."""
         return key in self._holders

@@ -1,0 +1,191 @@
+"""The lag of groups in committed records, for a scrape.
+
+The lag of a group in a partition is the number of committed records from its offset on, or from the
+log start where that is above, up to the last stable offset. Markers and records of aborted
+transactions are none. So a group that has read all committed records has lag 0, though its offset
+is below the log end. It is drained if that holds in each partition with an offset of it.
+
+Cost. A scrape counts for `TIME_SHARE` of the time since the one before, and goes on where that one
+stopped. So a long log is counted over several scrapes. Each partition may use half of the time left,
+those last that were not done at the scrape before: one long log keeps no other from its count.
+
+Bounds. At most `metrics.group.partitions.max` committed offsets are looked at, of whole groups:
+first groups with members, then those of the scrape before. So a client that makes up groups
+takes no other group's place, unless it also joins them.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from txn import _core
+from txn.broker.node import Node
+from txn.broker.partitions import TopicPartitions
+from txn.storage.base import PartitionLog
+from txn.storage.native import NativeLog
+
+TIME_SHARE: Final = 0.01
+FIRST_S: Final = 0.05
+"""The time of the first scrape."""
+LONGEST_S: Final = 0.15
+
+GROUP_ID_MAX: Final = 255
+"""The most characters of a group's name; a client's may have 32,767."""
+
+TopicPartition = tuple[str, int]
+
+
+class GroupLag(NamedTuple):
+    """A group and its lag in each partition with a committed offset of it."""
+
+    group_id: str
+    records: Mapping[TopicPartition, int | None]
+    """None: it is not counted yet, or the log cannot be read."""
+
+    @property
+    def is_drained(self) -> bool:
+        """True if the group has read every committed record."""
+        return all(records == 0 for records in self.records.values())
+
+
+class Lags(NamedTuple):
+    """The lag of groups at one moment."""
+
+    groups: list[GroupLag]
+    left_out: int
+    """Number of groups beyond the bound."""
+    uncounted: int
+    """Number of offsets whose lag is not known yet."""
+
+
+class _Wanted(NamedTuple):
+    """A group and its committed offsets."""
+
+    group_id: str
+    has_members: bool
+    offsets: Mapping[TopicPartition, int]
+
+
+class _Counter(NamedTuple):
+    """The counter of a log, while the partition has this log."""
+
+    store: PartitionLog
+    records: _core.RecordCounter
+
+
+class GroupLags:
+    """Counts the lag of groups, scrape by scrape. Used from one thread.
+
+    Args:
+        node: The broker.
+        offsets_max: The most committed offsets of one scrape.
+        clock: Seconds on a clock that never steps.
+    """
+
+    def __init__(
+        self, node: Node, offsets_max: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._node = node
+        self._offsets_max = offsets_max
+        self._clock = clock
+        self._counters: dict[TopicPartition, _Counter] = {}
+        self._undone: set[TopicPartition] = set()
+        """Partitions whose count was not done at the last scrape."""
+        self._named: frozenset[str] = frozenset()
+        self._last: float | None = None
+
+    def read(self) -> Lags:
+        """The lag of the groups within the bound."""
+        groups, left_out = self._chosen()
+        offsets: dict[TopicPartition, set[int]] = {}
+        for group in groups:
+            for place, offset in group.offsets.items():
+                offsets.setdefault(place, set()).add(offset)
+        counted = self._counted(offsets)
+        lags = [
+            GroupLag(
+                group.group_id,
+                {
+                    place: counted[place].get(offset)
+                    for place, offset in group.offsets.items()
+                    if place in counted
+                },
+            )
+            for group in groups
+            if not counted.keys().isdisjoint(group.offsets)  # else all its topics were deleted
+        ]
+        uncounted = sum(each is None for lag in lags for each in lag.records.values())
+        return Lags(lags, left_out, uncounted)
+
+    def _chosen(self) -> tuple[list[_Wanted], int]:
+        """The groups within the bound, and the number of the others."""
+        wanted = [
+            _Wanted(group_id, has_members, offsets)
+            for group_id, has_members, offsets in self._node.groups.committed_by_group()
+            if offsets
+        ]
+        if sum(len(each.offsets) for each in wanted) > self._offsets_max:
+            wanted.sort(
+                key=lambda each: (
+                    not each.has_members,
+                    each.group_id not in self._named,
+                    each.group_id,
+                )
+            )
+        chosen = []
+        left = self._offsets_max
+        for each in wanted:
+            if len(each.offsets) <= left and len(each.group_id) <= GROUP_ID_MAX:
+                chosen.append(each)
+                left -= len(each.offsets)
+        self._named = frozenset(each.group_id for each in chosen)
+        return chosen, len(wanted) - len(chosen)
+
+    def _counted(
+        self, wanted: Mapping[TopicPartition, Iterable[int]]
+    ) -> dict[TopicPartition, dict[int, int | None]]:
+        """Records behind offsets, by partition and offset; no deleted topics."""
+        deadline = self._deadline()
+        counters: dict[TopicPartition, _Counter] = {}
+        counted: dict[TopicPartition, dict[int, int | None]] = {}
+        undone: set[TopicPartition] = set()
+        for place in sorted(wanted, key=self._undone.__contains__):
+            topic, index = place
+            partitions = self._node.partitions.get(topic)
+            if partitions is None or not partitions.has(index):
+                continue  # it was deleted
+            offsets = [*wanted[place]]
+            records: list[int | None] = [0 if partitions.is_untouched(index) else None]
+            records *= len(offsets)
+            counter = self._counter(partitions, place)
+            if counter is not None:
+                counters[place] = counter
+                records = _records_behind(counter, offsets, (deadline - self._clock()) / 2)
+            counted[place] = dict(zip(offsets, records, strict=True))
+            if None in records:
+                undone.add(place)
+        self._counters, self._undone = counters, undone
+        return counted
+
+    def _counter(self, partitions: TopicPartitions, place: TopicPartition) -> _Counter | None:
+        """The counter of a partition's log; None if that is not open."""
+        store = partitions.stores[place[1]]
+        if store is None:
+            return None
+        known = self._counters.get(place)
+        if known is not None and known.store is store:
+            return known
+        assert isinstance(store, NativeLog), f"{place} is not on disk"
+        return _Counter(store, _core.RecordCounter(store.log))
+
+    def _deadline(self) -> float:
+        now, last = self._clock(), self._last
+        self._last = now
+        return now + (FIRST_S if last is None else min((now - last) * TIME_SHARE, LONGEST_S))
+
+
+def _records_behind(counter: _Counter, offsets: list[int], seconds: float) -> list[int | None]:
+    try:
+        return counter.records.count(offsets, seconds)[1]
+    except (_core.CorruptLogError, _core.LogRefusedError, OSError):  # readers are told
+        return [None] * len(offsets)
