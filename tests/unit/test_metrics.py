@@ -8,16 +8,29 @@ from pathlib import Path
 import pytest
 
 from txn.errors import AddressError, ConfigError
+from txn.server.health import Health
 from txn.server.metrics import METRICS, api_name
 from txn.server.metrics_listener import HEAD_BYTES_MAX, MetricsListener
 
+PAGES = b"There are /metrics, /healthz and /readyz.\n"
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+class Probes:
+    """A broker that works, and is not ready."""
+
+    def live(self) -> Health:
+        return Health(True, {"status": "ok"})
+
+    def ready(self) -> Health:
+        return Health(False, {"status": "not ready"})
 
 
 @pytest.fixture
 def address() -> Iterator[tuple[str, int]]:
     listener = MetricsListener("127.0.0.1", 0, is_remote_allowed=False)
-    listener.start(lambda: b"a 1\n")
+    listener.start(Probes())
+    listener.serve_metrics(lambda: b"a 1\n")
     yield listener.address
     listener.stop()
 
@@ -61,9 +74,14 @@ def test_an_api_has_kafkas_name_and_a_key_that_kafka_does_not_have_none() -> Non
         (b"GET /metrics HTTP/1.1", b"200 OK", b"a 1\n"),
         (b"GET /metrics?name=a HTTP/1.0", b"200 OK", b"a 1\n"),
         (b"HEAD /metrics HTTP/1.1", b"200 OK", b""),
-        (b"GET / HTTP/1.1", b"404 Not Found", b"Metrics are at /metrics.\n"),
-        (b"GET /../metrics HTTP/1.1", b"404 Not Found", b"Metrics are at /metrics.\n"),
-        (b"POST /metrics HTTP/1.1", b"405 Method Not Allowed", b"Metrics can be read with GET.\n"),
+        (b"GET /healthz HTTP/1.1", b"200 OK", b'{"status": "ok"}\n'),
+        (b"HEAD /healthz HTTP/1.1", b"200 OK", b""),
+        (b"GET /readyz HTTP/1.1", b"503 Service Unavailable", b'{"status": "not ready"}\n'),
+        (b"HEAD /readyz HTTP/1.1", b"503 Service Unavailable", b""),
+        (b"GET / HTTP/1.1", b"404 Not Found", PAGES),
+        (b"GET /../metrics HTTP/1.1", b"404 Not Found", PAGES),
+        (b"POST /metrics HTTP/1.1", b"405 Method Not Allowed", b"Use GET or HEAD.\n"),
+        (b"POST /healthz HTTP/1.1", b"405 Method Not Allowed", b"Use GET or HEAD.\n"),
         (b"\x16\x03\x01 no HTTP", b"400 Bad Request", b"This is no HTTP/1 request.\n"),
     ],
 )
@@ -89,10 +107,20 @@ def test_clients_that_say_nothing_or_leave_do_not_keep_others_for_good(
     silent.close()
 
 
+def test_probes_are_answered_before_there_are_metrics() -> None:
+    listener = MetricsListener("127.0.0.1", 0, is_remote_allowed=False)
+    listener.start(Probes())
+    assert ask(listener.address, b"GET /healthz HTTP/1.1\r\n\r\n")[0] == b"HTTP/1.1 200 OK"
+    said = ask(listener.address, b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert said == (b"HTTP/1.1 503 Service Unavailable", b"The broker starts.\n")
+    listener.stop()
+
+
 def test_metrics_that_fail_cost_their_request_alone() -> None:
     listener = MetricsListener("127.0.0.1", 0, is_remote_allowed=False)
     given = iter([b"a 1\n"])
-    listener.start(lambda: next(given))
+    listener.start(Probes())
+    listener.serve_metrics(lambda: next(given))
     assert ask(listener.address, b"GET /metrics HTTP/1.1\r\n\r\n")[1] == b"a 1\n"
     assert ask(listener.address, b"GET /metrics HTTP/1.1\r\n\r\n") == (b"", b"")
     assert ask(listener.address, b"GET / HTTP/1.1\r\n\r\n")[0] == b"HTTP/1.1 404 Not Found"

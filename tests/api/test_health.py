@@ -1,0 +1,83 @@
+"""Probes of brokers over HTTP: live, ready, and neither."""
+
+import http.client
+import json
+import threading
+from typing import Any
+
+import pytest
+
+import txn
+from support.clients import create_topic, plain_producer, send
+from txn.errors import CorruptLogError
+from txn.server import health
+from txn.server.broker import service_of
+
+WAIT_S = 20.0
+
+
+def probe(broker: txn.Broker, path: str, method: str = "GET") -> tuple[int, Any]:
+    assert broker.metrics_address is not None
+    connection = http.client.HTTPConnection(broker.metrics_address, timeout=WAIT_S)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, json.loads(body) if body else None
+
+
+def test_a_broker_that_serves_is_live_and_ready() -> None:
+    with txn.Broker(metrics="127.0.0.1:0") as broker:
+        assert probe(broker, "/healthz") == (200, {"status": "ok"})
+        assert probe(broker, "/readyz") == (200, {"status": "ready", "missing": []})
+        assert probe(broker, "/healthz", "HEAD") == (200, None)
+        assert probe(broker, "/readyz", "HEAD") == (200, None)
+
+
+def test_a_control_loop_that_no_longer_turns_is_not_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "STUCK_S", 0.5)
+    goes_on = threading.Event()
+    with txn.Broker(metrics="127.0.0.1:0") as broker:
+        service_of(broker)._control._loop.call_soon_threadsafe(goes_on.wait, WAIT_S)
+        status, facts = probe(broker, "/healthz")
+        assert (status, facts["status"]) == (503, "stuck")
+        ready, missing = probe(broker, "/readyz")
+        assert (ready, missing["missing"]) == (503, [{"part": "broker", "reason": "stuck"}])
+        goes_on.set()
+        assert probe(broker, "/healthz") == (200, {"status": "ok"})
+
+
+def test_a_partition_that_cannot_be_used_is_named() -> None:
+    with txn.Broker(metrics="127.0.0.1:0") as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"1"])
+        error = CorruptLogError("orders-0 is damaged", partition=0)
+        service_of(broker).node.partitions["orders"].withdraw(0, error)
+        status, facts = probe(broker, "/readyz")
+        assert probe(broker, "/healthz")[0] == 200
+    assert status == 503
+    assert facts["missing"] == [
+        {"part": "partition", "name": "orders-0", "reason": "orders-0 is damaged"}
+    ]
+
+
+def test_a_coordinator_that_is_not_loaded_is_named() -> None:
+    with txn.Broker(metrics="127.0.0.1:0") as broker:
+        node = service_of(broker).node
+        create_topic(broker.bootstrap_servers, "orders")
+        node.groups._shards.fail(0, "it cannot be read")
+        status, facts = probe(broker, "/readyz")
+    assert status == 503
+    assert facts["missing"] == [
+        {"part": "group coordinator", "reason": "1 of its partitions cannot be read"}
+    ]
+
+
+def test_a_broker_that_starts_is_live_and_not_ready() -> None:
+    with txn.Broker(metrics="127.0.0.1:0") as broker:
+        starting = health.HealthProbes(service_of(broker))
+        assert starting.live() == health.Health(True, {"status": "starting"})
+        assert starting.ready() == health.Health(
+            False,
+            {"status": "not ready", "missing": [{"part": "broker", "reason": "starting"}]},
+        )
