@@ -8,6 +8,7 @@ import txn
 from txn.cli.acls import acls_app
 from txn.cli.demo import demo
 from txn.cli.explain import explain
+from txn.cli.groups import groups_app
 from txn.cli.log import log_app
 from txn.cli.quotas import quotas_app
 from txn.cli.serve import serve
@@ -29,6 +30,7 @@ app.command()(settings)
 app.command()(demo)
 app.command()(explain)
 app.add_typer(acls_app, name="acls")
+app.add_typer(groups_app, name="groups")
 app.add_typer(log_app, name="log")
 app.add_typer(quotas_app, name="quotas")
 app.add_typer(transactions_app, name="transactions")

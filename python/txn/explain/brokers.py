@@ -9,7 +9,7 @@ one error that names the broker.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kio.index import load_response_schema
 
@@ -70,6 +70,22 @@ class Brokers:
             return RemoteBroker(self._client, *self._client.any_node())
         except _core.KafkaError as error:
             raise closed_door(error) or RetriableError(f"{error}. {OTHER_SOURCES}") from error
+
+    def count_committed(self, topic: str, partition: int, start: int, end: int) -> int:
+        """The records that a read_committed reader gets of `[start, end)`, by reading them.
+
+        Raises:
+            RetriableError: the leader does not answer.
+            RejectedError: it refuses, or the records cannot be read.
+        """
+        try:
+            fetch = self._client.fetch(
+                topic, partition, start, end, include_keys=False, include_values=False
+            )
+            return sum(cast(int, columns["rows"]) for columns in fetch)
+        except _core.KafkaError as error:
+            kind = RetriableError if error.args[2] else RejectedError
+            raise closed_door(error) or kind(str(error)) from error
 
     def at(self, host: str, port: int) -> "RemoteBroker":
         """The broker at an address; it is not asked anything yet."""

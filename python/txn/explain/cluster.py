@@ -34,6 +34,7 @@ from txn.explain.facts import (
     state_record,
 )
 from txn.explain.fetched import FetchedPiece, fetched
+from txn.explain.groups import GroupFacts, GroupMember, ListedGroup
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.security.client import PLAIN, SecuritySettings
 from txn.wire.api_keys import ApiKey
@@ -44,8 +45,12 @@ from txn.wire.transaction_descriptions import TransactionDescription, decode_des
 FETCH_BYTES: Final = 4 << 20
 DESCRIBED_AT_ONCE: Final = 1_000
 
+GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
-"""A FindCoordinator key type: the key is a transactional id."""
+"""FindCoordinator key types: the key is a group, a transactional id."""
+
+UNKNOWN_STATE: Final = "?"
+"""The state of a group where the broker's ListGroups does not tell it."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
@@ -68,6 +73,7 @@ ADVICE: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "Its user needs Describe on the transactional id, Write to abort"
     ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Its user needs Describe on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Its user needs Read and Describe on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Its user needs Alter on the cluster",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "It may have been deleted just now",
@@ -263,9 +269,12 @@ class ClusterSource:
 
     def coordinator(self, transactional_id: str) -> RemoteBroker:
         """The broker that coordinates a transactional id."""
-        request = {"key": transactional_id, "key_type": TRANSACTION_KEY}
+        return self._coordinator(TRANSACTION_KEY, transactional_id, "transactional id")
+
+    def _coordinator(self, key_type: int, key: str, kind: str) -> RemoteBroker:
+        request = {"key": key, "key_type": key_type}
         ask = partial(self._entry.call, ApiKey.FIND_COORDINATOR, range(1, 4), request)
-        node = self._settled(ask, f"transactional id {transactional_id!r}")
+        node = self._settled(ask, f"{kind} {key!r}")
         return self._brokers.at(node.host, node.port)
 
     def history(self, transactional_id: str) -> list[StateRecord]:
@@ -299,6 +308,67 @@ class ClusterSource:
                 require(each.code, f"transactional id {each.transactional_id!r}")
                 known.append(_owner(each, extras.get(each.transactional_id, {})))
         return known
+
+    # ------------------------------------------------------------ groups
+
+    def groups(self) -> list[ListedGroup]:
+        """Every group, by name."""
+        request = {"states_filter": (), "types_filter": ()}
+        listed = []
+        for _, broker in sorted(self._nodes.items()):
+            ask = partial(broker.call, ApiKey.LIST_GROUPS, range(6), request)
+            listed += [
+                ListedGroup(
+                    group.group_id,
+                    group.protocol_type,
+                    getattr(group, "group_state", UNKNOWN_STATE),
+                )
+                for group in self._settled(ask, "").groups
+            ]
+        return sorted(listed, key=lambda group: group.group_id)
+
+    def group(self, group_id: str) -> GroupFacts:
+        """A group, as its coordinator tells it; Dead if there is none."""
+        request = {"groups": (group_id,), "include_authorized_operations": False}
+
+        def ask() -> Any:
+            broker = self._coordinator(GROUP_KEY, group_id, "group")
+            answer = broker.call(ApiKey.DESCRIBE_GROUPS, range(6), request)
+            with broker.reading(ApiKey.DESCRIBE_GROUPS):
+                (described,) = answer.groups
+            return described
+
+        group = self._settled(ask, f"group {group_id!r}")
+        members = [
+            GroupMember(
+                member.member_id,
+                getattr(member, "group_instance_id", None),
+                member.client_id,
+                member.client_host,
+            )
+            for member in group.members
+        ]
+        return GroupFacts(group.group_state, group.protocol_type, members)
+
+    def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        """The offsets that a group has committed."""
+        request = {"group_id": group_id, "topics": None, "require_stable": False}
+
+        def ask() -> Any:
+            broker = self._coordinator(GROUP_KEY, group_id, "group")
+            return broker.call(ApiKey.OFFSET_FETCH, range(2, 8), request)
+
+        answer = self._settled(ask, f"group {group_id!r}")
+        return {
+            (topic.name, partition.partition_index): int(partition.committed_offset)
+            for topic in answer.topics
+            for partition in topic.partitions
+            if partition.error_code == ErrorCode.NONE and partition.committed_offset >= 0
+        }
+
+    def count_committed(self, partition: TopicPartition, start: int, end: int) -> int:
+        """The committed records of `[start, end)`, by reading them."""
+        return self._brokers.count_committed(*partition, start, end)
 
     # ------------------------------------------------------------ asking
 

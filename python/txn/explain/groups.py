@@ -1,0 +1,150 @@
+"""Groups and their lag in committed records, asked of a running cluster.
+
+The lag of a group in a partition is the number of records that a read_committed reader still gets
+from its offset on: markers and records of aborted transactions are none. It is counted by reading
+them, which is exact on txn and on Apache Kafka and costs their transfer. Beyond a limit of offsets
+nothing is read, and the number of offsets up to the last stable one stands for an upper bound.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from txn.coordinator.transaction.states import TopicPartition
+from txn.errors import ConfigError
+from txn.explain.facts import PartitionOffsets
+
+OFFSETS_COUNTED: Final = 1_000_000
+"""The most offsets of one partition that are read to count records."""
+
+DEAD: Final = "Dead"
+"""The state of a group that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group of a cluster."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """The state and the members of a group, as its coordinator tells them."""
+
+    state: str
+    protocol_type: str
+    members: Sequence[GroupMember]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """A group's place in a partition."""
+
+    partition: TopicPartition
+    committed_offset: int
+    offsets: PartitionOffsets | None
+    """None: nobody leads the partition, or it was deleted."""
+    records: int | None
+    """Committed records that the group has yet to read; None: not counted."""
+
+    @property
+    def offsets_left(self) -> int | None:
+        """Offsets up to the last stable one: at least as many as records; None: not known."""
+        if self.offsets is None:
+            return None
+        start = max(self.committed_offset, self.offsets.log_start_offset)
+        return max(self.offsets.last_stable_offset - start, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """A group with its lag."""
+
+    group_id: str
+    facts: GroupFacts
+    lags: Sequence[PartitionLag]
+
+    @property
+    def is_drained(self) -> bool | None:
+        """True if every committed record was read, where it has an offset; None: not known."""
+        records = [lag.records for lag in self.lags]
+        if any(records):
+            return False
+        return None if None in records else True
+
+
+class GroupSource(Protocol):
+    """A cluster that can be asked; a `txn.explain.cluster.ClusterSource`."""
+
+    def groups(self) -> list[ListedGroup]:
+        """Every group."""
+        ...
+
+    def group(self, group_id: str) -> GroupFacts:
+        """A group, as its coordinator tells it."""
+        ...
+
+    def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, int]:
+        """The offsets that a group has committed."""
+        ...
+
+    def topics(self) -> Mapping[str, Sequence[int]]:
+        """Topic → its partitions."""
+        ...
+
+    def ends(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionOffsets]:
+        """Where logs begin and end; a partition without a leader is left out."""
+        ...
+
+    def count_committed(self, partition: TopicPartition, start: int, end: int) -> int:
+        """The committed records of `[start, end)`, by reading them."""
+        ...
+
+
+def described(
+    source: GroupSource, group_id: str, *, offsets_counted: int = OFFSETS_COUNTED
+) -> DescribedGroup:
+    """Tell a group's state and its lag.
+
+    Args:
+        source: The cluster.
+        group_id: The group.
+        offsets_counted: The most offsets of a partition that are read to count records.
+
+    Raises:
+        ConfigError: there is no such group.
+    """
+    facts = source.group(group_id)
+    committed = source.committed_offsets(group_id)
+    if facts.state == DEAD and not committed:
+        raise ConfigError(f"there is no group {group_id!r}. `txn groups list` names them all")
+    topics = source.topics()
+    known = [(topic, index) for topic, index in committed if index in topics.get(topic, ())]
+    ends = source.ends(known) if known else {}
+    lags = []
+    for partition, offset in sorted(committed.items()):
+        place = PartitionLag(partition, offset, ends.get(partition), None)
+        left = place.offsets_left
+        records = None
+        if left == 0:
+            records = 0
+        elif left is not None and left <= offsets_counted:
+            end = ends[partition].last_stable_offset
+            records = source.count_committed(partition, end - left, end)
+        lags.append(PartitionLag(partition, offset, place.offsets, records))
+    return DescribedGroup(group_id, facts, lags)
