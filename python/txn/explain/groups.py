@@ -133,6 +133,10 @@ def described(
     committed = source.committed_offsets(group_id)
     if facts.state == DEAD and not committed:
         raise ConfigError(f"there is no group {group_id!r}. `txn groups list` names them all")
+    if facts.state == DEAD:  # to DescribeGroups; one of another protocol is listed
+        listed = [each for each in source.groups() if each.group_id == group_id]
+        for each in listed:
+            facts = GroupFacts(each.state, each.protocol_type, facts.members)
     topics = source.topics()
     known = [(topic, index) for topic, index in committed if index in topics.get(topic, ())]
     ends = source.ends(known) if known else {}

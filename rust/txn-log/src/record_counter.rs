@@ -48,7 +48,6 @@ pub struct Counted {
 }
 
 /// Counts the committed records of one log, and remembers the counts. Thread-safe.
-#[derive(Debug)]
 pub struct RecordCounter {
     log: Arc<PartitionLog>,
     segments: Mutex<BTreeMap<i64, CountedSegment>>,
