@@ -313,9 +313,7 @@ class RecordCounter:
     """
 
     def __new__(cls, log: PartitionLog) -> RecordCounter: ...
-    def count(
-        self, offsets: Sequence[int], seconds: float
-    ) -> tuple[int, list[int | None]]:
+    def count(self, offsets: Sequence[int], seconds: float) -> tuple[int, list[int | None]]:
         """The last stable offset, and the committed records from each offset up to it; None where
         the count takes longer than `seconds`: the next call goes on. Offsets that the next call
         does not ask for are forgotten. Raises CorruptLogError, LogRefusedError, OSError.

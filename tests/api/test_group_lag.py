@@ -1,5 +1,6 @@
 """The lag of groups in committed records, of brokers that real clients use."""
 
+import json
 import urllib.request
 from collections.abc import Iterator
 
@@ -10,21 +11,22 @@ from prometheus_client.parser import text_string_to_metric_families
 import txn
 from support.clients import (
     WAIT_S,
-    commit_values,
     create_topic,
     plain_producer,
     read_messages,
     send,
     transactional_producer,
 )
+from support.command_line import run_txn
 from support.compacted import ON_CALL, compact, fill
 from txn.explain.brokers import Brokers
 from txn.server.broker import service_of
 from txn.server.group_lag import GROUP_ID_MAX
 from txn.wire.api_keys import ApiKey
 
+LABELS = ("group", "topic", "partition")
 Samples = dict[tuple[str, ...], float]
-"""(metric, values of its labels) → value."""
+"""(metric, values of `LABELS`) → value."""
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def scraped(broker: txn.Broker) -> Samples:
     with urllib.request.urlopen(url, timeout=WAIT_S) as response:
         families = text_string_to_metric_families(response.read().decode())
     return {
-        (one.name, *one.labels.values()): one.value
+        (one.name, *(one.labels[name] for name in LABELS if name in one.labels)): one.value
         for family in families
         if family.name.startswith("txn_")
         for one in family.samples
@@ -171,3 +173,31 @@ def test_a_client_that_makes_up_groups_costs_a_bounded_page() -> None:
     assert len(named) == 10
     assert ("txn_group_lag_records", "shop", "orders", "0") in named, "it was there before them"
     assert found["txn_group_lag_left_out_groups",] == 293
+
+
+def test_a_group_is_described_on_the_command_line(broker: txn.Broker) -> None:
+    fill_with_transactions(broker)
+    at = ("--bootstrap", broker.bootstrap_servers)
+    offsets = [message.offset() or 0 for message in committed_messages(broker)]
+    commit_offset(broker, "shop", offsets[2])
+    code, out, _ = run_txn("groups", "describe", "shop", "--json", *at)
+    told = json.loads(out)
+    assert (code, told["state"], told["lag"], told["drained"]) == (
+        0,
+        "Empty",
+        len(offsets) - 2,
+        False,
+    )
+    assert run_txn("groups", "describe", "shop", "--drained", *at)[0] == 1
+    commit_offset(broker, "shop", offsets[-1] + 1)
+    code, out, _ = run_txn("groups", "describe", "shop", "--drained", *at)
+    assert (code, out.splitlines()[0]) == (0, "shop: Empty, drained")
+    assert json.loads(run_txn("groups", "list", "--json", *at)[1]) == [
+        {"group": "shop", "state": "Empty", "protocol_type": ""}
+    ]
+
+
+def test_a_group_that_is_not_there_is_wrong_usage(broker: txn.Broker) -> None:
+    code, _, err = run_txn("groups", "describe", "shop", "--bootstrap", broker.bootstrap_servers)
+    assert code == 2
+    assert err.startswith("txn: there is no group 'shop'")

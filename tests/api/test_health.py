@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import threading
 from typing import Any
 
 import pytest
@@ -36,15 +35,12 @@ def test_a_broker_that_serves_is_live_and_ready() -> None:
 
 def test_a_control_loop_that_no_longer_turns_is_not_live(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "STUCK_S", 0.5)
-    goes_on = threading.Event()
-    with txn.Broker(metrics="127.0.0.1:0") as broker:
-        service_of(broker)._control._loop.call_soon_threadsafe(goes_on.wait, WAIT_S)
-        status, facts = probe(broker, "/healthz")
-        assert (status, facts["status"]) == (503, "stuck")
-        ready, missing = probe(broker, "/readyz")
-        assert (ready, missing["missing"]) == (503, [{"part": "broker", "reason": "stuck"}])
-        goes_on.set()
-        assert probe(broker, "/healthz") == (200, {"status": "ok"})
+    with txn.Broker() as broker:
+        probes = health.HealthProbes(service_of(broker))
+        probes.watch(lambda call: None)
+        live, ready = probes.live(), probes.ready()
+    assert (live.is_well, live.facts["status"]) == (False, "stuck")
+    assert ready.facts["missing"] == [{"part": "broker", "reason": "stuck"}]
 
 
 def test_a_partition_that_cannot_be_used_is_named() -> None:
@@ -58,18 +54,6 @@ def test_a_partition_that_cannot_be_used_is_named() -> None:
     assert status == 503
     assert facts["missing"] == [
         {"part": "partition", "name": "orders-0", "reason": "orders-0 is damaged"}
-    ]
-
-
-def test_a_coordinator_that_is_not_loaded_is_named() -> None:
-    with txn.Broker(metrics="127.0.0.1:0") as broker:
-        node = service_of(broker).node
-        create_topic(broker.bootstrap_servers, "orders")
-        node.groups._shards.fail(0, "it cannot be read")
-        status, facts = probe(broker, "/readyz")
-    assert status == 503
-    assert facts["missing"] == [
-        {"part": "group coordinator", "reason": "1 of its partitions cannot be read"}
     ]
 
 

@@ -381,7 +381,7 @@ class GroupCoordinator:
     def committed_by_group(self) -> list[tuple[str, bool, dict[tuple[str, int], int]]]:
         """(group, whether it has members, offsets that count) of each group with offsets.
 
-        Another thread may call it: what may change meanwhile is copied in single steps.
+        Another thread may call it: tables that change are copied in single steps.
         """
         return [
             (

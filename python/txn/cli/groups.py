@@ -87,8 +87,8 @@ def describe(
       txn groups describe shop --drained      for scripts: has it read everything?
 
     \b
-    Exit codes: 0 done; 1 with --drained, if it is not drained or not known to be; 2 wrong
-    usage, no broker answers, or no such group.
+    Exit codes: 0 done, 2 wrong usage, no broker answers, or no such group. With --drained, 1
+    stands for a group that is not drained, or not known to be.
     """
     from txn.explain.cluster import ClusterSource
     from txn.explain.groups import OFFSETS_COUNTED, described
@@ -134,7 +134,7 @@ def _partition_data(lag: "PartitionLag") -> dict[str, Any]:
         "committed_offset": lag.committed_offset,
         "log_start_offset": None if ends is None else ends.log_start_offset,
         "last_stable_offset": None if ends is None else ends.last_stable_offset,
-        "log_end_offset": None if ends is None else ends.log_end_offset,
+        "log_end_offset": None if ends is None else ends.end_offset,
         "lag": lag.records,
         "offsets_left": lag.offsets_left,
     }
@@ -165,4 +165,4 @@ def _row(lag: "PartitionLag") -> tuple[str, ...]:
         return name, committed, "?", "?", "no leader"
     records = f"<= {lag.offsets_left}" if lag.records is None else str(lag.records)
     ends = lag.offsets
-    return name, committed, str(ends.last_stable_offset), str(ends.log_end_offset), records
+    return name, committed, str(ends.last_stable_offset), str(ends.end_offset), records

@@ -1,13 +1,13 @@
 """The lag of groups in committed records, for a scrape.
 
-The lag of a group in a partition is the number of committed records from its offset on, or from the
-log start where that is above, up to the last stable offset. Markers and records of aborted
+The lag of a group in a partition is the number of committed records from its offset up to the last
+stable offset. Below the log start it counts from there. Markers and records of aborted
 transactions are none. So a group that has read all committed records has lag 0, though its offset
 is below the log end. It is drained if that holds in each partition with an offset of it.
 
 Cost. A scrape counts for `TIME_SHARE` of the time since the one before, and goes on where that one
-stopped. So a long log is counted over several scrapes. Each partition may use half of the time left,
-those last that were not done at the scrape before: one long log keeps no other from its count.
+stopped. So a long log is counted over several scrapes. Each partition may use half of the time
+left. Those that were not done at the scrape before come last, so a long log holds up no other.
 
 Bounds. At most `metrics.group.partitions.max` committed offsets are looked at, of whole groups:
 first groups with members, then those of the scrape before. So a client that makes up groups

@@ -1,4 +1,4 @@
-"""The health of a broker, for the probes of whoever runs it.
+"""The health of a broker, for probes.
 
 `live`: the process answers, no bug has ended the service, and the control loop turns. `ready`: it
 is live, every listener is open, both coordinators are loaded whole, and no partition has failed. A
@@ -75,7 +75,7 @@ class HealthProbes:
         self._loop = LoopProbe(call_soon)
 
     def live(self) -> Health:
-        """Whether the broker works, or starts."""
+        """Tell whether the broker works, or starts."""
         if self._service.failure is not None:
             return Health(False, {"status": "failed", "reason": self._service.failure.reason})
         if self._loop is None:
@@ -90,14 +90,16 @@ class HealthProbes:
         return Health(True, {"status": "ok"})
 
     def ready(self) -> Health:
-        """Whether the broker serves everything it has."""
+        """Tell whether the broker serves everything it has."""
         live = self.live()
         if self._loop is None or not live.is_well:
             missing: list[dict[str, Any]] = [{"part": "broker", "reason": live.facts["status"]}]
         else:
             missing = list(_missing(self._service))
         is_ready = not missing
-        return Health(is_ready, {"status": "ready" if is_ready else "not ready", "missing": missing})
+        return Health(
+            is_ready, {"status": "ready" if is_ready else "not ready", "missing": missing}
+        )
 
 
 def _missing(service: "Service") -> Iterator[dict[str, Any]]:

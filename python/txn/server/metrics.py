@@ -8,8 +8,8 @@ joined by `_`. `…PerSec` becomes `…_total`, `…TimeMs` becomes `…time_sec
 Reading. A scrape runs on a thread of its own and waits for nobody. It reads counters of the
 reactors, lengths, and copies that one step of the interpreter makes; so the control loop goes on.
 
-Cardinality is bounded: by Kafka's APIs, by states, where a partition is named by `HELD_BACK_MAX`,
-where a transactional id is by `OLDEST_MAX`, and where a group is by `metrics.group.partitions.max`.
+Cardinality is bounded by Kafka's APIs and by states. `HELD_BACK_MAX` bounds partitions, `OLDEST_MAX`
+transactional ids, and `metrics.group.partitions.max` groups.
 """
 
 import heapq
@@ -62,9 +62,7 @@ _REQUEST_METRICS: Final = "kafka.network:type=RequestMetrics,request=*,name="
 _TOPIC_METRICS: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _SOCKETS: Final = "kafka.server:type=socket-server-metrics,listener=*,networkProcessor=*:"
 
-_GROUPS_NAMED: Final = (
-    "At most metrics.group.partitions.max offsets: first of groups with members."
-)
+_GROUPS_NAMED: Final = "At most metrics.group.partitions.max offsets: first of groups with members."
 
 METRICS: Final[Mapping[str, Metric]] = {
     "kafka_network_requestmetrics_requests_total": Metric(

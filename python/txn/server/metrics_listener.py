@@ -1,5 +1,4 @@
-"""`GET /metrics`, `/healthz` and `/readyz` over HTTP: one thread, one request at a time, each within
-a time.
+"""`GET /metrics`, `/healthz` and `/readyz` over HTTP: one thread, one request at a time.
 
 It answers from before the logs are opened: a broker that starts is live, not ready, and has no
 metrics yet.
@@ -43,11 +42,11 @@ class Probes(Protocol):
     """The health of a broker; a `txn.server.health.HealthProbes`."""
 
     def live(self) -> Health:
-        """Whether it works, or starts."""
+        """Tell whether it works, or starts."""
         ...
 
     def ready(self) -> Health:
-        """Whether it serves everything it has."""
+        """Tell whether it serves everything it has."""
         ...
 
 

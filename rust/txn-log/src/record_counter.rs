@@ -171,9 +171,9 @@ impl Counting<'_> {
             for (&offset, records) in here {
                 let point = self.find(segment, counted, offset)?;
                 asked.push(point);
-                *records = point.records.map(|below| {
-                    behind + counted.known.end.records - point.point.records - below
-                });
+                *records = point
+                    .records
+                    .map(|below| behind + counted.known.end.records - point.point.records - below);
             }
             counted.asked = asked;
             if counted.asked.is_empty() {
@@ -302,8 +302,7 @@ impl Counting<'_> {
         }
         let bytes = scanner.bytes(position, header.size())?;
         segment.verify(position, bytes.len() as u64)?;
-        let batch =
-            BatchView::parse(bytes).map_err(|error| segment.corrupt(position, &error))?;
+        let batch = BatchView::parse(bytes).map_err(|error| segment.corrupt(position, &error))?;
         let mut below = 0;
         search::first_record(&batch, &mut Budget::of_one_search(), |at, _| {
             below += i64::from(at < offset);
@@ -339,9 +338,11 @@ fn counted_segment<'a>(
 fn first_point(segment: &Segment, offset: i64) -> Result<Point, ReadError> {
     let size = segment.size();
     // None: compaction has taken the last batches of a sealed segment.
-    let (position, offset) = segment.find(offset)?.map_or((size, offset), |(position, header)| {
-        (position, header.base_offset().min(offset))
-    });
+    let (position, offset) = segment
+        .find(offset)?
+        .map_or((size, offset), |(position, header)| {
+            (position, header.base_offset().min(offset))
+        });
     Ok(Point {
         offset,
         position,
