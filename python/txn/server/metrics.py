@@ -8,8 +8,8 @@ joined by `_`. `…PerSec` becomes `…_total`, `…TimeMs` becomes `…time_sec
 Reading. A scrape runs on a thread of its own and waits for nobody. It reads counters of the
 reactors, lengths, and copies that one step of the interpreter makes; so the control loop goes on.
 
-Cardinality is bounded by Kafka's APIs and by states. `HELD_BACK_MAX` bounds partitions, `OLDEST_MAX`
-transactional ids, and `metrics.group.partitions.max` groups.
+Cardinality is bounded by Kafka's APIs and by states. `HELD_BACK_MAX` bounds partitions,
+`OLDEST_MAX` transactional ids, and `metrics.group.partitions.max` groups.
 """
 
 import heapq
