@@ -188,3 +188,14 @@ def test_a_closed_log_tells_no_lag(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(_core.LogRefusedError):
         counter.count([0], LONG_S)
+
+
+def test_an_offset_that_was_not_reached_in_time_has_no_count(tmp_path: Path) -> None:
+    """It got that of its whole segment, from the turn of the segment before."""
+    log = open_log(tmp_path)
+    for _ in range(200):
+        log.append(batch([1]))
+    counter = _core.RecordCounter(log)
+    assert counter.count([0], LONG_S) == (200, [200])
+    base = log.sealed_segments()[1][0]
+    assert counter.count([0, base + 50], 0)[1][1] in (None, 150 - base)

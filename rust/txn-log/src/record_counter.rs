@@ -150,6 +150,7 @@ impl Counting<'_> {
         let lowest = offsets.iter().min().copied().unwrap_or(end);
         let mut behind = 0;
         let mut lowest_base = i64::MAX;
+        let mut next_base = i64::MAX;
         for segment in segments.iter().rev() {
             let high = end.min(segment.next_offset());
             let low = lowest.max(segment.base_offset);
@@ -165,8 +166,10 @@ impl Counting<'_> {
                 break;
             }
             let wanted = offsets.iter().zip(&mut records);
-            let here = wanted
-                .filter(|(offset, records)| records.is_none() && **offset >= segment.base_offset);
+            // Not those of newer segments, whose way was too long for the time.
+            let range = segment.base_offset..next_base;
+            let here =
+                wanted.filter(|(offset, records)| records.is_none() && range.contains(*offset));
             let mut asked = Vec::new();
             for (&offset, records) in here {
                 let point = self.find(segment, counted, offset)?;
@@ -181,6 +184,7 @@ impl Counting<'_> {
             }
             let whole = counted.known.before(low);
             behind += counted.known.end.records - whole.records;
+            next_base = segment.base_offset;
         }
         known.retain(|&base, _| base >= lowest_base);
         Ok(Counted {
