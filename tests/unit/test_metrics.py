@@ -1,5 +1,6 @@
 """The table of metrics, its page, and the listener's answers to anybody."""
 
+import json
 import re
 import socket
 from collections.abc import Iterator
@@ -13,7 +14,12 @@ from txn.server.metrics import METRICS, api_name
 from txn.server.metrics_listener import HEAD_BYTES_MAX, MetricsListener
 
 PAGES = b"There are /metrics, /healthz and /readyz.\n"
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "metrics.md"
+DASHBOARD = ROOT / "deploy" / "grafana" / "txn.json"
+ALERTS = ROOT / "deploy" / "prometheus" / "txn-alerts.yml"
+OF_A_SCRAPE = {"instance", "job", "le"}
+"""Labels that Prometheus adds, and that of buckets."""
 
 
 class Probes:
@@ -139,3 +145,36 @@ def test_an_address_that_is_taken_is_named() -> None:
     with pytest.raises(AddressError, match=r"cannot serve metrics on 127\.0\.0\.1"):
         MetricsListener(*one.address, is_remote_allowed=False)
     one.stop()
+
+
+def labels_of(expression: str) -> set[str]:
+    """The labels of the metrics that an expression names, all of which there are."""
+    found = set(re.findall(r"\b(?:kafka|txn|process)_[a-z_]+", expression))
+    histograms = {name for name, one in METRICS.items() if one.kind == "histogram"}
+    names = {name.removesuffix("_bucket") if name[:-7] in histograms else name for name in found}
+    assert names or "up{" in expression, expression
+    assert names <= METRICS.keys(), expression
+    return OF_A_SCRAPE.union(*(METRICS[name].labels for name in names))
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_there_are() -> None:
+    targets = [
+        target
+        for panel in json.loads(DASHBOARD.read_text())["panels"]
+        for target in panel.get("targets", ())
+    ]
+    assert len(targets) > 20
+    for target in targets:
+        labels = labels_of(target["expr"])
+        shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        grouped = re.findall(r"by \(([^)]*)\)", target["expr"])
+        assert shown <= labels, target
+        assert {name for names in grouped for name in names.split(", ")} <= labels, target
+
+
+def test_the_alerts_ask_for_metrics_that_there_are() -> None:
+    # An expression goes on until the next key of its rule.
+    expressions = re.findall(r"\n +expr: (.*?)\n +(?:for|labels):", ALERTS.read_text(), re.DOTALL)
+    assert len(expressions) == ALERTS.read_text().count("- alert: ")
+    for expression in expressions:
+        labels_of(expression)
