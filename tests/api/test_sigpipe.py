@@ -8,7 +8,7 @@ import pytest
 
 from support.brokers import TESTS, environment
 
-PROGRAM: Final = """
+FETCHED: Final = """
 import signal, socket, time
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as programs do whose output goes to `head`
 import txn
@@ -41,11 +41,31 @@ print("served")
 """
 
 
+SCRAPED: Final = """
+import signal, socket, struct
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+import txn
+
+with txn.Broker(metrics="127.0.0.1:0") as broker:
+    host, port = broker.metrics_address.split(":")
+    for _ in range(100):
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\\r\\n\\r\\n")
+            client.shutdown(socket.SHUT_WR)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\\r\\n\\r\\n")
+        assert client.recv(15).startswith(b"HTTP/1.1 200")
+print("served")
+"""
+
+
 @pytest.mark.timeout(120)
-def test_a_client_that_leaves_an_answer_ends_no_process() -> None:
+@pytest.mark.parametrize("program", [FETCHED, SCRAPED], ids=["fetch", "scrape"])
+def test_a_client_that_leaves_an_answer_ends_no_process(program: str) -> None:
     """The story: sendfile raises SIGPIPE, and has no flag against it as the other calls have."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         cwd=TESTS,
         env=environment(),
         capture_output=True,

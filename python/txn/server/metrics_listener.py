@@ -10,6 +10,7 @@ connection.
 
 import contextlib
 import ipaddress
+import signal
 import socket
 import threading
 import time
@@ -110,6 +111,8 @@ class MetricsListener:
         self._socket.close()
 
     def _run(self, probes: Probes) -> None:
+        # A program may let SIGPIPE end it, and a write to a client that has left raises the signal.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         while not self._is_stopped:
             try:
                 client, _ = self._socket.accept()
