@@ -11,12 +11,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tempfile::TempDir;
 use txn_log::builder::BatchBuilder;
 use txn_log::inspect::{Check, Walk, WalkItem};
 use txn_log::{OpenError, Origin, PartitionLog, Past, Settings};
 use txn_protocol::batch::{self, BatchView, Codec};
 
+use crate::memory;
 use crate::rules::FuzzRules;
 use crate::seeds;
 
@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
     let [flags, rest @ ..] = data else {
         return;
     };
-    let place = memory();
+    let place = memory::directory();
     let directory = place.path().join("t-0");
     fs::create_dir(&directory).expect("a directory in memory");
     write_files(&directory, rest, flags & 1 > 0);
@@ -95,17 +95,6 @@ pub fn run(data: &[u8]) {
 fn open(directory: &Path, settings: Settings, past: Past) -> Result<PartitionLog, OpenError> {
     let rules = Arc::new(FuzzRules::default());
     PartitionLog::open(directory.to_owned(), rules, settings, None, past)
-}
-
-/// A directory that no disk has to keep.
-fn memory() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() {
-        TempDir::with_prefix_in("txn-fuzz-", memory)
-    } else {
-        TempDir::with_prefix("txn-fuzz-")
-    };
-    made.expect("a directory in memory")
 }
 
 fn write_files(directory: &Path, mut bytes: &[u8], is_sealed: bool) {

@@ -15,6 +15,7 @@ mod answers;
 mod batches;
 mod bodies;
 mod files;
+mod memory;
 pub mod mutate;
 mod pieces;
 #[cfg(test)]

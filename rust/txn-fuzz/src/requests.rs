@@ -10,7 +10,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
@@ -22,6 +21,7 @@ use txn_log::{Durability, PartitionLog, Past, Settings};
 use txn_net::{ControlRequest, ListenerOptions, Options, SecurityProtocol, Server, Topic};
 use txn_protocol::apis::{self, SASL_AUTHENTICATE, SASL_HANDSHAKE};
 
+use crate::memory;
 use crate::pieces::pieces;
 use crate::rules::FuzzRules;
 use crate::seeds::{self, CODECS, TOPIC, TOPIC_ID};
@@ -92,13 +92,7 @@ fn start() -> FuzzServer {
 
 /// Gives the topic an empty log.
 fn serve_topic(server: &Server) -> (Arc<PartitionLog>, TempDir) {
-    let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() {
-        TempDir::with_prefix_in("txn-fuzz-", memory)
-    } else {
-        TempDir::with_prefix("txn-fuzz-")
-    };
-    let directory = made.expect("a directory in memory");
+    let directory = memory::directory();
     let rules = Arc::new(FuzzRules::default());
     let path = directory.path().join("pay-0");
     let log = PartitionLog::open(path, rules, Settings::default(), None, Past::default());
