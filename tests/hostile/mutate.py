@@ -13,6 +13,7 @@ or by answering a later one of the connection.
 
 import argparse
 import json
+import signal
 import struct
 import subprocess
 import sys
@@ -93,6 +94,15 @@ def run_round(place: Path, seed: int, requests: int) -> tuple[dict[str, Any], li
     """Run a round; return the counts and the faults."""
     write_corpus(place / "corpus", seed)
     target = TargetBroker(place / "data")
+    try:
+        return _run_against(target, place, seed, requests)
+    finally:
+        target.kill()  # it ran on if the round was interrupted
+
+
+def _run_against(
+    target: TargetBroker, place: Path, seed: int, requests: int
+) -> tuple[dict[str, Any], list[str]]:
     servers = target.bootstrap_servers
     create_topic(servers, TOPIC)
     with Neighbour(servers, "warm-up"):
@@ -129,6 +139,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000_000)
     parser.add_argument("--seed", type=int, default=7)
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     decided, by_api = 0, Counter[str]()
     number = 0
     while decided < asked.requests:
