@@ -130,9 +130,11 @@ class RejectedError(TxnError):
 
     Attributes:
         count: How many records were not stored, if some were not.
+        reason: The broker's words or the client's, where a client is refused as such.
     """
 
     count: int | None = None
+    reason: str | None = None
 
 
 class ConfigError(TxnError):

@@ -44,7 +44,13 @@ BROKER_DIFFERENCES |= {
     for name in BROKER_PROPERTIES
     if name.startswith("ssl.") and name != "ssl.principal.mapping.rules"
 }
-ONLY_HERE = {"durability", "max.partitions", "metrics.allow.remote", "metrics.listener"}
+ONLY_HERE = {
+    "durability",
+    "max.partitions",
+    "metrics.allow.remote",
+    "metrics.group.partitions.max",
+    "metrics.listener",
+}
 
 pytestmark = pytest.mark.peer
 

@@ -61,7 +61,8 @@ def test_every_broker_setting_of_kafka_is_known_and_none_is_made_up() -> None:
     # Kafka's authorizer reads two settings that its own table lacks.
     assert BROKER_PROPERTIES.keys() - of_kafka == {
         *("allow.everyone.if.no.acl.found", "super.users"),
-        *("durability", "max.partitions", "metrics.allow.remote", "metrics.listener"),
+        *("durability", "max.partitions", "metrics.allow.remote"),
+        *("metrics.group.partitions.max", "metrics.listener"),
     }
     invented = (NOT_USED | DEMANDS.keys() | READ_HERE) - of_kafka - FORMER
     assert {name for name in invented if not name.startswith("password.encoder.")} == {

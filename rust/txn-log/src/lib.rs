@@ -52,7 +52,7 @@ pub use open_files::{
     LentFile, OpenFile, can_lend_files, close_idle_files, open_files, set_open_files_max,
 };
 pub use producer_state::{Origin, ProducerStateManager};
-pub use record_counter::{Counted, RecordCounter};
+pub use record_counter::{CommittedCounts, RecordCounter};
 pub use recovery::Cut;
 pub use removal::NoteStart;
 pub use retention::Expired;

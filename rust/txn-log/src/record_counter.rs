@@ -40,7 +40,7 @@ const HEADERS_PER_LOOK: usize = 32;
 
 /// The committed records behind some offsets of a log, up to its last stable offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CommittedCounts {
     /// The offset that was counted to.
     pub last_stable_offset: i64,
     /// For each offset; `None` while the count is under way.
@@ -75,7 +75,7 @@ struct Stretch {
 
 /// An offset that was asked for.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct AskedOffset {
     offset: i64,
     /// Before the batch with the offset, or on the way there.
     point: Point,
@@ -89,7 +89,7 @@ struct CountedSegment {
     known: Stretch,
     /// Begins below `known` and grows up to it.
     lower: Option<Stretch>,
-    asked: Vec<Asked>,
+    asked: Vec<AskedOffset>,
 }
 
 impl RecordCounter {
@@ -106,7 +106,7 @@ impl RecordCounter {
     ///
     /// # Errors
     /// `Io`, `Corrupt`, `Closed`.
-    pub fn count(&self, offsets: &[i64], deadline: Instant) -> Result<Counted, ReadError> {
+    pub fn count(&self, offsets: &[i64], deadline: Instant) -> Result<CommittedCounts, ReadError> {
         self.log.reading(|| {
             let mut known = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
             let counting = Counting {
@@ -133,7 +133,7 @@ impl Counting<'_> {
         &self,
         known: &mut BTreeMap<i64, CountedSegment>,
         offsets: &[i64],
-    ) -> Result<Counted, ReadError> {
+    ) -> Result<CommittedCounts, ReadError> {
         let state = self.log.state();
         let end = state.last_stable_offset;
         let segments = self.log.segments();
@@ -187,7 +187,7 @@ impl Counting<'_> {
             next_base = segment.base_offset;
         }
         known.retain(|&base, _| base >= lowest_base);
-        Ok(Counted {
+        Ok(CommittedCounts {
             last_stable_offset: end,
             records,
         })
@@ -222,7 +222,7 @@ impl Counting<'_> {
         segment: &Segment,
         counted: &CountedSegment,
         offset: i64,
-    ) -> Result<Asked, ReadError> {
+    ) -> Result<AskedOffset, ReadError> {
         if let Some(&done) = counted
             .asked
             .iter()
@@ -244,7 +244,7 @@ impl Counting<'_> {
         } else {
             None
         };
-        Ok(Asked {
+        Ok(AskedOffset {
             offset,
             point: way.end,
             records,
