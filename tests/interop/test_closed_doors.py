@@ -5,7 +5,6 @@ also with sound settings: so a door that is closed to everybody fails.
 """
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import txn
-from peers.jars import NODE_4_2, class_path, java_executable
+from peers.jars import run_java
 from support.certificates import Issuer
 
 WAIT_S: Final = 30
@@ -284,19 +283,11 @@ def test_javas_client_is_let_in_or_told(house: House, tmp_path: Path) -> None:
         files.append(str(path))
         expected[path.name] = door.java or "open"
     tokens = sorted(tmp_path.glob("token-*"))
-    done = subprocess.run(
-        [
-            *(java_executable(), "-Xmx128m", "-Dlog4j2.level=OFF"),
-            "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
-            + ",".join(path.as_uri() for path in tokens),
-            "-Dorg.apache.kafka.sasl.oauthbearer.allowed.files=" + ",".join(map(str, tokens)),
-            *("-cp", class_path(NODE_4_2), str(PROGRAM), *files),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=JAVA_S,
-        check=False,
+    urls = ",".join(path.as_uri() for path in tokens)
+    allowed = (
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={urls}",
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={','.join(map(str, tokens))}",
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
-    found = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    output = run_java(str(PROGRAM), *files, flags=allowed, timeout_s=JAVA_S)
+    found = dict(line.split(" ", 1) for line in output.splitlines())
     assert found == expected

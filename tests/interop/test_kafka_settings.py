@@ -1,14 +1,13 @@
 """Settings beside those of Apache Kafka 4.2: every name is known, and a file is read alike."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import javaproperties
 import pytest
 
-from peers.jars import NODE_4_2, class_path, java_executable
+from peers.jars import run_java
 from txn.config import BROKER_PROPERTIES
 from txn.server.config_file import READ_HERE
 from txn.server.config_providers import is_about_providers
@@ -45,12 +44,7 @@ ODD_LINES = (
 
 
 def kafka(*arguments: str) -> Any:
-    command = [
-        *(java_executable(), "-Xmx256m", "-Dlog4j2.level=OFF"),
-        *("-cp", class_path(NODE_4_2), str(PROGRAM), *arguments),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-    return json.loads(done.stdout)
+    return json.loads(run_java(str(PROGRAM), *arguments))
 
 
 def test_every_broker_setting_of_kafka_is_known_and_none_is_made_up() -> None:

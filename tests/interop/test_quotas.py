@@ -1,14 +1,13 @@
 """Quotas with kafka-configs of Kafka 4.2, and in directories that move to and from Kafka."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import txn
-from peers.jars import NODE_4_2, class_path, java_executable
+from peers.jars import run_java
 from peers.kafka import KafkaNode
 from support.client_quotas import described, set_quota
 
@@ -24,19 +23,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[txn.Broker]:
 
 
 def kafka_configs(broker: txn.Broker, *arguments: str) -> str:
-    done = subprocess.run(
-        [
-            *(java_executable(), "-Xmx128m", "-Dlog4j2.level=OFF", "-cp", class_path(NODE_4_2)),
-            *("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers),
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
-    return done.stdout
+    servers = broker.bootstrap_servers
+    return run_java("kafka.admin.ConfigCommand", "--bootstrap-server", servers, *arguments)
 
 
 @pytest.mark.java

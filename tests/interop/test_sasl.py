@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import txn
-from peers.jars import NODE_4_2, class_path, java_executable
+from peers.jars import run_java
 from peers.kafka import KafkaNode
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
@@ -45,21 +44,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[txn.Broker]:
     }
     with txn.Broker(properties=settings) as running:
         yield running
-
-
-def run_java(program: str, *arguments: str, flags: tuple[str, ...] = ()) -> str:
-    done = subprocess.run(
-        [
-            *(java_executable(), "-Xmx128m", "-Dlog4j2.level=OFF", *flags),
-            *("-cp", class_path(NODE_4_2), program, *arguments),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
-    return done.stdout
 
 
 def upsert(servers: str, name: str, mechanism: ScramMechanism) -> None:

@@ -100,6 +100,24 @@ def java_executable() -> str:
     return found
 
 
+def run_java(
+    program: str, *arguments: str, flags: tuple[str, ...] = (), timeout_s: float = 120
+) -> str:
+    """Run a class of Kafka 4.2, or a source file beside it; return its output."""
+    done = subprocess.run(
+        [
+            *(java_executable(), "-Xmx128m", "-Dlog4j2.level=OFF", *flags),
+            *("-cp", class_path(NODE_4_2), program, *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
 def _fetch_into(place: Path, jars: JarSet) -> None:
     # Beside the cache and not in the system's temporary directory: a rename must not cross
     # file systems.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
+from txn.cli.cluster import Bootstrap, CommandConfig, Setting, any_broker
 from txn.cli.explain import NOT_ASKED, AsJson
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError, RetriableError
@@ -345,17 +345,12 @@ class _Ask:
 def _asked(
     bootstrap: str | None, config: Path | None, settings: Sequence[str] | None
 ) -> Iterator[_Ask]:
-    from txn.explain.brokers import Brokers
-
-    where = cluster(bootstrap, config, settings)
-    brokers = Brokers(where.servers, security=where.security, timeout_s=TIMEOUT_S)
     try:
-        yield _Ask(brokers.any())
+        with any_broker(bootstrap, config, settings, timeout_s=TIMEOUT_S) as broker:
+            yield _Ask(broker)
     except RetriableError as error:
         print(f"txn: {printable(error)}", file=sys.stderr)
         sys.exit(NOT_ASKED)
-    finally:
-        brokers.close()
 
 
 def _described(ask: _Ask, wanted: AclFilter) -> list[Acl]:

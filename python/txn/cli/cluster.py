@@ -7,10 +7,11 @@ of the environment, as Kafka's EnvVarConfigProvider has it.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,6 +20,9 @@ from txn.hints import nearest
 from txn.security.client import PLAIN, SecuritySettings
 from txn.security.client_names import READ
 from txn.security.client_reader import is_about_security, read_security
+
+if TYPE_CHECKING:
+    from txn.explain.brokers import RemoteBroker
 
 DEFAULT_SERVERS: Final = "127.0.0.1:9092"
 SERVERS: Final = "bootstrap.servers"
@@ -79,6 +83,30 @@ def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] 
     servers = bootstrap or properties.get(SERVERS) or DEFAULT_SERVERS
     again = [f"--bootstrap {servers}"] + ([] if config is None else [f"--command-config {config}"])
     return Cluster(servers, read_security(properties), " ".join(again))
+
+
+@contextmanager
+def any_broker(
+    bootstrap: str | None,
+    config: Path | None,
+    settings: Sequence[str] | None,
+    *,
+    timeout_s: float,
+) -> "Iterator[RemoteBroker]":
+    """A connection to one broker of the cluster that the options of a command name.
+
+    Raises:
+        ConfigError: as `cluster` does.
+        RetriableError: no broker answers within `timeout_s` seconds.
+    """
+    from txn.explain.brokers import Brokers
+
+    found = cluster(bootstrap, config, settings)
+    brokers = Brokers(found.servers, security=found.security, timeout_s=timeout_s)
+    try:
+        yield brokers.any()
+    finally:
+        brokers.close()
 
 
 def _of_file(path: Path) -> dict[str, str]:

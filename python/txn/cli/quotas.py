@@ -3,14 +3,12 @@
 The broker checks and stores them. An entity is a user, a client id, both, or an address.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
+from txn.cli.cluster import Bootstrap, CommandConfig, Setting, any_broker
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
 from txn.metadata.quotas import (
@@ -74,7 +72,7 @@ def list_quotas(
     Exit codes: 0 done, 1 refused, 2 wrong usage.
     """
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
-    with _broker(bootstrap, command_config, settings) as broker:
+    with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         found = _described(broker, entity, is_strict=False)
     if as_json:
         print_json([_data(entity, quotas) for entity, quotas in found.items()])
@@ -122,7 +120,7 @@ def set_quotas(
         changes[key] = _number(value) if equals else None
         if changes[key] is None:
             raise ConfigError(f"{text!r} is no quota: give KEY=VALUE with a number")
-    with _broker(bootstrap, command_config, settings) as broker:
+    with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         _alter(broker, entity, changes, validate_only=validate_only)
     _tell("would be set" if validate_only else "set", entity, changes, as_json=as_json)
 
@@ -159,7 +157,7 @@ def remove(
     for key in keys or ():
         if key not in CLIENT_KEYS and key not in IP_KEYS:
             raise ConfigError(f"there is no quota {key!r}: {', '.join((*CLIENT_KEYS, *IP_KEYS))}")
-    with _broker(bootstrap, command_config, settings) as broker:
+    with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         known = _described(broker, entity, is_strict=True).get(entity, {})
         gone = {key: value for key, value in known.items() if not keys or key in keys}
         if not gone:
@@ -195,20 +193,6 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-@contextmanager
-def _broker(
-    bootstrap: str | None, config: Path | None, settings: Sequence[str] | None
-) -> "Iterator[RemoteBroker]":
-    from txn.explain.brokers import Brokers
-
-    found = cluster(bootstrap, config, settings)
-    brokers = Brokers(found.servers, security=found.security, timeout_s=TIMEOUT_S)
-    try:
-        yield brokers.any()
-    finally:
-        brokers.close()
 
 
 def _described(

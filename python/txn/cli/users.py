@@ -9,15 +9,14 @@ The first user of a broker that lets in users alone is added to the data directo
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import typer
 
-from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
+from txn.cli.cluster import Bootstrap, CommandConfig, Setting, any_broker
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
 from txn.security.mechanisms import NAME_MAX, SCRAM_SHA_256, SCRAM_SHA_512
@@ -74,7 +73,7 @@ def list_users(
     \b
     Exit codes: 0 done, 1 refused, 2 wrong usage.
     """
-    with _broker(bootstrap, command_config, settings) as broker:
+    with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         users = _described(broker, None)
     if as_json:
         print_json([{"name": name, "mechanisms": known} for name, known in users.items()])
@@ -144,7 +143,7 @@ def add(
     if directory is not None and broker_settings is not None:
         _add_to(directory, broker_settings, name, salted)
     else:
-        with _broker(bootstrap, command_config, settings) as broker:
+        with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
             for each in salted:
                 _alter(broker, deletions=[], upsertions=[{"name": name, **each.as_upsertion()}])
     _tell(as_json, "added", name, names)
@@ -218,7 +217,7 @@ def remove(
     \b
     Exit codes: 0 done, 1 refused or no such user, 2 wrong usage.
     """
-    with _broker(bootstrap, command_config, settings) as broker:
+    with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         known = _described(broker, name)[name]
         names = [str(each) for each in mechanism or known]
         for each in names:
@@ -232,20 +231,6 @@ def _tell(as_json: bool, done: str, name: str, mechanisms: Sequence[str]) -> Non
         print_json({"name": name, done: list(mechanisms)})
     else:
         print_lines([f"{done} {name}: {', '.join(mechanisms)}"])
-
-
-@contextmanager
-def _broker(
-    bootstrap: str | None, config: Path | None, settings: Sequence[str] | None
-) -> "Iterator[RemoteBroker]":
-    from txn.explain.brokers import Brokers
-
-    found = cluster(bootstrap, config, settings)
-    brokers = Brokers(found.servers, security=found.security, timeout_s=TIMEOUT_S)
-    try:
-        yield brokers.any()
-    finally:
-        brokers.close()
 
 
 def _described(broker: "RemoteBroker", name: str | None) -> dict[str, dict[str, int]]:

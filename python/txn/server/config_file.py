@@ -17,6 +17,7 @@ Deviation from Apache Kafka 4.2, which warns of an unknown setting and starts.
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +97,8 @@ def read_config_file(path: Path) -> ConfigFile:
     """
     pairs = _pairs(path)
     texts = {name: text.strip(BLANKS) for name, text in pairs}
-    names = [name for name, _ in pairs]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(name for name, _ in pairs)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
     has_secrets = any(
         is_secret(name) and text and not _is_reference(text) for name, text in texts.items()
     )

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from txn import _core
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
+from txn.coordinator.transaction.states import TopicPartition
 from txn.storage.base import PartitionLog
 from txn.storage.native import NativeLog
 
@@ -31,8 +32,6 @@ LONGEST_S: Final = 0.15
 
 GROUP_ID_MAX: Final = 255
 """The most characters of a group's name; a client's may have 32,767."""
-
-TopicPartition = tuple[str, int]
 
 
 class GroupLag(NamedTuple):
