@@ -115,6 +115,7 @@ def test_a_child_has_brokers_of_its_own() -> None:
 def test_a_child_that_lives_on_keeps_neither_lock_nor_port_nor_connections(tmp_path: Path) -> None:
     """The lock of an open file is held by every process that has the descriptor."""
     stay, let_go = os.pipe()
+    is_running, has_run = os.pipe()
     with txn.Broker(tmp_path / "data") as broker:
         host, port = broker.bootstrap_servers.split(":")
         connection = socket.create_connection((host, int(port)), timeout=WAIT_S)
@@ -124,9 +125,12 @@ def test_a_child_that_lives_on_keeps_neither_lock_nor_port_nor_connections(tmp_p
             child = os.fork()
         if child == 0:
             os.close(let_go)
+            os.write(has_run, b"x")
             os.read(stay, 1)
             os._exit(0)
-    os.close(stay)
+        os.read(is_running, 1)  # a child that has not run yet has let go of nothing
+    for end in (stay, is_running, has_run):
+        os.close(end)
     try:
         assert connection.recv(1) == b""
         with txn.Broker(tmp_path / "data", port=int(port)):

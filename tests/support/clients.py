@@ -1,5 +1,6 @@
 """confluent-kafka in few words, for tests."""
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,10 +20,15 @@ WAIT_S = 30.0
 
 
 def create_topic(servers: str, name: str, partitions: int = 1, **config: str) -> None:
+    """Create a topic, and wait until the broker knows it: a controller answers before that."""
     admin = AdminClient({"bootstrap.servers": servers})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     for made in admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
         made.result(WAIT_S)
+    ends_s = time.monotonic() + WAIT_S
+    while len(admin.list_topics(name, WAIT_S).topics[name].partitions) < partitions:
+        assert time.monotonic() < ends_s, f"the broker does not get to know {name!r}"
+        time.sleep(0.01)
 
 
 def plain_producer(servers: str, **settings: Any) -> Producer:

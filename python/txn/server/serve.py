@@ -119,12 +119,12 @@ def serve(
     show_on_stderr()
     if start.file is not None:
         start.file.tell()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
         _stop_requests() as (request_stop, await_request),
         Broker(start.data, host=start.host, port=start.port, properties=start.properties) as broker,
     ):
         # No program around it needs low numbers.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         _core.set_open_files_max(service_of(broker).shares.files)
         _core.keep_freed_memory_below(KEPT_BYTES)
         gc.freeze()  # loaded modules stay loaded: collections may leave them out
@@ -169,13 +169,18 @@ def _stop_requests() -> Iterator[
 
     The kernel may hand a signal to any thread. The main thread, asleep in a lock, would never
     run its handler then; a byte in a socket wakes it.
+
+    The handlers stay after a stop, so that a second Ctrl-C does not break the end of the process.
+    A start that failed gives them back.
     """
     asked, ask = socket.socketpair()
     with asked, ask:
         ask.setblocking(False)
         signal.set_wakeup_fd(ask.fileno())
-        for number in (*STOP_SIGNALS, RELOAD_SIGNAL):
-            signal.signal(number, lambda _number, _frame: None)
+        former = {
+            number: signal.signal(number, lambda _number, _frame: None)
+            for number in (*STOP_SIGNALS, RELOAD_SIGNAL)
+        }
 
         def await_request(reload: Callable[[], object]) -> None:
             while (number := asked.recv(1)[0]) not in (STOP, *STOP_SIGNALS):
@@ -184,6 +189,10 @@ def _stop_requests() -> Iterator[
 
         try:
             yield lambda: ask.send(bytes([STOP])), await_request
+        except BaseException:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+            raise
         finally:
             signal.set_wakeup_fd(-1)
 
