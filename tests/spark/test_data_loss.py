@@ -25,7 +25,8 @@ from txn.spark import kafka
 from txn.spark.errors import DataLossError
 from txn.spark.mark import IDS
 from txn.spark.options import source_settings
-from txn.spark.reader import BatchReader, SelectedPartitions, StreamReader
+from txn.spark.reader import BatchReader, StreamReader
+from txn.spark.selection import SelectedPartitions
 
 VALUE = StructType([StructField("value", BinaryType())])
 

@@ -157,8 +157,8 @@ MISTAKES: dict[str, tuple[Callable[[MistakePlace], object], str]] = {
         r"kafka\.sasl\.mechanism is missing: set it to PLAIN, or to SCRAM-SHA-256, or to",
     ),
     "start by time": (
-        lambda p: p.read(startingTimestamp="1700000000000"),
-        r"startingTimestamp of Spark's Kafka source is not supported yet",
+        lambda p: p.read(startingTimestamp="2026-11-23"),
+        r"startingTimestamp cannot be '2026-11-23': it takes milliseconds since 1970",
     ),
     "no value": (
         lambda p: p.save("SELECT 1 AS id, 'x' AS body"),

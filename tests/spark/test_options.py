@@ -10,7 +10,7 @@ import pytest
 import txn.spark
 from txn.errors import ConfigError
 from txn.security.client import Store
-from txn.spark.options import EARLIEST, LATEST, sink_settings, source_settings
+from txn.spark.options import EARLIEST, LATEST, Boundary, sink_settings, source_settings
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -114,18 +114,6 @@ def test_option_of_the_other_direction_is_ignored_as_spark_ignores_it(
         ("kafka.partitioner.ignore.keys", "TRUE", "Leave the key out instead"),
         ("kafka.exclude.internal.topics", "false", "Name them by subscribe"),
         ("kafka.transactional.id", "X", "makes its own transactional ids from txn.id"),
-        (
-            "startingTimestamp",
-            "1",
-            "startingTimestamp of Spark's Kafka source is not supported yet",
-        ),
-        ("startingoffsetsbytimestamp", "{}", "startingOffsetsByTimestamp of Spark's"),
-        ("startingOffsetsByTimestampStrategy", "latest", "is not supported yet"),
-        ("endingTimestamp", "1", "endingTimestamp of Spark's Kafka source is not supported yet"),
-        ("endingOffsetsByTimestamp", "{}", "is not supported yet"),
-        ("minOffsetsPerTrigger", "1", "minOffsetsPerTrigger of Spark's"),
-        ("maxTriggerDelay", "1m", "maxTriggerDelay of Spark's Kafka source is not supported yet"),
-        ("maxRecordsPerPartition", "1", "maxRecordsPerPartition of Spark's"),
     ],
 )
 def test_option_that_would_change_the_rows_is_refused_with_its_reason(
@@ -286,15 +274,47 @@ def test_plaintext_is_accepted_as_kafka_spells_it() -> None:
         ('{"t": {"0": 23, "1": -2}}', {"t": {0: 23, 1: -2}}),
     ],
 )
-def test_positions_are_words_or_json(text: str, means: object) -> None:
+def test_positions_are_words_or_json(text: str, means: Any) -> None:
     settings = source_settings({**SERVERS, "subscribe": "t", "startingOffsets": text})
-    assert settings.starting == means
+    assert settings.starting == Boundary("startingOffsets", means)
 
 
 @pytest.mark.parametrize("text", ["", "first", '{"t": 3}', '{"t": {"0": -3}}', '{"t": {"x": 1}}'])
 def test_positions_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="startingOffsets cannot be"):
         source_settings({**SERVERS, "subscribe": "t", "startingOffsets": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("15m", 900_000),
+        ("2min", 120_000),
+        ("3h", 10_800_000),
+        ("1d", 86_400_000),
+        ("7s", 7_000),
+        ("512ms", 512),
+        ("512", 512),
+        (" 1999US ", 1),
+    ],
+)
+def test_delay_is_a_time_as_spark_has_them(text: str, milliseconds: int) -> None:
+    """Utils.timeStringAsMs: a number without a unit is milliseconds."""
+    settings = source_settings({**SERVERS, "subscribe": "t", "maxTriggerDelay": text})
+    assert settings.trigger_delay_ms_max == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "1.5s", "-1s", "5 m", "3 weeks", "3w"])
+def test_delay_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"maxTriggerDelay cannot be .*it takes a time as 15m"):
+        source_settings({**SERVERS, "subscribe": "t", "maxTriggerDelay": text})
+
+
+@pytest.mark.parametrize("text", ["", "-1", "noon", "1e3", "2026-01-01"])
+def test_time_that_is_none_is_refused(text: str) -> None:
+    for option in ("startingTimestamp", "endingTimestamp"):
+        with pytest.raises(ConfigError, match=f"{option} cannot be .*milliseconds since 1970"):
+            source_settings({**SERVERS, "subscribe": "t", option: text})
 
 
 def test_columns_keep_their_order_and_are_known() -> None:

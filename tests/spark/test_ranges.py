@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txn.spark.mark import Mark
-from txn.spark.reader import Range, limited, split
+from txn.spark.ranges import BatchDelay, Range, limited, split
 
 places = st.dictionaries(
     st.tuples(st.sampled_from("ab"), st.integers(0, 3)),
@@ -51,12 +51,17 @@ def test_limit_moves_forward_and_never_past_the_end(
 
 
 @settings(deadline=None)
-@given(spans=places, count=st.none() | st.integers(1, 50))
+@given(
+    spans=places,
+    count=st.none() | st.integers(1, 50),
+    most=st.none() | st.integers(10**4, 10**6),
+)
 def test_split_ranges_cover_the_same_records_once(
-    spans: dict[tuple[str, int], list[int]], count: int | None
+    spans: dict[tuple[str, int], list[int]], count: int | None, most: int | None
 ) -> None:
     ranges = [Range(place, start, end) for place, (start, end) in spans.items()]
-    parts = split(ranges, count)
+    parts = split(ranges, count, most)
+    assert all(part.size <= most for part in parts if most is not None)
     assert all(part.size > 0 for part in parts)
     for span in ranges:
         mine = [part for part in parts if part.place == span.place]
@@ -68,3 +73,16 @@ def test_split_ranges_cover_the_same_records_once(
 def test_larger_range_gets_more_tasks() -> None:
     parts = split([Range(("t", 0), 0, 900), Range(("t", 1), 0, 100)], 10)
     assert [part.place[1] for part in parts] == [0] * 9 + [1]
+
+
+T: dict[str, dict[tuple[str, int], int]] = {
+    str(waiting): {("t", 0): 5 + waiting, ("t", 1): 7} for waiting in (0, 9, 10)
+}
+
+
+def test_batch_waits_for_records_or_time() -> None:
+    """The first one after a start does not, as in Spark's Kafka source."""
+    delay, start = BatchDelay(10, 1_000), T["0"]
+    asked = [(T["0"], 0), (T["9"], 999), (T["10"], 999), (T["9"], 1_998), (T["9"], 1_999)]
+    due = [delay.is_due(start, latest, now_ms) for latest, now_ms in asked]
+    assert due == [True, False, True, False, True]

@@ -89,3 +89,8 @@ def short(before: Mark, now: Mark) -> list[Place]:
 def topics_of(places: Iterable[Place]) -> list[str]:
     """The topics of some partitions, each once."""
     return list(dict.fromkeys(topic for topic, _ in places))
+
+
+def named(place: Place) -> str:
+    """A partition as Kafka's log lines name it."""
+    return f"{place[0]}-{place[1]}"

@@ -6,7 +6,6 @@ becomes `format("txn")` and nothing else changes.
 | an option that | |
 |---|---|
 | tunes the Java client, or belongs to the other direction | is ignored, and told once per process |
-| is Spark's and not built yet | is refused by name |
 | would change the rows read or written, and cannot be honoured | is refused with its reason |
 | nobody knows | is refused, for silence about a misspelled option has lost data before |
 
@@ -50,7 +49,29 @@ COLUMNS: Final = (
 ID_LENGTH_MAX: Final = 200
 
 Positions = int | Mapping[str, Mapping[int, int]]
-"""`EARLIEST`, `LATEST`, or per topic and partition an offset (which may again be one of them)."""
+"""One number for all partitions, or one per topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where reading starts or ends."""
+
+    option: str
+    """The option that says so, for errors."""
+    at: Positions
+    """Offsets, `EARLIEST` and `LATEST` among them; with `is_time` milliseconds since 1970."""
+    is_time: bool = False
+    """A time stands for the first record of that time or later."""
+    may_be_latest: bool = False
+    """A partition without such a record is read from its end, and is no error."""
+
+    def names(self, symbol: int) -> bool:
+        """Say whether a partition is placed at `EARLIEST` or `LATEST`."""
+        if self.is_time:
+            return False
+        if isinstance(self.at, int):
+            return self.at == symbol
+        return any(symbol in partitions.values() for partitions in self.at.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +99,14 @@ class SourceSettings:
 
     connection: ClusterAccess
     topics: TopicSelection
-    starting: Positions | None
-    ending: Positions | None
+    starting: Boundary | None
+    ending: Boundary | None
     offsets_per_trigger_max: int | None
+    offsets_per_trigger_min: int | None
+    trigger_delay_ms_max: int
+    """Applies only with `offsets_per_trigger_min`."""
     partitions_min: int | None
+    records_per_partition_max: int | None
     fails_on_data_loss: bool
     read_committed: bool
     columns: tuple[str, ...]
@@ -171,19 +196,45 @@ def _topic(text: str) -> str:
 
 def _positions(text: str) -> Positions:
     words = {"earliest": EARLIEST, "latest": LATEST}
-    if text.strip().lower() in words:
-        return words[text.strip().lower()]
-    offsets = {
-        topic: {int(partition): offset for partition, offset in partitions.items()}
+    word = text.strip().lower()
+    return words[word] if word in words else _by_partition(text, EARLIEST)
+
+
+def _times(text: str) -> Positions:
+    return _by_partition(text, 0)
+
+
+def _by_partition(text: str, low: int) -> Mapping[str, Mapping[int, int]]:
+    numbers = {
+        topic: {int(partition): number for partition, number in partitions.items()}
         for topic, partitions in json.loads(text).items()
     }
     if any(
-        type(offset) is not int or offset < EARLIEST or partition < 0
-        for partitions in offsets.values()
-        for partition, offset in partitions.items()
+        type(number) is not int or number < low or partition < 0
+        for partitions in numbers.values()
+        for partition, number in partitions.items()
     ):
         raise ValueError(text)
-    return offsets
+    return numbers
+
+
+_UNITS_US: Final = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+"""The units of Spark's times."""
+
+
+def _milliseconds(text: str) -> int:
+    match = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) * _UNITS_US[match[2] or "ms"] // 1_000
 
 
 def _assignment(text: str) -> Mapping[str, tuple[int, ...]]:
@@ -215,6 +266,16 @@ def _id(text: str) -> str:
     return text
 
 
+def _time(text: str) -> int:
+    time = int(text)
+    if time < 0:
+        raise ValueError(text)
+    return time
+
+
+_TIME: Final = "milliseconds since 1970, as 1700000000000"
+_TIMES: Final = 'JSON as {"topic": {"0": 1700000000000}}, in milliseconds since 1970'
+
 _EVERYWHERE: Final[Mapping[str, _Option]] = {
     "kafka.bootstrap.servers": _Option(_servers, None, "HOST:PORT[,HOST:PORT…]"),
     "kafka.client.id": _text("txn-spark"),
@@ -230,18 +291,26 @@ _READ: Final[Mapping[str, _Option]] = {
     "endingOffsets": _Option(
         _positions, None, 'latest, or JSON as {"topic": {"0": 23, "1": -1}} (-1: latest)'
     ),
+    "endingOffsetsByTimestamp": _Option(_times, None, _TIMES),
+    "endingTimestamp": _Option(_time, None, _TIME),
     "failOnDataLoss": _flag(True),
     "fetch.batch.bytes": _whole(256 << 20, 1, 1 << 30),
     "fetch.bytes": _whole(4 << 20, 1, 1 << 30),
     "includeHeaders": _flag(False),
     "kafka.isolation.level": _one_of("read_committed", "read_uncommitted"),
     "maxOffsetsPerTrigger": _whole(None, 1),
+    "maxRecordsPerPartition": _whole(None, 1),
+    "maxTriggerDelay": _Option(_milliseconds, 900_000, "a time as 15m, 30s or 500ms"),
+    "minOffsetsPerTrigger": _whole(None, 0),
     "minPartitions": _whole(None, 1, 1_000_000),
     "startingOffsets": _Option(
         _positions,
         None,
         'earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}} (-1: latest, -2: earliest)',
     ),
+    "startingOffsetsByTimestamp": _Option(_times, None, _TIMES),
+    "startingOffsetsByTimestampStrategy": _one_of("error", "latest"),
+    "startingTimestamp": _Option(_time, None, _TIME),
     "subscribe": _Option(_names, None, "topic names, separated by commas"),
     "subscribePattern": _Option(_pattern, None, "a regular expression"),
 }
@@ -297,16 +366,6 @@ _REFUSED_VALUES: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 
-_NOT_YET: Final = {
-    name.lower(): name
-    for name in (
-        *("endingOffsetsByTimestamp", "endingTimestamp", "maxRecordsPerPartition"),
-        *("maxTriggerDelay", "minOffsetsPerTrigger", "startingOffsetsByTimestamp"),
-        *("startingOffsetsByTimestampStrategy", "startingTimestamp"),
-    )
-}
-"""Options of Spark's guide; without them a query would read other rows than it asks for."""
-
 _TUNING: Final = frozenset(
     (
         *("fetchoffset.numretries", "fetchoffset.retryintervalms", "groupidprefix"),
@@ -359,21 +418,20 @@ def source_settings(texts: Mapping[str, str]) -> SourceSettings:
             "exactly one of subscribe, subscribePattern and assign says what to read; "
             f"given: {', '.join(chosen) or 'none'}{hint}"
         )
-    if options["endingOffsets"] == EARLIEST:
-        raise ConfigError(
-            "endingOffsets cannot be earliest: there would be nothing to read",
-            option="endingOffsets",
-        )
+    _check_trigger(options["minOffsetsPerTrigger"], options["maxOffsetsPerTrigger"])
     headers = options["includeHeaders"]
     return SourceSettings(
         connection=_connection(options, texts),
         topics=TopicSelection(
             options["subscribe"] or (), options["subscribePattern"], options["assign"] or None
         ),
-        starting=options["startingOffsets"],
-        ending=options["endingOffsets"],
+        starting=_boundary(options, "starting", options["startingOffsetsByTimestampStrategy"]),
+        ending=_boundary(options, "ending", "latest"),
         offsets_per_trigger_max=options["maxOffsetsPerTrigger"],
+        offsets_per_trigger_min=options["minOffsetsPerTrigger"],
+        trigger_delay_ms_max=options["maxTriggerDelay"],
         partitions_min=options["minPartitions"],
+        records_per_partition_max=options["maxRecordsPerPartition"],
         fails_on_data_loss=options["failOnDataLoss"],
         read_committed=options["kafka.isolation.level"] == "read_committed",
         columns=options["columns"] or (COLUMNS if headers else COLUMNS[:-1]),
@@ -381,6 +439,25 @@ def source_settings(texts: Mapping[str, str]) -> SourceSettings:
         fetch_batch_bytes=options["fetch.batch.bytes"],
         progress_topic=options["txn.progress.topic"],
     )
+
+
+def _boundary(options: Mapping[str, Any], which: str, strategy: str) -> Boundary | None:
+    """The option that counts, if several are given: a time for all, times, then offsets."""
+    for option in (f"{which}Timestamp", f"{which}OffsetsByTimestamp"):
+        if options[option] is not None:
+            may_be_latest = strategy == "latest"
+            return Boundary(option, options[option], is_time=True, may_be_latest=may_be_latest)
+    option = f"{which}Offsets"
+    return None if options[option] is None else Boundary(option, options[option])
+
+
+def _check_trigger(least: int | None, most: int | None) -> None:
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most}). Lower "
+            "the one or raise the other",
+            option="minOffsetsPerTrigger",
+        )
 
 
 def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
@@ -492,12 +569,6 @@ def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> 
         refused, why = _REFUSED_VALUES[lower]
         if word == refused:
             raise ConfigError(f"the option {spelled}={text} is refused: {why}", option=spelled)
-    if lower in _NOT_YET:
-        raise ConfigError(
-            f"the option {_NOT_YET[lower]} of Spark's Kafka source is not supported yet. Remove "
-            "it; startingOffsets and endingOffsets choose by offset",
-            option=spelled,
-        )
     if lower in _OTHERS:
         _ignore(spelled, f"it has no effect in {what}")
     elif lower in _TUNING or (lower[:6] == "kafka." and lower[6:] in _KAFKA):
@@ -509,7 +580,7 @@ def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> 
 
 def _refuse_if_misspelled(spelled: str, lower: str, what: str, known: Mapping[str, str]) -> None:
     kafkas = {f"kafka.{name}": f"kafka.{name}" for name in _KAFKA | SECURITY_NAMES}
-    names = {**kafkas, **_NOT_YET, **known}
+    names = {**kafkas, **known}
     hint = did_you_mean(lower, names.values())
     if hint or not lower.startswith("kafka."):
         raise ConfigError(f"unknown option {spelled!r} for {what}{hint}", option=spelled)

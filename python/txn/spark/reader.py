@@ -4,9 +4,9 @@ Offsets are kept as in Spark's Kafka source, each the first offset that is still
 the ids of their topics: `txn.spark.mark`. Under read_committed the end of a partition is its last
 stable offset, so a batch never waits for an open transaction.
 
-A query that starts at "latest" begins with an empty batch, since Spark notes only the ends of
-batches. Without it a crash in the first batch would move the start to a later "latest", and the
-records in between would never be read.
+The first batch of a query reads nothing of the partitions that start at "latest", since Spark
+notes only the ends of batches. Otherwise a crash in that batch would move the start to a later
+"latest", and the records in between would never be read.
 
 # Records that are not there any more
 With `failOnDataLoss=true` a DataLossError ends the query; with false, after a warning:
@@ -25,12 +25,10 @@ where the next one starts.
 Source: KafkaMicroBatchStream, KafkaOffsetRangeCalculator, Spark 4.2 (behaviour).
 """
 
-import itertools
-import math
-import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -39,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -50,31 +49,11 @@ from txn.spark.columns import record_batch
 from txn.spark.errors import DataLossError
 from txn.spark.kafka import code_of, shared_client
 from txn.spark.logs import log
-from txn.spark.mark import Mark, Offsets, Place, gone, id_text, made_anew, short, topics_of
-from txn.spark.options import (
-    EARLIEST,
-    LATEST,
-    PROGRESS_TOPIC,
-    Positions,
-    SourceSettings,
-)
+from txn.spark.mark import Mark, Offsets, Place, gone, id_text, made_anew, named, short, topics_of
+from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
+from txn.spark.ranges import BatchDelay, Range, limited, split
+from txn.spark.selection import Resolved, SelectedPartitions
 from txn.wire.error_codes import ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Some records of one partition: offsets [start, end)."""
-
-    place: Place
-    start: int
-    end: int
-    topic_id: str | None = None
-    """The topic these offsets belong to; None if the cluster gives topics no id."""
-
-    @property
-    def size(self) -> int:
-        """Number of offsets; markers and aborted records among them have no row."""
-        return self.end - self.start
 
 
 class RangePartition(InputPartition):
@@ -83,169 +62,6 @@ class RangePartition(InputPartition):
     def __init__(self, span: Range) -> None:
         super().__init__(span)
         self.value: Range
-
-
-def limited(start: Mapping[Place, int], latest: Mapping[Place, int], rows_max: int) -> Offsets:
-    """The end of a batch of at most about `rows_max` offsets, shared out by the waiting records.
-
-    A partition with anything waiting moves by at least one, so none is starved.
-    """
-    waiting = {place: max(0, end - start[place]) for place, end in latest.items()}
-    total = sum(waiting.values())
-    if total <= rows_max:
-        return dict(latest)
-    ends = {}
-    for place, size in waiting.items():
-        share = rows_max * size / total
-        ends[place] = start[place] + min(size, math.ceil(share) if share < 1 else int(share))
-    return ends
-
-
-def split(ranges: Sequence[Range], partitions_min: int | None) -> list[Range]:
-    """Split ranges until there are about `partitions_min`, the larger into more parts."""
-    ranges = [span for span in ranges if span.size > 0]
-    if partitions_min is None or len(ranges) >= partitions_min:
-        return list(ranges)
-    total = sum(span.size for span in ranges)
-    parts: list[Range] = []
-    for span in ranges:
-        count = min(span.size, max(1, round(span.size / total * partitions_min)))
-        bounds = [span.start + span.size * number // count for number in range(count + 1)]
-        parts += [replace(span, start=start, end=end) for start, end in itertools.pairwise(bounds)]
-    return parts
-
-
-class SelectedPartitions:
-    """The cluster's view of the chosen topics."""
-
-    def __init__(self, client: KafkaClient, settings: SourceSettings) -> None:
-        self._client = client
-        self._settings = settings
-
-    def look(self) -> tuple[list[Place], dict[str, str]]:
-        """The partitions that are there to read, and the ids of their topics."""
-        topics = self._settings.topics
-        names: Sequence[str] = topics.names
-        if topics.pattern is not None:
-            names = self._matching(re.compile(topics.pattern))
-        elif topics.assigned is not None:
-            names = list(topics.assigned)
-        described = self.describe(names)
-        places = [
-            (name, number)
-            for name, (count, _) in described.items()
-            for number in (range(count) if topics.assigned is None else topics.assigned[name])
-            if number < count
-        ]
-        return places, {name: id for name, (_, id) in described.items() if id is not None}
-
-    def describe(
-        self, topics: Sequence[str], *, is_patient: bool = False
-    ) -> dict[str, tuple[int, str | None]]:
-        """Partition count and id of the topics that are there."""
-        if not topics:
-            return {}
-        answers = self._client.describe_topics(topics, is_patient=is_patient)
-        return {
-            name: (answer[0], None if answer[1] is None else id_text(answer[1]))
-            for name, answer in zip(topics, answers, strict=True)
-            if answer is not None
-        }
-
-    def check_gone(self, places: Sequence[Place]) -> None:
-        """Check that partitions are gone, and not only unknown to a node that has just started.
-
-        Raises:
-            RetriableError: one is there after all.
-        """
-        described = self.describe(topics_of(places), is_patient=True)
-        for topic, number in places:
-            if number < described.get(topic, (0, None))[0]:
-                raise RetriableError(
-                    f"a node did not know partition {named((topic, number))} for a moment; the "
-                    "batch has to be planned again",
-                    topic=topic,
-                    partition=number,
-                )
-
-    def check_all_are_there(self, places: Sequence[Place]) -> None:
-        """Check that everything named is among the partitions that are there.
-
-        Raises:
-            ConfigError: a topic or partition that an option names is not there.
-        """
-        chosen = self._settings.topics
-        counts = dict.fromkeys((*chosen.names, *(chosen.assigned or ())), 0)
-        for name, _ in places:
-            counts[name] = counts.get(name, 0) + 1
-        for name, count in counts.items():
-            option = "subscribe" if chosen.assigned is None else "assign"
-            if count == 0 and not self.describe([name]):
-                self._no_topic(name, option)
-        for name, numbers in (chosen.assigned or {}).items():
-            missing = sorted({(name, number) for number in numbers} - set(places))
-            if missing and (described := self.describe([name]).get(name)):
-                count = described[0]
-                raise ConfigError(
-                    f"assign names partition {missing[0][1]} of topic {name!r}, which has {count}, "
-                    "numbered from 0. Correct the option assign, or add partitions",
-                    option="assign",
-                    topic=name,
-                )
-
-    def ends(
-        self, places: Sequence[Place], which: int, *, read_committed: bool | None = None
-    ) -> Offsets:
-        """The earliest or latest offset of each partition."""
-        ends: Offsets = {}
-        committed = self._settings.read_committed if read_committed is None else read_committed
-        for topic in topics_of(places):
-            numbers = [number for name, number in places if name == topic]
-            offsets = self._client.list_offsets(topic, numbers, which, read_committed=committed)
-            ends |= {(topic, n): offset for n, offset in zip(numbers, offsets, strict=True)}
-        return ends
-
-    def resolve(self, positions: Positions, option: str) -> Mark:
-        """The offsets that an option means, of all partitions.
-
-        Raises:
-            ConfigError: a topic is not there, or the option names partitions that are not read,
-                or misses some.
-        """
-        places, ids = self.look()
-        self.check_all_are_there(places)
-        if isinstance(positions, int):
-            return Mark(self.ends(places, positions), ids)
-        resolved = {
-            (name, n): offset for name, each in positions.items() for n, offset in each.items()
-        }
-        strange = sorted(resolved.keys() - set(places))
-        left = sorted(set(places) - resolved.keys())
-        if strange or left:
-            what = f"names {strange[0]}, which is not read" if strange else f"misses {left[0]}"
-            raise ConfigError(
-                f"{option} {what}: it has to name every partition of the topics, "
-                f"which are {Mark(dict.fromkeys(places, LATEST), {}).to_json()}",
-                option=option,
-            )
-        for symbol in (EARLIEST, LATEST):
-            named = [place for place, offset in resolved.items() if offset == symbol]
-            resolved |= self.ends(named, symbol)
-        return Mark(resolved, ids)
-
-    def _matching(self, pattern: re.Pattern[str]) -> list[str]:
-        """Topics that match, without Kafka's own and the sink's: a query would feed itself."""
-        hidden = {PROGRESS_TOPIC, self._settings.progress_topic}
-        names = set(self._client.topics()) - hidden
-        return sorted(name for name in names if pattern.fullmatch(name))
-
-    def _no_topic(self, topic: str, option: str) -> NoReturn:
-        raise ConfigError(
-            f"there is no topic {topic!r} at {self._settings.connection.bootstrap_servers}. "
-            f"Create it first, or correct the option {option}",
-            topic=topic,
-            option=option,
-        )
 
 
 class _Reader:
@@ -267,6 +83,11 @@ class _Reader:
 
     def _partitions(self) -> SelectedPartitions:
         return SelectedPartitions(shared_client(self._settings.connection), self._settings)
+
+    def _tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
+        settings, checked = self._settings, self._checked(ranges)
+        parts = split(checked, settings.partitions_min, settings.records_per_partition_max)
+        return [RangePartition(part) for part in parts]
 
     def _checked(self, ranges: Sequence[Range]) -> list[Range]:
         """The ranges that have records, without those that are not there any more.
@@ -311,11 +132,6 @@ class _Reader:
             f"read any more: {what}",
         )
         return False
-
-
-def named(place: Place) -> str:
-    """A partition as Kafka's log lines name it."""
-    return f"{place[0]}-{place[1]}"
 
 
 def miss(settings: SourceSettings, place: Place, story: str) -> None:
@@ -442,20 +258,19 @@ class BatchReader(_Reader, DataSourceReader):
         settings = self._settings
         with kafka.told("read", settings.connection):
             partitions = self._partitions()
-            starting = EARLIEST if settings.starting is None else settings.starting
-            ending = LATEST if settings.ending is None else settings.ending
-            _check_batch_offsets(starting, ending)
-            starts = partitions.resolve(starting, "startingOffsets")
-            ends = partitions.resolve(ending, "endingOffsets")
+            starting = settings.starting or Boundary("startingOffsets", EARLIEST)
+            ending = settings.ending or Boundary("endingOffsets", LATEST)
+            _check_batch_bounds(starting, ending)
+            starts = partitions.resolve(starting).mark
+            ends = partitions.resolve(ending).mark
             high = partitions.ends(list(starts.at), LATEST, read_committed=False)
             ranges = [
                 self._within(place, start, ends.at[place], high[place], starts.ids.get(place[0]))
                 for place, start in starts.at.items()
             ]
-            return [
-                RangePartition(span)
-                for span in split(self._checked(ranges), settings.partitions_min)
-            ]
+            if not ending.names(LATEST):
+                _check_order(starting, ending, ranges)
+            return self._tasks(ranges)
 
     def _within(self, place: Place, start: int, end: int, high: int, topic_id: str | None) -> Range:
         """A range without the part behind the end of the log.
@@ -470,33 +285,44 @@ class BatchReader(_Reader, DataSourceReader):
                 f"offsets {high} to {max(start, end)} (exclusive) of {named(place)} are asked for "
                 f"and not there: it ends at {high}",
             )
-        return Range(place, start, max(start, min(end, high)), topic_id)
+        return Range(place, min(start, high), min(end, high), topic_id)
 
 
-def _check_batch_offsets(starting: Positions, ending: Positions) -> None:
-    if starting == LATEST or _names(starting, LATEST):
+def _check_batch_bounds(starting: Boundary, ending: Boundary) -> None:
+    if starting.names(LATEST):
         raise ConfigError(
             "startingOffsets cannot be latest (-1) in a batch read: there would be nothing to "
             "read. Use earliest (-2) or offsets",
             option="startingOffsets",
         )
-    if _names(ending, EARLIEST):
+    if ending.names(EARLIEST):
         raise ConfigError(
             "endingOffsets cannot be earliest (-2): there would be nothing to read. Use latest "
             "(-1) or offsets",
             option="endingOffsets",
         )
-    if isinstance(starting, int) or isinstance(ending, int):
+    first, last = starting.at, ending.at
+    if starting.is_time != ending.is_time or isinstance(first, int) or isinstance(last, int):
         return
-    for topic, partitions in starting.items():
+    for topic, partitions in first.items():
         for partition, start in partitions.items():
-            end = ending.get(topic, {}).get(partition, LATEST)
+            end = last.get(topic, {}).get(partition, LATEST)
             if end != LATEST and start > end:
                 raise ConfigError(
-                    f"startingOffsets begins {named((topic, partition))} at {start}, behind "
-                    f"endingOffsets, which ends it at {end}",
-                    option="startingOffsets",
+                    f"{starting.option} begins {named((topic, partition))} at {start}, behind "
+                    f"{ending.option}, which ends it at {end}",
+                    option=starting.option,
                 )
+
+
+def _check_order(starting: Boundary, ending: Boundary, ranges: Sequence[Range]) -> None:
+    for span in ranges:
+        if span.start > span.end:
+            raise ConfigError(
+                f"{starting.option} begins {named(span.place)} at offset {span.start}, behind "
+                f"{ending.option}, which ends it at offset {span.end}. Correct one of the two",
+                option=starting.option,
+            )
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -506,11 +332,14 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         super().__init__(settings, schema)
         if settings.ending is not None:
             raise ConfigError(
-                "endingOffsets is for batch reads (spark.read): a stream has no end. Remove it, "
-                "or use trigger(availableNow=True) to stop at what is there now",
-                option="endingOffsets",
+                f"{settings.ending.option} is for batch reads (spark.read): a stream has no end. "
+                "Remove it, or use trigger(availableNow=True) to stop at what is there now",
+                option=settings.ending.option,
             )
-        self._initial: Mark | None = None
+        self._starting = settings.starting or Boundary("startingOffsets", LATEST)
+        least = settings.offsets_per_trigger_min
+        self._delay = None if least is None else BatchDelay(least, settings.trigger_delay_ms_max)
+        self._initial: Resolved | None = None
         """Set while the start of a new query is not in Spark's offset log yet."""
         self._target: Mark | None = None
         """Under Trigger.AvailableNow, where the query ends."""
@@ -519,16 +348,20 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Partitions whose absence was logged, for it lasts over many batches."""
 
     def initialOffset(self) -> dict[str, dict[str, Any]]:
-        """Where a new query starts: startingOffsets, or latest."""
-        starting = LATEST if self._settings.starting is None else self._settings.starting
+        """Where a new query starts: the starting options, or latest."""
         with kafka.told("read", self._settings.connection):
-            self._initial = self._partitions().resolve(starting, "startingOffsets")
-        return self._initial.to_json()
+            self._initial = self._partitions().resolve(self._starting)
+        return self._initial.mark.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """MaxOffsetsPerTrigger."""
-        limit = self._settings.offsets_per_trigger_max
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """MinOffsetsPerTrigger and maxOffsetsPerTrigger; Python has no limit for both.
+
+        Spark gives it back in `latestOffset`, unless its trigger has a limit of its own.
+        """
+        least, most = self._settings.offsets_per_trigger_min, self._settings.offsets_per_trigger_max
+        if least is not None:
+            return ReadMinRows(least)
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, dict[str, Any]], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends.
@@ -538,8 +371,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             ConfigError: a topic that was never read is not there.
         """
         begin = Mark.from_json(start)
-        if self._is_to_be_noted(begin):
-            return start
+        pinned = self._pinned(begin)
         with kafka.told("read", self._settings.connection):
             now = self._target if self._target is not None else self._latest()
             self._seen = now
@@ -548,9 +380,15 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             left = [place for place in now.at if place not in moved]
             fresh = sorted(place for place in left if place not in begin.at)
             starts = begin.at | self._partitions().ends(fresh, EARLIEST)  # from their beginning
-        ends = {place: max(now.at[place], starts[place]) for place in left}
-        if isinstance(limit, ReadMaxRows):
-            ends = limited(starts, ends, limit.max_rows)
+        ends = {
+            place: starts[place] if place in pinned else max(now.at[place], starts[place])
+            for place in left
+        }
+        if isinstance(limit, ReadMinRows) and not moved and not self._is_due(starts, ends):
+            return start
+        most = self._settings.offsets_per_trigger_max
+        if isinstance(limit, ReadMaxRows | ReadMinRows) and most is not None:
+            ends = limited(starts, ends, most)
         return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -579,8 +417,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 for place, last in sorted(ends.at.items())
                 if place[0] not in replaced
             ]
-            checked = self._checked(ranges)
-        return [RangePartition(span) for span in split(checked, self._settings.partitions_min)]
+            return self._tasks(ranges)
 
     def commit(self, end: dict[str, dict[str, Any]]) -> None:
         """Nothing to do: the offsets are in Spark's checkpoint."""
@@ -644,19 +481,15 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             moved |= partitions.ends([place], LATEST if is_same else EARLIEST)
         return moved
 
-    def _is_to_be_noted(self, begin: Mark) -> bool:
-        """Say whether to end the first batch where it starts, so that Spark notes the start.
+    def _is_due(self, starts: Offsets, ends: Offsets) -> bool:
+        """Say whether minOffsetsPerTrigger lets a batch begin."""
+        now_ms = int(time.monotonic() * 1000)
+        return self._delay is None or self._delay.is_due(starts, ends, now_ms)
 
-        Only a start that another look would place elsewhere needs that.
+    def _pinned(self, begin: Mark) -> frozenset[Place]:
+        """The places that the first batch leaves alone, so that Spark notes where they start.
+
+        Another look would place them elsewhere.
         """
-        starting = self._settings.starting
-        is_moving = starting is None or starting == LATEST or _names(starting, LATEST)
-        is_first = self._initial is not None and begin == self._initial
-        self._initial = None
-        return is_first and is_moving
-
-
-def _names(positions: Positions, symbol: int) -> bool:
-    return isinstance(positions, Mapping) and any(
-        offset == symbol for partitions in positions.values() for offset in partitions.values()
-    )
+        initial, self._initial = self._initial, None
+        return initial.latest if initial is not None and begin == initial.mark else frozenset()

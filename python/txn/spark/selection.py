@@ -1,0 +1,182 @@
+"""The partitions a reader has chosen, and the offsets that its options mean there.
+
+Sources: KafkaOffsetReaderAdmin, ConsumerStrategy, Spark 4.2 (behaviour).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from txn._core import KafkaClient
+from txn.errors import ConfigError, RetriableError
+from txn.spark.mark import Mark, Offsets, Place, id_text, named, topics_of
+from txn.spark.options import EARLIEST, LATEST, PROGRESS_TOPIC, Boundary, SourceSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The meaning of an option now."""
+
+    mark: Mark
+    latest: frozenset[Place]
+    """Partitions placed at their end, where another look would place them elsewhere."""
+
+
+class SelectedPartitions:
+    """The cluster's view of the chosen topics."""
+
+    def __init__(self, client: KafkaClient, settings: SourceSettings) -> None:
+        self._client = client
+        self._settings = settings
+
+    def look(self) -> tuple[list[Place], dict[str, str]]:
+        """The partitions that are there to read, and the ids of their topics."""
+        topics = self._settings.topics
+        names: Sequence[str] = topics.names
+        if topics.pattern is not None:
+            names = self._matching(re.compile(topics.pattern))
+        elif topics.assigned is not None:
+            names = list(topics.assigned)
+        described = self.describe(names)
+        places = [
+            (name, number)
+            for name, (count, _) in described.items()
+            for number in (range(count) if topics.assigned is None else topics.assigned[name])
+            if number < count
+        ]
+        return places, {name: id for name, (_, id) in described.items() if id is not None}
+
+    def describe(
+        self, topics: Sequence[str], *, is_patient: bool = False
+    ) -> dict[str, tuple[int, str | None]]:
+        """Partition count and id of the topics that are there."""
+        if not topics:
+            return {}
+        answers = self._client.describe_topics(topics, is_patient=is_patient)
+        return {
+            name: (answer[0], None if answer[1] is None else id_text(answer[1]))
+            for name, answer in zip(topics, answers, strict=True)
+            if answer is not None
+        }
+
+    def check_gone(self, places: Sequence[Place]) -> None:
+        """Check that partitions are gone, and not only unknown to a node that has just started.
+
+        Raises:
+            RetriableError: one is there after all.
+        """
+        described = self.describe(topics_of(places), is_patient=True)
+        for topic, number in places:
+            if number < described.get(topic, (0, None))[0]:
+                raise RetriableError(
+                    f"a node did not know partition {named((topic, number))} for a moment; the "
+                    "batch has to be planned again",
+                    topic=topic,
+                    partition=number,
+                )
+
+    def check_all_are_there(self, places: Sequence[Place]) -> None:
+        """Check that everything named is among the partitions that are there.
+
+        Raises:
+            ConfigError: a topic or partition that an option names is not there.
+        """
+        chosen = self._settings.topics
+        counts = dict.fromkeys((*chosen.names, *(chosen.assigned or ())), 0)
+        for name, _ in places:
+            counts[name] = counts.get(name, 0) + 1
+        for name, count in counts.items():
+            option = "subscribe" if chosen.assigned is None else "assign"
+            if count == 0 and not self.describe([name]):
+                self._no_topic(name, option)
+        for name, numbers in (chosen.assigned or {}).items():
+            missing = sorted({(name, number) for number in numbers} - set(places))
+            if missing and (described := self.describe([name]).get(name)):
+                count = described[0]
+                raise ConfigError(
+                    f"assign names partition {missing[0][1]} of topic {name!r}, which has {count}, "
+                    "numbered from 0. Correct the option assign, or add partitions",
+                    option="assign",
+                    topic=name,
+                )
+
+    def ends(
+        self, places: Sequence[Place], which: int, *, read_committed: bool | None = None
+    ) -> Offsets:
+        """The offset of each partition by time: `EARLIEST`, `LATEST`, or milliseconds.
+
+        -1 where no record is as late as that.
+        """
+        ends: Offsets = {}
+        committed = self._settings.read_committed if read_committed is None else read_committed
+        for topic in topics_of(places):
+            numbers = [number for name, number in places if name == topic]
+            offsets = self._client.list_offsets(topic, numbers, which, read_committed=committed)
+            ends |= {(topic, n): offset for n, offset in zip(numbers, offsets, strict=True)}
+        return ends
+
+    def resolve(self, boundary: Boundary) -> Resolved:
+        """The offsets that an option means, of all partitions.
+
+        Raises:
+            ConfigError: a topic is not there; the option names partitions that are not read, or
+                misses some; or a partition has no record of the time to start at, or later.
+        """
+        places, ids = self.look()
+        self.check_all_are_there(places)
+        if isinstance(boundary.at, int):
+            chosen = dict.fromkeys(places, boundary.at)
+        else:
+            chosen = {(name, n): at for name, each in boundary.at.items() for n, at in each.items()}
+            _check_all_are_named(chosen, places, boundary.option)
+        if boundary.is_time:
+            chosen = self._at_times(chosen, boundary)
+        latest = [place for place, at in chosen.items() if at == LATEST]
+        chosen |= self.ends([place for place, at in chosen.items() if at == EARLIEST], EARLIEST)
+        chosen |= self.ends(latest, LATEST)
+        return Resolved(Mark(chosen, ids), frozenset(latest))
+
+    def _at_times(self, times: Offsets, boundary: Boundary) -> Offsets:
+        """The first record of each partition at its time or later, `LATEST` if there is none."""
+        offsets: Offsets = {}
+        for time in sorted(set(times.values())):
+            offsets |= self.ends([place for place, at in times.items() if at == time], time)
+        if not boundary.may_be_latest:
+            for place in sorted(times):
+                if offsets[place] < 0:
+                    raise ConfigError(
+                        f"{boundary.option}: {named(place)} has no record at or after "
+                        f"{times[place]}. Give an earlier time, or set "
+                        "startingOffsetsByTimestampStrategy=latest to start there with the "
+                        "records to come",
+                        option=boundary.option,
+                        topic=place[0],
+                        partition=place[1],
+                    )
+        return {place: at if at >= 0 else LATEST for place, at in offsets.items()}
+
+    def _matching(self, pattern: re.Pattern[str]) -> list[str]:
+        """Topics that match, without Kafka's own and the sink's: a query would feed itself."""
+        hidden = {PROGRESS_TOPIC, self._settings.progress_topic}
+        names = set(self._client.topics()) - hidden
+        return sorted(name for name in names if pattern.fullmatch(name))
+
+    def _no_topic(self, topic: str, option: str) -> NoReturn:
+        raise ConfigError(
+            f"there is no topic {topic!r} at {self._settings.connection.bootstrap_servers}. "
+            f"Create it first, or correct the option {option}",
+            topic=topic,
+            option=option,
+        )
+
+
+def _check_all_are_named(chosen: Iterable[Place], places: Iterable[Place], option: str) -> None:
+    strange, left = sorted(set(chosen) - set(places)), sorted(set(places) - set(chosen))
+    if strange or left:
+        what = f"names {named(strange[0])}, which is not read" if strange else ""
+        raise ConfigError(
+            f"{option} {what or f'misses {named(left[0])}'}: it has to name every partition of the "
+            f"topics, which are {', '.join(named(place) for place in sorted(places))}",
+            option=option,
+        )
