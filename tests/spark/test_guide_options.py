@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
+from spark.jobs import put
 from spark.stock import batches_of, loaded, on_both, rows_of, tasks_of, tasks_of_stream
 from support import clients
 
@@ -112,6 +113,44 @@ def test_times_choose_the_same_rows(
     stock, own = on_both(lambda name: rows_of(loaded(spark, name, servers, **given)))
     assert own == stock
     assert sorted(value.decode() for _, _, _, value in own) == expected
+
+
+@pytest.fixture(scope="module")
+def named(servers: str) -> str:
+    """Topics whose names have this in common, each with its own name as value."""
+    common = f"p{time.time_ns()}"
+    for name in (f"{common}-orders", f"old.{common}-orders", f"{common}_x", f"{common}-Orders"):
+        clients.create_topic(servers, name, 1)
+        put(servers, name, [name])
+    return common
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("{}-ord", ["{}-orders", "old.{}-orders"]),
+        ("^{}", ["{}-Orders", "{}-orders", "{}_x"]),
+        (r"{}.[\w&&[^a-z]]", ["{}-Orders"]),
+        (r"\Q{}-\Eorders\z|^(?<n>{}\p{{Punct}}x)", ["old.{}-orders", "{}-orders", "{}_x"]),
+        ("(?i){}-ORDERS$", ["old.{}-orders", "{}-Orders", "{}-orders"]),
+        ("  ^{}_.  ", ["{}_x"]),
+    ],
+)
+def test_pattern_chooses_the_same_topics(
+    spark: SparkSession, servers: str, named: str, pattern: str, names: list[str]
+) -> None:
+    """It is looked for in the name: `{}-ord` matched none, where Spark's source reads two."""
+    given = {"subscribePattern": pattern.format(*[named] * 2)}
+    stock, own = on_both(lambda name: rows_of(loaded(spark, name, servers, **given)))
+    assert own == stock
+    assert [topic for topic, *_ in own] == sorted(name.format(named) for name in names)
+
+
+def test_pattern_that_python_reads_otherwise_is_refused(
+    spark: SparkSession, servers: str, named: str
+) -> None:
+    with pytest.raises(PySparkException, match=r"subscribePattern cannot be .* possessive quant.*"):
+        loaded(spark, "txn", servers, subscribePattern=f"{named}.*+").count()
 
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -162,6 +163,15 @@ def test_write_that_spark_refuses_is_refused_with_the_same_cause(
 def test_no_topic_is_refused(spark: SparkSession, servers: str, name: str) -> None:
     with pytest.raises(PySparkException, match=r"topic"):
         save(spark.sql("SELECT 'v' AS value"), name, servers)
+
+
+def test_partition_minus_one_is_refused(
+    spark: SparkSession, servers: str, output: str, name: str
+) -> None:
+    """The task fails. It went where the key belongs, as if there were no partition."""
+    rows = spark.sql("SELECT * FROM VALUES ('a', 0), ('b', -1) AS r(value, partition)")
+    with pytest.raises((PySparkException, Py4JJavaError), match=r"(?i)partition:? -1"):
+        save(rows.coalesce(1), name, servers, topic=output)
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "ignore"])
@@ -334,13 +344,6 @@ def test_save_needs_a_mode(spark: SparkSession, servers: str, output: str) -> No
     rows = spark.sql("SELECT 'v' AS value").write.format("txn")
     with pytest.raises(PySparkException, match=r"(?i)append"):
         rows.option("kafka.bootstrap.servers", servers).option("topic", output).save()
-
-
-def test_partition_minus_one_means_none(spark: SparkSession, servers: str, output: str) -> None:
-    """Java's producer fails there."""
-    rows = spark.sql("SELECT 'v' AS value, -1 AS partition")
-    save(rows, "txn", servers, topic=output)
-    assert texts(servers, output) == ["v"]
 
 
 def test_unnamed_query_without_a_checkpoint_option_is_refused(

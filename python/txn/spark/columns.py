@@ -175,7 +175,7 @@ def write_batch(writer: Writer, batch: pa.RecordBatch, layout: Layout) -> None:
     """Hand the rows of one record batch to a writer.
 
     Raises:
-        RejectedError: a row has no topic.
+        RejectedError: a row has no topic, or a negative partition.
         KafkaError: the cluster refused them.
     """
     columns = {
@@ -201,6 +201,12 @@ def _write_rows(writer: Writer, topic: str, columns: Mapping[str, Any], layout: 
         _write_part(writer, topic, columns, layout, None)
         return
     chosen = _plain(columns["partition"], pa.int32())
+    least = pc.min(chosen).as_py()
+    if least is not None and least < 0:
+        raise RejectedError(
+            f"a row has partition {least}, and partitions are numbered from 0. Make it null where "
+            "the key decides"
+        )
     if chosen.null_count == 0:
         _write_part(writer, topic, columns, layout, _fixed_bytes(chosen))
         return

@@ -24,6 +24,7 @@ from txn.hints import did_you_mean
 from txn.security.client import PLAIN, SecuritySettings
 from txn.security.client_names import READ as SECURITY_NAMES
 from txn.security.client_reader import is_about_security, read_security
+from txn.spark.java_pattern import UnsupportedPatternError, compiled
 from txn.spark.logs import log
 from txn.spark.tokens import pickled
 
@@ -250,7 +251,15 @@ def _assignment(text: str) -> Mapping[str, tuple[int, ...]]:
 def _pattern(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
-    re.compile(text.strip())
+    try:
+        compiled(text.strip())
+    except UnsupportedPatternError as error:
+        raise ConfigError(
+            f"option subscribePattern cannot be {text!r}: {error}. Write it otherwise, or name "
+            "the topics by subscribe",
+            option="subscribePattern",
+            value=text,
+        ) from None
     return text.strip()
 
 
@@ -312,7 +321,7 @@ _READ: Final[Mapping[str, _Option]] = {
     "startingOffsetsByTimestampStrategy": _one_of("error", "latest"),
     "startingTimestamp": _Option(_time, None, _TIME),
     "subscribe": _Option(_names, None, "topic names, separated by commas"),
-    "subscribePattern": _Option(_pattern, None, "a regular expression"),
+    "subscribePattern": _Option(_pattern, None, "a regular expression of Java"),
 }
 
 _WRITE: Final[Mapping[str, _Option]] = {

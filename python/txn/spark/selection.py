@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from txn._core import KafkaClient
 from txn.errors import ConfigError, RetriableError
+from txn.spark.java_pattern import compiled
 from txn.spark.mark import Mark, Offsets, Place, id_text, named, topics_of
 from txn.spark.options import EARLIEST, LATEST, PROGRESS_TOPIC, Boundary, SourceSettings
 
@@ -35,7 +36,7 @@ class SelectedPartitions:
         topics = self._settings.topics
         names: Sequence[str] = topics.names
         if topics.pattern is not None:
-            names = self._matching(re.compile(topics.pattern))
+            names = self._matching(compiled(topics.pattern))
         elif topics.assigned is not None:
             names = list(topics.assigned)
         described = self.describe(names)
@@ -157,10 +158,13 @@ class SelectedPartitions:
         return {place: at if at >= 0 else LATEST for place, at in offsets.items()}
 
     def _matching(self, pattern: re.Pattern[str]) -> list[str]:
-        """Topics that match, without Kafka's own and the sink's: a query would feed itself."""
+        """Topics in whose name it is found, as by Spark's Kafka source.
+
+        Kafka's own and the sink's are left out: a query would feed itself.
+        """
         hidden = {PROGRESS_TOPIC, self._settings.progress_topic}
         names = set(self._client.topics()) - hidden
-        return sorted(name for name in names if pattern.fullmatch(name))
+        return sorted(name for name in names if pattern.search(name))
 
     def _no_topic(self, topic: str, option: str) -> NoReturn:
         raise ConfigError(
