@@ -32,6 +32,7 @@ LAYERS = (
         "demo",
         "testing",
         "metrics",
+        "otel",
         "__init__",
         "__main__",
     },
@@ -159,6 +160,15 @@ def test_only_the_shells_import_the_extension() -> None:
 
 def test_nothing_imports_what_needs_the_lgpl() -> None:
     assert [str(found) for found in IMPORTS if found.imported.startswith(NOT_OURS)] == []
+
+
+def test_only_the_extra_for_it_imports_opentelemetry() -> None:
+    importers = {
+        part_of(found.importer)
+        for found in IMPORTS
+        if found.imported.startswith(("opentelemetry", "wrapt", "txn.otel"))
+    }
+    assert importers == {"otel"}
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ with txn.Broker() as broker:
 """
 
 
-EXTRAS = ("", "spark")
-"""Extras that the pages tell to install, and that are installed here."""
+EXTRAS: Mapping[str, list[str]] = {"": [], "spark": [], "otel": ["opentelemetry-sdk"]}
+"""Extras that the pages tell to install, with other packages; they are installed here."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,8 @@ def installed(wheel: Path, extra: str) -> Path:
     place = wheel.parent / f"env-{extra}"
     venv.create(place, with_pip=True)
     what = f"{wheel}[{extra}]" if extra else str(wheel)
-    run([place / "bin" / "python", "-m", "pip", "install", "--quiet", what], cwd=wheel.parent)
+    pip: list[str | Path] = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    run([*pip, what, *EXTRAS[extra]], cwd=wheel.parent)
     return place
 
 
@@ -84,12 +85,37 @@ def test_the_wheel_brings_the_command(environment: Path) -> None:
 
 def test_the_readme_runs_with_the_wheel_and_its_extra_and_no_warning(wheel: Path) -> None:
     """A newcomer's first hour; pandas 3 made PySpark warn, and the example failed."""
-    place = installed(wheel, "spark")
-    page = (CHECKOUT / "README.md").read_text()
-    program = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-    (place / "readme.py").write_text(program)
-    output = run([place / "bin" / "python", "-W", "error", "readme.py"], cwd=place)
-    assert "7 apples" in output
+    assert "7 apples" in run_page(installed(wheel, "spark"), "README.md")
+
+
+def test_without_its_extra_otel_says_how_to_get_it(environment: Path) -> None:
+    program = "try:\n    import txn.otel\nexcept ModuleNotFoundError as error:\n    print(error)"
+    output = run([environment / "bin" / "python", "-I", "-c", program], cwd=environment)
+    assert "pip install 'txn[otel]'" in output
+
+
+def test_the_wheel_with_otel_traces_by_its_page_and_by_the_entry_point(wheel: Path) -> None:
+    place = installed(wheel, "otel")
+    assert '"txn.outcome": "commit"' in run_page(place, "docs/tracing.md")
+    program = (
+        "from importlib.metadata import entry_points\n"
+        "(found,) = entry_points(group='opentelemetry_instrumentor', name='txn')\n"
+        "instrumentor = found.load()()\n"
+        "instrumentor.instrument(raise_exception_on_conflict=True)\n"
+        "import txn\n"
+        "print(instrumentor.is_instrumented_by_opentelemetry, txn.Producer.make_transaction)"
+    )
+    output = run([place / "bin" / "python", "-I", "-W", "error", "-c", program], cwd=place)
+    assert output.startswith("True <")
+    assert "wrapper" in output.lower()
+
+
+def run_page(place: Path, page: str) -> str:
+    """Run the Python of a page, with warnings as errors; return the output."""
+    text = (CHECKOUT / page).read_text()
+    program = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    (place / "page.py").write_text(program)
+    return run([place / "bin" / "python", "-W", "error", "page.py"], cwd=place)
 
 
 def run(command: Sequence[str | Path], *, cwd: Path) -> str:

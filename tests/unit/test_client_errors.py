@@ -2,17 +2,30 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, cast
 
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from support.client_script import (
+    NO_SUCH_STATE,
+    TIMED_OUT,
+    ClientScript,
+    FakeConsumer,
+    ScriptedProducer,
+    block,
+    fatal,
+    requires_abort,
+    retriable,
+    scripted,
+)
 from txn.client.failures import DeliveryFailure, translate, undelivered
 from txn.client.producer import Producer
 from txn.client.settings import consumer_settings, producer_settings
-from txn.client.transaction import Transaction
+from txn.client.transaction import BlockResult
 from txn.errors import (
     AbortableError,
     Action,
@@ -23,23 +36,6 @@ from txn.errors import (
     RetriableError,
     TxnError,
 )
-
-
-def fatal(code: int) -> KafkaError:
-    return KafkaError(code, "reason", fatal=True)
-
-
-def retriable(code: int) -> KafkaError:
-    return KafkaError(code, "reason", retriable=True)
-
-
-def requires_abort(code: int) -> KafkaError:
-    return KafkaError(code, "reason", txn_requires_abort=True)
-
-
-TIMED_OUT = retriable(KafkaError._TIMED_OUT)
-NO_SUCH_STATE = KafkaError(KafkaError._STATE, "Operation not valid in state Ready")
-
 
 # ---------------------------------------------------------------- reports become errors
 
@@ -195,91 +191,6 @@ def test_an_unknown_property_is_a_config_error() -> None:
 # ---------------------------------------------------------------- a block and its failures
 
 
-class ClientScript:
-    """librdkafka's producer, playing a script: per call the answers to give, in order.
-
-    An answer is None for success, a value to return, something to raise, or an event to wait
-    for first. A call without answers left succeeds.
-    """
-
-    def __init__(self, **answers: list[Any]) -> None:
-        self.answers = answers
-        self.calls: list[str] = []
-        self.waiting: list[int] = []
-        """Number of records on their way at each question; 0 at the end."""
-
-    def __len__(self) -> int:
-        return self.waiting.pop(0) if self.waiting else 0
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: object, **named: object) -> Any:
-            if name not in ("poll", "flush", "purge"):
-                self.calls.append(name)
-            waiting = self.answers.get(name)
-            answer = waiting.pop(0) if waiting else (0 if name in ("flush", "poll") else None)
-            if isinstance(answer, KafkaError):
-                raise KafkaException(answer)
-            if isinstance(answer, BaseException):
-                raise answer
-            if isinstance(answer, threading.Event):
-                answer.wait()
-                return None
-            return answer
-
-        return call
-
-
-class ScriptedProducer(Producer):
-    """A `Producer` over a script."""
-
-    def __init__(self, script: ClientScript) -> None:
-        self.script = script
-        super().__init__(bootstrap_servers="h:1", transactional_id="p", timeout=0)
-
-    def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
-        return self.script  # type: ignore[return-value]
-
-
-class FakeConsumer:
-    """A consumer that stands at an offset, and remembers where it was sought to."""
-
-    def __init__(self, committed: int = 2) -> None:
-        self.place = TopicPartition("in", 0, 7)
-        self.committed_offset = committed
-        self.sought: list[int] = []
-        self.answers: list[Any] = []
-
-    def assignment(self) -> list[TopicPartition]:
-        return [self.place]
-
-    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        return [self.place]
-
-    def consumer_group_metadata(self) -> bytes:
-        return b"member"
-
-    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        if self.answers:
-            raise KafkaException(self.answers.pop(0))
-        return [TopicPartition("in", 0, self.committed_offset)]
-
-    def seek(self, place: TopicPartition) -> None:
-        self.sought.append(place.offset)
-
-
-def scripted(**answers: list[Any]) -> tuple[ScriptedProducer, ClientScript]:
-    script = ClientScript(**answers)
-    producer = ScriptedProducer(script)
-    script.calls.clear()
-    return producer, script
-
-
-def block(
-    producer: Producer, member: FakeConsumer | None = None, timeout: float = 0
-) -> Transaction:
-    return producer.transaction(member, timeout)  # type: ignore[arg-type]
-
-
 def test_a_good_block_flushes_then_sends_offsets_then_commits() -> None:
     producer, script = scripted()
     member = FakeConsumer()
@@ -294,6 +205,41 @@ def test_a_good_block_flushes_then_sends_offsets_then_commits() -> None:
         "commit_transaction",
     ]
     assert member.sought == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "raised", "result"),
+    [
+        ({}, None, BlockResult.COMMITTED),
+        ({"commit_transaction": [TIMED_OUT]}, InDoubtError, BlockResult.IN_DOUBT),
+        (
+            {"commit_transaction": [KeyboardInterrupt(), NO_SUCH_STATE]},
+            KeyboardInterrupt,
+            BlockResult.COMMITTED,
+        ),
+        (
+            {"commit_transaction": [requires_abort(KafkaError._INCONSISTENT)]},
+            AbortableError,
+            BlockResult.ABORTED,
+        ),
+        ({"commit_transaction": [fatal(KafkaError._FENCED)]}, FencedError, BlockResult.FENCED),
+        ({"begin_transaction": [fatal(KafkaError._FENCED)]}, FencedError, BlockResult.FENCED),
+    ],
+)
+def test_a_block_tells_its_result(
+    answers: dict[str, list[Any]],
+    raised: type[BaseException] | None,
+    result: BlockResult,
+) -> None:
+    producer, _ = scripted(**answers)
+    transaction = block(producer)
+    results = [transaction.result]
+
+    with pytest.raises(raised) if raised is not None else nullcontext(), transaction:
+        results.append(transaction.result)
+
+    results.append(transaction.result)
+    assert results in ([None, None, result], [None, result])
 
 
 def test_a_commit_that_times_out_is_resumed_and_not_repeated_by_an_abort() -> None:

@@ -96,7 +96,8 @@ class Consumer(confluent_kafka.Consumer):
         settings.setdefault("logger", LibraryLog())
         self._on_error = take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
-        self._whose = f"the consumer of group {settings['group.id']!r}"
+        self.group_id = str(settings["group.id"])
+        self._whose = f"the consumer of group {self.group_id!r}"
         self._reach = Reach(settings, self._whose, connect_timeout)
         try:
             super().__init__(settings)

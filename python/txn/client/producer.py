@@ -16,7 +16,7 @@ producer before asking for committed offsets.
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -128,7 +128,7 @@ class Producer:
         if self.transactional_id is not None:
             self._take_over(Deadline(timeout))
 
-    def __enter__(self) -> "Producer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -175,6 +175,12 @@ class Producer:
                 f"{consumer!r}. The transactional id belongs to the producer: "
                 "Producer(transactional_id=...)"
             )
+        return self.make_transaction(consumer, timeout)
+
+    def make_transaction(
+        self, consumer: confluent_kafka.Consumer | None, timeout: float
+    ) -> Transaction:
+        """Return the block of `transaction`, not begun. `txn.otel` makes one with spans."""
         return Transaction(self, consumer, timeout)
 
     def produce(

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -89,6 +89,18 @@ class BlockPhase(Enum):
     ENDED = "ended"
 
 
+class BlockResult(Enum):
+    """Results of a block, as far as its producer knows them."""
+
+    COMMITTED = "commit"
+    ABORTED = "abort"
+    """It was aborted, or nothing had begun."""
+    FENCED = "fenced"
+    """Its producer lost its place or could not abort. The cluster aborts it."""
+    IN_DOUBT = "unknown"
+    """A commit was sent and had no answer; see `txn.errors.InDoubtError`."""
+
+
 class Transaction:
     """An open transaction; the value of `producer.transaction()`, for one `with` statement.
 
@@ -108,6 +120,7 @@ class Transaction:
         self._timeout = timeout
         self._before: PlainState | None = None
         self._phase = BlockPhase.NEW
+        self._result: BlockResult | None = None
         self._produced = 0
         self._has_sent_offsets = False
         self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
@@ -119,7 +132,12 @@ class Transaction:
         """Seconds since it began; 0 before that."""
         return 0 if self._begun_at is None else int((time.monotonic() - self._begun_at) * 1000)
 
-    def __enter__(self) -> "Transaction":
+    @property
+    def result(self) -> BlockResult | None:
+        """The result of the block; None before its end."""
+        return self._result
+
+    def __enter__(self) -> Self:
         if self._phase is not BlockPhase.NEW:
             raise RejectedError(
                 f"this transaction of {self._producer._whose} was begun before; call "
@@ -136,7 +154,7 @@ class Transaction:
                 if not isinstance(reason, TxnError):
                     self._abort(reason)
             finally:
-                self._producer._leave(self)
+                self._settle()
             raise
         return self
 
@@ -159,7 +177,7 @@ class Transaction:
         finally:
             if self._phase is not BlockPhase.ENDED:
                 self._producer._give_up(self._unsettled())
-            self._producer._leave(self)
+            self._settle()
 
     def produce(
         self,
@@ -232,6 +250,18 @@ class Transaction:
         if consumer is self._consumer:
             self._sends_positions = False
         self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
+
+    def _settle(self) -> None:
+        """Let the producer begin another transaction, and note the result."""
+        self._producer._leave(self)
+        if self._result is not None:
+            return
+        if self._phase is BlockPhase.COMMITTING:
+            self._result = BlockResult.IN_DOUBT
+        elif self._producer._broken is not None:
+            self._result = BlockResult.FENCED
+        else:
+            self._result = BlockResult.ABORTED
 
     def _make_ready(self, consumer: confluent_kafka.Consumer) -> None:
         try:
@@ -372,6 +402,7 @@ class Transaction:
                 if deadline.has_passed:
                     self._raise_in_doubt(deadline, interrupt or raised)
                 pause = _pause_after(error)
+        self._result = BlockResult.COMMITTED
         self._phase = BlockPhase.ENDED
         self._note_committed(sent)
         if interrupt is not None:
@@ -401,6 +432,7 @@ class Transaction:
     def _raise_in_doubt(self, deadline: Deadline, cause: BaseException) -> NoReturn:
         doubt = self._unsettled(f" within {deadline.seconds:g} s")
         self._producer._give_up(doubt)
+        self._result = BlockResult.IN_DOUBT
         self._phase = BlockPhase.ENDED
         self._rewind_or_note(doubt)
         if reported_by(cause) is not None:

@@ -1,0 +1,61 @@
+"""`TxnInstrumentor`: spans for every `txn.Producer` and `txn.Consumer` of the process.
+
+The entry point `opentelemetry_instrumentor` names it, so `opentelemetry-instrument python app.py`
+finds it.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Message
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+from opentelemetry.instrumentation.utils import unwrap
+from wrapt import wrap_function_wrapper
+
+import txn.client
+from txn.otel import records_read
+from txn.otel.transaction import TracedTransaction, tracer_of
+
+
+class TxnInstrumentor(BaseInstrumentor):  # type: ignore[misc] # Any: see pyproject.toml
+    """Gives spans to transactions: `TxnInstrumentor().instrument(tracer_provider=None)`.
+
+    `uninstrument()` takes them back. A transaction keeps the spans it began with.
+    """
+
+    def instrumentation_dependencies(self) -> Collection[str]:
+        """The packages that are instrumented."""
+        return ("txn",)
+
+    def _instrument(self, **given: Any) -> None:
+        tracer = tracer_of(given.get("tracer_provider"))
+
+        def traced(
+            _: Callable[..., Any],
+            producer: txn.client.Producer,
+            args: tuple[confluent_kafka.Consumer | None, float],
+            _named: Mapping[str, Any],
+        ) -> TracedTransaction:
+            return TracedTransaction(producer, *args, tracer)
+
+        wrap_function_wrapper(txn.client.Producer, "make_transaction", traced)
+        wrap_function_wrapper(txn.client.Consumer, "poll", _noted)
+        wrap_function_wrapper(txn.client.Consumer, "consume", _noted)
+
+    def _uninstrument(self, **_: Any) -> None:
+        unwrap(txn.client.Producer, "make_transaction")
+        unwrap(txn.client.Consumer, "poll")
+        unwrap(txn.client.Consumer, "consume")
+
+
+def _noted(
+    wrapped: Callable[..., Message | list[Message] | None],
+    consumer: txn.client.Consumer,
+    args: tuple[Any, ...],
+    named: Mapping[str, Any],
+) -> Message | list[Message] | None:
+    result = wrapped(*args, **named)
+    messages = result if isinstance(result, list) else [result] if result is not None else []
+    records_read.note(consumer, messages)
+    return result

@@ -1,0 +1,224 @@
+"""`TracedTransaction`: a block whose transaction is a span, with one span inside for each topic.
+
+The transaction's span is the current one within the block, so spans of the program lie inside.
+It ends with the block, and has the outcome by then: `commit`, `abort`, `fenced` or `unknown`.
+Tracing never changes the result of a block.
+"""
+
+import time
+from collections.abc import Iterable
+from contextvars import Token
+from threading import Lock
+from types import TracebackType
+from typing import Final, Self
+
+import confluent_kafka
+from confluent_kafka import Message
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    get_tracer,
+    set_span_in_context,
+)
+
+from txn.client.producer import Headers, Producer
+from txn.client.transaction import BlockResult, Transaction
+from txn.errors import FencedError, TxnError
+from txn.otel import records_read
+from txn.otel.headers import Stamp, links_of
+
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
+
+COMMON: Final = {"messaging.system": "kafka"}
+
+
+def tracer_of(provider: TracerProvider | None) -> Tracer:
+    """The tracer of a provider; None: of the process's."""
+    return get_tracer("txn.otel", tracer_provider=provider, schema_url=SCHEMA)
+
+
+class _TopicSend:
+    """The span of a topic's records in one transaction."""
+
+    def __init__(self, tracer: Tracer, topic: str, context: Context) -> None:
+        self.topic = topic
+        self.produced = 0
+        self.span = tracer.start_span(
+            f"send {topic}",
+            context,
+            SpanKind.PRODUCER,
+            attributes={
+                **COMMON,
+                "messaging.operation.name": "send",
+                "messaging.operation.type": "send",
+                "messaging.destination.name": topic,
+            },
+        )
+        self.stamp: Final = Stamp(set_span_in_context(self.span, context))
+
+    def end(self, result: BlockResult, error: BaseException | None) -> None:
+        """End the span; the error is its own if it names the topic."""
+        self.span.set_attribute("messaging.batch.message_count", self.produced)
+        self.span.set_attribute("txn.outcome", result.value)
+        if isinstance(error, TxnError) and error.topic == self.topic:
+            _fail(self.span, error)
+        self.span.end()
+
+
+class TracedTransaction(Transaction):
+    """A `txn.client.transaction.Transaction` with spans; the value of `producer.transaction()`.
+
+    Args:
+        producer: Its producer.
+        consumer: Whose offsets to commit with it.
+        timeout: Seconds that ending may take.
+        tracer: Where spans go.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        consumer: confluent_kafka.Consumer | None,
+        timeout: float,
+        tracer: Tracer,
+    ) -> None:
+        super().__init__(producer, consumer, timeout)
+        self._tracer = tracer
+        self._attributes: dict[str, str] = {
+            **COMMON,
+            "messaging.operation.name": "transaction",
+            "txn.transactional_id": str(producer.transactional_id),
+        }
+        group = getattr(consumer, "group_id", None)
+        if group is not None:
+            self._attributes["messaging.consumer.group.name"] = group
+        self._span: Span | None = None  # while the block is open
+        self._token: Token[Context] | None = None
+        self._context = Context()
+        self._sends: dict[str, _TopicSend] = {}
+        self._sends_lock = Lock()
+
+    def __enter__(self) -> Self:
+        begun_ns = time.time_ns()
+        try:
+            super().__enter__()
+        except BaseException as error:
+            is_fenced = isinstance(error, FencedError)
+            result = BlockResult.FENCED if is_fenced else BlockResult.ABORTED
+            _end(self._start(begun_ns), result, 0, error)
+            raise
+        self._span = self._start(begun_ns)
+        self._context = set_span_in_context(self._span)
+        self._token = contexts.attach(self._context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._span is not None:
+            self._span.add_event("txn.block.end")
+        raised = error
+        try:
+            super().__exit__(kind, error, traceback)
+        except BaseException as failure:
+            raised = failure
+            raise
+        finally:
+            self._end_spans(raised)
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Add a record, as `Transaction.produce` does, with the trace context in its headers.
+
+        A context that the headers have already is replaced.
+        """
+        send = self._send_to(topic)
+        if send is not None:
+            headers = send.stamp.on(headers)
+        try:
+            super().produce(
+                topic, value, key, headers=headers, partition=partition, timestamp=timestamp
+            )
+        except BaseException as error:
+            if send is not None:
+                send.span.record_exception(error)
+            raise
+        if send is not None:
+            with self._sends_lock:
+                send.produced += 1
+
+    def link(self, messages: Iterable[Message]) -> None:
+        """Link the transaction to the spans that sent these records.
+
+        For records of a plain `confluent_kafka.Consumer`, or of a group that commits elsewhere.
+        Records of a `txn.otel.Consumer` that is the block's are linked without it.
+        """
+        if self._span is not None:
+            for link in links_of(messages):
+                self._span.add_link(link.context)
+
+    def _start(self, begun_ns: int) -> Span:
+        return self._tracer.start_span(
+            "transaction", kind=SpanKind.CLIENT, attributes=self._attributes, start_time=begun_ns
+        )
+
+    def _send_to(self, topic: str) -> _TopicSend | None:
+        """The span of a topic, begun at its first record; None outside the block."""
+        with self._sends_lock:
+            if self._span is None:
+                return None
+            send = self._sends.get(topic)
+            if send is None:
+                send = self._sends[topic] = _TopicSend(self._tracer, topic, self._context)
+            return send
+
+    def _end_spans(self, error: BaseException | None) -> None:
+        result = self.result or BlockResult.IN_DOUBT  # None: a second signal cut the end short
+        with self._sends_lock:
+            span, self._span = self._span, None
+        if span is None:
+            return
+        if self._token is not None:
+            contexts.detach(self._token)
+        for send in self._sends.values():
+            send.end(result, error)
+        if self._consumer is not None:
+            for read in records_read.take(self._consumer):
+                span.add_link(read)
+        _end(span, result, sum(send.produced for send in self._sends.values()), error)
+
+
+def _end(span: Span, result: BlockResult, produced: int, error: BaseException | None) -> None:
+    span.set_attribute("messaging.batch.message_count", produced)
+    span.set_attribute("txn.outcome", result.value)
+    if error is not None:
+        if result is BlockResult.COMMITTED:  # a signal that waited for the commit
+            span.record_exception(error)
+        else:
+            _fail(span, error)
+    span.end()
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    """Record the error that ended a span, and its kind: Kafka's name for it, else its class."""
+    name = error.name if isinstance(error, TxnError) and error.name else type(error).__qualname__
+    span.set_attribute("error.type", name)
+    span.record_exception(error)
+    span.set_status(Status(StatusCode.ERROR, str(error)))
