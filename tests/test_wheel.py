@@ -103,11 +103,10 @@ def test_the_wheel_with_otel_traces_by_its_page_and_by_the_entry_point(wheel: Pa
         "instrumentor = found.load()()\n"
         "instrumentor.instrument(raise_exception_on_conflict=True)\n"
         "import txn\n"
-        "print(instrumentor.is_instrumented_by_opentelemetry, txn.Producer.make_transaction)"
+        "print(type(vars(txn.Producer)['make_transaction']).__name__)"
     )
     output = run([place / "bin" / "python", "-I", "-W", "error", "-c", program], cwd=place)
-    assert output.startswith("True <")
-    assert "wrapper" in output.lower()
+    assert output == "FunctionWrapper\n"
 
 
 def run_page(place: Path, page: str) -> str:
