@@ -37,7 +37,6 @@ from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.txn_coordinator import InitProducerIdResult
 from txn.coordinator.transaction.records import (
-    TxnRecord,
     decode_key,
     decode_value,
     encode_key,
@@ -130,7 +129,7 @@ def replayed(host: FakeHost) -> dict[str, Txn]:
                 transactional_id = decode_key(record.key or b"")
                 assert transactional_id is not None
                 txn = None if record.value is None else decode_value(record.value)
-                transactions.replay(TxnRecord(transactional_id, txn))
+                transactions.replay((transactional_id, txn))
     return dict(transactions.items())
 
 

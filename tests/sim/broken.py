@@ -292,11 +292,12 @@ def _recovery_aborts_prepared_commits(seam: Seam) -> None:
     @seam.instead_of(decode_record)
     def read_as_abort(key: bytes, value: bytes | None) -> TxnRecord | None:
         record = decode_record(key, value)
-        if record is None or not isinstance(record.txn, Txn):
+        if record is None:
+            return None
+        transactional_id, txn = record
+        if not isinstance(txn, Txn) or txn.state is not TxnState.PREPARE_COMMIT:
             return record
-        if record.txn.state is not TxnState.PREPARE_COMMIT:
-            return record
-        return record._replace(txn=record.txn._replace(state=TxnState.PREPARE_ABORT))
+        return transactional_id, txn._replace(state=TxnState.PREPARE_ABORT)
 
 
 def _a_start_believes_every_prepare(seam: Seam) -> None:
@@ -341,10 +342,13 @@ def _lost_markers_stay_lost(seam: Seam) -> None:
     @seam.instead_of(decode_record)
     def read_without_markers(key: bytes, value: bytes | None) -> TxnRecord | None:
         record = decode_record(key, value)
-        if record is None or record.txn is None:
+        if record is None:
+            return None
+        transactional_id, txn = record
+        if txn is None:
             return record
-        txn = decode_value(record.txn) if isinstance(record.txn, bytes) else record.txn
-        return record._replace(txn=txn._replace(unsynced_markers=()))
+        known = decode_value(txn) if isinstance(txn, bytes) else txn
+        return transactional_id, known._replace(unsynced_markers=())
 
 
 def _a_marker_ends_a_later_transaction(seam: Seam) -> None:
@@ -467,9 +471,12 @@ def _a_power_failure_ends_what_is_prepared(seam: Seam) -> None:
     @seam.instead_of(decode_record)
     def read_as_ordinary(key: bytes, value: bytes | None) -> TxnRecord | None:
         record = decode_record(key, value)
-        if record is None or not isinstance(record.txn, Txn) or not start.is_after_power_failure:
+        if record is None or not start.is_after_power_failure:
             return record
-        return record._replace(txn=record.txn._replace(timeout_ms=min(record.txn.timeout_ms, 700)))
+        transactional_id, txn = record
+        if not isinstance(txn, Txn):
+            return record
+        return transactional_id, txn._replace(timeout_ms=min(txn.timeout_ms, 700))
 
 
 def _what_is_prepared_is_not_forced(seam: Seam) -> None:

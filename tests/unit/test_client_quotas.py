@@ -97,6 +97,6 @@ def test_a_number_that_another_broker_stored_binds_nobody(stored: float) -> None
 
 def test_without_such_quotas_no_request_has_a_toll() -> None:
     quotas = quotas_of(Clock(), 5.0)
-    assert quotas.toll() is not None
+    assert quotas.takes_toll
     quotas.publish({EVERYBODY: {PRODUCER_BYTE_RATE: 5.0}})
-    assert quotas.toll() is None
+    assert not quotas.takes_toll

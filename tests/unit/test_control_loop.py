@@ -39,7 +39,7 @@ NODE: Any = SimpleNamespace(
     durability=Durability.PROCESS,
     transactions=None,
     authorizer=None,
-    quotas=SimpleNamespace(toll=lambda: None),
+    quotas=SimpleNamespace(takes_toll=False),
 )
 """A broker in which every decision is a bug."""
 

@@ -61,7 +61,7 @@ def test_P8_who_sleeps_and_who_does_not_makes_no_difference(
     known: dict[str, Txn] = {}
     applied, loaded = TxnStore(), TxnStore()
     for transactional_id, txn in history:
-        applied.replay(TxnRecord(transactional_id, txn))
+        applied.replay((transactional_id, txn))
         loaded.replay(stored(transactional_id, None if txn is None else encode_value(txn)))
         if txn is None:
             known.pop(transactional_id, None)
@@ -90,14 +90,14 @@ def test_what_is_open_is_awake() -> None:
 def test_an_id_wakes_up_with_its_next_record() -> None:
     transactions = TxnStore()
     transactions.replay(stored("pay", encode_value(RESTING)))
-    transactions.replay(TxnRecord("pay", OPEN))
+    transactions.replay(("pay", OPEN))
     assert transactions.decoded() == [("pay", OPEN)]
     assert len(transactions) == 1
 
 
 def test_an_id_rests_for_a_while_before_it_sleeps() -> None:
     transactions = TxnStore()
-    transactions.replay(TxnRecord("pay", RESTING))
+    transactions.replay(("pay", RESTING))
     transactions.compact_idle(RESTING.updated_ms)
     assert transactions.decoded() == [("pay", RESTING)]
     transactions.compact_idle(RESTING.updated_ms + 1)

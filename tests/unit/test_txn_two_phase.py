@@ -12,7 +12,6 @@ from txn.broker.host import Durability, HangUpError
 from txn.broker.txn_coordinator import InitProducerIdResult
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
-from txn.coordinator.transaction.records import TxnRecord
 from txn.coordinator.transaction.states import (
     LAST_PRODUCER_EPOCH,
     NO_TIMEOUT_MS,
@@ -36,7 +35,7 @@ LONG_MS = 2**32
 def replay(coordinator: Any, transactional_id: str, txn: Txn) -> None:
     """Let a coordinator know of an id what no request brought about."""
     shard = coordinator.shard_of(transactional_id)
-    shard.state.transactions.replay(TxnRecord(transactional_id, txn))
+    shard.state.transactions.replay((transactional_id, txn))
 
 
 class Bench:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from txn.broker.host import Context, Toll
+from txn.broker.host import Context
 from txn.broker.shell import Catalog, ClientQuota
 from txn.config import BrokerSettings
 from txn.metadata.quotas import (
@@ -70,6 +70,8 @@ class ClientQuotas:
         """There is a quota of the time that requests take."""
         self.counts_mutations = False
         """There is a quota of partitions made and deleted."""
+        self.takes_toll = False
+        """There is one of the two: each request has a toll."""
         self.throttled_requests = 0
         self.throttled_ms = 0
         """Requests throttled for their mutations, and for how long."""
@@ -80,6 +82,7 @@ class ClientQuotas:
         keys = {key for values in quotas.values() for key in values}
         self.counts_time = REQUEST_PERCENTAGE in keys
         self.counts_mutations = CONTROLLER_MUTATION_RATE in keys
+        self.takes_toll = self.counts_time or self.counts_mutations
         if not self.counts_mutations:
             self._buckets.clear()
         self._catalog.publish_quotas(
@@ -98,10 +101,6 @@ class ClientQuotas:
             samples=self._settings["quota.window.num"],
             length_s=self._settings["quota.window.size.seconds"],
         )
-
-    def toll(self) -> Toll | None:
-        """A toll for a request; None where none is taken."""
-        return Toll() if self.counts_time or self.counts_mutations else None
 
     def mutations(self, context: Context, *, strict_from: int) -> "Mutations":
         """The quota of a request that makes or deletes partitions.

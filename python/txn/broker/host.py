@@ -85,6 +85,10 @@ class Host(Protocol):
         """Say whether there is such a partition; it is not opened."""
         ...
 
+    def partition_count(self, topic: str) -> int:
+        """Number of partitions of a topic; 0 if it is unknown."""
+        ...
+
     def is_untouched(self, topic: str, index: int) -> bool:
         """Say whether a partition is there and nothing is known in it, so that it is not open."""
         ...

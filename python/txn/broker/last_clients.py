@@ -41,8 +41,9 @@ class LastClients:
         by_id.pop(transactional_id, None)  # the newest stands last
         if len(by_id) >= IDS_MAX:
             del by_id[next(iter(by_id))]
-        client_id, client_host = context.client_id[:CLIENT_ID_SHOWN], context.client_host
-        by_id[transactional_id] = (intern(client_id), intern(client_host), self._now_ms(), request)
+        client_id = intern(context.client_id[:CLIENT_ID_SHOWN])
+        client_host = intern(context.session.client.host)
+        by_id[transactional_id] = (client_id, client_host, self._now_ms(), request)
 
     def get(self, transactional_id: str) -> LastClient | None:
         """The last client; None if there was none since the start."""

@@ -59,23 +59,19 @@ class LocalMarkerSender:
         offsets: dict[TopicPartition, int] = {}
         refused: dict[TopicPartition, StorageError] = {}
         for partition in partitions:
+            topic, index = partition
             try:
-                offset = self._append(partition, marker)
+                store = self._find(topic, index)
+                if store is None:  # the topic was deleted, and its readers with it
+                    continue
+                offset = store.append_marker(marker)
+                if topic == OFFSETS_TOPIC:
+                    self._on_offsets_marker(index, marker.producer_id, marker.is_commit)
             except StorageError as error:
                 refused[partition] = error
             else:
-                if offset is not None:
-                    offsets[partition] = offset
+                offsets[partition] = offset
         return MarkersSent(offsets, refused)
-
-    def _append(self, partition: TopicPartition, marker: Marker) -> int | None:
-        store = self._find(*partition)
-        if store is None:  # the topic was deleted, and its readers with it
-            return None
-        offset = store.append_marker(marker)
-        if store.topic == OFFSETS_TOPIC:
-            self._on_offsets_marker(store.index, marker.producer_id, marker.is_commit)
-        return offset
 
 
 def to_be_retried(

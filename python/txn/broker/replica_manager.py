@@ -57,18 +57,23 @@ class ReplicaManager:
         Raises StorageError: it cannot be opened now.
         """
         partitions = self.partitions.get(topic)
-        if partitions is None:
+        if partitions is None or index < 0:
             return None
-        stores = partitions.stores
-        if 0 <= index < len(stores):
-            store = stores[index]  # the common case without a call: a transaction asks nine times
-            return partitions[index] if store is None else store
-        return None
+        try:
+            store = partitions.stores[index]  # without a call: a transaction asks nine times
+        except IndexError:
+            return None
+        return partitions[index] if store is None else store
 
     def has(self, topic: str, index: int) -> bool:
         """Say whether there is such a partition; it is not opened."""
         partitions = self.partitions.get(topic)
         return partitions is not None and 0 <= index < len(partitions.stores)
+
+    def count(self, topic: str) -> int:
+        """Number of partitions of a topic; 0 if it is unknown."""
+        partitions = self.partitions.get(topic)
+        return 0 if partitions is None else len(partitions.stores)
 
     def is_untouched(self, topic: str, index: int) -> bool:
         """Say whether a partition is there and was not opened: it holds nothing."""

@@ -249,7 +249,7 @@ class TransactionCoordinator:
         """
         self.transactions = TransactionalIds(self.shard_of)
         self.clients = LastClients(host.now_ms)
-        self.has_partition = host.has_partition
+        self.has_partition, self.partition_count = host.has_partition, host.partition_count
         self._markers = markers
         self._host = host
         self._is_loading = True
@@ -319,7 +319,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         shard = self._serving(transactional_id)
-        if isinstance(shard, ErrorCode):
+        if not isinstance(shard, Shard):
             return shard
         request = self._add(shard, transactional_id, producer, partitions, client_version)
         return await shard.run(transactional_id, request, _the_code)
@@ -334,7 +334,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         shard = self._serving(transactional_id)
-        if isinstance(shard, ErrorCode):
+        if not isinstance(shard, Shard):
             return dict.fromkeys(partitions, shard)
         return await shard.run(
             transactional_id,
@@ -360,7 +360,7 @@ class TransactionCoordinator:
         """
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         shard = self._serving(transactional_id)
-        if isinstance(shard, ErrorCode):
+        if not isinstance(shard, Shard):
             return dict.fromkeys(partitions, _as_of_a_batch(shard))
         return await shard.run(
             transactional_id,
@@ -414,7 +414,8 @@ class TransactionCoordinator:
         Raises:
             HangUpError: it has.
         """
-        txn = self.transactions.get(transactional_id)
+        shard = self.shard_of(transactional_id)
+        txn = None if shard is None else shard.state.transactions.get(transactional_id)
         if txn is None or not txn.is_of(producer):
             return
         if self._connections.is_superseded(transactional_id, role, producer, connection):
@@ -443,7 +444,7 @@ class TransactionCoordinator:
             return _refused(ErrorCode.INVALID_REQUEST)
         while True:
             shard = self._serving(transactional_id)
-            if isinstance(shard, ErrorCode):
+            if not isinstance(shard, Shard):
                 return _refused(shard)
             request = self._end(shard, transactional_id, producer, outcome, bumps_epoch)
             identity = await shard.run(transactional_id, request, _refused)
@@ -989,7 +990,13 @@ class TransactionCoordinator:
         """Write the markers that an end lacks, each to the log of its partition."""
         prepare = ending.plan.prepare
         is_commit = prepare.state is _PREPARE_COMMIT
-        marker = Marker(*prepare.producer, shard.log.leader_epoch, is_commit, self._host.now_ms())
+        marker = Marker(
+            prepare.producer_id,
+            prepare.producer_epoch,
+            shard.log.leader_epoch,
+            is_commit,
+            self._host.now_ms(),
+        )
         sent = self._markers.send(sorted(ending.unmarked), marker)
         refused = to_be_retried(sent.refused, marker) if sent.refused else {}
         if is_commit and self._host.durability is not _PROCESS:
@@ -1183,18 +1190,18 @@ class TransactionCoordinator:
         expiration_ms = self._host.setting("transactional.id.expiration.ms")
         for shard in self.transactions.shards:
             expired = [
-                TxnRecord(transactional_id, None)
+                transactional_id
                 for transactional_id in shard.state.transactions.expired(
                     self._host.now_ms(), expiration_ms
                 )
                 if not shard.is_held(transactional_id)
                 and transactional_id not in shard.state.withheld
             ]
-            unsynced = [name for name, _ in expired if self._has_unsynced(shard, name)]
+            unsynced = [name for name in expired if self._has_unsynced(shard, name)]
             if unsynced:
-                expired = [each for each in expired if each.transactional_id not in set(unsynced)]
+                expired = [name for name in expired if name not in set(unsynced)]
             if expired:
-                _append_in_batches(shard, expired)
+                _append_in_batches(shard, [(name, None) for name in expired])
                 log.info("txn.expired", count=len(expired))
             for transactional_id in unsynced:
                 shard.start(transactional_id, self._sync_markers(shard, transactional_id))
@@ -1437,14 +1444,14 @@ class TransactionCoordinator:
         one. Raises StorageError: a disk refuses.
         """
         for shard in self.transactions.shards:
-            undone = []
+            undone: list[TxnRecord] = []
             for transactional_id, txn in shard.state.transactions.decoded():
                 has_lost = self._has_lost_records(txn) if is_to_decide(txn) else False
                 if has_lost is None:
                     shard.state.undecided.add(transactional_id)
                 elif has_lost:
                     prepare = decide_undo(txn, now_ms=self._host.now_ms())
-                    undone.append(TxnRecord(transactional_id, prepare))
+                    undone.append((transactional_id, prepare))
                     log.warning("txn.unanswered_commit_aborted", transactional_id=transactional_id)
             if undone:
                 _append_in_batches(shard, undone)
@@ -1508,7 +1515,7 @@ class TransactionCoordinator:
         """
         found: dict[TopicPartition, _Found] = {}
         for shard in self.transactions.shards:
-            renewed = []
+            renewed: list[TxnRecord] = []
             for transactional_id, txn in shard.state.transactions.items():
                 if not txn.unsynced_markers:
                     continue
@@ -1517,7 +1524,7 @@ class TransactionCoordinator:
                     shard.state.written_again[transactional_id] = written
                 else:
                     following = txn._replace(unsynced_markers=written)
-                    renewed.append(TxnRecord(transactional_id, following))
+                    renewed.append((transactional_id, following))
             _append_in_batches(shard, renewed)
 
     def _write_again(
@@ -1618,7 +1625,7 @@ class TransactionCoordinator:
     def _fence_everybody(self) -> None:
         for shard in self.transactions.shards:
             fenced = [
-                TxnRecord(transactional_id, following)
+                (transactional_id, following)
                 for transactional_id, txn in shard.state.transactions.items()
                 if transactional_id not in shard.state.withheld
                 and (following := self._fenced(txn)) is not None
@@ -1657,7 +1664,7 @@ def _the_code(code: ErrorCode) -> ErrorCode:
 
 def _write(shard: TxnShard, transactional_id: str, txn: Txn) -> None:
     """Append the next state of an id and replay it. Raises StorageError: nothing changed."""
-    shard.append([TxnRecord(transactional_id, txn)])
+    shard.append([(transactional_id, txn)])
 
 
 def _begin_end(shard: TxnShard, transactional_id: str, end: End) -> Ending:

@@ -190,6 +190,7 @@ class ControlLoop:
         self._scheduler = scheduler
         self._server = server
         self._node = node
+        self._quotas = node.quotas
         self._listeners = listeners
         self._logins = logins
         self.table: Mapping[int, BoundApi] = build_table(node)
@@ -296,10 +297,10 @@ class ControlLoop:
             self._start(self._log_in(token, connection, api_key, api_version, body), token)
             return
         api = self.table.get(api_key)
-        if api is None or not api.serves(api_version):
+        if api is None or api_version not in api.served:
             self._refuse(token, api_key, api_version, client_host)
             return
-        toll = self._node.quotas.toll()
+        toll = Toll() if self._quotas.takes_toll else None
         context = Context(api_key, api_version, client_id or "", connection.session, toll)
         if len(body) >= LARGE_BYTES:
             self._start(self._serve_large(token, api, context, body), token)
@@ -426,7 +427,7 @@ class ControlLoop:
 
     def _throttled(self, token: int, context: Context, toll: Toll, body: bytes) -> bytes:
         """Mute a client that is over its quotas; return its answer with the time of that."""
-        quotas, session = self._node.quotas, context.session
+        quotas, session = self._quotas, context.session
         throttle_ms = 0
         if quotas.counts_time and context.api_key not in EXEMPT:
             throttle_ms = self._server.throttle_ms(

@@ -141,7 +141,11 @@ class FakeHost:
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Say whether there is such a partition."""
-        return 0 <= index < len(self.topics.get(topic, []))
+        return 0 <= index < self.partition_count(topic)
+
+    def partition_count(self, topic: str) -> int:
+        """Number of partitions of a topic; 0 if it is unknown."""
+        return len(self.topics.get(topic, []))
 
     def is_untouched(self, topic: str, index: int) -> bool:
         """Return False: every partition is open."""

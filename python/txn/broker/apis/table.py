@@ -69,11 +69,9 @@ class BoundApi:
 
     def __init__(self, versions: Versions, load: Callable[[], Answerer]) -> None:
         self.versions = versions
+        self.served = range(versions[0], versions[1] + 1)
+        """The versions that are answered."""
         self._load = load
-
-    def serves(self, api_version: int) -> bool:
-        """Say whether a version is answered."""
-        return self.versions[0] <= api_version <= self.versions[1]
 
     @cached_property
     def answerer(self) -> Answerer:

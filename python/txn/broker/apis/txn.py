@@ -16,7 +16,7 @@ client can add `__transaction_state` to a transaction.
 Sources: Kafka's message schemas; KIP-588 (PRODUCER_FENCED), KIP-890, KIP-939.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Final
@@ -152,13 +152,13 @@ def _initialized(context: Context, identity: InitProducerIdResult) -> InitProduc
     )
 
 
-async def add_partitions_to_txn(
+def add_partitions_to_txn(
     coordinator: TransactionCoordinator, request: AddPartitionsToTxnRequest, context: Context
-) -> AddPartitionsToTxnResponse | bytes:
+) -> Coroutine[object, None, AddPartitionsToTxnResponse | bytes]:
     """Join partitions to transactions: all of one's, or none if one of them cannot."""
     if context.api_version >= ADD_PARTITIONS_BATCHED_FROM:
-        return await _add_batched(coordinator, request.transactions)
-    return await add_partitions_but(coordinator, request, context, INTERNAL)
+        return _add_batched(coordinator, request.transactions)
+    return add_partitions_but(coordinator, request, context, INTERNAL)
 
 
 async def add_partitions_but(
@@ -199,16 +199,16 @@ async def _looked_at(
     """
     partitions: dict[TopicPartition, None] = {}
     errors: dict[TopicPartition, ErrorCode] = {}
-    has_partition = coordinator.has_partition
     for topic in topics:
         name = topic.name
         is_closed = name in closed
+        count = coordinator.partition_count(name)
         for index in topic.partitions:
             if turns.are_over(1):
                 await turns.give_way()
             partition = (name, index)
             partitions[partition] = None
-            if is_closed or not has_partition(name, index):
+            if is_closed or not 0 <= index < count:
                 errors[partition] = (
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED
                     if is_closed or name in INTERNAL
@@ -219,7 +219,7 @@ async def _looked_at(
 
 async def _add_batched(
     coordinator: TransactionCoordinator, transactions: Sequence[AddPartitionsToTxnTransaction]
-) -> AddPartitionsToTxnResponse:
+) -> AddPartitionsToTxnResponse | bytes:
     turns = Turns()
     results = []
     for transaction in transactions:

@@ -90,14 +90,11 @@ _USUAL_TAGGED_BYTES: Final = 64
 """Tagged fields of more bytes are of one id alone."""
 
 
-class TxnRecord(NamedTuple):
-    """A record of `__transaction_state`: an id and where it stands; None is a tombstone.
+TxnRecord = tuple[str, Txn | bytes | None]
+"""A record of `__transaction_state`: an id and where it stands; None is a tombstone.
 
-    Bytes are the stored value of an id at rest, checked and not decoded.
-    """
-
-    transactional_id: str
-    txn: Txn | bytes | None
+Bytes are the stored value of an id at rest, checked and not decoded.
+"""
 
 
 @lru_cache(maxsize=1024)
@@ -251,11 +248,11 @@ def decode_record(key: bytes, value: bytes | None) -> TxnRecord | None:
     if transactional_id is None:
         return None
     if value is None:
-        return TxnRecord(transactional_id, None)
+        return transactional_id, None
     if at_rest_since_ms(value) is None:
-        return TxnRecord(transactional_id, decode_value(value))
+        return transactional_id, decode_value(value)
     check_value(value)
-    return TxnRecord(transactional_id, value)
+    return transactional_id, value
 
 
 def check_value(data: bytes) -> None:
