@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 import txn
+from support.acl_filters import any_acl
 from support.clients import create_topic, plain_producer, read_all, send
 from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection
@@ -55,19 +56,6 @@ def allow(broker: txn.Broker, host: str, *entries: Entry) -> None:
     fields = creations(host, Permission.ALLOW, *entries)
     answer = ask(broker, ADMIN, ApiKey.CREATE_ACLS, 3, **fields)
     assert [int(one.error_code) for one in answer.results] == [0] * len(entries)
-
-
-def any_acl(**changes: Any) -> dict[str, Any]:
-    return {
-        "resource_type_filter": ResourceType.ANY,
-        "resource_name_filter": None,
-        "pattern_type_filter": PatternType.ANY,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": Operation.ANY,
-        "permission_type": Permission.ANY,
-        **changes,
-    }
 
 
 def secured(data: Path) -> txn.Broker:

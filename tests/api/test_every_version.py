@@ -214,3 +214,21 @@ def test_api_versions_names_no_feature_from_level_0_before_version_4(
         "metadata.version",
         "transaction.version",
     }
+
+
+@pytest.mark.parametrize(("version", "name"), [(10, ""), (11, ""), (12, None), (13, None)])
+def test_metadata_of_an_unknown_id_has_no_name_and_no_operations(
+    broker: txn.Broker, version: int, name: str | None
+) -> None:
+    answer = ask(
+        broker,
+        ApiKey.METADATA,
+        version,
+        topics=[{"name": None, "topic_id": b"\x07" * 16}],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=False,
+    )
+    (topic,) = answer.topics
+    assert int(topic.error_code) == UNKNOWN_TOPIC_ID
+    assert (topic.name, topic.topic_authorized_operations) == (name, -(2**31))

@@ -2,7 +2,7 @@
 
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kio.index import load_request_schema
@@ -28,12 +28,23 @@ class Side:
     """A broker and one connection to it, opened again when the broker closes it.
 
     `tags` are the tagged fields of every structure and header sent.
+
+    Args:
+        servers: Bootstrap servers.
+        connect: Opens a connection; without it, one that nobody logs in to.
+        names: The names of the broker's values, for several connections to it.
     """
 
-    def __init__(self, servers: str) -> None:
+    def __init__(
+        self,
+        servers: str,
+        connect: Callable[[str], RawConnection] = RawConnection,
+        names: Names | None = None,
+    ) -> None:
         self.servers = servers
         self.tags = NO_TAGS
-        self.names = Names()
+        self.names = Names() if names is None else names
+        self._connect = connect
         self.names.bind(PORT, int(servers.rpartition(":")[2]))
         self._connection: RawConnection | None = None
 
@@ -75,7 +86,7 @@ class Side:
     def _exchange(
         self, api_key: int, version: int, body: bytes, *, has_answer: bool
     ) -> dict[str, Any]:
-        self._connection = self._connection or RawConnection(self.servers)
+        self._connection = self._connection or self._connect(self.servers)
         is_flexible = _is_flexible(api_key, version)
         header = struct.pack(">hhihs", api_key, version, CORRELATION_ID, 1, b"d")
         try:

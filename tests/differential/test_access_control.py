@@ -19,6 +19,7 @@ from differential.batches import BatchSpec
 from differential.names import Names
 from differential.plain import differences, plain
 from peers.kafka import KafkaNode
+from support.acl_filters import any_acl
 from support.wire_client import RawConnection
 from txn.config import STANDARD_AUTHORIZER
 from txn.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
@@ -101,19 +102,6 @@ def _without_own(value: Any) -> Any:
 def _resource(item: Any) -> str:
     is_of_one = isinstance(item, dict) and "resource_name" in item
     return f"{item['resource_type']} {item['resource_name']}" if is_of_one else ""
-
-
-def any_acl(**changes: Any) -> dict[str, Any]:
-    return {
-        "resource_type_filter": ResourceType.ANY,
-        "resource_name_filter": None,
-        "pattern_type_filter": PatternType.ANY,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": Operation.ANY,
-        "permission_type": Permission.ANY,
-        **changes,
-    }
 
 
 def an_acl(host: str, kind: ResourceType, name: str, **changes: Any) -> dict[str, Any]:

@@ -87,6 +87,8 @@ class KafkaNode:
         self.bootstrap_servers = ""
         self.servers: dict[str, str] = {}
         """Bootstrap servers by the name of the listener, while the node runs."""
+        self.controller = ""
+        """Address of the controller, while the node runs."""
         self._listeners = dict(listeners or {})
         self._format_options = list(format_options)
         self._properties = dict(properties or {})
@@ -125,7 +127,8 @@ class KafkaNode:
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self.servers = {"PLAINTEXT": self.bootstrap_servers}
         self.servers |= {name: f"127.0.0.1:{free_port()}" for name in self._listeners}
-        config = self._write_properties(controller_port)
+        self.controller = f"127.0.0.1:{controller_port}"
+        config = self._write_properties()
         if not (self.data / "meta.properties").exists():
             self._format(config)
         log = self.directory / "server.log"
@@ -158,14 +161,14 @@ class KafkaNode:
             process.kill()
             process.wait()
 
-    def _write_properties(self, controller_port: int) -> Path:
+    def _write_properties(self) -> Path:
         config = self.directory / "server.properties"
         served = ",".join(f"{name}://{server}" for name, server in self.servers.items())
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | self._listeners
         properties = {
             **ONE_NODE,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": f"{served},CONTROLLER://127.0.0.1:{controller_port}",
+            "controller.quorum.voters": f"1@{self.controller}",
+            "listeners": f"{served},CONTROLLER://{self.controller}",
             "advertised.listeners": served,
             "listener.security.protocol.map": ",".join(
                 f"{name}:{protocol}" for name, protocol in protocols.items()

@@ -505,7 +505,9 @@ impl FetchRequest {
         };
         self.put_offsets(answer, code, -1, -1, -1);
         match code {
-            codes::UNKNOWN_TOPIC_OR_PARTITION | codes::UNKNOWN_TOPIC_ID => {
+            codes::UNKNOWN_TOPIC_OR_PARTITION
+            | codes::UNKNOWN_TOPIC_ID
+            | codes::TOPIC_AUTHORIZATION_FAILED => {
                 answer.put_length(0, is_flexible(self.version));
             }
             _ => self.put_null_array(answer),

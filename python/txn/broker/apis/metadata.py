@@ -9,7 +9,7 @@ INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -81,6 +81,9 @@ PARTITIONS_PER_ITEM = 20
 KEPT_TOPICS_MAX = 1_000
 """The answer to a request that names more topics is not kept."""
 
+NULL_NAMES_FROM = 12
+"""The first version of Metadata with topics that have no name."""
+
 LARGE_ANSWER = 500
 """Topics and partitions from which on a worker thread encodes the answer."""
 
@@ -104,13 +107,25 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
         return kept
     topics, version = await described_topics(node, request, context)
     if request.include_topic_authorized_operations:
-        topics = [topic._replace(topic_authorized_operations=TOPIC_OPERATIONS) for topic in topics]
+        topics = with_operations(topics, lambda _: TOPIC_OPERATIONS)
     wants_cluster = request.include_cluster_authorized_operations
     operations = CLUSTER_OPERATIONS if wants_cluster else NO_OPERATIONS
     answer = await encoded_metadata(node, context, topics, operations)
     if is_kept and all(topic.error_code is ErrorCode.NONE for topic in topics):
         node.response_cache.keep(key, answer, version=version)
     return answer
+
+
+def with_operations(
+    topics: list[MetadataTopic], operations_on: Callable[[str], int]
+) -> list[MetadataTopic]:
+    """The topics with the allowed operations on each; an unknown id has none to tell."""
+    return [
+        topic._replace(topic_authorized_operations=operations_on(topic.name))
+        if topic.name
+        else topic
+        for topic in topics
+    ]
 
 
 def asks_for_all(request: MetadataRequest, context: Context) -> bool:
@@ -137,7 +152,7 @@ async def described_topics(
     codes = await creation.make_missing(requested, turns)
     version = node.image.version
     for entry in requested:
-        described = _wanted_topic(node, entry, codes)
+        described = _wanted_topic(node, entry, codes, context)
         topics.append(described)
         await turns.next(1 + len(described.partitions))
     return topics, version
@@ -262,21 +277,22 @@ def name_asked_for(node: Node, entry: MetadataRequestTopic) -> str | None:
     return entry.name if entry.topic_id is None else node.image.names.get(entry.topic_id)
 
 
+def name_of_unnamed(context: Context) -> str | None:
+    """The name beside an id whose topic may not be told: null in the versions that allow it."""
+    return None if context.api_version >= NULL_NAMES_FROM else ""
+
+
 def _wanted_topic(
-    node: Node, entry: MetadataRequestTopic, codes: Mapping[str, ErrorCode]
+    node: Node, entry: MetadataRequestTopic, codes: Mapping[str, ErrorCode], context: Context
 ) -> MetadataTopic:
     topic_id, name = entry.topic_id, name_asked_for(node, entry)
     if name is None:
-        return _no_topic(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+        return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, name_of_unnamed(context), topic_id)
     topic = node.image.topics.get(name)
     if topic is None:  # not made, or deleted meanwhile
         code = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _no_topic(name, None, code)
+        return MetadataTopic(code, name, None)
     return _topic(node, topic)
-
-
-def _no_topic(name: str | None, topic_id: UUID | None, code: ErrorCode) -> MetadataTopic:
-    return MetadataTopic(code, name or "", topic_id)
 
 
 async def describe_cluster(

@@ -189,7 +189,7 @@ class CreatedTopic(NamedTuple):
     error_message: str | None
     num_partitions: int = -1
     replication_factor: int = -1
-    configs: Sequence[CreatedTopicConfig] | None = None
+    configs: Sequence[CreatedTopicConfig] = ()
     topic_config_error_code: ErrorCode = ErrorCode.NONE
 
 

@@ -16,6 +16,7 @@ from txn.wire.bodies.quotas import (
     DescribeClientQuotasResponse,
     QuotaEntity,
 )
+from txn.wire.error_codes import ErrorCode
 
 
 async def _describe_client_quotas(
@@ -28,7 +29,7 @@ async def _describe_client_quotas(
     """DESCRIBE_CONFIGS on the cluster."""
     if access.may_in_cluster(Operation.DESCRIBE_CONFIGS):
         return await proceed(request)
-    return DescribeClientQuotasResponse(*REFUSED, None)
+    return DescribeClientQuotasResponse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None, None)
 
 
 async def _alter_client_quotas(

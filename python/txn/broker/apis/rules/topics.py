@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from txn.broker.apis.access import Access, Proceed, Rule
@@ -12,6 +13,8 @@ from txn.broker.apis.metadata import (
     described_topics,
     encoded_metadata,
     name_asked_for,
+    name_of_unnamed,
+    with_operations,
 )
 from txn.broker.apis.rules.cluster import MESSAGES, cluster_operations
 from txn.broker.host import Context
@@ -57,9 +60,6 @@ from txn.wire.requests import changed
 
 TOPIC: Final = ResourceType.TOPIC
 FAILED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-NULL_NAMES_FROM: Final = 12
-"""The first version of Metadata with topics that have no name."""
-
 TOPICS_BY_ID_FROM: Final = 6
 """The first version of DeleteTopics that names topics by id."""
 
@@ -88,10 +88,7 @@ async def _metadata(
             reduced = changed(request, topics=tuple(allowed))
             topics, _ = await described_topics(node, reduced, context)
     if request.include_topic_authorized_operations:
-        topics = [
-            topic._replace(topic_authorized_operations=access.operations(TOPIC, topic.name or ""))
-            for topic in topics
-        ]
+        topics = with_operations(topics, partial(access.operations, TOPIC))
     wants_cluster = request.include_cluster_authorized_operations
     operations = cluster_operations(access) if wants_cluster else NO_OPERATIONS
     return await encoded_metadata(node, context, [*topics, *refused], operations)
@@ -114,9 +111,7 @@ async def _named_topics(
         if name is None:  # an unknown id: the handler says so
             allowed.append(entry)
         elif not access.may(Operation.DESCRIBE, TOPIC, name):
-            told: str | None = name
-            if entry.topic_id is not None:
-                told = None if context.api_version >= NULL_NAMES_FROM else ""
+            told = name if entry.topic_id is None else name_of_unnamed(context)
             unseen.append(MetadataTopic(FAILED, told, entry.topic_id))
         elif (
             may_create_all or name in node.image.topics or access.may(Operation.CREATE, TOPIC, name)

@@ -15,6 +15,7 @@ from txn.wire.bodies.sasl import (
     AlteredUser,
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+    DescribedUser,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     SaslAuthenticateRequest,
@@ -22,6 +23,7 @@ from txn.wire.bodies.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from txn.wire.error_codes import ErrorCode
 
 Request = TypeVar("Request", SaslHandshakeRequest, SaslAuthenticateRequest)
 Response = TypeVar("Response", SaslHandshakeResponse, SaslAuthenticateResponse)
@@ -45,10 +47,15 @@ async def _describe_credentials(
     context: Context,
     proceed: Proceed[DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse],
 ) -> DescribeUserScramCredentialsResponse | bytes:
-    """DESCRIBE on the cluster."""
+    """DESCRIBE on the cluster.
+
+    A refusal has a result without a name for each user that was named, as in Kafka.
+    """
     if access.may_in_cluster(Operation.DESCRIBE):
         return await proceed.reply(request)
-    return DescribeUserScramCredentialsResponse(*REFUSED)
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    refused = [DescribedUser("", code, None)] * len(request.users or ())
+    return DescribeUserScramCredentialsResponse(code, None, refused)
 
 
 async def _alter_credentials(
