@@ -95,6 +95,40 @@ def test_a_topic_is_made_anew_while_its_deletion_is_on_its_way_to_the_disk(
         assert read_all(servers, "orders") == [b"new"]
 
 
+@pytest.mark.parametrize("is_asked_for", [True, False])
+def test_a_topic_is_made_anew_while_files_of_the_deleted_one_are_removed(
+    is_asked_for: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another client's request was refused with KAFKA_STORAGE_ERROR: a directory was in the way."""
+    began = threading.Event()
+    delete = NativeLog.delete
+    count = REMOVED_AT_ONCE + 1
+
+    def delete_late(store: NativeLog) -> None:
+        began.set()
+        time.sleep(HELD_S / 3)
+        delete(store)
+
+    monkeypatch.setattr(NativeLog, "delete", delete_late)
+    with txn.Broker(tmp_path / "data", num_partitions=count) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders", count)
+        for index in range(count):  # it has a directory once it is written
+            send(plain_producer(servers), "orders", [b"of the deleted topic"], index)
+        admin = AdminClient({"bootstrap.servers": servers})
+        deletion = admin.delete_topics(["orders"])["orders"]
+        assert began.wait(WAIT_S)
+        if is_asked_for:
+            create_topic(servers, "orders", count)
+        send(plain_producer(servers), "orders", [b"new"])
+        deletion.result(WAIT_S)
+        assert read_all(servers, "orders") == [b"new"]
+    assert "topic.not_created" not in caplog.text
+
+
 @pytest.mark.parametrize("length", [246, 247, 249])
 def test_a_topic_of_the_longest_name_is_deleted_and_made_again(tmp_path: Path, length: int) -> None:
     """Its directory could not be renamed for removal: the name came to more than 255 bytes."""

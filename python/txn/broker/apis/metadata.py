@@ -213,6 +213,8 @@ class _Creation:
     ) -> dict[str, ErrorCode]:
         """Make topics that do not exist, where that is allowed.
 
+        The files of a deleted topic of the name are removed first.
+
         Returns:
             Name → code of each that could not be made; the others are durable and published.
         """
@@ -225,6 +227,7 @@ class _Creation:
                 continue
             if name in made or name in codes or name in image.topics:
                 continue
+            await self._node.replicas.removed(name)
             code = self._refusal(name)
             if code is not ErrorCode.NONE:
                 codes[name] = code
@@ -368,6 +371,8 @@ async def created_topics(
     if any(_is_being_deleted(node, topic.name) for topic in request.topics):
         with suppress(StorageError):  # then the topic is still there, and in the way
             await node.controller.caught_up()
+    for topic in request.topics:
+        await node.replicas.removed(topic.name)
     excess = _excess(sum(_partitions_asked_for(node, topic) for topic in request.topics))
     turns = Turns()
     mutations = node.quotas.mutations(context, strict_from=CREATIONS_REFUSED_FROM)
