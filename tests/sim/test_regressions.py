@@ -299,6 +299,17 @@ def test_P8_a_snapshot_may_know_a_producer_of_which_the_log_has_nothing() -> Non
     assert not result.anomalies, text_of(result)
 
 
+def test_P2_a_second_power_failure_brings_back_no_batch_that_a_start_had_cut() -> None:
+    """Power took the first of two batches, and the start cut both.
+
+    The cut was not forced to the disk. A batch of the first one's length was written, power failed
+    again and took the cut alone: the old second batch stood behind the new first one.
+    """
+    plan = make_plan(70_000_259)
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

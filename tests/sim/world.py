@@ -472,12 +472,15 @@ class World(ClientsWorld):
             broker.die()
 
     def _repair(self) -> None:
-        """The disk works again; where a sync failed, an operator restarts the broker."""
+        """The disk works again. An operator restarts the broker where a sync failed, or a
+        partition could not be opened.
+        """
         self.disk.heal()
         broker = self.broker
         if broker is None or broker.is_dead:
             return
-        if any(log.has_failed for log in broker.storage.logs.values()):
+        storage = broker.storage
+        if storage.is_incomplete or any(log.has_failed for log in storage.logs.values()):
             self.history.say("operator", "restarts the broker")
             broker.die()
 

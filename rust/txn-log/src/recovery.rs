@@ -23,7 +23,8 @@
 //!
 //! # After a power failure
 //! Pages reach the disk in any order. Bytes beyond the recovery point may be anything: the log is
-//! cut at the first batch that is not whole, for a sync covers everything before it. A segment that
+//! cut at the first batch that is not whole, for a sync covers everything before it. The cut is on
+//! the disk before a batch is appended (see `force_cut`). A segment that
 //! ends just at the recovery point is read too: perhaps no more than its batches is on the disk.
 //! Damage below the recovery point is damage; a recovery point that the log does not reach is none.
 //!
@@ -144,7 +145,7 @@ pub(crate) fn recover(
     }
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
-    snapshot::prune(directory, log_end_offset, base_offsets)?;
+    let was_shortened = snapshot::prune(directory, log_end_offset, base_offsets)?;
     if past.power_failed {
         remove_torn_snapshots(directory, producer_state, &segments, evidence.as_ref())?;
     }
@@ -160,6 +161,9 @@ pub(crate) fn recover(
         was_closed,
     )?;
     store_aborted(directory, &segments, &entries)?;
+    if was_shortened || !cuts.is_empty() {
+        force_cut(directory, &segments)?;
+    }
     let first_unstable_offset = producer_state
         .first_unstable_offset()
         .map_err(producer_state_failed)?;
@@ -180,6 +184,16 @@ pub(crate) fn recover(
         epochs,
         cuts,
     })
+}
+
+/// Forces a cut, and the removal of the files behind it, to the disk before a batch is appended.
+/// Else a second power failure could keep new batches and take the cut: old batches of the right
+/// offsets, or a snapshot of them, would stand behind the new ones again.
+fn force_cut(directory: &Path, segments: &[Arc<Segment>]) -> io::Result<()> {
+    if let Some(last) = segments.last() {
+        last.file.sync()?;
+    }
+    disk::sync_directory(directory)
 }
 
 /// Looks at a directory, which need not exist, and changes nothing. A swap that was cut short has

@@ -37,9 +37,14 @@ pub(crate) fn offsets_of(directory: &Path, extension: &str) -> io::Result<Vec<i6
 }
 
 /// Removes the snapshots beyond the log end. Of the others it removes all but the newest and those
-/// at the segments' base offsets, which are in order.
-pub(crate) fn prune(directory: &Path, log_end_offset: i64, base_offsets: &[i64]) -> io::Result<()> {
+/// at the segments' base offsets, which are in order. Says whether one was beyond.
+pub(crate) fn prune(
+    directory: &Path,
+    log_end_offset: i64,
+    base_offsets: &[i64],
+) -> io::Result<bool> {
     let mut newest = None;
+    let mut was_beyond = false;
     for offset in offsets(directory)? {
         let is_within = offset <= log_end_offset;
         if is_within && *newest.get_or_insert(offset) == offset {
@@ -48,8 +53,9 @@ pub(crate) fn prune(directory: &Path, log_end_offset: i64, base_offsets: &[i64])
         if !is_within || base_offsets.binary_search(&offset).is_err() {
             disk::remove_if_there(&file_path(directory, offset, "snapshot"))?;
         }
+        was_beyond |= !is_within;
     }
-    Ok(())
+    Ok(was_beyond)
 }
 
 /// The offset in a file's name, if it is `<20 digits>.<extension>`.

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use txn_log::disk::{self, Change, DiskFault, Witness};
 use txn_log::write_health::HealthChange as WriteHealth;
 use txn_log::{AppendError, PartitionLog, Past};
-use txn_protocol::batch::Batches;
+use txn_protocol::batch::{Batches, stamp_offset};
 
 const NO_SPACE: i32 = 28;
 const BAD_DISK: i32 = 5;
@@ -497,6 +497,57 @@ fn a_swap_beside_a_failed_append_keeps_the_cleaned_index() {
 }
 
 // ---------------------------------------------------------------- crashes
+
+/// Power takes the first of two batches. The start after it cuts both, and a batch of the first
+/// one's length is appended. Power that took the cut and left this batch would show the second one
+/// behind it again.
+#[test]
+fn a_second_power_failure_brings_back_no_batch_that_a_start_had_cut() {
+    let name = Path::new("00000000000000000000.log");
+    let root = tempfile::tempdir().unwrap();
+    let mut bytes = build(-1, false, 1, 50);
+    let first_bytes = bytes.len();
+    let mut second = build(7, false, 1, 50);
+    stamp_offset(&mut second, 1, 0);
+    bytes.extend(second);
+    bytes[first_bytes - 1] ^= 1;
+    fs::write(root.path().join(name), &bytes).unwrap();
+    let journal = Journal(Mutex::new(vec![
+        Noted::Create(name.into()),
+        Noted::Write(name.into(), 0, bytes),
+        Noted::Sync(name.into()),
+        Noted::SyncDirectory,
+    ]));
+    let journal = Arc::new(journal);
+    disk::watch(root.path(), Arc::clone(&journal) as Arc<dyn Witness>);
+    let power_failed = Past {
+        power_failed: true,
+        ..Past::default()
+    };
+    let (log, _) = try_open_from(root.path(), SMALL, power_failed).unwrap();
+    assert_eq!(log.cuts().len(), 1);
+    append(&log, build(-1, false, 1, 50));
+    drop(log);
+    disk::release(root.path());
+
+    let journal = journal.0.lock().unwrap().clone();
+    for nth in 0..400_usize {
+        let mut left = nth;
+        let mut dice = |sides: usize| {
+            let thrown = left % sides;
+            left /= sides;
+            thrown
+        };
+        let files = after_power_failure(&journal, journal.len(), &mut dice);
+        let again = tempfile::tempdir().unwrap();
+        for (name, bytes) in &files {
+            fs::write(again.path().join(name), bytes).unwrap();
+        }
+        let (log, producer_state) = try_open_from(again.path(), SMALL, power_failed).unwrap();
+        assert!(log.state().log_end_offset <= 1, "{:?}", log.state());
+        assert_eq!(producer_state.state().recent.get(&7), None);
+    }
+}
 
 /// The state when so many changes had been made.
 #[derive(Clone, Debug)]

@@ -7,11 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use common::journal::{Journal, Noted};
 use common::{
     ProducerState, SMALL, TestProducerState, append, build, delete_records, files, log_bytes,
     marker, open, plain, transactional, try_open, try_open_from, write_history,
 };
 use proptest::prelude::*;
+use txn_log::disk::{self, Witness};
 use txn_log::{CorruptLog, OpenError, PartitionLog, Past, Settings};
 use txn_protocol::batch::Batches;
 
@@ -734,9 +736,18 @@ fn a_snapshot_beyond_the_log_end_is_removed_after_a_power_failure_and_else_prove
     let corrupt = corruption(root.path());
     assert_eq!(corrupt.path, last_segment(root.path()));
     assert!(corrupt.reason.contains("is of offset 100000"), "{corrupt}");
+    let journal = Arc::new(Journal::default());
+    disk::watch(root.path(), Arc::clone(&journal) as Arc<dyn Witness>);
     let (_, producer_state) = open_after_power_failure(root.path());
+    disk::release(root.path());
     assert_eq!(producer_state.state(), state);
     assert!(!beyond.exists());
+    let changes = journal.0.lock().unwrap();
+    let is_removal =
+        |change: &Noted| matches!(change, Noted::Remove(name) if beyond.ends_with(name));
+    let removal = changes.iter().position(is_removal).unwrap();
+    let is_forced = |change: &Noted| matches!(change, Noted::SyncDirectory);
+    assert!(changes[removal..].iter().any(is_forced), "{changes:?}");
 }
 
 #[test]
