@@ -370,29 +370,24 @@ class GroupCoordinator:
         return await self._shard_of(group_id).run(None, _committed(), lambda code: code)
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], StoredOffset]:
-        """The offsets that count, (topic, partition) → offset, without those of deleted topics."""
+        """The offsets that count, (topic, partition) → offset, without those of deleted topics.
+
+        Another thread may call it.
+        """
         table = self._shard_of(group_id).state.offsets
         return {
             (topic, partition): stored
-            for (topic, partition), stored in table.committed(group_id).items()
+            for (topic, partition), stored in list(table.committed(group_id).items())
             if not self._is_of_deleted_topic(topic, stored)
         }
 
-    def committed_by_group(self) -> list[tuple[str, bool, dict[tuple[str, int], int]]]:
-        """(group, whether it has members, offsets that count) of each group with offsets.
+    def groups_with_offsets(self) -> list[tuple[str, int]]:
+        """(group, number of its offsets) of each group with offsets, of deleted topics too.
 
         Another thread may call it: tables that change are copied in single steps.
         """
         return [
-            (
-                group_id,
-                (group := shard.state.groups.get(group_id)) is not None and bool(group.members),
-                {
-                    (topic, partition): stored.value.offset
-                    for (topic, partition), stored in list(offsets.items())
-                    if not self._is_of_deleted_topic(topic, stored)
-                },
-            )
+            (group_id, len(offsets))
             for shard in self._shards.shards
             for group_id, offsets in shard.state.offsets.by_group()
         ]

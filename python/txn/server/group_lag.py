@@ -11,7 +11,8 @@ left. Those that were not done at the scrape before come last, so a long log hol
 
 Bounds. At most `metrics.group.partitions.max` committed offsets are looked at, of whole groups:
 first groups with members, then those of the scrape before. So a client that makes up groups
-takes no other group's place, unless it also joins them.
+takes no other group's place, unless it also joins them. Where there are more, choosing looks at
+every group. So it too has `TIME_SHARE` of the time: the choice stays until its cost is earned.
 """
 
 import time
@@ -57,12 +58,14 @@ class Lags(NamedTuple):
     """Number of offsets whose lag is not known yet."""
 
 
-class _Wanted(NamedTuple):
-    """A group and its committed offsets."""
+class _Choice(NamedTuple):
+    """The groups whose lag is told."""
 
-    group_id: str
-    has_members: bool
-    offsets: Mapping[TopicPartition, int]
+    group_ids: list[str]
+    left_out: int
+    made_at: float
+    cost_s: float
+    """CPU time that choosing took; 0 if there was room for all."""
 
 
 class _Counter(NamedTuple):
@@ -79,66 +82,90 @@ class GroupLags:
         node: The broker.
         offsets_max: The most committed offsets of one scrape.
         clock: Seconds on a clock that never steps.
+        cpu_clock: Seconds of CPU that the calling thread has used.
     """
 
     def __init__(
-        self, node: Node, offsets_max: int, clock: Callable[[], float] = time.monotonic
+        self,
+        node: Node,
+        offsets_max: int,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._node = node
         self._offsets_max = offsets_max
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._counters: dict[TopicPartition, _Counter] = {}
         self._undone: set[TopicPartition] = set()
         """Partitions whose count was not done at the last scrape."""
-        self._named: frozenset[str] = frozenset()
+        self._choice: _Choice | None = None
         self._last: float | None = None
 
     def read(self) -> Lags:
         """The lag of the groups within the bound."""
-        groups, left_out = self._chosen()
+        self._choice = choice = self._chosen()
+        groups = {
+            group_id: {
+                place: stored.value.offset
+                for place, stored in self._node.groups.committed(group_id).items()
+            }
+            for group_id in choice.group_ids
+        }
         offsets: dict[TopicPartition, set[int]] = {}
-        for group in groups:
-            for place, offset in group.offsets.items():
+        for committed in groups.values():
+            for place, offset in committed.items():
                 offsets.setdefault(place, set()).add(offset)
         counted = self._counted(offsets)
         lags = [
             GroupLag(
-                group.group_id,
+                group_id,
                 {
                     place: counted[place].get(offset)
-                    for place, offset in group.offsets.items()
+                    for place, offset in committed.items()
                     if place in counted
                 },
             )
-            for group in groups
-            if not counted.keys().isdisjoint(group.offsets)  # else all its topics were deleted
+            for group_id, committed in groups.items()
+            if not counted.keys().isdisjoint(committed)  # else all its topics were deleted
         ]
         uncounted = sum(each is None for lag in lags for each in lag.records.values())
-        return Lags(lags, left_out, uncounted)
+        return Lags(lags, choice.left_out, uncounted)
 
-    def _chosen(self) -> tuple[list[_Wanted], int]:
-        """The groups within the bound, and the number of the others."""
-        wanted = [
-            _Wanted(group_id, has_members, offsets)
-            for group_id, has_members, offsets in self._node.groups.committed_by_group()
-            if offsets
-        ]
-        if sum(len(each.offsets) for each in wanted) > self._offsets_max:
-            wanted.sort(
-                key=lambda each: (
-                    not each.has_members,
-                    each.group_id not in self._named,
-                    each.group_id,
-                )
-            )
+    def _chosen(self) -> _Choice:
+        """The groups within the bound: the last choice while another would cost too much."""
+        now, last = self._clock(), self._choice
+        if last is not None and (now - last.made_at) * TIME_SHARE < last.cost_s:
+            return last
+        began_s = self._cpu_clock()
+        found = self._node.groups.groups_with_offsets()
+        fitting = [(name, count) for name, count in found if len(name) <= GROUP_ID_MAX]
+        if sum(count for _, count in fitting) <= self._offsets_max:
+            every = [name for name, _ in fitting]
+            return _Choice(every, len(found) - len(every), now, 0.0)
         chosen = []
         left = self._offsets_max
-        for each in wanted:
-            if len(each.offsets) <= left and len(each.group_id) <= GROUP_ID_MAX:
-                chosen.append(each)
-                left -= len(each.offsets)
-        self._named = frozenset(each.group_id for each in chosen)
-        return chosen, len(wanted) - len(chosen)
+        for name, count in self._in_order(fitting):
+            if count <= left:
+                chosen.append(name)
+                left -= count
+            if not left:
+                break
+        cost_s = self._cpu_clock() - began_s
+        return _Choice(chosen, len(found) - len(chosen), now, cost_s)
+
+    def _in_order(self, groups: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Groups with members first, by name; then those of the last choice, in its order."""
+        counts = dict(groups)
+        active = sorted(
+            group.group_id
+            for group in self._node.groups.groups()
+            if group.members and group.group_id in counts
+        )
+        named = self._choice.group_ids if self._choice is not None else ()
+        first = dict.fromkeys((*active, *(name for name in named if name in counts)))
+        others = sorted(name for name in counts if name not in first)
+        return [(name, counts[name]) for name in (*first, *others)]
 
     def _counted(
         self, wanted: Mapping[TopicPartition, Iterable[int]]
