@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.conftest import connector_jars
 from spark.jobs import put, texts
 from support import clients
+from txn._core import KafkaClient
 
 pytestmark = [
     pytest.mark.spark,
@@ -315,6 +316,41 @@ def test_checkpoint_of_the_sessions_configuration_is_continued(
     assert (configured / f"copy-{output}" / "commits").exists()
 
 
+def test_query_without_a_name_runs_under_the_sessions_configuration(
+    spark: SparkSession, servers: str, topic: str, output: str, name: str, configured: Path
+) -> None:
+    """Spark gives it another directory at every start, so every start begins anew."""
+    put(servers, topic, ["1", "2", "3"])
+    reader = spark.readStream.format(name).option("kafka.bootstrap.servers", servers)
+    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+    rows = reader.option("maxOffsetsPerTrigger", 1).load()
+    writer = rows.writeStream.format(name).option("kafka.bootstrap.servers", servers)
+    for _ in range(2):
+        query = writer.option("topic", output).trigger(availableNow=True).start()
+        query.awaitTermination()
+    assert texts(servers, output) == ["1", "1", "2", "2", "3", "3"]
+    assert len(list(configured.glob("*/commits"))) == 2
+
+
+def test_task_that_fails_in_a_query_without_a_name_leaves_no_transaction(
+    spark: SparkSession, servers: str, topic: str, output: str, configured: Path
+) -> None:
+    """Its rows would hold back readers of the output until `txn.timeout.ms`."""
+    put(servers, topic, ["1"], 0)
+    put(servers, topic, ["2"], 1)
+    reader = spark.readStream.format("txn").option("kafka.bootstrap.servers", servers)
+    rows = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
+    failing = "CASE WHEN partition = 1 THEN raise_error('broken') ELSE value END AS value"
+    writer = rows.selectExpr(failing).writeStream.format("txn").option("topic", output)
+    query = writer.option("kafka.bootstrap.servers", servers).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="broken"):
+        query.awaitTermination()
+    client = KafkaClient(servers)
+    left = client.list_transactions(["Ongoing"], "batch-")
+    client.close()
+    assert left == []
+
+
 # ---------------------------------------------------------------- DIFFERENCES
 
 
@@ -337,23 +373,3 @@ def test_checkpoint_of_sparks_source_is_continued_and_the_sink_is_told_so(
     assert texts(servers, output) == ["1", "2", "3"]
     last = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
     assert json.loads(last.read_text().splitlines()[2])["topic ids"].keys() == {topic}
-
-
-def test_save_needs_a_mode(spark: SparkSession, servers: str, output: str) -> None:
-    """Spark refuses `save()` alone for every data source in Python, before it asks the source."""
-    rows = spark.sql("SELECT 'v' AS value").write.format("txn")
-    with pytest.raises(PySparkException, match=r"(?i)append"):
-        rows.option("kafka.bootstrap.servers", servers).option("topic", output).save()
-
-
-def test_unnamed_query_without_a_checkpoint_option_is_refused(
-    spark: SparkSession, servers: str, topic: str, output: str, configured: Path
-) -> None:
-    """Spark gives it another directory at every start, so it could never be continued."""
-    put(servers, topic, ["1"])
-    reader = spark.readStream.format("txn").option("kafka.bootstrap.servers", servers)
-    rows = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
-    writer = rows.writeStream.format("txn").option("kafka.bootstrap.servers", servers)
-    query = writer.option("topic", output).trigger(availableNow=True).start()
-    with pytest.raises(StreamingQueryException, match=r"name the query by queryName"):
-        query.awaitTermination()

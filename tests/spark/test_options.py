@@ -149,6 +149,13 @@ def test_compression_may_have_kafkas_name() -> None:
     assert sink_settings({**given, "compression": "lz4"}).compression == "lz4"
 
 
+def test_size_of_a_fetch_may_have_kafkas_name() -> None:
+    given = {**SERVERS, "subscribe": "t", "kafka.max.partition.fetch.bytes": "9"}
+    assert source_settings(given).fetch_bytes == 9
+    assert source_settings({**given, "fetch.bytes": "7"}).fetch_bytes == 7
+    assert source_settings({**SERVERS, "subscribe": "t"}).fetch_bytes == 4 << 20
+
+
 def test_progress_topic_is_no_output() -> None:
     with pytest.raises(ConfigError, match="is the sink's own progress topic"):
         sink_settings({**SERVERS, "topic": "__txn_spark"})

@@ -27,15 +27,18 @@ if TYPE_CHECKING:
     from txn.spark.connector_jars import jars
     from txn.spark.foreach_batch import ForeachBatchSink, sink
     from txn.spark.inspection import Status, offsets, status
+    from txn.spark.listener import ProgressListener, offsets_behind
     from txn.spark.session import register
     from txn.spark.supervise import run
     from txn.spark.tokens import token
 
 __all__ = [
     "ForeachBatchSink",
+    "ProgressListener",
     "Status",
     "jars",
     "offsets",
+    "offsets_behind",
     "register",
     "run",
     "sink",
@@ -45,9 +48,11 @@ __all__ = [
 
 _LAZY = {
     "ForeachBatchSink": "foreach_batch",
+    "ProgressListener": "listener",
     "Status": "inspection",
     "jars": "connector_jars",
     "offsets": "inspection",
+    "offsets_behind": "listener",
     "register": "session",
     "run": "supervise",
     "sink": "foreach_batch",

@@ -2,12 +2,12 @@
 
 `subscribePattern` is Java's in Spark's Kafka source, and the process that plans a query has no
 JVM. So a pattern is parsed as Java parses it, and written in the form that Python's `re` reads.
-Whatever cannot be written so that both find the same names is refused, with its place.
+A part that cannot be written so that both find the same names is refused, with its place.
 
 The names of topics make that simple. They are never empty, and have no letter but ASCII's and no
 line end. So a class of characters becomes the list of its characters, and the flags `m` and `s`
-change nothing. Whether a name is found does not depend on the order in which alternatives are
-tried, for possessive quantifiers, atomic groups and back references are refused.
+change nothing. Possessive quantifiers, atomic groups and back references are refused. Without them
+the order in which alternatives are tried has no effect on the answer.
 
 Source: java.util.regex.Pattern, Java 17 (its documentation; the tests compare with Java's own).
 """

@@ -49,6 +49,9 @@ COLUMNS: Final = (
 
 ID_LENGTH_MAX: Final = 200
 
+FETCH_BYTES: Final = 4 << 20
+"""Size of an answer with records; the source asks for one partition at a time."""
+
 Positions = int | Mapping[str, Mapping[int, int]]
 """One number for all partitions, or one per topic and partition."""
 
@@ -304,9 +307,10 @@ _READ: Final[Mapping[str, _Option]] = {
     "endingTimestamp": _Option(_time, None, _TIME),
     "failOnDataLoss": _flag(True),
     "fetch.batch.bytes": _whole(256 << 20, 1, 1 << 30),
-    "fetch.bytes": _whole(4 << 20, 1, 1 << 30),
+    "fetch.bytes": _whole(None, 1, 1 << 30),
     "includeHeaders": _flag(False),
     "kafka.isolation.level": _one_of("read_committed", "read_uncommitted"),
+    "kafka.max.partition.fetch.bytes": _whole(FETCH_BYTES, 1, 1 << 30),
     "maxOffsetsPerTrigger": _whole(None, 1),
     "maxRecordsPerPartition": _whole(None, 1),
     "maxTriggerDelay": _Option(_milliseconds, 900_000, "a time as 15m, 30s or 500ms"),
@@ -390,7 +394,7 @@ _KAFKA: Final = frozenset(
     delivery.timeout.ms enable.idempotence enable.metrics.push exclude.internal.topics
     fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
     group.remote.assignor heartbeat.interval.ms isolation.level linger.ms max.block.ms
-    max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+    max.in.flight.requests.per.connection  max.poll.interval.ms
     max.poll.records max.request.size metadata.max.age.ms metadata.max.idle.ms
     metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
     metrics.num.samples metrics.recording.level metrics.sample.window.ms
@@ -444,7 +448,7 @@ def source_settings(texts: Mapping[str, str]) -> SourceSettings:
         fails_on_data_loss=options["failOnDataLoss"],
         read_committed=options["kafka.isolation.level"] == "read_committed",
         columns=options["columns"] or (COLUMNS if headers else COLUMNS[:-1]),
-        fetch_bytes=options["fetch.bytes"],
+        fetch_bytes=options["fetch.bytes"] or options["kafka.max.partition.fetch.bytes"],
         fetch_batch_bytes=options["fetch.batch.bytes"],
         progress_topic=options["txn.progress.topic"],
     )

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from txn.errors import ConfigError
 from txn.spark.datasource import TxnDataSource
 from txn.spark.logs import log
+from txn.spark.save_mode import append_by_default
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_ADVISED = 65_536
@@ -21,15 +22,18 @@ KEYS_HIDDEN = r"(?i)(?:ssl\.key\.pem|ssl\.keystore\.key$|jaas\.config|txn\.token
 def register(spark: SparkSession) -> None:
     """Make `format("txn")` known to a session.
 
-    Spark also finds it by itself, by the module `pyspark_txn`. This call adds two things: an
-    immediate error for a session whose Python workers cannot find txn, and the redaction of private
-    keys in plans and in the UI (`spark.sql.redaction.options.regex`).
+    Spark also finds it by itself, by the module `pyspark_txn`. This call adds three things:
+
+    - an immediate error for a session whose Python workers cannot find txn
+    - the redaction of private keys in plans and in the UI (`spark.sql.redaction.options.regex`)
+    - `df.write.format("txn").save()` without a mode, which appends as with `format("kafka")`
 
     Raises:
         ConfigError: the session was made in a way that its Python workers cannot find txn.
     """
     _check_python(spark)
     _hide_keys(spark)
+    append_by_default(spark)
     arrow_rows = spark.conf.get(ARROW_ROWS) or "0"
     if 0 < int(arrow_rows) < ARROW_ROWS_ADVISED:
         log.info(

@@ -95,11 +95,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Decide the micro-batch."""
-        settle(self._settings, _parts(messages), None, batchId)
+        parts = _parts(messages)
+        settle(_named_by(self._settings, parts), parts, None, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Settle open transactions; a batch that was decided stays decided."""
-        recover(self._settings)
+        parts = [message for message in messages or () if isinstance(message, Part)]
+        if parts or not _is_nameless(self._settings):
+            recover(_named_by(self._settings, parts))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -131,6 +134,8 @@ def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
         RefusedError: the progress belongs to another query.
     """
     layout = _layout(settings, schema)
+    if _is_nameless(settings):
+        settings = _for_one_batch(settings, f"batch-{uuid.uuid4()}")
     settings = replace(settings, id=_id_of(settings))
     _check_that_it_does_not_feed_itself(settings)
     handout = _begin(settings)
@@ -160,7 +165,9 @@ def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
 
 def committer(settings: SinkSettings) -> StreamWriter:
     """A writer for the process that commits: it begins nothing, for that would fence itself."""
-    return StreamWriter(replace(settings, id=_id_of(settings)), None)
+    if not _is_nameless(settings):
+        settings = replace(settings, id=_id_of(settings))
+    return StreamWriter(settings, None)
 
 
 def write_task(
@@ -327,6 +334,26 @@ def _numbered(work: Work) -> tuple[str, int]:
     if known is None:
         return NO_QUERY, 0
     return NO_QUERY, known.batch + (known.state is BatchStage.DONE)
+
+
+def _is_nameless(settings: SinkSettings) -> bool:
+    """Say whether a query has neither a name nor a checkpoint of its own.
+
+    Spark puts its checkpoint into another directory at every start, under that of the session's
+    configuration. So nobody can come back to it, and each batch has an id of its own.
+    """
+    return settings.id is None and settings.name is None and settings.checkpoint is None
+
+
+def _for_one_batch(settings: SinkSettings, id: str) -> SinkSettings:
+    return replace(settings, id=id, is_disposable=True, trusts_checkpoint=True)
+
+
+def _named_by(settings: SinkSettings, parts: Sequence[Part]) -> SinkSettings:
+    """The settings with the id under which the tasks wrote, if the query has none."""
+    if not _is_nameless(settings) or not parts:
+        return settings
+    return _for_one_batch(settings, parts[0].handout.id)
 
 
 def _id_of(settings: SinkSettings) -> str:
