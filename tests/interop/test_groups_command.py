@@ -1,0 +1,165 @@
+"""`txn groups list` and `describe` tell the same of txn's groups and of Apache Kafka's."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from support.clients import (
+    WAIT_S,
+    commit_values,
+    create_topic,
+    plain_producer,
+    read_messages,
+    send,
+    transactional_producer,
+)
+from support.command_line import run_txn
+
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def topic(bootstrap: str, unique: Unique) -> str:
+    """Two partitions; partition 0 has three committed records, two aborted ones, and markers."""
+    name = unique("orders")
+    create_topic(bootstrap, name, partitions=2)
+    producer = transactional_producer(bootstrap, unique("loader"))
+    commit_values(producer, name, [b"1", b"2"])
+    producer.begin_transaction()
+    send(producer, name, [b"aborted", b"aborted too"])
+    producer.abort_transaction(WAIT_S)
+    commit_values(producer, name, [b"3"])
+    return name
+
+
+@pytest.fixture
+def group(unique: Unique) -> str:
+    return unique("shop")
+
+
+@pytest.fixture
+def member(bootstrap: str, topic: str, group: str) -> Iterator[Consumer]:
+    """The only member of the group, with both partitions assigned."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "client.id": "till-7",
+        "group.instance.id": "till",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    while len(consumer.assignment()) < 2:
+        consumer.poll(0.1)
+    yield consumer
+    consumer.close()
+
+
+def commit(bootstrap: str, group: str, *places: TopicPartition) -> None:
+    """Commit offsets of a group without members."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=list(places), asynchronous=False)
+    consumer.close()
+
+
+def described(bootstrap: str, group: str, *options: str) -> tuple[int, dict[str, Any]]:
+    words = ("groups", "describe", group, "--json", *options, "--bootstrap", bootstrap)
+    code, out, err = run_txn(*words)
+    assert err == ""
+    return code, json.loads(out)
+
+
+def test_lag_counts_committed_records_alone(bootstrap: str, topic: str, group: str) -> None:
+    second = read_messages(bootstrap, topic)[1].offset()
+    assert second is not None
+    commit(bootstrap, group, TopicPartition(topic, 0, second))
+    code, told = described(bootstrap, group, "--drained")
+    (partition,) = told.pop("partitions")
+    assert (code, told) == (
+        1,
+        {
+            "group": group,
+            "state": "Empty",
+            "protocol_type": "",
+            "drained": False,
+            "lag": 2,
+            "members": [],
+        },
+    )
+    assert partition == {
+        "topic": topic,
+        "partition": 0,
+        "committed_offset": 1,
+        "log_start_offset": 0,
+        "last_stable_offset": 8,  # 5 records and 3 markers
+        "log_end_offset": 8,
+        "lag": 2,
+        "offsets_left": 7,
+    }
+
+
+def test_a_group_that_has_read_everything_is_drained_below_the_log_end(
+    bootstrap: str, topic: str, group: str
+) -> None:
+    last = read_messages(bootstrap, topic)[-1].offset()
+    assert last is not None
+    commit(bootstrap, group, TopicPartition(topic, 0, last + 1), TopicPartition(topic, 1, 0))
+    code, told = described(bootstrap, group, "--drained")
+    assert (code, told["drained"], told["lag"]) == (0, True, 0)
+    first, untouched = told["partitions"]
+    assert (first["committed_offset"], first["log_end_offset"]) == (7, 8)
+    assert (untouched["partition"], untouched["lag"]) == (1, 0)
+    words = ("groups", "describe", group, "--bootstrap", bootstrap)
+    assert run_txn(*words)[1].splitlines()[0] == f"{group}: Empty, drained"
+
+
+def test_an_open_transaction_holds_back_no_lag(
+    bootstrap: str, topic: str, group: str, unique: Unique
+) -> None:
+    commit(bootstrap, group, TopicPartition(topic, 1, 0))
+    producer = transactional_producer(bootstrap, unique("pay"))
+    producer.begin_transaction()
+    send(producer, topic, [b"open"], partition=1)
+    send(plain_producer(bootstrap), topic, [b"behind it"], partition=1)
+    _, told = described(bootstrap, group)
+    (partition,) = told["partitions"]
+    ends = (partition["last_stable_offset"], partition["log_end_offset"], partition["lag"])
+    producer.commit_transaction(WAIT_S)
+    assert ends == (0, 2, 0)
+    assert described(bootstrap, group)[1]["lag"] == 2
+
+
+def test_a_member_is_named_with_its_client(
+    bootstrap: str, topic: str, group: str, member: Consumer
+) -> None:
+    member.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    _, told = described(bootstrap, group)
+    (named,) = told["members"]
+    assert (told["state"], told["protocol_type"], told["lag"]) == ("Stable", "consumer", 3)
+    assert (named["client_id"], named["instance_id"]) == ("till-7", "till")
+    assert named["client_host"].removeprefix("/") == "127.0.0.1"
+    assert named["member_id"].startswith("till-")
+
+
+def test_groups_are_listed_with_their_states(
+    bootstrap: str, topic: str, group: str, member: Consumer, unique: Unique
+) -> None:
+    empty = unique("empty")
+    commit(bootstrap, empty, TopicPartition(topic, 0, 0))
+    code, out, err = run_txn("groups", "list", "--json", "--bootstrap", bootstrap)
+    assert (code, err) == (0, "")
+    listed = {each["group"]: each for each in json.loads(out)}
+    assert listed[group] == {"group": group, "state": "Stable", "protocol_type": "consumer"}
+    assert listed[empty] == {"group": empty, "state": "Empty", "protocol_type": ""}
+    plain = run_txn("groups", "list", "--bootstrap", bootstrap)[1].splitlines()
+    assert [line.split() for line in plain if group in line] == [[group, "Stable"]]
+
+
+def test_a_group_that_is_not_there_is_wrong_usage(bootstrap: str, group: str) -> None:
+    code, out, err = run_txn("groups", "describe", group, "--bootstrap", bootstrap)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"txn: there is no group {group!r}")
