@@ -1,4 +1,5 @@
-"""Every code block of README.md, CONTRIBUTING.md and docs/ is run, or held against its subject.
+"""Every code block of README.md, CONTRIBUTING.md, deploy/ and docs/ is run, or held against its
+subject.
 
 The Python of a page runs in one process from top to bottom, as a reader types it. Each line of
 a shell block is tried by the row of `LINES` that it matches. A block or a line that no row
@@ -22,6 +23,7 @@ from typing import Final, cast
 import pytest
 from markdown_it import MarkdownIt
 
+import deploy_page
 import test_readme
 import test_wheel
 import txn
@@ -45,6 +47,7 @@ ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "deploy" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
@@ -140,6 +143,10 @@ def test_block_is_what_it_says(
     elif block.language == "console":
         for command in re.findall(r"^\$ (.*)", block.text, re.MULTILINE):
             assert command in CONSOLE, f"{block.page}:{block.line}: who compares {command!r}?"
+    elif block.language == "yaml" and "scrape_configs:" in block.text:
+        deploy_page.check_scrape(block.text, tmp_path)
+    elif block.language == "properties" and "config.providers=" in block.text:
+        deploy_page.check_providers(block.text, tmp_path)
     elif block.language == "properties" and "security.protocol=" in block.text:
         check_way_in(block, tmp_path, monkeypatch)
     elif block.language == "properties" and "listener.name." in block.text:
@@ -151,7 +158,8 @@ def test_block_is_what_it_says(
             f"{block.page}:{block.line}: what is a {block.language}?"
         )
         for line in block.text.splitlines():
-            try_line(re.sub(r"\s+# .*", "", line), tmp_path)
+            rows = deploy_page.LINES if block.page.startswith("deploy/") else LINES
+            try_line(re.sub(r"\s+# .*", "", line), tmp_path, rows)
 
 
 CONSOLE: Final = {
@@ -187,8 +195,11 @@ def check_properties(text: str) -> None:
 # ---------------------------------------------------------------- lines of shell
 
 
-def try_line(line: str, place: Path) -> None:
-    for pattern, attempt in LINES.items():
+Rows = Mapping[str, Callable[[str, Path], None]]
+
+
+def try_line(line: str, place: Path, rows: Rows) -> None:
+    for pattern, attempt in rows.items():
         if re.fullmatch(pattern, line):
             attempt(line, place)
             return

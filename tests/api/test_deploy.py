@@ -4,6 +4,7 @@ are those of `txn serve`."""
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -16,8 +17,9 @@ from typing import Final
 
 import pytest
 
-from support.certificates import Issuer
+import txn
 from support.command_line import run_txn
+from support.deployed import PASSWORD, add_admin, listener_of, metrics_of, settings_in
 from txn.cli.plain_serve import read_plain_serve
 
 ROOT: Final = Path(__file__).parents[2]
@@ -43,14 +45,28 @@ UNIT: Final = settings_of(DEPLOY / "txn.service")
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """deploy/server.properties with a certificate, free ports and the name of this machine."""
-    certificate = Issuer(tmp_path / "tls").issue("broker")
-    text = (DEPLOY / "server.properties").read_text()
-    text = text.replace("/etc/txn/broker.pem", str(certificate))
-    text = text.replace("CLIENTS://:9092", "CLIENTS://127.0.0.1:0").replace(":9308", ":0")
-    text = text.replace("/var/lib/txn", str(tmp_path / "data"))
-    path = tmp_path / "server.properties"
-    path.write_text(text)
-    return path
+    return settings_in(tmp_path, tmp_path / "data")
+
+
+def use(config: Path) -> None:
+    """Commit a transaction as the unit's `admin`, and read it."""
+    issuer = config.parent / "tls"
+    settings = {
+        "bootstrap.servers": listener_of(config),
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "admin",
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": str(issuer / "ca.pem"),
+    }
+    with txn.Producer(settings, transactional_id="loader") as producer, producer.transaction() as t:
+        t.produce("orders", b"1")
+    consumer = txn.Consumer(settings, group_id="shop", auto_offset_reset="earliest")
+    consumer.subscribe(["orders"])
+    message = consumer.poll(WAIT_S)
+    assert message is not None
+    assert message.value() == b"1"
+    consumer.close()
 
 
 @pytest.fixture
@@ -62,23 +78,103 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
         yield manager
 
 
+MEMORY_DENY_WRITE_EXECUTE: Final = """
+import ctypes, os, sys
+if ctypes.CDLL(None, use_errno=True).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE: kept over exec
+    sys.exit(f"PR_SET_MDWE: {os.strerror(ctypes.get_errno())}")
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+TOOLS: Final = ("strace", "setpriv", "systemd-analyze")
+
+
+def sandbox(trace: Path) -> list[str]:
+    """A prefix of the unit's command: its rights, as far as one process can have them taken.
+
+    The rest needs a service manager: file systems that are read-only or hidden, its own /tmp. The
+    trace tells whether system calls are within the unit's filter.
+    """
+    return [
+        *("strace", "-D", "-f", "-qq", "-s", "0", "-o", str(trace)),
+        *("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"),
+        *(sys.executable, "-c", MEMORY_DENY_WRITE_EXECUTE),
+    ]
+
+
+def calls_in(trace: Path) -> dict[str, set[str]]:
+    """System call → the beginnings of its arguments, from the one that starts the broker on."""
+    lines = trace.read_text().splitlines()
+    starts = [at for at, line in enumerate(lines) if " execve(" in line]
+    found: dict[str, set[str]] = {}
+    for line in lines[starts[-1] :]:
+        call = re.match(r"\d+ +(\w+)\(([^,)]*)", line)
+        if call is not None:
+            found.setdefault(call[1], set()).add(call[2])
+    return found
+
+
+def allowed_calls(*filters: str) -> set[str]:
+    """The system calls of groups such as `@system-service`."""
+    found: set[str] = set()
+    for name in filters:
+        told = subprocess.run(
+            ["systemd-analyze", "syscall-filter", name], capture_output=True, text=True, check=True
+        )
+        words = {line.split("#")[0].strip() for line in told.stdout.splitlines()[1:]} - {""}
+        found |= {word for word in words if not word.startswith("@")}
+        found |= allowed_calls(*(word for word in words if word.startswith("@")))
+    return found
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or None in map(shutil.which, TOOLS), reason=f"needs root and {TOOLS}"
+)
+def test_the_unit_serves_within_its_sandbox(
+    tmp_path: Path, config: Path, manager: socket.socket
+) -> None:
+    trace = tmp_path / "trace"
+    run_unit(tmp_path, config, manager, sandbox(trace))
+    calls = calls_in(trace)
+    assert {"epoll_wait", "accept4", "fdatasync", "sendto"} <= calls.keys()
+    wanted = [line for line in UNIT["SystemCallFilter"] if not line.startswith("~")]
+    refused = [line[1:] for line in UNIT["SystemCallFilter"] if line.startswith("~")]
+    assert calls.keys() - (allowed_calls(*wanted) - allowed_calls(*refused)) == set()
+    assert calls["socket"] <= set(UNIT["RestrictAddressFamilies"][0].split())
+    assert "personality" not in calls
+
+
 def test_the_unit_starts_is_told_reloads_and_stops(
     tmp_path: Path, config: Path, manager: socket.socket
 ) -> None:
+    run_unit(tmp_path, config, manager, [])
+
+
+def run_unit(tmp_path: Path, config: Path, manager: socket.socket, prefix: list[str]) -> None:
+    """Start the unit's command behind a prefix, with the unit's environment; reload and stop it."""
     state = tmp_path / "state"
+    add_admin(config, state)
     line = UNIT["ExecStart"][0].replace("${STATE_DIRECTORY}", str(state))
     line = line.replace(INSTALLED, COMMAND).replace("/etc/txn/server.properties", str(config))
-    command = shlex.split(line)
+    command = [*prefix, *shlex.split(line)]
+    limit = min(int(UNIT["LimitNOFILE"][0]), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     log = tmp_path / "log"
     with log.open("wb") as errors:
         broker = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+            env={
+                "PATH": os.environ["PATH"],
+                "LANG": "C.UTF-8",
+                "NOTIFY_SOCKET": str(tmp_path / "notify"),
+                "STATE_DIRECTORY": str(state),
+            },
+            umask=int(UNIT["UMask"][0], 8),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
         )
     try:
-        assert manager.recv(100) == b"READY=1"
+        assert manager.recv(100) == b"READY=1", log.read_text()
+        use(config)
         assert UNIT["ExecReload"] == ["kill -HUP $MAINPID"]
         loaded = log.read_text().count("tls.certificate_loaded")
         broker.send_signal(signal.SIGHUP)
@@ -171,3 +267,39 @@ def test_the_image_runs_as_nobody_in_particular_and_is_built_of_files_that_are_t
     stages = {rest.split(" AS ")[1] for name, rest in STEPS if name == "FROM" and " AS " in rest}
     used = {rest.split()[0] for name, rest in STEPS if name == "COPY" and "--from" in rest}
     assert {stage.removeprefix("--from=") for stage in used} <= stages
+
+
+def test_the_images_health_check_knows_a_broker_that_answers_from_one_that_does_not(
+    tmp_path: Path, config: Path
+) -> None:
+    data = tmp_path / "data"
+    add_admin(config, data)
+    (entry,), (command,) = of_last_stage("ENTRYPOINT"), of_last_stage("CMD")
+    (volume,) = of_last_stage("VOLUME")
+    here = {
+        "/etc/txn/server.properties": str(config),
+        json.loads(volume)[0]: str(data),
+        "127.0.0.1:9308": metrics_of(config),
+    }
+    words = [here.get(word, word) for word in json.loads(entry) + json.loads(command)]
+    (check,) = of_last_stage("HEALTHCHECK")
+    health = json.loads(check.partition("CMD")[2].replace("127.0.0.1:9308", metrics_of(config)))
+    broker = subprocess.Popen(
+        [*shlex.split(COMMAND), *words[1:]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert broker.stdout is not None
+    with broker.stdout as output:
+        assert output.readline().startswith(b"listening on ")
+        assert run_check(health) == 0
+        use(config)
+        (signal_name,) = of_last_stage("STOPSIGNAL")
+        broker.send_signal(signal.Signals[signal_name])
+        assert broker.wait(WAIT_S) == 0
+    assert run_check(health) != 0
+
+
+def run_check(command: list[str]) -> int:
+    """Run the image's health check by this Python; return its exit code."""
+    assert command[0] == "python"
+    done = subprocess.run([sys.executable, *command[1:]], stderr=subprocess.DEVNULL, timeout=WAIT_S)
+    return done.returncode
