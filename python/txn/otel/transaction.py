@@ -93,8 +93,9 @@ class TracedTransaction(Transaction):
         self._attributes: dict[str, str] = {
             **COMMON,
             "messaging.operation.name": "transaction",
-            "txn.transactional_id": str(producer.transactional_id),
         }
+        if producer.transactional_id is not None:  # a block without it cannot begin
+            self._attributes["txn.transactional_id"] = producer.transactional_id
         group = getattr(consumer, "group_id", None)
         if group is not None:
             self._attributes["messaging.consumer.group.name"] = group
