@@ -61,17 +61,25 @@ def ask(servers: str, api_key: int, version: int, **values: Any) -> Any:
 
 
 def described(servers: str, kind: int, name: str) -> dict[str, Any]:
-    """Everything that is told of a resource's settings, but for the prose, by name."""
-    answer = ask(
-        servers,
-        DESCRIBE_CONFIGS,
-        4,
-        resources=[{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
-        include_synonyms=True,
-        include_documentation=False,
-    )
-    assert int(answer.results[0].error_code) == 0
-    return {entry.name: entry for entry in answer.results[0].configs}
+    """Everything that is told of a resource's settings, but for the prose, by name.
+
+    Kafka's controller answers CreateTopics before its broker knows the topic, so an unknown one is
+    asked for again.
+    """
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        answer = ask(
+            servers,
+            DESCRIBE_CONFIGS,
+            4,
+            resources=[{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
+            include_synonyms=True,
+            include_documentation=False,
+        )
+        result = answer.results[0]
+        if int(result.error_code) != UNKNOWN_TOPIC or time.monotonic() > deadline:
+            assert int(result.error_code) == NONE
+            return {entry.name: entry for entry in result.configs}
 
 
 def altered(servers: str, kind: int, name: str, *entries: tuple[str, int, str | None]) -> int:
