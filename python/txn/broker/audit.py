@@ -1,8 +1,14 @@
 """The audit log: one line for each refusal and for each administrative act.
 
 A line names principal, host, operation and resource, and no content. A client can bring about
-refusals at will, so at most `LINES_MAX` of them are written in a second. The next line says how
-many were left out. Acts of administrators are all written. Every refusal is counted.
+refusals at will, so at most `LINES_MAX` of them are written in a second. Every refusal is counted.
+
+Without an authorizer every client may act, and so may one with few permissions. Each kind of act
+has lines of its own: `ACTS_AT_ONCE`, of which `ACTS_PER_SECOND` come back in a second. So a script
+that makes a thousand topics has all its lines, and a flood of one kind hides no other. Changes of
+access control entries are all written: they need an authorizer and ALTER on the cluster.
+
+The next line of refusals, or of a kind of act, says how many were left out.
 """
 
 import time
@@ -19,6 +25,10 @@ from txn.wire.api_keys import ApiKey
 
 LINES_MAX: Final = 100
 """Refusals that are written in one second."""
+
+ACTS_AT_ONCE: Final = 1_000
+ACTS_PER_SECOND: Final = 100
+"""Acts of one kind that are written without a pause, and in a second in the long run."""
 
 NAME_MAX: Final = 256
 """The most characters of a resource's name in a line; a client's may have 32,767."""
@@ -38,6 +48,7 @@ class AuditLog:
         self._second = -1
         self._lines = 0
         self._left_out = 0
+        self._acts: dict[str, _Allowance] = {}
         self._lock = Lock()  # reactors ask too
         self._refusals: Counter[tuple[Operation, ResourceType]] = Counter()
 
@@ -79,13 +90,8 @@ class AuditLog:
 
     def acted(self, context: Context, event: str, kind: str, name: str, **facts: object) -> None:
         """An administrator changed a resource: a topic, a group, a broker or a user."""
-        self._events.info(
-            event,
-            principal=context.session.principal,
-            host=context.client_host,
-            resource=f"{kind}:{_short(name)}",
-            **{fact: _short(str(value)) for fact, value in facts.items()},
-        )
+        texts = {fact: _short(str(value)) for fact, value in facts.items()}
+        self._write_act(context, event, resource=f"{kind}:{_short(name)}", **texts)
 
     def administered(self, context: Context, event: str, acl: Acl) -> None:
         """An administrator added or removed an entry."""
@@ -104,14 +110,42 @@ class AuditLog:
             for kind, name in change.entity
         )
         value = {} if change.value is None else {"value": change.value}
-        self._events.info(
-            "quota.removed" if change.value is None else "quota.set",
-            principal=context.session.principal,
-            host=context.client_host,
-            resource=" ".join(named),
-            quota=change.key,
-            **value,
-        )
+        event = "quota.removed" if change.value is None else "quota.set"
+        self._write_act(context, event, resource=" ".join(named), quota=change.key, **value)
+
+    def _write_act(self, context: Context, event: str, **facts: object) -> None:
+        with self._lock:
+            allowance = self._acts.setdefault(event, _Allowance())
+            is_written, left_out = allowance.take(self._clock())
+        if is_written:
+            self._events.info(
+                event,
+                principal=context.session.principal,
+                host=context.client_host,
+                **facts,
+                **({"left_out": left_out} if left_out else {}),
+            )
+
+
+class _Allowance:
+    """The lines that one kind of act may still write."""
+
+    def __init__(self) -> None:
+        self._lines = float(ACTS_AT_ONCE)
+        self._counted_at = 0.0
+        self._left_out = 0
+
+    def take(self, now: float) -> tuple[bool, int]:
+        """Say whether a line may be written, and how many were left out before it."""
+        earned = (now - self._counted_at) * ACTS_PER_SECOND
+        self._lines = min(self._lines + earned, ACTS_AT_ONCE)
+        self._counted_at = now
+        if self._lines < 1:
+            self._left_out += 1
+            return False, 0
+        self._lines -= 1
+        left_out, self._left_out = self._left_out, 0
+        return True, left_out
 
 
 def _short(name: str) -> str:
