@@ -60,8 +60,9 @@ def test_a_script_that_makes_many_topics_has_all_its_lines(
 def test_a_flood_of_acts_is_counted_and_hides_no_other_kind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without an authorizer every client may act. Each success was a line of the log, so one client
-    could fill its disk.
+    """One client could fill the disk of the log, because each success was a line.
+
+    Without an authorizer every client may act.
     """
     caplog.set_level(logging.INFO, "txn")
     now = [0.0]
