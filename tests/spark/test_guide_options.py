@@ -219,6 +219,10 @@ def test_read_that_spark_refuses_is_refused(
 TASKS: dict[str, tuple[dict[str, str], list[int]]] = {
     "minPartitions": ({"minPartitions": "4"}, [2, 2, 2, 3]),
     "minPartitions of many": ({"minPartitions": "7"}, [1, 1, 1, 1, 1, 2, 2]),
+    "minPartitions, and a small range": (
+        {"minPartitions": "3", "startingOffsets": "{0,2}"},
+        [1, 3, 3],
+    ),
     "both": ({"maxRecordsPerPartition": "5", "minPartitions": "4"}, [3, 3, 3]),
     "both, few": ({"maxRecordsPerPartition": "1", "minPartitions": "3"}, [1] * 9),
 }
@@ -229,15 +233,13 @@ def test_tasks_read_the_same_ranges(
     spark: SparkSession, servers: str, timed: str, job: str
 ) -> None:
     options, sizes = TASKS[job]
-    given = {"subscribe": timed, **options}
+    given = filled(timed, options)
     stock, own = on_both(lambda name: tasks_of(loaded(spark, name, servers, **given)))
     assert own == stock
     assert sorted(size for *_, size in own) == sizes
 
 
-@pytest.mark.parametrize(
-    ("most", "sizes"), [(1, [1] * 9), (2, [1, 2, 2, 2, 2]), (4, [3, 3, 3]), (9, [3, 6])]
-)
+@pytest.mark.parametrize(("most", "sizes"), [(2, [1, 2, 2, 2, 2]), (4, [3, 3, 3])])
 def test_tasks_are_not_larger_than_told(
     spark: SparkSession, servers: str, timed: str, checkpoint: Path, most: int, sizes: list[int]
 ) -> None:
@@ -264,6 +266,10 @@ STREAMS: dict[str, tuple[dict[str, str], list[int]]] = {
     "limited on both sides": (
         {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "4", "minOffsetsPerTrigger": "3"},
         [3, 3, 3],
+    ),
+    "too little, but the first batch does not wait": (
+        {"startingOffsets": "earliest", "minOffsetsPerTrigger": "100"},
+        [9],
     ),
     "the rest is too little": (
         {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "5"},

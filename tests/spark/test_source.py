@@ -1,14 +1,20 @@
 """The source in a real session: rows, types, where batches start and end."""
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark.jobs import finish, forget_last_commit, put, stream, table, texts, writing
 from support import clients
+from txn.spark.mark import Mark
+from txn.spark.options import source_settings
+from txn.spark.reader import StreamReader
 
 pytestmark = [
     pytest.mark.spark,
@@ -116,6 +122,20 @@ def test_query_that_starts_at_latest_keeps_its_start_over_a_crash(
     put(servers, topic, ["after"])
     finish(writer)
     assert texts(servers, output) == ["after"]
+
+
+def test_first_batch_leaves_partitions_at_latest_alone(servers: str, topic: str) -> None:
+    """Their start is noted as its end; a crash in that batch would move it past `late`."""
+    put(servers, topic, ["early"], 0)
+    given = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": -2, "1": -1}})}
+    settings = source_settings({"kafka.bootstrap.servers": servers, **given})
+    reader = StreamReader(settings, StructType([StructField("value", BinaryType())]))
+    start = reader.initialOffset()
+    put(servers, topic, ["late"], 1)
+    first = reader.latestOffset(start, ReadAllAvailable())
+    second = reader.latestOffset(first, ReadAllAvailable())
+    ends = [Mark.from_json(end).at for end in (start, first, second)]
+    assert [(at[topic, 0], at[topic, 1]) for at in ends] == [(0, 0), (1, 0), (1, 1)]
 
 
 def test_partitions_that_are_added_are_read_from_their_start(
