@@ -111,6 +111,7 @@ def test_a_connection_beyond_max_connections_waits_for_its_place(connect: Connec
         third.connection.send_frame(b"\0\x12\0\0\0\0\0\7\xff\xff")
         assert third.connection.has_nothing()
         assert first.is_served()
+        assert first.is_served()  # in a later turn of the reactor that accepts and holds the third
         second.close()
         third.connection.read_frame()
         blocked = counted(broker, "txn_network_accept_blocked_seconds_total")

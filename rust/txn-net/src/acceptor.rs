@@ -79,8 +79,7 @@ impl Acceptor {
 
     /// True if a listener can go on at once.
     pub fn is_busy(&self) -> bool {
-        let goes_on = |gate: &Gate| gate.rest.is_none() && (gate.is_ready || gate.held.is_some());
-        self.gates.iter().any(goes_on)
+        self.gates.iter().any(Gate::goes_on)
     }
 
     /// When `on_time` has something to do.
@@ -137,7 +136,7 @@ impl Acceptor {
         now: Instant,
     ) -> Option<NewConnection> {
         let gate = &mut self.gates[listener];
-        if gate.rest.is_some() {
+        if !gate.goes_on() {
             return None;
         }
         let incoming = if let Some(held) = gate.held.take() {
@@ -182,6 +181,11 @@ impl Acceptor {
 }
 
 impl Gate {
+    /// True if it may have a connection now. Asking the system costs a call in every turn.
+    fn goes_on(&self) -> bool {
+        self.rest.is_none() && (self.is_ready || self.held.is_some())
+    }
+
     fn accept(&mut self, now: Instant) -> Option<NewConnection> {
         loop {
             match self.socket.accept() {
