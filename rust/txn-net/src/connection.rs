@@ -441,6 +441,9 @@ impl Connection {
         {
             queued.extend_from_slice(data);
         } else {
+            if self.output.is_empty() {
+                self.output.reserve_exact(1); // of its own accord it takes four, and keeps them
+            }
             self.output.push_back(chunk);
         }
     }
@@ -456,6 +459,9 @@ impl Connection {
     pub fn note_answer(&mut self, metrics: &ReactorMetrics, ready: Instant) {
         self.note_progress(ready);
         if let Some(marks) = self.end(metrics, ready) {
+            if self.unsent.is_empty() {
+                self.unsent.reserve_exact(1); // as `output` does
+            }
             self.unsent.push(marks);
         }
     }
