@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from txn.broker.metadata_log import (
     PARTITION_COUNT_SETTING,
@@ -40,8 +40,10 @@ from txn.metadata.records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from txn.security.acls import Acl
 from txn.storage.base import PartitionLog
+
+if TYPE_CHECKING:
+    from txn.security.acls import Acl
 
 T = TypeVar("T")
 
@@ -98,7 +100,7 @@ class Controller(Protocol):
         """Change users' credentials, all of them or none. They must have been checked."""
         ...
 
-    def create_acls(self, acls: Mapping[uuid.UUID, Acl]) -> Awaitable[None]:
+    def create_acls(self, acls: "Mapping[uuid.UUID, Acl]") -> Awaitable[None]:
         """Add access control entries under new ids. They must have been checked."""
         ...
 
@@ -233,7 +235,7 @@ class LocalController:
         self._append(changes)
         self._publish_all()
 
-    def create_acls(self, acls: Mapping[uuid.UUID, Acl]) -> Awaitable[None]:
+    def create_acls(self, acls: "Mapping[uuid.UUID, Acl]") -> Awaitable[None]:
         """See `Controller`."""
         return self._change(
             lambda: [AccessControlEntryRecord(key, acl) for key, acl in acls.items()], None

@@ -11,7 +11,7 @@ sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from txn.broker.client_quotas import ClientQuotas
 from txn.broker.controller import Controller, LocalController
@@ -39,8 +39,10 @@ from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import Image
 from txn.metadata.quotas import creation_rates
-from txn.security.acls import Authorizer, split_super_users
 from txn.storage.base import PartitionLog, Space
+
+if TYPE_CHECKING:
+    from txn.security.acls import Authorizer
 
 Found = TypeVar("Found")
 
@@ -65,7 +67,7 @@ class Node:
         host: LocalHost,
         transactions: TransactionCoordinator,
         groups: GroupCoordinator,
-        authorizer: Authorizer | None,
+        authorizer: "Authorizer | None",
         quotas: ClientQuotas,
     ) -> None:
         self.settings = settings
@@ -217,10 +219,12 @@ class Node:
             raise failures[0]
 
 
-def _authorizer(settings: BrokerSettings, image: Image) -> Authorizer | None:
+def _authorizer(settings: BrokerSettings, image: Image) -> "Authorizer | None":
     """The authorizer with the entries of the image, None where none is set."""
     if not settings["authorizer.class.name"]:
         return None
+    from txn.security.acls import Authorizer, split_super_users
+
     authorizer = Authorizer(
         split_super_users(settings["super.users"]),
         allows_if_no_acl=settings["allow.everyone.if.no.acl.found"],
@@ -229,7 +233,7 @@ def _authorizer(settings: BrokerSettings, image: Image) -> Authorizer | None:
     return authorizer
 
 
-def _follower_of_acls(authorizer: Authorizer, catalog: Catalog) -> Subscriber:
+def _follower_of_acls(authorizer: "Authorizer", catalog: Catalog) -> Subscriber:
     """Have changed entries count from their publication on, for connections that are open too."""
 
     def follow(image: Image, delta: Delta) -> None:

@@ -5,6 +5,7 @@ Source: KIP-631 (metadata delta).
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from txn.metadata.image import Image, Topic
@@ -20,7 +21,9 @@ from txn.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from txn.security.acls import Acl
+
+if TYPE_CHECKING:
+    from txn.security.acls import Acl
 
 
 @dataclass(slots=True)
@@ -44,8 +47,8 @@ class Delta:
     configured: dict[str, Topic] = field(default_factory=dict)
     has_broker_settings: bool = False
     has_client_quotas: bool = False
-    acls_before: dict[UUID, Acl] = field(default_factory=dict)
-    acls_after: dict[UUID, Acl] = field(default_factory=dict)
+    acls_before: "dict[UUID, Acl]" = field(default_factory=dict)
+    acls_after: "dict[UUID, Acl]" = field(default_factory=dict)
 
 
 def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Delta:

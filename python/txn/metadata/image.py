@@ -8,7 +8,7 @@ import re
 import uuid
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from txn.metadata.records import (
     BROKER_RESOURCE,
@@ -29,7 +29,9 @@ from txn.metadata.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from txn.security.acls import Acl
+
+if TYPE_CHECKING:
+    from txn.security.acls import Acl
 
 Value = TypeVar("Value")
 
@@ -143,7 +145,7 @@ class Image:
             self._owned.add(topic_id)
         return topic
 
-    def _own_acls(self) -> dict[uuid.UUID, Acl]:
+    def _own_acls(self) -> "dict[uuid.UUID, Acl]":
         """The access control entries, to be changed in place."""
         if self._shares_acls:
             self.acls, self._shares_acls = self.acls.copy(), False

@@ -15,9 +15,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+if TYPE_CHECKING:
+    from txn.security.acls import Acl
+
 
 FRAME_VERSION = 1
 
@@ -112,7 +114,7 @@ class AccessControlEntryRecord(NamedTuple):
     """An access control entry exists."""
 
     acl_id: uuid.UUID
-    acl: Acl
+    acl: "Acl"
 
 
 class RemoveAccessControlEntryRecord(NamedTuple):
@@ -499,6 +501,8 @@ def _read_remove_scram_credential(data: _Reader, version: int) -> MetadataRecord
 
 
 def _read_acl(data: _Reader, version: int) -> MetadataRecord:
+    from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+
     acl_id = data.uuid()
     (kind,) = data.unpack("b")
     name = data.text()

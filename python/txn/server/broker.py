@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from txn import _core, forks
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
-from txn.broker.users import ensure_users
 from txn.config import BrokerSettings, split_address
 from txn.errors import AddressError, BrokerFailedError, ForkedError, StorageError
 from txn.logs import log
 from txn.security.listeners import EVERY_ADDRESS, ListenerSpec, read_listeners
-from txn.security.scram import HASHES_BY_MECHANISM
 from txn.security.sessions import SASL_PLAINTEXT, Listener
 from txn.server import descriptors
 from txn.server.background import Background
@@ -33,7 +31,6 @@ from txn.server.certificates import Certificates
 from txn.server.connection_limits import ConnectionLimits
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop, ServerCatalog
-from txn.server.health import HealthProbes
 from txn.server.log_cleaner import LogCleaner
 from txn.server.preload import Preload
 from txn.server.scheduler import SYNC_THREADS, LoopScheduler
@@ -101,6 +98,8 @@ class Broker:
             at = host or "127.0.0.1"
             at = f"[{at}]" if ":" in at else at
             options["listeners"] = f"{SASL_PLAINTEXT}://{at}:{port or 0}"
+            from txn.security.scram import HASHES_BY_MECHANISM  # few brokers are given users
+
             options.setdefault("sasl.enabled.mechanisms", ",".join(HASHES_BY_MECHANISM))
             host = port = None
         self._service = Service.open(BrokerSettings(options), path, host, port, users or {})
@@ -364,8 +363,10 @@ class Service:
         with ExitStack() as undo:
             # First of all: where a port is taken, no directory is made and none touched.
             self.metrics = self._listen_for_metrics()
-            probes = HealthProbes(self)
             if self.metrics is not None:
+                from txn.server.health import HealthProbes
+
+                probes = HealthProbes(self)
                 undo.callback(self.metrics.stop)
                 self.metrics.start(probes)
             self._durability = _core.Durability(SYNC_THREADS)
@@ -397,7 +398,10 @@ class Service:
             self.logins = self._logins_of(listeners, scheduler)
             limits.apply(self._server)
             self._settings.when_changed(lambda: limits.apply(self._server))
-            ensure_users(self.node.controller, users)
+            if users:
+                from txn.broker.users import ensure_users
+
+                ensure_users(self.node.controller, users)
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
         self._control = ControlLoop(
@@ -411,7 +415,6 @@ class Service:
             thread.daemon = True
             thread.start()
         self._control.start()
-        probes.watch(loop.call_soon_threadsafe)
         self._background = Background(self.storage, self._settings, self.certificates)
         self._background.start()
         self.log_cleaner = LogCleaner(self.node, self.storage.cleaned_ends)
@@ -421,6 +424,7 @@ class Service:
         if self.metrics is not None:
             from txn.server.metrics import Scrape, exposition
 
+            probes.watch(loop.call_soon_threadsafe)
             names = [listener.name for listener in listeners]
             scrape = Scrape(self._server, self.node, names, self.logins)
             self.metrics.serve_metrics(exposition(scrape))

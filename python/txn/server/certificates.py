@@ -28,8 +28,6 @@ from txn.config import BrokerSettings, split_list
 from txn.errors import ConfigError
 from txn.logs import log
 from txn.security.listeners import ListenerSpec
-from txn.security.principals import SETTING as MAPPING_RULES
-from txn.security.principals import principal_mapper
 from txn.security.sessions import is_tls
 from txn.server.small_files import read_small_file, reason_of
 
@@ -141,7 +139,9 @@ class _Source:
         self._settings = settings
 
     def principal_mapper(self) -> Callable[[str], str | None]:
-        return principal_mapper(self._setting(MAPPING_RULES) or "")
+        from txn.security.principals import SETTING, principal_mapper  # few brokers have TLS
+
+        return principal_mapper(self._setting(SETTING) or "")
 
     def _setting(self, name: str) -> str | None:
         value: str | None = self._settings.of_listener(self.name, name)

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from txn import _core
-from txn.broker.apis.access import data_path_access
 from txn.broker.apis.api import Reply
-from txn.broker.apis.table import BoundApi, build_table, unsupported_api_versions
+from txn.broker.apis.table import BoundApi, build_table
 from txn.broker.host import Context, HangUpError, Toll
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
@@ -196,6 +195,8 @@ class ControlLoop:
         self.table: Mapping[int, BoundApi] = build_table(node)
         self._tasks: set[asyncio.Task[None]] = set()
         if node.authorizer is not None:
+            from txn.broker.apis.access import data_path_access  # few brokers have an authorizer
+
             server.authorize_by(data_path_access(node.authorizer))
         self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
         self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
@@ -348,7 +349,11 @@ class ControlLoop:
 
     def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
         if api_key == ApiKey.API_VERSIONS:
-            self._server.reply(token, False, unsupported_api_versions(self.table))
+            from txn.broker.apis.versions import ApiVersions
+
+            versions = self.table[ApiKey.API_VERSIONS].answerer.answer
+            assert isinstance(versions, ApiVersions)
+            self._server.reply(token, False, versions.unsupported())
             return
         rare_log.warning(
             "request.unsupported",

@@ -11,7 +11,6 @@ Source: KIP-631, Apache Kafka's log directory layout.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import stat
@@ -89,6 +88,8 @@ def _digest(path: Path) -> bytes:
         state = read_plain(path, QUORUM_STATE_BYTES_MAX)
     except OSError:
         return b"none"
+    import hashlib  # OpenSSL; few directories have the file
+
     return hashlib.sha256(state).hexdigest().encode()
 
 

@@ -11,7 +11,6 @@ the next:
 An entry leaves the file once nothing of the loss is left to do.
 """
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -102,6 +101,8 @@ def fingerprint(directory: Path) -> str:
     """
     if not directory.is_dir():
         return "gone" if not os.path.lexists(directory) else "no directory"
+    import hashlib  # OpenSSL; few starts accept a loss
+
     entries = []
     for entry in os.scandir(directory):
         status = entry.stat(follow_symlinks=False)

@@ -11,23 +11,13 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 from txn.broker.apis.api import Api, Reply, Service
 from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import Context
-from txn.broker.metadata_log import FEATURES
 from txn.broker.node import Node
 from txn.broker.txn_coordinator import TransactionCoordinator
-from txn.security.acls import Authorizer
 from txn.wire.api_keys import ApiKey
-from txn.wire.bodies.versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeature,
-    SupportedFeature,
-)
-from txn.wire.error_codes import ErrorCode
-from txn.wire.messages import encode_response
 
 if TYPE_CHECKING:
     from txn.broker.apis.access import Answer, Rule
+    from txn.security.acls import Authorizer
 
     LoadRules = Callable[[], Mapping[int, Rule[Service]]]
 
@@ -37,18 +27,7 @@ Versions = tuple[int, int]
 SERVED_BY_REACTORS: Final[dict[int, Versions]] = {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 18)}
 """Answered in Rust, without Python."""
 
-PRODUCE_ANNOUNCED_FROM = 0
-"""Produce 0-2 are refused but announced: without them librdkafka takes a broker for one
-that cannot do later versions (KAFKA-18659)."""
-
 API_VERSIONS_RANGE = (0, 4)
-
-OLDEST_LEVELS = {"metadata.version": 7, "transaction.version": 0}
-"""The oldest level of each feature that an Apache Kafka 4 supports."""
-
-FEATURES_FROM_LEVEL_0 = 4
-"""The first ApiVersions version in which a supported feature may begin at level 0. Clients that
-ask in version 3, as Java's before 3.8, cannot read it (KAFKA-17011, KAFKA-17492)."""
 
 
 class Answerer(NamedTuple):
@@ -101,7 +80,7 @@ class Area(Generic[Service]):
         return apis
 
     def bound(
-        self, service: Service, authorizer: Authorizer | None, load_rules: "LoadRules[Service]"
+        self, service: Service, authorizer: "Authorizer | None", load_rules: "LoadRules[Service]"
     ) -> dict[int, BoundApi]:
         """The APIs, answered by a service; with an authorizer each by its rule."""
 
@@ -307,55 +286,12 @@ def build_table(node: Node) -> Mapping[int, BoundApi]:
     ]
     table = {key: api for apis in bound for key, api in apis.items()}
     assert len(table) == sum(map(len, bound)), "an api key has two handlers"
-    answerer = Answerer(ApiVersionsRequest, ApiVersionsResponse, _ApiVersions(node, table))
-    table[ApiKey.API_VERSIONS] = BoundApi(API_VERSIONS_RANGE, lambda: answerer)
+    table[ApiKey.API_VERSIONS] = BoundApi(API_VERSIONS_RANGE, partial(_versions, node, table))
     return table
 
 
-class _ApiVersions:
-    """The ApiVersions answer, made once for each version."""
+def _versions(node: Node, table: Mapping[int, BoundApi]) -> Answerer:
+    from txn.broker.apis.versions import ApiVersions, ApiVersionsRequest, ApiVersionsResponse
 
-    def __init__(self, node: Node, table: Mapping[int, BoundApi]) -> None:
-        self._node = node
-        self._table = table
-        self._answers: dict[int, bytes] = {}
-
-    async def __call__(self, request: object, context: Context) -> bytes:
-        version = context.api_version
-        if version not in self._answers:
-            response = self.response(version, ErrorCode.NONE)
-            self._answers[version] = encode_response(ApiKey.API_VERSIONS, version, response)
-        return self._answers[version]
-
-    def response(self, version: int, code: ErrorCode) -> ApiVersionsResponse:
-        finalized = self._node.image.features
-        features = {name: finalized[name] for name in FEATURES if name in finalized}
-        return ApiVersionsResponse(
-            code,
-            [ApiVersion(key, low, high) for key, (low, high) in sorted(self._ranges().items())],
-            [
-                SupportedFeature(name, OLDEST_LEVELS[name], level)
-                for name, level in features.items()
-                if version >= FEATURES_FROM_LEVEL_0 or OLDEST_LEVELS[name] > 0
-            ],
-            0,
-            [FinalizedFeature(name, level, level) for name, level in features.items()],
-        )
-
-    def _ranges(self) -> dict[int, tuple[int, int]]:
-        served = {key: api.versions for key, api in self._table.items()}
-        served |= SERVED_BY_REACTORS
-        served[ApiKey.PRODUCE] = (PRODUCE_ANNOUNCED_FROM, served[ApiKey.PRODUCE][1])
-        return served
-
-
-def unsupported_api_versions(table: Mapping[int, BoundApi]) -> bytes:
-    """The answer to an ApiVersions request of an unknown version: version 0's body, error 35.
-
-    franz-go opens every connection this way. Source: KIP-511.
-    """
-    answer = table[ApiKey.API_VERSIONS].answerer.answer
-    assert isinstance(answer, _ApiVersions)
-    return encode_response(
-        ApiKey.API_VERSIONS, 0, answer.response(0, ErrorCode.UNSUPPORTED_VERSION)
-    )
+    ranges = {key: api.versions for key, api in table.items()} | SERVED_BY_REACTORS
+    return Answerer(ApiVersionsRequest, ApiVersionsResponse, ApiVersions(node, ranges))
