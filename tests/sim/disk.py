@@ -837,8 +837,6 @@ class SimStorage:
         self.logs: dict[Place, SimLog] = {}
         self.damage: CorruptLogError | None = None
         """Why a start refused a partition, if it did; the first it met."""
-        self.is_incomplete = False
-        """The disk kept a partition from being opened."""
         self.expected: dict[Place, ProducerState] = {}
         """The producer states when the process before this one died."""
         self.diverged: list[tuple[Place, str]] = []
@@ -885,7 +883,6 @@ class SimStorage:
             self.damage = self.damage or error
             return error
         except StorageError as error:
-            self.is_incomplete = True
             return error
 
     def advice_on(self, topic: str, index: int) -> str:

@@ -472,15 +472,12 @@ class World(ClientsWorld):
             broker.die()
 
     def _repair(self) -> None:
-        """The disk works again. An operator restarts the broker where a sync failed, or a
-        partition could not be opened.
-        """
+        """The disk works again; where a sync failed, an operator restarts the broker."""
         self.disk.heal()
         broker = self.broker
         if broker is None or broker.is_dead:
             return
-        storage = broker.storage
-        if storage.is_incomplete or any(log.has_failed for log in storage.logs.values()):
+        if any(log.has_failed for log in broker.storage.logs.values()):
             self.history.say("operator", "restarts the broker")
             broker.die()
 

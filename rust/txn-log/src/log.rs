@@ -49,12 +49,14 @@ mod read;
 mod roll;
 mod watchers;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use crate::aborted::AbortedTxns;
+use crate::disk;
 use crate::epochs::Epochs;
 use crate::log::read::ReadDamage;
 use crate::log::watchers::Watchers;
@@ -252,7 +254,22 @@ impl PartitionLog {
             // No batch depends on it: a disk that is full does not keep the log from its readers.
             let _ = log.store_metadata();
         }
+        if found.was_shortened
+            && let Err(error) = log.force_cut()
+        {
+            log.fail_after_sync(&error); // it can be read
+        }
         Ok(log)
+    }
+
+    /// Forces a cut, and the removal of the files behind it, to the disk before a batch is appended.
+    /// Else a second power failure could keep new batches and take the cut: old batches of the right
+    /// offsets, or a snapshot of them, would stand behind the new ones again.
+    fn force_cut(&self) -> io::Result<()> {
+        if let Some(last) = self.segments().last() {
+            last.file.sync()?;
+        }
+        disk::sync_directory(&self.directory)
     }
 
     /// Where its files are.

@@ -24,7 +24,7 @@
 //! # After a power failure
 //! Pages reach the disk in any order. Bytes beyond the recovery point may be anything: the log is
 //! cut at the first batch that is not whole, for a sync covers everything before it. The cut is on
-//! the disk before a batch is appended (see `force_cut`). A segment that
+//! the disk before a batch is appended (`PartitionLog::force_cut`). A segment that
 //! ends just at the recovery point is read too: perhaps no more than its batches is on the disk.
 //! Damage below the recovery point is damage; a recovery point that the log does not reach is none.
 //!
@@ -98,6 +98,8 @@ pub(crate) struct Recovered {
     pub epochs: Epochs,
     /// In the order of the offsets.
     pub cuts: Vec<Cut>,
+    /// Batches, or a snapshot behind the last one, were removed; that is not forced to the disk yet.
+    pub was_shortened: bool,
 }
 
 /// Bytes that recovery cut off a log.
@@ -161,9 +163,6 @@ pub(crate) fn recover(
         was_closed,
     )?;
     store_aborted(directory, &segments, &entries)?;
-    if was_shortened || !cuts.is_empty() {
-        force_cut(directory, &segments)?;
-    }
     let first_unstable_offset = producer_state
         .first_unstable_offset()
         .map_err(producer_state_failed)?;
@@ -182,18 +181,9 @@ pub(crate) fn recover(
         first_unstable_offset,
         aborted: AbortedTxns::new(entries),
         epochs,
+        was_shortened: was_shortened || !cuts.is_empty(),
         cuts,
     })
-}
-
-/// Forces a cut, and the removal of the files behind it, to the disk before a batch is appended.
-/// Else a second power failure could keep new batches and take the cut: old batches of the right
-/// offsets, or a snapshot of them, would stand behind the new ones again.
-fn force_cut(directory: &Path, segments: &[Arc<Segment>]) -> io::Result<()> {
-    if let Some(last) = segments.last() {
-        last.file.sync()?;
-    }
-    disk::sync_directory(directory)
 }
 
 /// Looks at a directory, which need not exist, and changes nothing. A swap that was cut short has
