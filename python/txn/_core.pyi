@@ -929,6 +929,8 @@ class KafkaClient:
         timeout_ms: int,
         producer_id: int = -1,
         producer_epoch: int = -1,
+        *,
+        is_two_phase: bool = False,
     ) -> tuple[int, int]: ...
     def end_txn(
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool

@@ -64,6 +64,7 @@ class FakeKafka:
         self.sequences: dict[tuple[Place, int], tuple[int, int]] = {}
         """Per partition and producer id: (epoch, next sequence)."""
         self.inits: list[str] = []
+        self.allows_two_phase = False
 
     # ---------------------------------------------------------------- topics
 
@@ -131,7 +132,11 @@ class FakeKafka:
         timeout_ms: int,
         producer_id: int = -1,
         producer_epoch: int = -1,
+        *,
+        is_two_phase: bool = False,
     ) -> tuple[int, int]:
+        if is_two_phase and not self.allows_two_phase:
+            raise KafkaError("InitProducerId 6 is not offered", 35, False)
         self.inits.append(transactional_id)
         new = FakeProducer(1000 + len(self.producers))
         producer = self.producers.setdefault(transactional_id, new)
@@ -145,7 +150,7 @@ class FakeKafka:
             raise KafkaError(f"{transactional_id} is fenced", FENCED, False)
         producer.last_epoch = producer.epoch if producer_id >= 0 else -1
         producer.epoch += 1
-        producer.timeout_ms = timeout_ms
+        producer.timeout_ms = 2**31 - 1 if is_two_phase else timeout_ms
         producer.ended = None
         return producer.producer_id, producer.epoch
 
@@ -177,7 +182,7 @@ class FakeKafka:
         """Abort open transactions as their timeout does: with a new epoch."""
         for name in self.producers if transactional_ids is None else transactional_ids:
             producer = self.producers[name]
-            if producer.open is not None:
+            if producer.open is not None and producer.timeout_ms < 2**31 - 1:
                 self._end_with(producer, False)
                 producer.epoch += 1
                 producer.ended_epoch = producer.epoch

@@ -220,6 +220,14 @@ def test_decided_transactions_that_timed_out_are_named(query: FakeQuery) -> None
         query.driver().begin()
 
 
+def test_decided_transactions_of_a_two_phase_commit_are_never_lost(query: FakeQuery) -> None:
+    query.cluster.allows_two_phase = True
+    decided_but_not_committed(query)
+    query.cluster.expire()
+    query.driver().begin()
+    assert query.written() == query.expected(1)
+
+
 def test_lost_tasks_alone_are_replayed_when_asked_for(cluster: FakeKafka) -> None:
     query = FakeQuery(cluster, replays_lost=True)
     decided_but_not_committed(query)

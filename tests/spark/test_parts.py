@@ -70,8 +70,16 @@ def test_fork_forgets_its_parents_producers(monkeypatch: pytest.MonkeyPatch) -> 
 def test_timeout_above_the_clusters_maximum_names_the_option() -> None:
     class Strict(FakeKafka):
         def init_producer_id(
-            self, transactional_id: str, timeout_ms: int, producer_id: int = -1, epoch: int = -1
+            self,
+            transactional_id: str,
+            timeout_ms: int,
+            producer_id: int = -1,
+            producer_epoch: int = -1,
+            *,
+            is_two_phase: bool = False,
         ) -> tuple[int, int]:
+            if is_two_phase:
+                raise KafkaError("InitProducerId 6 is not offered", 35, False)
             raise KafkaError("InitProducerId: the timeout is too long", 50, False)
 
     with pytest.raises(ConfigError, match=r"txn\.timeout\.ms=1000: it is above its transaction"):

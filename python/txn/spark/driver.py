@@ -32,7 +32,9 @@ transactions must not matter, so:
 # The window that is left
 Between the commit point and the last task's commit, a few milliseconds, a driver may die. If no
 other begins before the tasks' transactions time out (`txn.timeout.ms`, 15 minutes), the cluster
-aborts decided transactions. That is found, and `txn.on.lost` says what to do.
+aborts decided transactions. So it does after a power failure that took a task's rows: they are
+forced to the disk with the task's own commit. That is found, and `txn.on.lost` says what to do.
+A two-phase commit closes the window, where the cluster allows it (`identities`).
 
 Source of the idea: two-phase commit with a log of decisions, as in KIP-939; the requests
 are those of any Kafka since 3.0.

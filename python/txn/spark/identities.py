@@ -16,11 +16,15 @@ when nothing is open there. A task of a driver that was replaced can fail, but n
 transaction that another task has prepared. In the steady state no task sends InitProducerId: a
 worker gets its producers back with the epoch that the driver's EndTxn answered. Under transaction
 version 1, where EndTxn leaves the epoch as it is, it asks for the next one.
+
+Where the cluster allows a two-phase commit (KIP-939), the identities ask for it. Their transactions
+do not time out and survive a power failure, so a decision is always carried out.
 """
 
 import os
 import secrets
 from collections.abc import Mapping
+from typing import Final
 
 from txn._core import KafkaError
 from txn.errors import ConfigError
@@ -28,6 +32,11 @@ from txn.spark.driver import Handout, task_id
 from txn.spark.kafka import TransactionalClient, code_of
 from txn.spark.progress import TransactionIdentity
 from txn.wire.error_codes import ErrorCode
+
+NO_TWO_PHASE: Final = frozenset(
+    {ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+)
+"""The answers of a cluster that offers no two-phase commit, or allows it not."""
 
 
 class OwnIdentities:
@@ -39,21 +48,33 @@ class OwnIdentities:
         """Transactional id → the newest identity that was used."""
 
     def claim(
-        self, client: TransactionalClient, handout: Handout, timeout_ms: int
+        self,
+        client: TransactionalClient,
+        handout: Handout,
+        timeout_ms: int,
+        *,
+        is_two_phase: bool | None = None,
     ) -> TransactionIdentity:
         """An identity for one transaction; nobody else gets it.
 
+        Args:
+            client: For this thread.
+            handout: Of the batch.
+            timeout_ms: Of the transaction, unless it is part of a two-phase commit.
+            is_two_phase: Take part in a two-phase commit; None: where the cluster allows it.
+
         Raises:
-            ConfigError: the cluster does not allow this timeout.
+            ConfigError: the cluster does not allow this timeout, or a two-phase commit.
             KafkaError: the cluster did not answer in time.
         """
         if self._process != os.getpid():  # forked: they are the parent's
             self._process = os.getpid()
             self._used = {}
         offered = {spare.identity.transactional_id: spare.identity for spare in handout.spares}
-        identity = self._reusable(client, offered, timeout_ms)
+        identity = self._reusable(client, offered, timeout_ms, is_two_phase)
         if identity is None:
-            identity = _made(client, task_id(handout.id, secrets.token_hex(8)), timeout_ms)
+            name = task_id(handout.id, secrets.token_hex(8))
+            identity = _made(client, name, timeout_ms, is_two_phase)
         self._used[identity.transactional_id] = identity
         return identity
 
@@ -62,13 +83,14 @@ class OwnIdentities:
         client: TransactionalClient,
         offered: Mapping[str, TransactionIdentity],
         timeout_ms: int,
+        is_two_phase: bool | None,
     ) -> TransactionIdentity | None:
         for name, used in self._used.items():
             identity = offered.get(name)
             if identity is not None and _is_newer(identity, used):
                 return identity
             if identity == used and client.transaction_version < 2:
-                return _made(client, name, timeout_ms)
+                return _made(client, name, timeout_ms, is_two_phase)
         return None
 
 
@@ -86,7 +108,25 @@ def _is_newer(identity: TransactionIdentity, used: TransactionIdentity) -> bool:
     return identity.producer_epoch > used.producer_epoch
 
 
-def _made(client: TransactionalClient, name: str, timeout_ms: int) -> TransactionIdentity:
+def _made(
+    client: TransactionalClient, name: str, timeout_ms: int, is_two_phase: bool | None
+) -> TransactionIdentity:
+    if is_two_phase is not False:
+        try:
+            return TransactionIdentity(
+                name, *client.init_producer_id(name, timeout_ms, is_two_phase=True)
+            )
+        except KafkaError as error:
+            if code_of(error) not in NO_TWO_PHASE:
+                raise
+            if is_two_phase:
+                raise ConfigError(
+                    "the cluster allows no two-phase commit, which txn.two.phase.commit=true asks "
+                    "for. It needs InitProducerId 6, transaction.two.phase.commit.enable=true and "
+                    "the right TwoPhaseCommit. Allow it there, or set txn.two.phase.commit=auto",
+                    option="txn.two.phase.commit",
+                    value="true",
+                ) from error
     try:
         return TransactionIdentity(name, *client.init_producer_id(name, timeout_ms))
     except KafkaError as error:

@@ -84,8 +84,14 @@ class TransactionalClient(Protocol):
         timeout_ms: int,
         producer_id: int = -1,
         producer_epoch: int = -1,
+        *,
+        is_two_phase: bool = False,
     ) -> tuple[int, int]:
-        """Fence earlier producers; with an identity: only if that is the current one."""
+        """Fence earlier producers; with an identity: only if that is the current one.
+
+        With `is_two_phase` its transactions never time out, and a power failure takes nothing that
+        was answered (KIP-939).
+        """
 
     def end_txn(
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool

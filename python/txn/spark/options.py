@@ -136,6 +136,8 @@ class SinkSettings:
     checkpoint: str | None
     timeout_ms: int
     margin_ms: int
+    is_two_phase: bool | None
+    """None: where the cluster allows it."""
     progress_topic: str
     group: str | None
     replays_lost: bool
@@ -344,6 +346,7 @@ _WRITE: Final[Mapping[str, _Option]] = {
     "txn.on.missing.progress": _one_of("fail", "trust-checkpoint"),
     "txn.query": _text(),
     "txn.timeout.ms": _whole(900_000, 1, 2**31 - 1),
+    "txn.two.phase.commit": _one_of("auto", "true", "false"),
 }
 """`txn.timeout.ms` is the longest that Apache Kafka's default transaction.max.timeout.ms allows."""
 
@@ -501,6 +504,7 @@ def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
         checkpoint=options["checkpointLocation"],
         timeout_ms=options["txn.timeout.ms"],
         margin_ms=options["txn.margin.ms"],
+        is_two_phase={"auto": None, "true": True, "false": False}[options["txn.two.phase.commit"]],
         progress_topic=options["txn.progress.topic"],
         group=options["txn.group"],
         replays_lost=options["txn.on.lost"] == "replay",

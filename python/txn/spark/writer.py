@@ -220,7 +220,9 @@ def _write_with(
     others: Iterable[pa.RecordBatch],
 ) -> Slot:
     settings = work.settings
-    identity = OWN.claim(client, work.handout, settings.timeout_ms)
+    identity = OWN.claim(
+        client, work.handout, settings.timeout_ms, is_two_phase=settings.is_two_phase
+    )
     who = (identity.transactional_id, identity.producer_id, identity.producer_epoch)
     try:
         writer = client.writer(

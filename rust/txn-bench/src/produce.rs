@@ -134,8 +134,8 @@ pub fn identity(
     loop {
         let (code, identity) = connection.call(
             INIT_PRODUCER_ID,
-            |e| encode_init_producer_id(e, transactional_id, 60_000, (-1, -1)),
-            decode_init_producer_id,
+            |e| encode_init_producer_id(e, 5, transactional_id, 60_000, (-1, -1)),
+            |r| decode_init_producer_id(r, 5),
         )?;
         match code {
             0 => return Ok(identity),

@@ -299,17 +299,25 @@ impl Client {
 
     /// Begins or resumes a producer identity; `current` is (-1, -1) for a first call. Fences every
     /// earlier one of this transactional id and aborts its open transaction. Without an id: an
-    /// idempotent identity.
+    /// idempotent identity. With `is_two_phase` its transactions never time out, whatever
+    /// `timeout_ms` says, and an answer to it is durable (KIP-939).
     ///
     /// # Errors
-    /// 90 if `current` is no longer the newest, 50 for a timeout the cluster does not allow.
+    /// 90 if `current` is no longer the newest, 50 for a timeout the cluster does not allow. For a
+    /// two-phase commit: 35 if the cluster does not offer it, 53 if it does not allow it.
     pub fn init_producer_id(
         &self,
         transactional_id: Option<&str>,
         timeout_ms: i32,
         current: ProducerIdAndEpoch,
+        is_two_phase: bool,
     ) -> Result<ProducerIdAndEpoch, KafkaError> {
-        init_producer_id(&self.cluster, transactional_id, timeout_ms, current)
+        let api = if is_two_phase {
+            messages::INIT_TWO_PHASE_PRODUCER_ID
+        } else {
+            messages::INIT_PRODUCER_ID
+        };
+        init_producer_id(&self.cluster, api, transactional_id, timeout_ms, current)
     }
 
     /// Commits or aborts the transaction that was written under `who`; returns the identity to use next.
@@ -519,7 +527,7 @@ impl Client {
     ) -> Result<Writer, KafkaError> {
         let who = match transactional_id {
             Some(_) => who,
-            None => self.init_producer_id(None, i32::MAX, (-1, -1))?,
+            None => self.init_producer_id(None, i32::MAX, (-1, -1), false)?,
         };
         let transaction_version = self.transaction_version()?;
         Ok(Writer::new(
@@ -580,6 +588,7 @@ impl Client {
 
 fn init_producer_id(
     cluster: &Cluster,
+    api: ClientApi,
     transactional_id: Option<&str>,
     timeout_ms: i32,
     current: ProducerIdAndEpoch,
@@ -589,12 +598,17 @@ fn init_producer_id(
             Some(id) => retry.coordinator(CoordinatorOf::Transaction, id)?,
             None => retry.any_node()?,
         };
-        let encode = |e: &mut Vec<u8>, _: i16| {
-            transactions::encode_init_producer_id(e, transactional_id, timeout_ms, current);
+        let encode = |e: &mut Vec<u8>, version: i16| {
+            transactions::encode_init_producer_id(
+                e,
+                version,
+                transactional_id,
+                timeout_ms,
+                current,
+            );
         };
-        let decode = |r: &mut Reader<'_>, _: i16| transactions::decode_init_producer_id(r);
-        let ((error_code, identity), name) =
-            retry.call(&node, messages::INIT_PRODUCER_ID, encode, decode)?;
+        let decode = transactions::decode_init_producer_id;
+        let ((error_code, identity), name) = retry.call(&node, api, encode, decode)?;
         if error_code == 0 {
             return Ok(identity);
         }

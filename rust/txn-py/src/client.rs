@@ -238,8 +238,12 @@ impl KafkaClient {
     }
 
     #[pyo3(
-        signature = (transactional_id, timeout_ms, producer_id = -1, producer_epoch = -1),
-        text_signature = "($self, transactional_id, timeout_ms, producer_id=-1, producer_epoch=-1)"
+        signature = (
+            transactional_id, timeout_ms, producer_id = -1, producer_epoch = -1, *,
+            is_two_phase = false
+        ),
+        text_signature = "($self, transactional_id, timeout_ms, producer_id=-1, producer_epoch=-1, \
+            *, is_two_phase=False)"
     )]
     fn init_producer_id(
         &self,
@@ -248,10 +252,11 @@ impl KafkaClient {
         timeout_ms: i32,
         producer_id: i64,
         producer_epoch: i16,
+        is_two_phase: bool,
     ) -> PyResult<ProducerIdAndEpoch> {
         let current = (producer_id, producer_epoch);
         self.run(py, |client| {
-            client.init_producer_id(Some(transactional_id), timeout_ms, current)
+            client.init_producer_id(Some(transactional_id), timeout_ms, current, is_two_phase)
         })
     }
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -45,6 +45,9 @@ RUN_S_MAX = 400.0
 
 STARTS_WITHOUT_KILL_MAX = 5
 POLL_S = 0.005
+
+ALLOWS_TWO_PHASE: Final = "transaction.two.phase.commit.enable=true"
+"""The sink uses it where it is allowed; on Apache Kafka it goes without."""
 
 
 class Moment(Enum):
@@ -68,7 +71,7 @@ class TxnBroker:
     """Txn's own, in a process."""
 
     def __init__(self, directory: Path) -> None:
-        self._process = BrokerProcess(directory / "data")
+        self._process = BrokerProcess(directory / "data", ALLOWS_TWO_PHASE)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -293,18 +293,29 @@ fn a_refused_batch_names_the_record_that_is_wrong() {
 
 #[test]
 fn init_producer_id() {
-    let request =
-        |id, current| encoded(|e| transactions::encode_init_producer_id(e, id, 60_000, current));
+    let request = |version, id, current| {
+        encoded(|e| transactions::encode_init_producer_id(e, version, id, 60_000, current))
+    };
     assert_eq!(
-        request(Some("pay"), (7, 3)),
+        request(5, Some("pay"), (7, 3)),
         "047061790000ea600000000000000007000300"
     );
-    assert_eq!(request(None, (-1, -1)), "000000ea60ffffffffffffffffffff00");
     assert_eq!(
-        decoded(
-            "0000000000000000000000000007000400",
-            transactions::decode_init_producer_id
-        ),
+        request(6, Some("pay"), (7, 3)),
+        "047061790000ea6000000000000000070003010000"
+    );
+    assert_eq!(
+        request(5, None, (-1, -1)),
+        "000000ea60ffffffffffffffffffff00"
+    );
+    let response =
+        |text, version| decoded(text, |r| transactions::decode_init_producer_id(r, version));
+    assert_eq!(
+        response("0000000000000000000000000007000400", 5),
+        (0, (7, 4))
+    );
+    assert_eq!(
+        response("00000000000000000000000000070004ffffffffffffffffffff00", 6),
         (0, (7, 4))
     );
 }
@@ -411,7 +422,7 @@ fn decode_everything(bytes: &[u8]) {
     let _ = cluster::decode_create_topics(&mut r(), 7);
     let _ = fetch::decode(&mut r(), 0);
     let _ = produce::decode(&mut r());
-    let _ = transactions::decode_init_producer_id(&mut r());
+    let _ = transactions::decode_init_producer_id(&mut r(), 6);
     let _ = transactions::decode_partition_errors(&mut r());
     let _ = transactions::decode_add_offsets(&mut r());
     let _ = transactions::decode_end_txn(&mut r(), 5);

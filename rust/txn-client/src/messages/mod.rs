@@ -68,6 +68,8 @@ pub const SASL_HANDSHAKE: ClientApi = ClientApi::of(apis::SASL_HANDSHAKE, 1, 1);
 pub const SASL_AUTHENTICATE: ClientApi = ClientApi::of(apis::SASL_AUTHENTICATE, 0, 2);
 /// See `transactions`.
 pub const INIT_PRODUCER_ID: ClientApi = ClientApi::of(apis::INIT_PRODUCER_ID, 3, 5);
+/// 6 may ask for a two-phase commit (KIP-939). Nodes that leave it unstable do not offer it.
+pub const INIT_TWO_PHASE_PRODUCER_ID: ClientApi = ClientApi::of(apis::INIT_PRODUCER_ID, 6, 6);
 /// 4 and later are between brokers.
 pub const ADD_PARTITIONS_TO_TXN: ClientApi = ClientApi::of(apis::ADD_PARTITIONS_TO_TXN, 3, 3);
 /// See `transactions`.

@@ -7,9 +7,10 @@ use super::read_partitions;
 /// (producer id, producer epoch).
 pub type ProducerIdAndEpoch = (i64, i16);
 
-/// Writes `InitProducerId` v3–5.
+/// Writes `InitProducerId` v3–6; 6 asks for a two-phase commit.
 pub fn encode_init_producer_id(
     e: &mut Vec<u8>,
+    version: i16,
     transactional_id: Option<&str>,
     timeout_ms: i32,
     current: ProducerIdAndEpoch,
@@ -18,13 +19,24 @@ pub fn encode_init_producer_id(
     e.put_i32(timeout_ms);
     e.put_i64(current.0);
     e.put_i16(current.1);
+    if version >= 6 {
+        e.put_bool(true); // enable2Pc
+        e.put_bool(false); // keepPreparedTxn
+    }
     e.put_no_tags(true);
 }
 
-/// Reads `InitProducerId` v3–5: (error code, identity).
-pub fn decode_init_producer_id(r: &mut Reader<'_>) -> Result<(i16, ProducerIdAndEpoch), Malformed> {
+/// Reads `InitProducerId` v3–6: (error code, identity).
+pub fn decode_init_producer_id(
+    r: &mut Reader<'_>,
+    version: i16,
+) -> Result<(i16, ProducerIdAndEpoch), Malformed> {
     r.i32()?; // throttle time
     let answer = (r.i16()?, (r.i64()?, r.i16()?));
+    if version >= 6 {
+        r.i64()?; // of a transaction that was kept, which nobody asked for
+        r.i16()?;
+    }
     r.skip_tags(true)?;
     Ok(answer)
 }
