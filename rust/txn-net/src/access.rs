@@ -1,8 +1,9 @@
 //! Authorization of Produce and Fetch: the verdicts of Python's rules, remembered.
 //!
 //! Python decides, by its access control lists. A reactor asks once for a principal, a host and a
-//! topic, and remembers a permission until the lists change. So a request costs a look-up per
-//! topic. A refusal is asked for again each time, because each is a line of the audit log.
+//! topic, and remembers a permission until the lists change. A connection keeps its latest
+//! permissions beside that, so the next request for the same topics compares names and hashes none.
+//! A refusal is asked for again each time, because each is a line of the audit log.
 //!
 //! Without an authorizer nothing is asked and nothing is looked up.
 //!
@@ -11,7 +12,9 @@
 //! generation, and a verdict of an earlier one is dropped. So a change counts for the next request
 //! of every connection.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 
 /// Permissions that are remembered; then all are asked for anew.
@@ -19,6 +22,8 @@ const REMEMBERED_MAX: usize = 100_000;
 /// Longest name of a permission that is remembered, in bytes. A client that may write to every
 /// transactional id chooses the names, of 32 KiB each.
 const NAME_BYTES_MAX: usize = 256;
+/// Permissions that a connection keeps.
+const LATEST_MAX: usize = 8;
 
 /// The operation of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,18 +44,65 @@ pub type Ask = Box<dyn Fn(&str, &str, Action, &str) -> bool + Send + Sync>;
 pub struct Sender<'a> {
     pub principal: &'a Arc<str>,
     pub host: &'a Arc<str>,
+    /// The permissions of its connection; they are those of this principal and host alone.
+    pub latest: &'a RefCell<Latest>,
+}
+
+/// The latest permissions of a connection, in the order in which its requests ask.
+#[derive(Default)]
+pub struct Latest {
+    generation: u64,
+    allowed: Vec<(Action, Box<[u8]>)>,
+    /// Index of the permission after the one that was found last.
+    next: usize,
+}
+
+impl Latest {
+    /// Takes note of a permission of a generation, in place of the oldest if there are too many.
+    fn add(&mut self, generation: u64, action: Action, name: &[u8]) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.allowed.clear();
+            self.next = 0;
+        }
+        if self.allowed.len() < LATEST_MAX {
+            self.allowed.push((action, name.into()));
+            self.next = 0;
+        } else {
+            self.next %= LATEST_MAX;
+            self.allowed[self.next] = (action, name.into());
+            self.next += 1;
+        }
+    }
+
+    fn allows(&mut self, generation: u64, action: Action, name: &[u8]) -> bool {
+        if self.generation != generation {
+            return false;
+        }
+        let is_it = |(known, allowed): &(Action, Box<[u8]>)| *known == action && **allowed == *name;
+        let found = if self.allowed.get(self.next).is_some_and(is_it) {
+            Some(self.next)
+        } else {
+            self.allowed.iter().position(is_it)
+        };
+        if let Some(index) = found {
+            self.next = index + 1;
+        }
+        found.is_some()
+    }
 }
 
 /// The permissions of the senders so far.
 #[derive(Default)]
 pub struct Access {
     ask: OnceLock<Ask>,
+    /// Number of the changes so far; it changes only while `remembered` is locked for writing.
+    generation: AtomicU64,
     remembered: RwLock<Remembered>,
 }
 
 #[derive(Default)]
 struct Remembered {
-    generation: u64,
     count: usize,
     allowed: HashMap<Arc<str>, HashMap<Arc<str>, Permissions>>,
 }
@@ -68,10 +120,8 @@ impl Access {
     /// Forgets every verdict.
     pub fn forget(&self) {
         let mut remembered = self.remembered.write().expect("no look-up panics");
-        *remembered = Remembered {
-            generation: remembered.generation + 1,
-            ..Remembered::default()
-        };
+        self.generation.fetch_add(1, Ordering::Release);
+        *remembered = Remembered::default();
     }
 
     /// True if requests are authorized at all.
@@ -81,23 +131,30 @@ impl Access {
 
     /// True if a sender may do something on the named resource.
     ///
-    /// Cost: three hash look-ups under a shared lock, once it was asked for.
+    /// Cost: a comparison of names for the latest permissions of a connection; three hash look-ups
+    /// under a shared lock for another that was asked for already.
     pub fn allows(&self, sender: Sender<'_>, action: Action, name: &[u8]) -> bool {
         let Some(ask) = self.ask.get() else {
             return true;
         };
-        let generation = {
+        let generation = self.generation.load(Ordering::Acquire);
+        if (sender.latest.borrow_mut()).allows(generation, action, name) {
+            return true;
+        }
+        let (generation, is_known) = {
             let remembered = self.remembered.read().expect("no look-up panics");
-            if remembered.allows(sender, action, name) {
-                return true;
-            }
-            remembered.generation
+            let is_known = remembered.allows(sender, action, name);
+            (self.generation.load(Ordering::Acquire), is_known)
         };
+        if is_known {
+            (sender.latest.borrow_mut()).add(generation, action, name);
+            return true;
+        }
         let text = String::from_utf8_lossy(name);
         let is_allowed = ask(sender.principal, sender.host, action, &text);
         if is_allowed && name.len() <= NAME_BYTES_MAX {
             let mut remembered = self.remembered.write().expect("no look-up panics");
-            if remembered.generation == generation {
+            if self.generation.load(Ordering::Acquire) == generation {
                 remembered.add(sender, action, name);
             }
         }
@@ -134,8 +191,14 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    /// A request on a connection of its own.
     fn sender<'a>(principal: &'a Arc<str>, host: &'a Arc<str>) -> Sender<'a> {
-        Sender { principal, host }
+        let latest = Box::leak(Box::default());
+        Sender {
+            principal,
+            host,
+            latest,
+        }
     }
 
     /// Counts its questions, and allows everything on names that begin with `a`.
@@ -193,6 +256,35 @@ mod tests {
         let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
         assert!(access.allows(sender(&ada, &here), Action::ReadTopic, b"a"));
         assert!(!access.allows(sender(&ada, &here), Action::ReadTopic, b"a"));
+    }
+
+    #[test]
+    fn the_latest_permissions_of_a_connection_end_with_a_change() {
+        let may = Arc::new(AtomicUsize::new(1));
+        let access = Access::default();
+        let verdict = Arc::clone(&may);
+        access.authorize_by(Box::new(move |_, _, _, _| {
+            verdict.load(Ordering::Relaxed) == 1
+        }));
+        let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
+        let ada = sender(&ada, &here);
+        let names: Vec<String> = (0..2 * LATEST_MAX).map(|n| format!("a{n}")).collect();
+        for _ in 0..3 {
+            for name in &names {
+                assert!(access.allows(ada, Action::ReadTopic, name.as_bytes()));
+                assert!(
+                    !ada.latest
+                        .borrow_mut()
+                        .allows(0, Action::WriteTopic, name.as_bytes())
+                );
+            }
+        }
+        assert_eq!(ada.latest.borrow().allowed.len(), LATEST_MAX);
+        may.store(0, Ordering::Relaxed);
+        access.forget();
+        for name in &names {
+            assert!(!access.allows(ada, Action::ReadTopic, name.as_bytes()));
+        }
     }
 
     #[test]

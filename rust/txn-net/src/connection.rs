@@ -12,6 +12,7 @@
 //! 3. A connection is as old as its last progress: a whole request, an answer that the kernel
 //!    took, or [`PROGRESS_BYTES`] of either. So one that drips a request, or sips an answer, is idle.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use mio::net::TcpStream;
 use txn_log::LentFile;
 use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
-use crate::access::Sender;
+use crate::access::{Latest, Sender};
 use crate::authentication::{Attachment, Authentication};
 use crate::connection_quotas::ConnectionPlace;
 use crate::mailbox::RequestToken;
@@ -200,7 +201,8 @@ pub struct Connection {
     /// One more than that of the connection accepted before it.
     pub number: u64,
     /// The client, as authorization knows it.
-    pub principal: Arc<str>,
+    principal: Arc<str>,
+    latest: RefCell<Latest>,
     pub authentication: Authentication,
     /// Python's state of it; none before its first request.
     pub attachment: Option<Attachment>,
@@ -270,6 +272,7 @@ impl Connection {
             listener,
             host,
             principal,
+            latest: RefCell::default(),
             authentication,
             attachment: None,
             number,
@@ -296,11 +299,18 @@ impl Connection {
         }
     }
 
+    /// Takes over the principal that the client authenticated as.
+    pub fn log_in(&mut self, principal: Arc<str>) {
+        self.principal = principal;
+        self.latest = RefCell::default();
+    }
+
     /// The sender of its requests.
     pub fn sender(&self) -> Sender<'_> {
         Sender {
             principal: &self.principal,
             host: &self.host,
+            latest: &self.latest,
         }
     }
 
@@ -318,7 +328,7 @@ impl Connection {
             return Ok(Handshake::Blocked);
         }
         if let Some(principal) = self.transport.principal()? {
-            self.principal = principal.into();
+            self.log_in(principal.into());
         }
         self.is_established = true;
         self.handshake_token = None;

@@ -784,7 +784,7 @@ impl Reactor {
             Message::Authenticated(token, principal, lifetime) => {
                 let now = self.now;
                 if let Some(connection) = self.answering(token) {
-                    connection.principal = principal;
+                    connection.log_in(principal);
                     connection.authentication = Authentication::done(lifetime, now);
                     connection.login_token = None;
                 }
@@ -1331,7 +1331,7 @@ impl Reactor {
     ) -> Option<Box<Meter>> {
         let client_id = header.client_id.clone();
         let client = QuotaClient {
-            principal: &connection.principal,
+            principal: connection.sender().principal,
             host: &connection.host,
             client_id: client_id.map_or(&[], |id| &frame[id]),
         };
@@ -1400,7 +1400,7 @@ impl Reactor {
             body: frame[header.body..].to_vec(),
             client_host: Arc::clone(&connection.host),
             listener: connection.listener,
-            principal: Arc::clone(&connection.principal),
+            principal: Arc::clone(connection.sender().principal),
             connection: connection.number,
             attachment: connection.attachment.clone(),
             dequeued: dequeued.unwrap_or_default(),
