@@ -69,10 +69,10 @@ def apply_all(image: Image, records: Iterable[MetadataRecord]) -> Delta:
         match record:
             case TopicRecord(name):
                 delta.created[name] = image.topics[name]
-            case PartitionRecord(_, topic_id) if topic_id in image.names:
-                topic = image.topics[image.names[topic_id]]
-                if topic.name not in delta.created:
-                    delta.grown[topic.name] = topic
+            case PartitionRecord(_, topic_id):
+                grown = image.names.get(topic_id)
+                if grown is not None and grown not in delta.created:
+                    delta.grown[grown] = image.topics[grown]
             case ConfigRecord(name, _, _, kind):
                 if kind == TOPIC_RESOURCE and name in image.topics:
                     if name not in delta.created:

@@ -117,8 +117,8 @@ class Image:
         """Number of partitions of all topics."""
         self.version = 0
         """Grows with every change, so that answers made from the image can be kept."""
-        self._owned: set[uuid.UUID] | None = None
-        """Topics that a fork does not share with its origin; None if it shares none."""
+        self._owned: set[str] | None = None
+        """Names of topics that a fork does not share with its origin; None if it shares none."""
 
     def fork(self) -> "Image":
         """A copy that may change; neither sees the changes of the other.
@@ -136,13 +136,13 @@ class Image:
         fork._owned = set()
         return fork
 
-    def _writable(self, topic_id: uuid.UUID) -> Topic:
+    def _writable(self, name: str) -> Topic:
         """A topic that is there, to be changed in place."""
-        topic = self.topics[self.names[topic_id]]
-        if self._owned is not None and topic_id not in self._owned:
+        topic = self.topics[name]
+        if self._owned is not None and name not in self._owned:
             topic = replace(topic, placements=topic.placements.copy())
-            self.topics[topic.name] = topic
-            self._owned.add(topic_id)
+            self.topics[name] = topic
+            self._owned.add(name)
         return topic
 
     def _own_acls(self) -> "dict[uuid.UUID, Acl]":
@@ -163,12 +163,13 @@ class Image:
             case TopicRecord(name, topic_id):
                 self.topics[name] = Topic(name, topic_id)
                 if self._owned is not None:
-                    self._owned.add(topic_id)
+                    self._owned.add(name)
                 self.names[topic_id] = name
                 self._flat_names[_flat(name)] = name
             case PartitionRecord(partition, topic_id, replicas, directories, leader_epoch):
-                if topic_id in self.names:
-                    topic = self._writable(topic_id)
+                topic_name = self.names.get(topic_id)  # once: the hash of an id is Python's
+                if topic_name is not None:
+                    topic = self._writable(topic_name)
                     grown = max(topic.partition_count, partition + 1)
                     self.partition_count += grown - topic.partition_count
                     topic.partition_count = grown
@@ -177,12 +178,12 @@ class Image:
                     # Nearly always the same for all: one object for a topic, not one for each.
                     topic.placements[partition] = before if before == placement else placement
             case PartitionChangeRecord(partition, topic_id) if topic_id in self.names:
-                placements = self._writable(topic_id).placements
+                placements = self._writable(self.names[topic_id]).placements
                 if partition in placements:
                     placements[partition] = _moved(placements[partition], record)
             case ConfigRecord(name, setting, value, kind):
                 if kind == TOPIC_RESOURCE and name in self.topics:
-                    topic = self._writable(self.topics[name].topic_id)
+                    topic = self._writable(name)
                     topic.settings = _altered(topic.settings, setting, value)
                 elif kind == BROKER_RESOURCE:
                     altered = _altered(self.broker_settings.get(name, {}), setting, value)

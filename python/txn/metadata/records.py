@@ -196,6 +196,11 @@ KEYS: Final[Mapping[type, tuple[int, int]]] = {
 }
 """Record type → (key, the version written), without the types that only Kafka writes."""
 
+_FRAMES: Final[Mapping[type, bytes]] = {
+    kind: bytes((FRAME_VERSION, *numbers)) for kind, numbers in KEYS.items()
+}
+"""Record type → the begin of its values: three varints below 128."""
+
 VERSIONS_READ: Final[Mapping[int, int]] = {0: 3, 3: 2, 5: 2}
 """Key → the newest version that is understood, where that is not 0."""
 
@@ -224,8 +229,8 @@ _QUOTA_VALUE = struct.Struct(">d?")
 
 
 class _Writer:
-    def __init__(self) -> None:
-        self.data = bytearray()
+    def __init__(self, start: bytes = b"") -> None:
+        self.data = bytearray(start)
 
     def pack(self, layout: str, *values: object) -> None:
         self.data += struct.pack(">" + layout, *values)
@@ -341,10 +346,7 @@ def _place(
 
 def encode(record: MetadataRecord) -> bytes:
     """The bytes of a record's value in the metadata log."""
-    out = _Writer()
-    key, version = KEYS[type(record)]
-    for number in (FRAME_VERSION, key, version):
-        out.varint(number)
+    out = _Writer(_FRAMES[type(record)])
     match record:
         case TopicRecord(name, topic_id):
             out.string(name)
