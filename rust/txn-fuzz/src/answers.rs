@@ -11,7 +11,7 @@ use crate::seeds;
 type AnswerReader = fn(&mut Reader<'_>) -> Result<usize, Malformed>;
 
 /// Every reader of a body; the number is that of entries found.
-const READERS: [AnswerReader; 18] = [
+const READERS: [AnswerReader; 19] = [
     |r| cluster::decode_api_versions(r, 0).map(|_| 1),
     |r| cluster::decode_api_versions(r, 3).map(|_| 1),
     |r| cluster::decode_metadata(r, 9).map(|found| found.topics.len()),
