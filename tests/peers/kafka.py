@@ -7,12 +7,14 @@ started by the first test that asks for it. A node needs a JDK 17 or newer, the 
 
 import base64
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -42,6 +44,10 @@ ONE_NODE: Final[Mapping[str, str]] = {
     # Nor for the node to look for transactions that took too long.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
+
+PORTS: Final = range(10_000, 32_000)
+_given: Final[set[int]] = set()
+"""Ports that `free_port` has returned."""
 
 LOG_TO_FILE: Final = """\
 Configuration:
@@ -230,11 +236,17 @@ class KafkaNode:
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port of 127.0.0.1 that nobody listens on, another one with each call.
+
+    It lies below the ports that a kernel gives to connections: none of those takes it meanwhile.
+    """
+    while True:
+        port = PORTS.start + secrets.randbelow(len(PORTS))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 @pytest.fixture(scope="session")
