@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from black_box.power import lose_power, note_reactors_syncs, only_what_is_sure
 from support.brokers import BrokerProcess
@@ -16,13 +18,16 @@ from txn.spark.columns import one_record
 from txn.spark.driver import Driver, DriverSettings
 from txn.spark.errors import LostError
 from txn.spark.identities import OwnIdentities
+from txn.spark.options import sink_settings
 from txn.spark.progress import Slot
+from txn.spark.writer import NO_QUERY, begin_batch, write_task
 
 pytestmark = pytest.mark.crash
 
 ALLOWED = "transaction.two.phase.commit.enable=true"
 ROWS = [b"a", b"b", b"c"]
 TIMEOUT_MS = 60_000
+COLUMNS = StructType([StructField("value", BinaryType())])
 
 
 class Killed(Exception):
@@ -130,6 +135,24 @@ def test_undecided_rows_of_a_two_phase_commit_are_aborted_by_the_next_driver(
     for each in (client, again):
         each.close()
     assert read_all(broker.bootstrap_servers, "out", isolation="read_committed") == []
+
+
+def test_a_write_without_a_name_times_out(broker: BrokerProcess) -> None:
+    """Nobody comes back to it after a kill, and its transactions would hold back readers for ever."""
+    create_topic(broker.bootstrap_servers, "out")
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "out"}
+    writer = begin_batch(sink_settings(options), COLUMNS)
+    rows = pa.RecordBatch.from_pydict({"value": [b"a"]})
+    slot = write_task(writer.work, NO_QUERY, 0, 0, [rows]).slot
+    assert slot is not None
+    client = KafkaClient(broker.bootstrap_servers)
+    [(*_, timeout_ms)] = client.describe_transactions([slot.identity.transactional_id])
+    client.close()
+    assert timeout_ms == sink_settings(options).timeout_ms
+    writer.abort([])
+
+    with pytest.raises(ConfigError, match=r"needs a name to come back to.* Set txn\.id"):
+        begin_batch(sink_settings({**options, "txn.two.phase.commit": "true"}), COLUMNS)
 
 
 @pytest.mark.peer

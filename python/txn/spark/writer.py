@@ -155,7 +155,7 @@ def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
     """
     layout = _layout(settings, schema)
     if settings.id is None:
-        settings = replace(settings, id=f"batch-{uuid.uuid4()}", is_disposable=True)
+        settings = _disposable(settings, f"batch-{uuid.uuid4()}")
     handout = _begin(settings)
     work = Work(settings, layout, handout)
     query, batch = _numbered(work)
@@ -348,7 +348,26 @@ def _is_nameless(settings: SinkSettings) -> bool:
 
 
 def _for_one_batch(settings: SinkSettings, id: str) -> SinkSettings:
-    return replace(settings, id=id, is_disposable=True, trusts_checkpoint=True)
+    return replace(_disposable(settings, id), trusts_checkpoint=True)
+
+
+def _disposable(settings: SinkSettings, id: str) -> SinkSettings:
+    """The settings of a write under an id to which nobody comes back.
+
+    Its transactions have to time out: after a kill nobody else would end them.
+
+    Raises:
+        ConfigError: a two-phase commit is asked for, whose transactions never time out.
+    """
+    if settings.is_two_phase:
+        raise ConfigError(
+            "txn.two.phase.commit=true needs a name to come back to: its transactions never time "
+            "out, and after a kill the next start of the same name ends them. Set txn.id, or leave "
+            "the option out",
+            option="txn.two.phase.commit",
+            value="true",
+        )
+    return replace(settings, id=id, is_disposable=True, is_two_phase=False)
 
 
 def _named_by(settings: SinkSettings, parts: Sequence[Part]) -> SinkSettings:
