@@ -138,7 +138,7 @@ def test_undecided_rows_of_a_two_phase_commit_are_aborted_by_the_next_driver(
 
 
 def test_a_write_without_a_name_times_out(broker: BrokerProcess) -> None:
-    """Nobody comes back to it after a kill, and its transactions would hold back readers for ever."""
+    """After a kill nobody comes back to end its transactions, which hold back readers."""
     create_topic(broker.bootstrap_servers, "out")
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "out"}
     writer = begin_batch(sink_settings(options), COLUMNS)

@@ -69,17 +69,21 @@ def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
 
 
 def _is_large(response: Body) -> bool:
-    """Say whether a response has many entries, in its lists or in those of their entries."""
-    entries = 0
-    for value in response:
+    """Say whether a response has many entries, in its lists and in those of its entries."""
+    return _counted(response, 0) >= LARGE_ENTRIES
+
+
+def _counted(body: tuple[object, ...], entries: int) -> int:
+    """The entries with those of a body's lists, at any depth; counting ends when they are many."""
+    for value in body:
         if isinstance(value, list):
             entries += len(value)
-            for entry in value[:LARGE_ENTRIES] if entries < LARGE_ENTRIES else ():
+            for entry in value:
+                if entries >= LARGE_ENTRIES:
+                    return entries
                 if isinstance(entry, tuple):
-                    for field in entry:
-                        if isinstance(field, list):
-                            entries += len(field)
-    return entries >= LARGE_ENTRIES
+                    entries = _counted(entry, entries)
+    return entries
 
 
 T = TypeVar("T")

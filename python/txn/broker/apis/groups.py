@@ -328,6 +328,7 @@ async def _check_offsets(
     now_ms = groups.host.now_ms()
     expires_ms = NEVER if retention_ms < 0 else min(now_ms + retention_ms, LATEST_MS)
     for topic_position, topic in enumerate(topics):
+        await turns.next()
         name, topic_id = resolved(groups, topic.name, topic_id_of(topic))
         for position, partition in enumerate(topic.partitions):
             await turns.next()

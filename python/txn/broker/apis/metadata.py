@@ -371,10 +371,13 @@ async def created_topics(
     if any(_is_being_deleted(node, topic.name) for topic in request.topics):
         with suppress(StorageError):  # then the topic is still there, and in the way
             await node.controller.caught_up()
-    for topic in request.topics:
-        await node.replicas.removed(topic.name)
-    excess = _excess(sum(_partitions_asked_for(node, topic) for topic in request.topics))
     turns = Turns()
+    partitions_asked_for = 0
+    for topic in request.topics:
+        await turns.next()
+        await node.replicas.removed(topic.name)
+        partitions_asked_for += _partitions_asked_for(node, topic)
+    excess = _excess(partitions_asked_for)
     mutations = node.quotas.mutations(context, strict_from=CREATIONS_REFUSED_FROM)
     creations = []
     for topic in request.topics:
