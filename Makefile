@@ -12,7 +12,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile mutate fuzz demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile mutate fuzz crash-points demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commit
 
 black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 SEED=7 BLACK_BOX="--target kafka")
 	PYTHONPATH=tests $(BIN)/python -m black_box $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(BLACK_BOX)
+
+crash-points: setup  ## a stop at every operation of a commit, simulated and real; make test plays a third
+	EVERY=1 $(BIN)/python -m pytest -n $(JOBS) tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py
 
 hostile: setup  ## every attack and every damage, for long (SECONDS=600 for each attack, SEED=7)
 	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile

@@ -17,6 +17,9 @@ MOMENTS = {
     "dedup": [Moment.HIGH, Moment.STABLE],
     "update": [Moment.STABLE, Moment.OFFSETS],
 }
+ON_KAFKA = {"map": [Moment.WORKER], "dedup": [Moment.HIGH], "update": [Moment.OFFSETS]}
+ROWS_PER_KILL = 4_000
+"""Enough batches that every kill finds the job at work."""
 
 
 @pytest.fixture(scope="module", params=["txn", pytest.param("kafka", marks=pytest.mark.peer)])
@@ -33,6 +36,8 @@ def broker(
 def test_killed_job_writes_every_row_exactly_once(
     job: str, broker: KillableBroker, tmp_path: Path
 ) -> None:
-    verdict = KillCase(job, broker, tmp_path, rows=12_000).run(MOMENTS[job], seed=1)
+    moments = (MOMENTS if isinstance(broker, TxnBroker) else ON_KAFKA)[job]
+    rows = ROWS_PER_KILL * len(moments)
+    verdict = KillCase(job, broker, tmp_path, rows=rows).run(moments, seed=1)
     assert verdict.holds, verdict
-    assert verdict.kills.total() == len(MOMENTS[job])
+    assert verdict.kills.total() == len(moments)
