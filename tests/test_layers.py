@@ -25,6 +25,7 @@ LAYERS = (
     {"server"},
     {
         "access",
+        "admin",
         "client",
         "spark",
         "explain",

@@ -1,7 +1,8 @@
-"""`txn groups list` and `describe` tell the same of txn's groups and of Apache Kafka's."""
+"""`txn groups` tells and does the same to txn's groups and to Apache Kafka's."""
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,3 +164,117 @@ def test_a_group_that_is_not_there_is_wrong_usage(bootstrap: str, group: str) ->
     code, out, err = run_txn("groups", "describe", group, "--bootstrap", bootstrap)
     assert (code, out) == (2, "")
     assert err.startswith(f"txn: there is no group {group!r}")
+
+
+def test_the_nearest_group_is_named(bootstrap: str, topic: str, unique: Unique) -> None:
+    group = unique("payments")
+    commit(bootstrap, group, TopicPartition(topic, 0, 0))
+    wrong = group.replace("payments", "paymnets")
+    for words in (("describe", wrong), ("delete", wrong, "--yes")):
+        code, out, err = run_txn("groups", *words, "--bootstrap", bootstrap)
+        assert (code, out) == (2, "")
+        assert err == f"txn: there is no group {wrong!r}; did you mean {group}?\n"
+
+
+# ---------------------------------------------------------------- offsets
+
+
+def reset(bootstrap: str, group: str, *options: object) -> dict[int, tuple[int | None, int]]:
+    """Partition → offset before and after, as the command tells them."""
+    words = ("groups", "reset-offsets", group, *options, "--json", "--bootstrap", bootstrap)
+    code, out, err = run_txn(*words)
+    assert (code, err) == (0, "")
+    return {
+        each["partition"]: (each["committed_offset_before"], each["committed_offset"])
+        for each in json.loads(out)["partitions"]
+    }
+
+
+def committed(bootstrap: str, group: str) -> dict[int, int]:
+    _, told = described(bootstrap, group)
+    return {each["partition"]: each["committed_offset"] for each in told["partitions"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "offset"),
+    [
+        (("--to", "earliest"), 0),
+        (("--to", "latest"), 8),  # the last stable offset
+        (("--to", "5"), 5),
+        (("--to", "500"), 8),
+        (("--to", "-3"), 5),
+        (("--to", "1h-ago"), 0),
+        (("--to", "2999-01-01"), 8),
+        (("--shift-by", "-1"), 3),
+        (("--shift-by", "2"), 6),
+        (("--shift-by", "-99"), 0),
+    ],
+)
+def test_offsets_are_moved_within_the_log(
+    options: tuple[str, ...], offset: int, bootstrap: str, topic: str, group: str
+) -> None:
+    commit(bootstrap, group, TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 0))
+    place = ("--topic", f"{topic}-0", *options)
+    assert reset(bootstrap, group, *place, "--dry-run") == {0: (4, offset)}
+    assert committed(bootstrap, group) == {0: 4, 1: 0}
+    assert reset(bootstrap, group, *place) == {0: (4, offset)}
+    assert committed(bootstrap, group) == {0: offset, 1: 0}
+
+
+def test_offsets_are_restored_from_a_description(
+    bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    commit(bootstrap, group, TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 0))
+    saved = tmp_path / "group.json"
+    saved.write_text(json.dumps(described(bootstrap, group)[1]))
+    assert reset(bootstrap, group, "--all-topics", "--to", "latest") == {0: (4, 8), 1: (0, 0)}
+    assert reset(bootstrap, group, "--from-file", saved) == {0: (8, 4), 1: (0, 0)}
+
+
+def test_a_new_group_gets_its_first_offsets(bootstrap: str, topic: str, group: str) -> None:
+    assert reset(bootstrap, group, "--topic", topic, "--to", "2") == {0: (None, 2), 1: (None, 0)}
+    assert committed(bootstrap, group) == {0: 2, 1: 0}
+
+
+def test_a_group_at_work_is_neither_moved_nor_deleted(
+    bootstrap: str, topic: str, group: str, member: Consumer
+) -> None:
+    member.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    words = ("reset-offsets", group, "--all-topics", "--to", "earliest")
+    code, out, err = run_txn("groups", *words, "--bootstrap", bootstrap)
+    assert (code, out) == (1, "")
+    assert "is at work (Stable)" in err
+    assert "Stop them first: 'till-7'" in err
+    code, out, err = run_txn("groups", "delete", group, "--yes", "--bootstrap", bootstrap)
+    assert (code, out) == (1, "")
+    assert err == f"txn: group {group!r} is not deleted: NON_EMPTY_GROUP. Stop its members first\n"
+    assert committed(bootstrap, group) == {0: 4}
+
+
+def test_a_group_is_deleted_with_its_offsets(bootstrap: str, topic: str, group: str) -> None:
+    commit(bootstrap, group, TopicPartition(topic, 0, 4))
+    assert run_txn("groups", "delete", group, "--bootstrap", bootstrap)[0] == 2  # nobody confirms
+    done = run_txn("groups", "delete", group, "--yes", "--bootstrap", bootstrap)
+    assert done == (0, f"deleted  {group}\n", "")
+    assert run_txn("groups", "describe", group, "--bootstrap", bootstrap)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--topic", "t"), "in one way: --to, --shift-by or --from-file"),
+        (("--topic", "t", "--to", "1", "--shift-by", "1"), "in one way: --to"),
+        (("--to", "latest"), "in one way: --topic, or --all-topics"),
+        (("--to", "latest", "--topic", "t", "--all-topics"), "in one way: --topic"),
+        (("--to", "lastest", "--topic", "t"), "is no place in a topic; did you mean latest?"),
+        (("--from-file", "/no/such"), "cannot be read: No such file"),
+        (("--from-file", "/etc/hostname"), "is no output of `txn groups describe --json`"),
+        (("--from-file", "/etc/hostname", "--all-topics"), "names the partitions"),
+    ],
+)
+def test_a_reset_that_does_not_say_what_it_wants_is_wrong_usage(
+    options: tuple[str, ...], said: str
+) -> None:
+    code, out, err = run_txn("groups", "reset-offsets", "shop", *options)
+    assert (code, out) == (2, "")
+    assert said in err

@@ -3,9 +3,9 @@
 Exit codes: 0 done, 1 refused, 2 wrong usage.
 
 A broker is started often, and somebody waits for it. So `plain_serve` reads a `txn serve` that is
-written plainly. `commands` reads every other command, help and mistakes; it loads typer and its
-imports, three fifths of the time until a broker serves. Hence the imports inside `main`: it is the
-fork in the road.
+written plainly, and `plain_topics` such a `txn topics list`. `commands` reads every other command,
+help and mistakes; it loads typer and its imports, three fifths of the time until a broker serves.
+Hence the imports inside `main`: it is the fork in the road.
 """
 
 import errno
@@ -53,10 +53,17 @@ def _run() -> None:
         from txn.server.serve import serve
 
         serve(*asked)
-    else:
-        from txn.cli.commands import app
+        return
+    if sys.argv[1:3] == ["topics", "list"]:
+        from txn.cli.plain_topics import list_plainly, read_plain_topics
 
-        app()
+        listing = read_plain_topics(sys.argv[1:])
+        if listing is not None:
+            list_plainly(listing.servers, as_json=listing.as_json)
+            return
+    from txn.cli.commands import app
+
+    app()
 
 
 def _tell(reason: str) -> None:

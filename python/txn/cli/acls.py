@@ -3,7 +3,6 @@
 The broker, txn's or Apache Kafka's, checks and stores them.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -13,10 +12,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from txn.cli.cluster import Bootstrap, CommandConfig, Setting, any_broker
-from txn.cli.explain import NOT_ASKED, AsJson
+from txn.cli.cluster import (
+    Bootstrap,
+    CommandConfig,
+    Setting,
+    any_broker,
+)
+from txn.cli.no_answer import TIMEOUT_S, no_answer_ends
+from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
-from txn.errors import ConfigError, RejectedError, RetriableError
+from txn.errors import ConfigError, RejectedError
 from txn.printable import printable
 from txn.security.acls import (
     CLUSTER_NAME,
@@ -37,7 +42,6 @@ acls_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-TIMEOUT_S: Final = 10.0
 VERSIONS: Final = range(1, 4)
 """The versions of the three requests; version 0 has no pattern types."""
 
@@ -345,12 +349,11 @@ class _Ask:
 def _asked(
     bootstrap: str | None, config: Path | None, settings: Sequence[str] | None
 ) -> Iterator[_Ask]:
-    try:
-        with any_broker(bootstrap, config, settings, timeout_s=TIMEOUT_S) as broker:
-            yield _Ask(broker)
-    except RetriableError as error:
-        print(f"txn: {printable(error)}", file=sys.stderr)
-        sys.exit(NOT_ASKED)
+    with (
+        no_answer_ends(),
+        any_broker(bootstrap, config, settings, timeout_s=TIMEOUT_S) as broker,
+    ):
+        yield _Ask(broker)
 
 
 def _described(ask: _Ask, wanted: AclFilter) -> list[Acl]:

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from txn.cli.no_answer import ADVICE, DEFAULT_SERVERS, TIMEOUT_S, no_answer_ends
 from txn.errors import ConfigError
-from txn.hints import nearest
 from txn.security.client import PLAIN, SecuritySettings
-from txn.security.client_names import READ
-from txn.security.client_reader import is_about_security, read_security
 
 if TYPE_CHECKING:
+    from txn.admin.cluster import RunningCluster
     from txn.explain.brokers import RemoteBroker
 
-DEFAULT_SERVERS: Final = "127.0.0.1:9092"
 SERVERS: Final = "bootstrap.servers"
 
 CONFIG_BYTES_MAX: Final = 1 << 20
@@ -33,6 +31,7 @@ _VARIABLE: Final = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 Bootstrap = Annotated[
     str | None,
     typer.Option(
+        *("--bootstrap", "--bootstrap-server", "--bootstrap-servers"),
         metavar="HOST:PORT[,…]",
         help=f"Running brokers, txn's or Apache Kafka's. [default: {DEFAULT_SERVERS}]",
     ),
@@ -72,6 +71,11 @@ def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] 
     Raises:
         ConfigError: the file cannot be read, or a setting is unknown or does not fit.
     """
+    if config is None and not settings:
+        servers = bootstrap or DEFAULT_SERVERS
+        return Cluster(servers, options=f"--bootstrap {servers}")
+    from txn.security.client_reader import read_security
+
     properties = {} if config is None else _of_file(config)
     for text in settings or ():
         name, equals, value = text.partition("=")
@@ -83,6 +87,37 @@ def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] 
     servers = bootstrap or properties.get(SERVERS) or DEFAULT_SERVERS
     again = [f"--bootstrap {servers}"] + ([] if config is None else [f"--command-config {config}"])
     return Cluster(servers, read_security(properties), " ".join(again))
+
+
+@contextmanager
+def running_cluster(
+    bootstrap: str | None,
+    config: Path | None,
+    settings: Sequence[str] | None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> "Iterator[RunningCluster]":
+    """The cluster that the options of a command name; without an answer the command ends.
+
+    Raises:
+        ConfigError: as `cluster` does.
+        RejectedError: it lets this client not in.
+    """
+    from txn.admin.cluster import RunningCluster
+
+    found = cluster(bootstrap, config, settings)
+    with no_answer_ends():
+        running = RunningCluster(
+            found.servers,
+            security=found.security,
+            options=found.options,
+            timeout_s=timeout_s,
+            advice=ADVICE,
+        )
+        try:
+            yield running
+        finally:
+            running.close()
 
 
 @contextmanager
@@ -102,7 +137,7 @@ def any_broker(
     from txn.explain.brokers import Brokers
 
     found = cluster(bootstrap, config, settings)
-    brokers = Brokers(found.servers, security=found.security, timeout_s=timeout_s)
+    brokers = Brokers(found.servers, security=found.security, timeout_s=timeout_s, advice=ADVICE)
     try:
         yield brokers.any()
     finally:
@@ -147,6 +182,10 @@ def _filled(name: str, value: str) -> str:
 
 def _require_known(properties: Mapping[str, str]) -> None:
     """Refuse a misspelled name; a setting of another family tunes a client that is not used."""
+    from txn.hints import nearest
+    from txn.security.client_names import READ
+    from txn.security.client_reader import is_about_security
+
     for name in properties:
         close = None if is_about_security(name) else nearest(name, READ | {SERVERS})
         if close is not None and close != name:

@@ -1,23 +1,71 @@
-"""Every command of `txn`, as typer reads them."""
+"""Every command of `txn`, as typer reads them.
 
-from typing import Annotated
+A command's module is imported when it is asked for: all of them together take longer than
+`txn topics list` does.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
 import txn
-from txn.cli.acls import acls_app
-from txn.cli.demo import demo
-from txn.cli.explain import explain
-from txn.cli.groups import groups_app
-from txn.cli.log import log_app
-from txn.cli.quotas import quotas_app
-from txn.cli.serve import serve
-from txn.cli.settings import settings
-from txn.cli.transactions import transactions_app
-from txn.cli.users import users_app
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": ("txn.cli.serve", "serve"),
+    "settings": ("txn.cli.settings", "settings"),
+    "demo": ("txn.cli.demo", "demo"),
+    "explain": ("txn.cli.explain", "explain"),
+    "topics": ("txn.cli.topics", "topics_app"),
+    "offsets": ("txn.cli.offsets", "offsets_app"),
+    "configs": ("txn.cli.configs", "configs_app"),
+    "cluster": ("txn.cli.clusters", "cluster_app"),
+    "groups": ("txn.cli.groups", "groups_app"),
+    "transactions": ("txn.cli.transactions", "transactions_app"),
+    "acls": ("txn.cli.acls", "acls_app"),
+    "users": ("txn.cli.users", "users_app"),
+    "quotas": ("txn.cli.quotas", "quotas_app"),
+    "log": ("txn.cli.log", "log_app"),
+}
+"""Name → module, and the function or the group of commands in it; in the order of the help."""
+
+
+class Commands(TyperGroup):
+    """The group of all commands, each loaded when it is asked for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]  # their names
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Load a command; None for an unknown name."""
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, name = place
+        found = getattr(import_module(module), name)
+        if isinstance(found, typer.Typer):
+            command: Any = get_group(found)
+        else:
+            alone = typer.Typer(
+                add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+            )
+            alone.command()(found)
+            command = get_command(alone)
+        command.name = cmd_name
+        return command
+
 
 app = typer.Typer(
     name="txn",
+    cls=Commands,
     help="An exactly-once transactional message log that speaks the Kafka protocol.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},  # of every command below it, too
@@ -25,16 +73,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(serve)
-app.command()(settings)
-app.command()(demo)
-app.command()(explain)
-app.add_typer(acls_app, name="acls")
-app.add_typer(groups_app, name="groups")
-app.add_typer(log_app, name="log")
-app.add_typer(quotas_app, name="quotas")
-app.add_typer(transactions_app, name="transactions")
-app.add_typer(users_app, name="users")
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
+from txn.cli.no_answer import NOT_ASKED
+from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, TxnError
 from txn.printable import printable
@@ -20,10 +22,6 @@ Data = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Instead: the data directory of a stopped broker."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-
-NOT_ASKED = 2
-"""Exit code: wrong usage, or there was nobody to ask."""
 
 
 def explain(

@@ -1,20 +1,26 @@
-"""`txn groups`: the groups of a cluster, txn's or Apache Kafka's, and their lag."""
+"""`txn groups`: the groups of a cluster, txn's or Apache Kafka's: lag, offsets, deletion."""
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from txn.cli.cluster import Bootstrap, CommandConfig, Setting
-from txn.cli.explain import AsJson, asked
-from txn.cli.output import print_json, print_lines
+from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
+from txn.cli.confirming import confirm
+from txn.cli.explain import asked
+from txn.cli.options import AsJson, Yes
+from txn.cli.output import print_json, print_lines, table
+from txn.errors import ConfigError
 
 if TYPE_CHECKING:
+    from txn.coordinator.transaction.states import TopicPartition
     from txn.explain.groups import DescribedGroup, PartitionLag
 
 groups_app = typer.Typer(
-    help="See groups and their lag in committed records.",
+    help="See groups and their lag in committed records, move their offsets, delete them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -104,6 +110,178 @@ def describe(
     sys.exit(1 if is_drained and not found.is_drained else 0)
 
 
+@groups_app.command("reset-offsets")
+def reset_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Its group.id.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC[-PARTITION]", help="May be given again."),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Wherever the group has an offset.")
+    ] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="earliest, latest, an offset, -10 (ten before the end), 2h-ago, 2026-11-23T17:06.",
+        ),
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="OFFSETS", help="Forwards, or backwards below 0.")
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="As `--json` here and of `groups describe` prints."),
+    ] = None,
+    is_dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the offsets, and stop.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move the committed offsets of a group without members, and print them.
+
+    An offset stays within its log. A time stands for the first record at or after it.
+
+    \b
+    Examples:
+      txn groups reset-offsets shop --topic orders --to earliest --dry-run
+      txn groups reset-offsets shop --topic orders-3 --to 217
+      txn groups reset-offsets shop --all-topics --to 2h-ago
+      txn groups reset-offsets shop --all-topics --shift-by -100
+      txn groups reset-offsets shop --from-file shop.json     of `groups describe shop --json`
+
+    \b
+    Exit codes: 0 done, 1 refused, 2 wrong usage, no such topic, or no broker answers.
+    """
+    _require_one_way(to, shift_by, from_file, topic, is_of_all=all_topics)
+    from txn.admin.groups import (
+        commit,
+        moved_to,
+        require_no_members,
+        restored,
+        shifted_by,
+        unknown_group,
+    )
+    from txn.admin.places import parse_place
+    from txn.clock import now_ms
+
+    place = None if to is None else parse_place(to, now_ms=now_ms())
+    saved = None if from_file is None else _saved_offsets(from_file)
+    with running_cluster(bootstrap, command_config, settings) as running:
+        require_no_members(running, group)
+        if saved is not None:
+            changes = restored(running, group, saved)
+        else:
+            committed = running.committed_offsets(group)
+            if all_topics and not committed:
+                raise unknown_group(running, group)
+            named = [running.partitions(name) for name in topic or ()]
+            partitions = list(committed) if all_topics else [each for one in named for each in one]
+            if place is not None:
+                changes = moved_to(running, group, partitions, place)
+            else:
+                assert shift_by is not None, "it was checked"
+                changes = shifted_by(running, group, partitions, shift_by)
+        if not is_dry_run:
+            commit(running, group, changes)
+    if as_json:
+        print_json(
+            {
+                "group": group,
+                "dry_run": is_dry_run,
+                "partitions": [
+                    {
+                        "topic": each.partition[0],
+                        "partition": each.partition[1],
+                        "committed_offset": each.after,
+                        "committed_offset_before": each.before,
+                    }
+                    for each in changes
+                ],
+            }
+        )
+        return
+    header = ("partition", "committed", "would be" if is_dry_run else "is now")
+    rows = [
+        (
+            "-".join(map(str, each.partition)),
+            "none" if each.before is None else each.before,
+            each.after,
+        )
+        for each in changes
+    ]
+    print_lines(table(header, rows))
+
+
+@groups_app.command()
+def delete(
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Without members.")],
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete groups with their offsets. Asks first.
+
+    \b
+    Examples:
+      txn groups delete shop --bootstrap kafka-1:9092
+
+    \b
+    Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such group, or no broker
+    answers.
+    """
+    from txn.admin.groups import delete_group
+
+    names = list(dict.fromkeys(groups))
+    with running_cluster(bootstrap, command_config, settings) as running:
+        confirm(f"Delete {', '.join(names)}, with the offsets?", is_confirmed=yes)
+        for name in names:
+            delete_group(running, name)
+    if as_json:
+        print_json([{"group": name, "deleted": True} for name in names])
+    else:
+        print_lines(f"deleted  {name}" for name in names)
+
+
+def _require_one_way(
+    to: str | None,
+    shift_by: int | None,
+    from_file: Path | None,
+    topics: Sequence[str] | None,
+    *,
+    is_of_all: bool,
+) -> None:
+    """Go on if options name partitions and one way to their offsets. Raises ConfigError."""
+    if sum(each is not None for each in (to, shift_by, from_file)) != 1:
+        raise ConfigError("give the offsets in one way: --to, --shift-by or --from-file")
+    if from_file is not None and (topics or is_of_all):
+        raise ConfigError("--from-file names the partitions: leave --topic and --all-topics out")
+    if from_file is None and bool(topics) == is_of_all:
+        raise ConfigError("give the partitions in one way: --topic, or --all-topics")
+
+
+def _saved_offsets(path: Path) -> dict["TopicPartition", int]:
+    """Read committed offsets from a file. Raises ConfigError."""
+    try:
+        data = json.loads(path.read_text())
+        return {
+            (str(each["topic"]), int(each["partition"])): int(each["committed_offset"])
+            for each in data["partitions"]
+        }
+    except OSError as error:
+        raise ConfigError(f"--from-file {str(path)!r} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"--from-file {str(path)!r} is no output of `txn groups describe --json`: {error!r}"
+        ) from None
+
+
 def _data(group: "DescribedGroup") -> dict[str, Any]:
     counted = [lag.records for lag in group.lags]
     return {
@@ -151,11 +329,7 @@ def _lines(group: "DescribedGroup") -> Iterator[str]:
         yield "  no committed offset"
         return
     header = ("partition", "committed", "last stable", "log end", "lag in records")
-    rows = [header, *map(_row, group.lags)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *numbers in rows:
-        columns = [f"{number:>{width}}" for number, width in zip(numbers, widths[1:], strict=True)]
-        yield "  ".join(["", f"{name:{widths[0]}}", *columns])
+    yield from (f"  {line}" for line in table(header, map(_row, group.lags)))
 
 
 def _row(lag: "PartitionLag") -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from txn.cli.options import AsJson
 from txn.cli.output import for_its_reader, print_json, print_lines
 from txn.errors import DirectoryError
 from txn.printable import printable
@@ -38,7 +39,6 @@ Where = Annotated[
         metavar="PATH", help="A data directory, a partition's directory, or one file.", exists=True
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
 @log_app.command()

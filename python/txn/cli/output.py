@@ -1,9 +1,9 @@
-"""Standard output whose reader may leave early, as `head` does."""
+"""Standard output: text, tables and JSON. Its reader may leave early, as `head` does."""
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +31,32 @@ def print_lines(lines: Iterable[str]) -> None:
         print("\n".join(map(printable, lines)).rstrip("\n"))
 
 
+def print_bytes(lines: bytes) -> None:
+    """Print lines as they are, at once; on a terminal without characters that it would obey."""
+    if not sys.stdout.isatty():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(lines)
+        sys.stdout.buffer.flush()
+        return
+    for line in lines.decode("utf-8", "backslashreplace").split("\n")[:-1]:
+        print("\t".join(map(printable, line.split("\t"))))
+    sys.stdout.flush()
+
+
 def print_json(data: Any, indent: int | None = 2) -> None:
     """Print data as JSON."""
     with for_its_reader():
         print(json.dumps(data, indent=indent))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, names: int = 1) -> list[str]:
+    """Lay out rows below a header: `names` columns to the left, the others to the right."""
+    lines = [header, *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:{width}}" if number < names else f"{cell:>{width}}"
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, any_broker
+from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
 from txn.metadata.quotas import (
@@ -45,7 +46,6 @@ DefaultClientId = Annotated[
     bool, typer.Option("--default-client-id", help="Client ids without their own.")
 ]
 DefaultAddress = Annotated[bool, typer.Option("--default-ip", help="Addresses without their own.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
 @quotas_app.command("list")

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting
-from txn.cli.explain import NOT_ASKED, AsJson, Data, asked
+from txn.cli.confirming import confirm
+from txn.cli.explain import Data, asked
+from txn.cli.options import AsJson, Yes
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
 from txn.printable import printable
@@ -186,7 +188,7 @@ def abort(
             "--despite-commit", help="Also if its coordinator has committed it, or may have."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the consequences, and stop.")
     ] = False,
@@ -246,21 +248,8 @@ def abort(
             print_lines([f"To be aborted: {plan.what}.", *consequences])
             if dry_run:
                 return
-            _confirm(yes)
+            confirm("Abort it?", is_confirmed=yes)
             print_lines([carry_out(source, plan)])
         except RejectedError as error:
             print(f"txn: {printable(error)}", file=sys.stderr)
             sys.exit(1)
-
-
-def _confirm(is_confirmed: bool) -> None:
-    if is_confirmed:
-        return
-    if not sys.stdin.isatty():
-        print(
-            "txn: nobody can confirm it: standard input is no terminal. Give --yes",
-            file=sys.stderr,
-        )
-        sys.exit(NOT_ASKED)
-    if not typer.confirm("Abort it?"):
-        sys.exit(1)

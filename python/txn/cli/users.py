@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, any_broker
+from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
 from txn.security.mechanisms import NAME_MAX, SCRAM_SHA_256, SCRAM_SHA_512
@@ -58,7 +59,6 @@ Mechanisms = Annotated[
     list[MechanismName] | None,
     typer.Option("--mechanism", help="This one; may be given again. [default: both]"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
 @users_app.command("list")

@@ -37,14 +37,21 @@ class Brokers:
         servers: HOST:PORT[,HOST:PORT…] of some brokers.
         security: The way in.
         timeout_s: Limit of a connect, and of the wait for each answer.
+        advice: Ends the message about brokers that cannot be reached.
 
     Raises:
         ConfigError: `servers` has another form, or the files of `security` cannot be used.
     """
 
     def __init__(
-        self, servers: str, *, security: SecuritySettings = PLAIN, timeout_s: float
+        self,
+        servers: str,
+        *,
+        security: SecuritySettings = PLAIN,
+        timeout_s: float,
+        advice: str = OTHER_SOURCES,
     ) -> None:
+        self._advice = advice
         timeout_ms = int(timeout_s * 1_000)
         way_in = client_security(security)
         try:
@@ -67,9 +74,9 @@ class Brokers:
             RejectedError: it lets this client not in.
         """
         try:
-            return RemoteBroker(self._client, *self._client.any_node())
+            return self.at(*self._client.any_node())
         except _core.KafkaError as error:
-            raise closed_door(error) or RetriableError(f"{error}. {OTHER_SOURCES}") from error
+            raise closed_door(error) or RetriableError(f"{error}. {self._advice}") from error
 
     def count_committed(self, topic: str, partition: int, start: int, end: int) -> int:
         """The records that a read_committed reader gets of `[start, end)`, by reading them.
@@ -89,14 +96,15 @@ class Brokers:
 
     def at(self, host: str, port: int) -> "RemoteBroker":
         """The broker at an address; it is not asked anything yet."""
-        return RemoteBroker(self._client, host, port)
+        return RemoteBroker(self._client, host, port, self._advice)
 
 
 class RemoteBroker:
     """One broker of a cluster."""
 
-    def __init__(self, client: _core.KafkaClient, host: str, port: int) -> None:
+    def __init__(self, client: _core.KafkaClient, host: str, port: int, advice: str) -> None:
         self._client = client
+        self._advice = advice
         self._node = host, port
         self.address = f"{host}:{port}"
 
@@ -144,7 +152,7 @@ class RemoteBroker:
             if error.args[1] == ErrorCode.UNSUPPORTED_VERSION:
                 raise RejectedError(str(error), address=self.address) from error
             raise closed_door(error) or RetriableError(
-                f"{error}. {OTHER_SOURCES}", address=self.address
+                f"{error}. {self._advice}", address=self.address
             ) from error
         except (OverflowError, ValueError) as error:  # a broker may name any host and port
             raise RetriableError(

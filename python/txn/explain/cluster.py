@@ -23,7 +23,7 @@ from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.coordinator.transaction.records import encode_key
 from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import RejectedError, RetriableError, TxnError
-from txn.explain.brokers import Brokers, Fields, RemoteBroker
+from txn.explain.brokers import OTHER_SOURCES, Brokers, Fields, RemoteBroker
 from txn.explain.facts import (
     LastClient,
     LoggedBatch,
@@ -90,6 +90,7 @@ class ClusterSource:
         timeout_s: Limit of a connect, and of the wait for each answer.
         clock: Milliseconds since the epoch.
         wait: Waits for some seconds.
+        advice: Ends the message about brokers that cannot be reached.
 
     Raises:
         ConfigError: `servers` has another form, or the files of `security` cannot be used.
@@ -107,11 +108,12 @@ class ClusterSource:
         timeout_s: float = 10.0,
         clock: Callable[[], int] = now_ms,
         wait: Callable[[float], object] = time.sleep,
+        advice: str = OTHER_SOURCES,
     ) -> None:
         self.options = options or f"--bootstrap {servers}"
         self._clock = clock
         self.wait = wait
-        self._brokers = Brokers(servers, security=security, timeout_s=timeout_s)
+        self._brokers = Brokers(servers, security=security, timeout_s=timeout_s, advice=advice)
         self._nodes: dict[int, RemoteBroker] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._topics: dict[str, list[int]] = {}

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import ConfigError
 from txn.explain.facts import PartitionOffsets
+from txn.hints import did_you_mean
 
 OFFSETS_COUNTED: Final = 1_000_000
 """The most offsets of one partition that are read to count records."""
@@ -127,12 +128,14 @@ def described(
         offsets_counted: The most offsets of a partition that are read to count records.
 
     Raises:
-        ConfigError: there is no such group.
+        ConfigError: there is no such group; the message has the nearest name.
     """
     facts = source.group(group_id)
     committed = source.committed_offsets(group_id)
     if facts.state == DEAD and not committed:
-        raise ConfigError(f"there is no group {group_id!r}. `txn groups list` names them all")
+        hint = did_you_mean(group_id, [each.group_id for each in source.groups()])
+        rest = hint or ". `txn groups list` names them all"
+        raise ConfigError(f"there is no group {group_id!r}{rest}")
     if facts.state == DEAD:  # to DescribeGroups; one of another protocol is listed
         listed = [each for each in source.groups() if each.group_id == group_id]
         for each in listed:

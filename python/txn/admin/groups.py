@@ -1,0 +1,143 @@
+"""Groups of a running cluster: their committed offsets moved, and groups deleted."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from txn.admin.cluster import RunningCluster
+from txn.admin.places import Place, offsets_at
+from txn.admin.refusals import require, unknown
+from txn.coordinator.transaction.states import TopicPartition
+from txn.errors import ConfigError, RejectedError
+from txn.explain.cluster import EARLIEST, LATEST
+from txn.explain.groups import DEAD
+from txn.hints import did_you_mean
+from txn.wire.api_keys import ApiKey
+from txn.wire.error_codes import ErrorCode
+
+EMPTY = "Empty"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetChange:
+    """A committed offset and the one to commit; `before` is None where there was none."""
+
+    partition: TopicPartition
+    before: int | None
+    after: int
+
+
+def moved_to(
+    cluster: RunningCluster, group_id: str, partitions: Collection[TopicPartition], place: Place
+) -> list[OffsetChange]:
+    """Plan to put a group to a place in partitions.
+
+    Raises:
+        ConfigError: a partition has no leader that could say where the place is.
+    """
+    return _changes(cluster, group_id, partitions, offsets_at(cluster, partitions, place))
+
+
+def shifted_by(
+    cluster: RunningCluster, group_id: str, partitions: Collection[TopicPartition], distance: int
+) -> list[OffsetChange]:
+    """Plan to move a group by so many offsets, backwards below 0, within each log.
+
+    Raises:
+        ConfigError: the group has no offset in a partition, or nobody leads it.
+    """
+    committed = cluster.committed_offsets(group_id)
+    for topic, index in partitions:
+        if (topic, index) not in committed:
+            raise ConfigError(
+                f"group {group_id!r} has no offset in {topic}-{index} to shift. Give --to"
+            )
+    wanted = {each: committed[each] + distance for each in partitions}
+    return _changes(cluster, group_id, partitions, _within(cluster, wanted))
+
+
+def restored(
+    cluster: RunningCluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> list[OffsetChange]:
+    """Plan to commit given offsets, within each log.
+
+    Raises ConfigError: a partition is not there, or nobody leads it.
+    """
+    for topic, index in offsets:
+        cluster.require_topics([topic])
+        if index not in cluster.topics()[topic]:
+            raise ConfigError(f"topic {topic!r} has no partition {index}")
+    return _changes(cluster, group_id, offsets.keys(), _within(cluster, offsets))
+
+
+def require_no_members(cluster: RunningCluster, group_id: str) -> None:
+    """Go on if a group has no members, or is not there. Raises RejectedError."""
+    facts = cluster.group(group_id)
+    if facts.state not in (EMPTY, DEAD):
+        clients = ", ".join(sorted({repr(member.client_id) for member in facts.members}))
+        raise RejectedError(
+            f"group {group_id!r} is at work ({facts.state}), and its members would commit over "
+            f"the change. Stop them first: {clients or 'it has none at the moment'}"
+        )
+
+
+def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetChange]) -> None:
+    """Commit the offsets of a plan.
+
+    Raises:
+        RejectedError: the group has members, or its user may not. Other partitions may be done.
+    """
+    codes = cluster.commit_offsets(group_id, {each.partition: each.after for each in changes})
+    for (topic, index), code in codes.items():
+        refused = f"the offset of group {group_id!r} in {topic}-{index} is not changed"
+        require(code, None, refused, needs="Read on the group and the topic")
+
+
+def delete_group(cluster: RunningCluster, group_id: str) -> None:
+    """Delete a group without members, with its offsets.
+
+    Raises:
+        ConfigError: there is no such group; the message has the nearest name.
+        RejectedError: it has members, or its user may not.
+    """
+    coordinator = cluster.group_coordinator(group_id)
+    request = {"groups_names": [group_id]}
+    answer = coordinator.call(ApiKey.DELETE_GROUPS, range(3), request)
+    (result,) = answer.results
+    if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise unknown_group(cluster, group_id)
+    refused = f"group {group_id!r} is not deleted"
+    require(result.error_code, None, refused, needs="Delete on the group")
+
+
+def unknown_group(cluster: RunningCluster, group_id: str) -> ConfigError:
+    """Return the error for a group that is not there."""
+    hint = did_you_mean(group_id, [group.group_id for group in cluster.groups()])
+    return unknown("group", group_id, hint, "txn groups list")
+
+
+def _within(
+    cluster: RunningCluster, offsets: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
+    starts = cluster.offsets(offsets.keys(), EARLIEST)
+    ends = cluster.offsets(offsets.keys(), LATEST, is_committed=False)
+    return {
+        each: min(max(offset, starts[each]), ends[each])
+        for each, offset in offsets.items()
+        if each in starts and each in ends
+    }
+
+
+def _changes(
+    cluster: RunningCluster,
+    group_id: str,
+    partitions: Collection[TopicPartition],
+    offsets: Mapping[TopicPartition, int],
+) -> list[OffsetChange]:
+    for topic, index in sorted(set(partitions) - offsets.keys()):
+        raise ConfigError(
+            f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
+        )
+    committed = cluster.committed_offsets(group_id)
+    return [
+        OffsetChange(each, committed.get(each), offset) for each, offset in sorted(offsets.items())
+    ]

@@ -1,0 +1,65 @@
+"""An error code of an answer, as the error to raise."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from txn.errors import ConfigError, RejectedError, RetriableError
+from txn.explain.cluster import MOVING
+from txn.wire.error_codes import ErrorCode
+
+NO_RIGHTS: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+ADVICE: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.REQUEST_TIMED_OUT: "It may have been done all the same: look, then try again",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "Start more brokers, or give a smaller factor",
+    ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it",
+    ErrorCode.TOPIC_DELETION_DISABLED: "The brokers have delete.topic.enable=false",
+    ErrorCode.NOT_CONTROLLER: "The cluster elects a controller. Try again in a moment",
+    ErrorCode.NON_EMPTY_GROUP: "Stop its members first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "Stop its members first",
+    ErrorCode.REBALANCE_IN_PROGRESS: "Stop its members first",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Stop its members first",
+}
+
+
+def require(code: int, message: str | None, refused: str, *, needs: str) -> None:
+    """Go on if there is no error.
+
+    Args:
+        code: The number of the error.
+        message: The broker's own words, if there are any.
+        refused: The refused thing, as a sentence begins: `topic 'orders' is not created`.
+        needs: The right that its user needs: `Create on the topic`.
+
+    Raises:
+        RejectedError: it is refused, or its user may not.
+        RetriableError: somebody else will answer, or the same one in a moment.
+    """
+    if code == ErrorCode.NONE:
+        return
+    known = ErrorCode(code)
+    if known in MOVING:
+        raise RetriableError(f"{refused}: {known.name}. Try again in a moment", code=code)
+    advice = f"Its user needs {needs}" if known in NO_RIGHTS else ADVICE.get(known, "")
+    told = "" if known in NO_RIGHTS else (message or "").rstrip(". ")
+    said = ": ".join(part for part in (refused, known.name, told) if part)
+    raise RejectedError(f"{said}. {advice}" if advice else said, code=code, name=known.name)
+
+
+def unknown(kind: str, name: str, hint: str, command: str) -> ConfigError:
+    """Return the error for a name that the cluster does not have.
+
+    Args:
+        kind: `topic`, `group`.
+        name: The name.
+        hint: The nearest name as `txn.hints.did_you_mean` puts it, or nothing.
+        command: The command that lists all names.
+    """
+    rest = hint or f". `{command}` names them all"
+    return ConfigError(f"there is no {kind} {name!r}{rest}")

@@ -1,0 +1,29 @@
+"""A cluster that does not answer. It imports no typer: `plain_topics` needs it too."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from txn.errors import RetriableError
+from txn.printable import printable
+
+DEFAULT_SERVERS: Final = "127.0.0.1:9092"
+
+ADVICE: Final = "Give --bootstrap the address of a broker that runs"
+
+TIMEOUT_S: Final = 10.0
+"""Limit of a connect, and of the wait for each answer."""
+
+NOT_ASKED: Final = 2
+"""Exit code: wrong usage, or there was nobody to ask."""
+
+
+@contextmanager
+def no_answer_ends() -> Iterator[None]:
+    """End the command in the `with` block with `NOT_ASKED` if no broker answers there."""
+    try:
+        yield
+    except RetriableError as error:
+        print(f"txn: {printable(error)}", file=sys.stderr)
+        sys.exit(NOT_ASKED)

@@ -1,0 +1,292 @@
+"""`txn topics`: the topics of a cluster, txn's or Apache Kafka's; made, enlarged and deleted."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from txn.cli.cluster import (
+    Bootstrap,
+    CommandConfig,
+    Setting,
+    cluster,
+    running_cluster,
+)
+from txn.cli.confirming import confirm
+from txn.cli.options import AsJson, DryRun, Yes
+from txn.cli.output import print_json, print_lines, table
+from txn.cli.plain_topics import list_plainly, print_topics
+from txn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from txn.admin.topics import DescribedTopic
+
+topics_app = typer.Typer(
+    help="See topics, make, enlarge and delete them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic.")]
+
+
+@topics_app.command("list")
+def list_topics(
+    has_internal: Annotated[
+        bool, typer.Option("--internal", help="Internal topics too: __consumer_offsets, …")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """List topics with their numbers of partitions.
+
+    \b
+    Examples:
+      txn topics list --bootstrap kafka-1:9092
+      txn topics list --json | jq -r '.[].topic'
+
+    \b
+    Exit codes: 0 done, 1 refused, 2 wrong usage or no broker answers.
+    """
+    if has_internal:
+        with running_cluster(bootstrap, command_config, settings) as running:
+            found = [(name, len(partitions)) for name, partitions in running.topics().items()]
+        print_topics(found, as_json=as_json)
+    else:
+        chosen = cluster(bootstrap, command_config, settings)
+        list_plainly(chosen.servers, security=chosen.security, as_json=as_json)
+
+
+@topics_app.command()
+def describe(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="[default: all]")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell partitions, leaders, replicas and the settings that differ from the cluster's.
+
+    \b
+    Examples:
+      txn topics describe orders --bootstrap kafka-1:9092
+      txn topics describe --json
+
+    \b
+    Exit codes: 0 done, 1 refused, 2 wrong usage, no such topic, or no broker answers.
+    """
+    from txn.admin.topics import described_topics
+
+    with running_cluster(bootstrap, command_config, settings) as running:
+        found = described_topics(running, list(dict.fromkeys(topics or ())))
+    if as_json:
+        print_json([_data(topic) for topic in found])
+    else:
+        print_lines([line for topic in found for line in _lines(topic)] or ["no topic"])
+
+
+@topics_app.command()
+def create(
+    topic: TopicName,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="[default: num.partitions of the cluster]")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(min=1, help="[default: default.replication.factor of the cluster]")
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of it; may be given again."),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave one that is there as it is.")
+    ] = False,
+    is_dry_run: DryRun = False,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a topic. `txn settings --topic` lists its settings.
+
+    \b
+    Examples:
+      txn topics create orders --partitions 6
+      txn topics create prices --config cleanup.policy=compact --config max.message.bytes=65536
+      txn topics create orders --if-not-exists --bootstrap kafka-1:9092
+
+    \b
+    Exit codes: 0 done, 1 refused, 2 wrong usage or no broker answers.
+    """
+    from txn.admin.topics import NewTopic, create_topic
+
+    new = NewTopic(topic, partitions or -1, replication_factor or -1, _configs(config or ()))
+    with running_cluster(bootstrap, command_config, settings) as running:
+        is_there = if_not_exists and topic in running.topics()
+        if not is_there:
+            create_topic(running, new, is_dry_run=is_dry_run)
+        count = len(running.topics().get(topic, ())) or partitions
+    if as_json:
+        created = not is_there and not is_dry_run
+        print_json({"topic": topic, "partitions": count, "created": created})
+        return
+    state = "is there" if is_there else "would be made" if is_dry_run else "made"
+    counted = "" if count is None else f": {_count(count, 'partition')}"
+    print_lines([f"{state}  {topic}{counted}"])
+
+
+@topics_app.command()
+def alter(
+    topic: TopicName,
+    partitions: Annotated[int, typer.Option(min=1, help="The new number; it can only grow.")],
+    is_dry_run: DryRun = False,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a topic more partitions. A key may go to another partition from then on.
+
+    Settings of a topic are changed by `txn configs set`.
+
+    \b
+    Examples:
+      txn topics alter orders --partitions 12
+
+    \b
+    Exit codes: 0 done, 1 refused, 2 wrong usage, no such topic, or no broker answers.
+    """
+    from txn.admin.topics import add_partitions
+
+    with running_cluster(bootstrap, command_config, settings) as running:
+        add_partitions(running, topic, partitions, is_dry_run=is_dry_run)
+        before = len(running.topics()[topic])
+    if as_json:
+        changed = {"partitions": partitions, "partitions_before": before}
+        print_json({"topic": topic, **changed, "altered": not is_dry_run})
+    else:
+        state = "would get" if is_dry_run else "has"
+        print_lines([f"{topic} {state} {partitions} partitions instead of {before}"])
+
+
+@topics_app.command()
+def delete(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics.")],
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Pass over those that are not there.")
+    ] = False,
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete topics with all their records. Names them and asks first.
+
+    \b
+    Examples:
+      txn topics delete orders --bootstrap kafka-1:9092
+      txn topics delete orders invoices --yes
+
+    \b
+    Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such topic, or no broker
+    answers.
+    """
+    from txn.admin.topics import delete_topic
+
+    with running_cluster(bootstrap, command_config, settings) as running:
+        names = list(dict.fromkeys(topics))
+        if if_exists:
+            names = [name for name in names if name in running.topics()]
+        running.require_topics(names)
+        if names and not yes:
+            counted = (
+                f"{name} ({_count(len(running.topics()[name]), 'partition')})" for name in names
+            )
+            print(f"To be deleted, with all records: {', '.join(counted)}", file=sys.stderr)
+        if names:
+            confirm("Delete?", is_confirmed=yes)
+        for name in names:
+            delete_topic(running, name)
+    if as_json:
+        print_json([{"topic": name, "deleted": True} for name in names])
+    else:
+        print_lines(
+            [f"deleted  {name}" for name in names] or ["nothing was deleted: no such topic"]
+        )
+
+
+def _configs(texts: Sequence[str]) -> Mapping[str, str]:
+    """Read NAME=VALUE. Raises ConfigError: another form, or a name that nothing resembles."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{text!r} is no setting: give NAME=VALUE")
+        found[name.strip()] = value
+    _require_known(found)
+    return found
+
+
+def _require_known(names: Mapping[str, str]) -> None:
+    """Refuse a misspelled name; the cluster may know others."""
+    if not names:
+        return
+    from txn.config import TOPIC_PROPERTIES
+    from txn.hints import nearest
+
+    for name in names:
+        close = None if name in TOPIC_PROPERTIES else nearest(name, TOPIC_PROPERTIES)
+        if close is not None:
+            raise ConfigError(
+                f"a topic has no setting {name!r}; did you mean {close}?", property=name
+            )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _data(topic: "DescribedTopic") -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "internal": topic.is_internal,
+        "replication_factor": topic.replication_factor,
+        "configs": {entry.name: entry.value for entry in topic.configs},
+        "partitions": [
+            {
+                "partition": each.index,
+                "leader": each.leader,
+                "replicas": list(each.replicas),
+                "in_sync": list(each.in_sync),
+            }
+            for each in topic.partitions
+        ],
+    }
+
+
+def _lines(topic: "DescribedTopic") -> Iterator[str]:
+    internal = ", internal" if topic.is_internal else ""
+    factor = _count(topic.replication_factor, "replica")
+    yield f"{topic.name}: {_count(len(topic.partitions), 'partition')}, {factor}{internal}"
+    if topic.topic_id is not None:
+        yield f"  id {topic.topic_id}"
+    for entry in topic.configs:
+        yield f"  {entry.name}={'' if entry.value is None else entry.value}"
+    rows = [
+        (
+            str(each.index),
+            "none" if each.leader is None else each.leader,
+            ",".join(map(str, each.replicas)),
+            ",".join(map(str, each.in_sync)),
+        )
+        for each in topic.partitions
+    ]
+    header = ("partition", "leader", "replicas", "in sync")
+    yield from (f"  {line}" for line in table(header, rows, names=0))

@@ -1,0 +1,140 @@
+"""Commands that speak to a cluster, given a wrong address, a wrong way in, or no rights."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import txn
+from support.command_line import run_txn
+from support.secured_broker import PASSWORD, SecuredBroker, secured_broker
+from txn.cli.plain_topics import PlainTopics, read_plain_topics
+from txn.config import STANDARD_AUTHORIZER
+
+COMMANDS = {
+    "topics list": ("topics", "list"),
+    "topics list --internal": ("topics", "list", "--internal"),
+    "topics create": ("topics", "create", "orders"),
+    "offsets list": ("offsets", "list", "orders"),
+}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def closed() -> Iterator[str]:
+    """Servers of a broker whose clients may do nothing."""
+    with txn.Broker(properties={"authorizer.class.name": STANDARD_AUTHORIZER}) as broker:
+        yield broker.bootstrap_servers
+
+
+def one_line(words: tuple[str, ...], *options: object) -> tuple[int, str]:
+    code, out, err = run_txn(*words, *options)
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("txn: ")
+    return code, err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_broker_is_one_line_that_says_what_to_give(command: str) -> None:
+    code, err = one_line(COMMANDS[command], "--bootstrap", "127.0.0.1:1")
+    assert code == 2
+    assert "127.0.0.1:1 cannot be reached: Connection refused" in err
+    assert err.endswith("Give --bootstrap the address of a broker that runs\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_address_of_another_form_is_wrong_usage(command: str) -> None:
+    code, err = one_line(COMMANDS[command], "--bootstrap", "nowhere")
+    assert (code, "--bootstrap takes HOST:PORT" in err) == (2, True)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_cluster_that_wants_tls_is_named_with_the_setting(
+    command: str, secured: SecuredBroker
+) -> None:
+    code, err = one_line(COMMANDS[command], "--bootstrap", secured.servers["SASL_SSL"])
+    assert code == 1
+    assert "speaks TLS on this port; set security.protocol to SSL or SASL_SSL" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_password_is_told_and_not_shown(
+    command: str, secured: SecuredBroker, tmp_path: Path
+) -> None:
+    listener, settings = secured.ways()["PLAIN over SASL_SSL"]
+    settings["sasl.jaas.config"] = settings["sasl.jaas.config"].replace(PASSWORD, "wr0ng")
+    path = tmp_path / "client.properties"
+    path.write_text("\n".join(f"{name}={value}" for name, value in settings.items()))
+    ways = ("--bootstrap", secured.servers[listener], "--command-config", path)
+    code, err = one_line(COMMANDS[command], *ways)
+    assert code == 1
+    assert "Invalid username or password" in err
+    assert "wr0ng" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("topics create", "Its user needs Create on the topic"),
+        ("offsets list", "Its user needs Describe on the topic"),
+    ],
+)
+def test_no_rights_are_told_with_the_right_that_is_needed(
+    command: str, needed: str, closed: str
+) -> None:
+    code, err = one_line(COMMANDS[command], "--bootstrap", closed)
+    assert (code, needed in err) == (1, True), err
+
+
+def test_a_list_shows_no_topic_that_its_user_may_not_see(closed: str) -> None:
+    assert run_txn("topics", "list", "--bootstrap", closed) == (0, "no topic\n", "")
+
+
+def test_a_command_that_is_not_there_is_named_with_the_nearest() -> None:
+    code, _, err = run_txn("topcs", "list")
+    assert (code, "Did you mean 'topics'" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("topics list", PlainTopics("127.0.0.1:9092", as_json=False)),
+        ("topics list --json --bootstrap a:1", PlainTopics("a:1", as_json=True)),
+        ("topics list --bootstrap-server=a:1", PlainTopics("a:1", as_json=False)),
+        ("topics list --help", None),
+        ("topics list --bootstrap", None),
+        ("topics list --bootstrap --json", None),
+        ("topics list --internal", None),
+        ("topics list -X a=b", None),
+        ("topics", None),
+    ],
+)
+def test_a_plain_list_is_read_without_typer(words: str, read: PlainTopics | None) -> None:
+    assert read_plain_topics(words.split()) == read
+
+
+def test_a_plain_list_leaves_a_way_in_of_the_environment_to_typer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TXN_COMMAND_CONFIG", "client.properties")
+    assert read_plain_topics(["topics", "list"]) is None
+
+
+def test_a_plain_list_loads_neither_typer_nor_the_protocol_library(closed: str) -> None:
+    """They take longer than the whole command should: 150 ms from the shell."""
+    program = (
+        "import sys; from txn.cli import main; main(); "
+        "print(sorted({'typer', 'kio', 'confluent_kafka'} & sys.modules.keys()))"
+    )
+    words = ["topics", "list", "--bootstrap", closed]
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "no topic\n[]\n"
