@@ -8,12 +8,14 @@ from unittest.mock import patch
 from txn.cli import main
 
 
-def run_txn(*arguments: object) -> tuple[int, str, str]:
+def run_txn(*arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
     """Run a command; return its exit code, output and errors."""
-    out, err = io.StringIO(), io.StringIO()
+    written, err = io.BytesIO(), io.StringIO()
+    out = io.TextIOWrapper(written, "utf-8", "backslashreplace")
     code: object = 0
     with (
         patch.object(sys, "argv", ["txn", *map(str, arguments)]),
+        patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin))),
         redirect_stdout(out),
         redirect_stderr(err),
     ):
@@ -22,4 +24,5 @@ def run_txn(*arguments: object) -> tuple[int, str, str]:
         except SystemExit as ended:
             code = ended.code
     assert code is None or isinstance(code, int), code
-    return code or 0, out.getvalue(), err.getvalue()
+    out.flush()
+    return code or 0, written.getvalue().decode("utf-8", "backslashreplace"), err.getvalue()

@@ -19,6 +19,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "settings": ("txn.cli.settings", "settings"),
     "demo": ("txn.cli.demo", "demo"),
     "explain": ("txn.cli.explain", "explain"),
+    "produce": ("txn.cli.produce", "produce"),
+    "consume": ("txn.cli.consume", "consume"),
     "topics": ("txn.cli.topics", "topics_app"),
     "offsets": ("txn.cli.offsets", "offsets_app"),
     "configs": ("txn.cli.configs", "configs_app"),

@@ -1,0 +1,222 @@
+"""`txn consume`: the records of topics on standard output, as text or as lines of JSON."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from txn.cli.cluster import (
+    Bootstrap,
+    Cluster,
+    CommandConfig,
+    Setting,
+    cluster,
+    running_cluster,
+)
+from txn.cli.options import Isolation, IsolationLevel
+from txn.cli.output import for_its_reader, print_bytes
+from txn.cli.record_texts import Columns, Record, as_json_line, as_line
+from txn.cli.stopping import has_lost_its_reader, sigterm_as_ctrl_c
+from txn.errors import ConfigError, RetriableError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from txn.admin.cluster import RunningCluster
+    from txn.client.stored_records import StoredRecords
+    from txn.coordinator.transaction.states import TopicPartition
+
+
+def consume(
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC[-PARTITION]...", help="Topics, or some of their partitions."),
+    ],
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="earliest, latest, an offset, -10 (ten before the end), 2h-ago, "
+            "2026-11-23T17:06. [default: earliest; latest with --follow]",
+        ),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="PLACE", help="Stop there. [default: the end]")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")
+    ] = False,
+    records_max: Annotated[
+        int | None,
+        typer.Option("--max-records", "--max-messages", "-n", min=1, help="Stop after so many."),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Read as a member of this group, and commit its offsets."),
+    ] = None,
+    isolation: Isolation = IsolationLevel.READ_COMMITTED,
+    keys: Annotated[bool, typer.Option("--keys", help="Show keys.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Show headers.")] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Show timestamps.")] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Show partitions and offsets.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each record as a line of JSON.")
+    ] = False,
+) -> None:
+    """Print records: each value on a line, with tabs behind the columns that are asked for.
+
+    Reads to the end as it is at the start, or goes on with --follow. Of a transaction nothing is
+    shown before its commit. A group's offsets say where it begins, --from where it has none.
+    Lines of JSON have every part of a record, and `txn produce --json-lines` reads them.
+
+    \b
+    Examples:
+      txn consume orders --bootstrap kafka-1:9092
+      txn consume orders --follow --from 2h-ago --timestamps --keys
+      txn consume orders-3 --from -10                 the last ten offsets of a partition
+      txn consume orders --group shop --max-records 5
+      txn consume orders --json | jq .value
+
+    \b
+    Exit codes: 0 done, also by Ctrl-C; 1 refused; 2 wrong usage, no such topic, or no broker
+    answers.
+    """
+    if follow and end is not None:
+        raise ConfigError("--to says where to stop, --follow never does: give one of them")
+    wanted = _Wanted(
+        topics,
+        start or ("latest" if follow else "earliest"),
+        None if follow else end or "latest",
+        group,
+        is_committed=isolation is IsolationLevel.READ_COMMITTED,
+    )
+    columns = Columns(timestamps=timestamps, offsets=offsets, keys=keys, headers=headers)
+    chosen = cluster(bootstrap, command_config, settings)
+    with sigterm_as_ctrl_c():
+        printing = _Printing(None if as_json else columns, records_max)
+        try:
+            with running_cluster(bootstrap, command_config, settings) as running:
+                reader = _reader(running, chosen, wanted)
+            try:
+                with for_its_reader():
+                    printing.run(reader)
+            finally:
+                reader.close()
+        except KeyboardInterrupt:
+            print(f"txn: {printing.stopped(group)}", file=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The records to read, by the words of the command line; `end` is None with --follow."""
+
+    topics: Sequence[str]
+    start: str
+    end: str | None
+    group: str | None
+    _: KW_ONLY
+    is_committed: bool
+
+
+def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "StoredRecords":
+    """Open the reader of some records. Raises ConfigError, RejectedError, RetriableError."""
+    from txn.access.librdkafka import librdkafka_settings
+    from txn.admin.places import offsets_at, parse_place
+    from txn.client.stored_records import StoredRecords
+    from txn.clock import now_ms
+
+    at_ms, is_committed = now_ms(), wanted.is_committed
+    start = parse_place(wanted.start, now_ms=at_ms)
+    end = None if wanted.end is None else parse_place(wanted.end, now_ms=at_ms)
+    if wanted.group is None:
+        named = [running.partitions(name) for name in wanted.topics]
+    else:
+        if wanted.start not in ("earliest", "latest"):
+            raise ConfigError(
+                "a group begins at its committed offsets: --from is earliest or latest for "
+                "partitions without one. `txn groups reset-offsets` moves a group"
+            )
+        running.require_topics(wanted.topics)
+        named = [[(name, each) for each in running.topics()[name]] for name in wanted.topics]
+    partitions = list(dict.fromkeys(each for group in named for each in group))
+    ends = None
+    if end is not None:
+        ends = offsets_at(running, partitions, end, is_committed=is_committed)
+    starts: Mapping[TopicPartition, int] = {}
+    if wanted.group is None:
+        starts = offsets_at(running, partitions, start, is_committed=is_committed)
+        without = sorted(set(partitions) - starts.keys())
+        if without:
+            topic, index = without[0]
+            raise RetriableError(
+                f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
+            )
+    return StoredRecords(
+        {**librdkafka_settings(chosen.security), "bootstrap.servers": chosen.servers},
+        is_committed=is_committed,
+        starts=starts,
+        ends=ends,
+        group_id=wanted.group,
+        topics=tuple(dict.fromkeys(wanted.topics)),
+        default=wanted.start if wanted.group is not None else "error",
+    )
+
+
+class _Printing:
+    """Prints records, and counts them."""
+
+    def __init__(self, columns: Columns | None, records_max: int | None) -> None:
+        self._columns = columns
+        self._left = records_max
+        self._count = 0
+
+    def run(self, reader: "StoredRecords") -> None:
+        """Print until the end, the last wanted record, or the loss of the output's reader."""
+        outage = None
+        for batch in reader.batches():
+            shown = batch if self._left is None else batch[: self._left]
+            print_bytes(b"".join(map(self._text, shown)))
+            reader.done(shown)
+            self._count += len(shown)
+            if self._left is not None:
+                self._left -= len(shown)
+            if self._left == 0 or (not batch and has_lost_its_reader()):
+                return
+            if reader.outage not in (None, outage):
+                print(f"txn: waiting for the cluster: {reader.outage}", file=sys.stderr)
+            outage = reader.outage
+
+    def stopped(self, group: str | None) -> str:
+        """The end by a signal, in a sentence."""
+        records = f"{self._count} record{'' if self._count == 1 else 's'}"
+        if group is not None:
+            return f"stopped after {records}. Group {group!r} goes on behind them next time"
+        return f"stopped after {records}. With --group NAME a later run goes on behind them"
+
+    def _text(self, message: "Message") -> bytes:
+        record = _record(message)
+        if self._columns is None:
+            return as_json_line(record)
+        return as_line(record, self._columns)
+
+
+def _record(message: "Message") -> Record:
+    kind, timestamp_ms = message.timestamp()
+    headers = cast(list[tuple[str, bytes | None]], message.headers() or [])
+    return Record(
+        message.key(),
+        message.value(),
+        headers,
+        timestamp_ms if kind else None,
+        message.topic() or "",
+        message.partition(),
+        message.offset(),
+    )

@@ -1,0 +1,144 @@
+"""Records as text and as lines of JSON, written by `txn consume` and read by `txn produce`.
+
+    {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1763744767145,
+     "key": "ann", "value": "7 apples", "headers": [{"key": "trace", "value": "1f"}]}
+
+Each is one line. A timestamp is milliseconds since 1970. Bytes that are no UTF-8 stand as
+`{"base64": "…"}`, a missing key or value as null.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from txn.cli.moments import moment
+from txn.errors import ConfigError
+
+TEXT: Final = "utf-8"
+BASE64: Final = "base64"
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record that was read, or that is to be written."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+    timestamp_ms: int | None = None
+    topic: str = ""
+    partition: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The parts of a record that its text shows before the value."""
+
+    timestamps: bool = False
+    offsets: bool = False
+    keys: bool = False
+    headers: bool = False
+
+
+def as_json_line(record: Record) -> bytes:
+    """Return a record as one line of JSON."""
+    data = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _json_of(record.key),
+        "value": _json_of(record.value),
+        "headers": [{"key": key, "value": _json_of(value)} for key, value in record.headers],
+    }
+    return json.dumps(data, ensure_ascii=False).encode(TEXT) + b"\n"
+
+
+def as_line(record: Record, columns: Columns) -> bytes:
+    """Return a record as a line of text: its columns and its value, with a tab between them."""
+    parts = []
+    if columns.timestamps:
+        at_ms = record.timestamp_ms
+        parts.append(b"-" if at_ms is None else moment(at_ms).encode())
+    if columns.offsets:
+        parts.append(f"{record.topic}-{record.partition} offset {record.offset}".encode())
+    if columns.keys:
+        parts.append(_bytes_of(record.key))
+    if columns.headers:
+        shown = (key.encode() + b"=" + _bytes_of(value) for key, value in record.headers)
+        parts.append(b",".join(shown) or b"-")
+    return b"\t".join([*parts, _bytes_of(record.value)]) + b"\n"
+
+
+def record_of(line: str, place: str) -> Record:
+    """Read a line of JSON.
+
+    Args:
+        line: The line.
+        place: Its place, as a message begins: `line 3 of orders.jsonl`.
+
+    Raises:
+        ConfigError: it is no record.
+    """
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"{place} is no JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{place} is no record: it begins with {line[:20]!r}, not with {{")
+    timestamp_ms, partition = data.get("timestamp"), data.get("partition")
+    for name, number in (("timestamp", timestamp_ms), ("partition", partition)):
+        if number is not None and (type(number) is not int or number < 0):
+            raise ConfigError(f"{place}: {name} is a whole number, not {number!r}")
+    return Record(
+        _bytes_in(data.get("key"), f"{place}: key"),
+        _bytes_in(data.get("value"), f"{place}: value"),
+        _headers_in(data.get("headers"), place),
+        timestamp_ms,
+        partition=partition,
+    )
+
+
+def _json_of(content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        return content.decode(TEXT)
+    except UnicodeDecodeError:
+        return {BASE64: base64.b64encode(content).decode("ascii")}
+
+
+def _bytes_of(content: bytes | None) -> bytes:
+    return b"null" if content is None else content
+
+
+def _bytes_in(data: Any, name: str) -> bytes | None:
+    if data is None:
+        return None
+    if isinstance(data, str):
+        return data.encode(TEXT, "surrogatepass")
+    if isinstance(data, dict) and data.keys() == {BASE64}:
+        try:
+            return base64.b64decode(data[BASE64], validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise ConfigError(f"{name} is no base64") from None
+    raise ConfigError(f'{name} is a text, null or {{"base64": "…"}}, not {json.dumps(data)[:40]}')
+
+
+def _headers_in(data: Any, place: str) -> list[Header]:
+    if data is None:
+        return []
+    if isinstance(data, dict):
+        data = [{"key": key, "value": value} for key, value in data.items()]
+    headers = []
+    for each in data if isinstance(data, list) else [None]:
+        if not isinstance(each, dict) or not isinstance(key := each.get("key"), str):
+            raise ConfigError(f'{place}: headers are a list of {{"key": …, "value": …}}')
+        headers.append((key, _bytes_in(each.get("value"), f"{place}: header {key!r}")))
+    return headers
