@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("txn.cli.consume", "consume"),
     "topics": ("txn.cli.topics", "topics_app"),
     "offsets": ("txn.cli.offsets", "offsets_app"),
+    "top": ("txn.cli.top", "top"),
     "configs": ("txn.cli.configs", "configs_app"),
     "cluster": ("txn.cli.clusters", "cluster_app"),
     "groups": ("txn.cli.groups", "groups_app"),

@@ -1,0 +1,135 @@
+"""Samples of a running cluster for `txn top`: topics, groups, open transactions; rates of two."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+from txn.admin.cluster import RunningCluster
+from txn.coordinator.transaction.states import TopicPartition, TxnState
+from txn.errors import RejectedError
+from txn.metadata.image import INTERNAL_TOPICS
+
+OPEN: Final = frozenset({TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT})
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicActivity:
+    """A topic; offsets are sums over its partitions."""
+
+    name: str
+    partitions: int
+    start_offsets: int
+    stable_offsets: int
+    end_offsets: int
+
+    @property
+    def held_back(self) -> int:
+        """Offsets that read_committed does not read yet."""
+        return self.end_offsets - self.stable_offsets
+
+
+@dataclass(frozen=True, slots=True)
+class GroupActivity:
+    """A group; offsets are sums over its partitions. None: its user may not know them."""
+
+    group_id: str
+    state: str
+    committed_offsets: int | None
+    lag: int | None
+    """Offsets up to the last stable ones: at least as many as records."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionActivity:
+    """An open transaction."""
+
+    transactional_id: str
+    state: TxnState
+    start_ms: int | None
+    partitions: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A cluster at one time; None: its user may not list groups, or transactions."""
+
+    at_ms: int
+    topics: Mapping[str, TopicActivity]
+    groups: Mapping[str, GroupActivity] | None
+    transactions: Sequence[TransactionActivity] | None
+
+
+def sampled(cluster: RunningCluster) -> Sample:
+    """Ask a cluster.
+
+    Raises:
+        RetriableError: a broker does not answer.
+        RejectedError: its user may not see topics.
+    """
+    cluster.refresh()
+    partitions = [
+        (name, index)
+        for name, indexes in cluster.topics().items()
+        if name not in INTERNAL_TOPICS
+        for index in indexes
+    ]
+    ends = cluster.ends(partitions)
+    topics: dict[str, TopicActivity] = {}
+    for name in dict.fromkeys(name for name, _ in partitions):
+        own = [ends[each] for each in partitions if each[0] == name and each in ends]
+        topics[name] = TopicActivity(
+            name,
+            len(cluster.topics()[name]),
+            sum(each.log_start_offset for each in own),
+            sum(each.last_stable_offset for each in own),
+            sum(each.end_offset for each in own),
+        )
+    stable = {each: end.last_stable_offset for each, end in ends.items()}
+    groups = _unless_refused(partial(_groups, cluster, stable))
+    transactions = _unless_refused(partial(_transactions, cluster))
+    return Sample(cluster.now_ms(), topics, groups, transactions)
+
+
+def rate(before: int | None, now: int | None, elapsed_ms: int) -> float | None:
+    """Return the growth a second; None where it is not known."""
+    if before is None or now is None or elapsed_ms <= 0:
+        return None
+    return max(now - before, 0) * 1000 / elapsed_ms
+
+
+def _groups(
+    cluster: RunningCluster, stable: Mapping[TopicPartition, int]
+) -> dict[str, GroupActivity]:
+    found = {}
+    for group in cluster.groups():
+        committed = _unless_refused(partial(cluster.committed_offsets, group.group_id))
+        lag = total = None
+        if committed is not None:
+            total = sum(committed.values())
+            lag = sum(
+                max(stable[each] - offset, 0)
+                for each, offset in committed.items()
+                if each in stable
+            )
+        found[group.group_id] = GroupActivity(group.group_id, group.state, total, lag)
+    return found
+
+
+def _transactions(cluster: RunningCluster) -> list[TransactionActivity]:
+    return [
+        TransactionActivity(
+            owner.transactional_id, owner.state, owner.start_ms, sorted(owner.partitions)
+        )
+        for owner in sorted(cluster.owners(), key=lambda owner: owner.start_ms or 0)
+        if owner.state in OPEN
+    ]
+
+
+def _unless_refused(ask: Callable[[], Found]) -> Found | None:
+    try:
+        return ask()
+    except RejectedError:
+        return None

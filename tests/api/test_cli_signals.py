@@ -1,0 +1,172 @@
+"""`txn consume --follow`, `txn produce` and `txn top`, stopped by signals and by lost readers."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+import pytest
+
+import txn
+from support.clients import create_topic, plain_producer, read_all, send
+from support.command_line import run_txn
+
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with txn.Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@contextmanager
+def running(*words: object) -> Iterator[subprocess.Popen[bytes]]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", "txn", *map(str, words)]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def output_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_follow_prints_records_as_they_come_and_ends_by_a_signal(
+    servers: str, number: signal.Signals
+) -> None:
+    topic = f"followed-{number}"
+    create_topic(servers, topic)
+    producer = plain_producer(servers)
+    send(producer, topic, [b"1"])
+    words = ("consume", topic, "--follow", "--from", "earliest", "--bootstrap", servers)
+    with running(*words) as process:
+        assert output_of(process).readline() == b"1\n"
+        send(producer, topic, [b"2"])
+        assert output_of(process).readline() == b"2\n"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert errors == (
+        b"txn: stopped after 2 records. With --group NAME a later run goes on behind them\n"
+    )
+
+
+@pytest.mark.parametrize("follow", [(), ("--follow", "--from", "earliest")])
+def test_a_reader_that_has_read_enough_ends_the_command(
+    servers: str, follow: tuple[str, ...]
+) -> None:
+    topic = f"headed-{len(follow)}"
+    create_topic(servers, topic)
+    send(plain_producer(servers), topic, [b"x" * 1000] * 500)
+    with running("consume", topic, *follow, "--bootstrap", servers) as process:
+        assert output_of(process).readline() == b"x" * 1000 + b"\n"
+        output_of(process).close()
+        assert process.wait(WAIT_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_follow_notices_that_its_reader_has_gone_without_a_record(servers: str) -> None:
+    create_topic(servers, "quiet")
+    send(plain_producer(servers), "quiet", [b"1"])
+    words = ("consume", "quiet", "--follow", "--from", "earliest", "--bootstrap", servers)
+    with running(*words) as process:
+        assert output_of(process).readline() == b"1\n"
+        output_of(process).close()
+        assert process.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_aborts_the_transaction_of_produce(servers: str, number: signal.Signals) -> None:
+    topic, name = f"cut-{number}", f"loader-{number}"
+    create_topic(servers, topic)
+    words = ("produce", topic, "--transactional-id", name, "--bootstrap", servers)
+    with running(*words) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n" * 10_000)
+        process.stdin.flush()
+        while read_all(servers, topic, isolation="read_uncommitted") == []:
+            assert process.poll() is None
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert errors.decode() == (
+        f"txn: stopped: the transaction of {name!r} is aborted, and no reader sees a record of it. "
+        "Run the command again\n"
+    )
+    described = run_txn("transactions", "describe", name, "--bootstrap", servers)
+    assert "CompleteAbort" in described[1]
+    assert read_all(servers, topic) == []
+
+
+def test_a_signal_leaves_the_records_before_it_where_there_is_no_transaction(servers: str) -> None:
+    create_topic(servers, "lines")
+    with running("produce", "lines", "--bootstrap", servers) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        while len(read_all(servers, "lines")) < 2:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, errors) == (1, b"txn: stopped: 2 records before that are stored\n")
+
+
+def test_a_second_produce_fences_the_first(servers: str) -> None:
+    create_topic(servers, "fenced")
+    words = ("produce", "fenced", "--transactional-id", "one", "--bootstrap", servers)
+    with running(*words) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n" * 10_000)
+        process.stdin.flush()
+        while read_all(servers, "fenced", isolation="read_uncommitted") == []:
+            assert process.poll() is None
+        assert run_txn(*words, stdin=b"2\n")[0] == 0
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert errors.startswith(b"txn: producer 'one' ")
+    assert errors.count(b"\n") == 1
+    assert read_all(servers, "fenced") == [b"2"]
+
+
+def test_nothing_is_left_open_by_a_terminal_that_is_no_more(servers: str) -> None:
+    """Python ends with 120 where the flush of the last text fails."""
+    create_topic(servers, "full")
+    send(plain_producer(servers), "full", [b"1"])
+    words = [sys.executable, "-m", "txn", "consume", "full", "--bootstrap", servers]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            words, stdout=full, stderr=subprocess.PIPE, timeout=WAIT_S, env=dict(os.environ)
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"txn: cannot write the output: No space left on device\n"
+
+
+def test_top_changes_its_tables_in_place_until_ctrl_c(servers: str) -> None:
+    """It draws on a terminal's other screen, and leaves it: a shell shows what it showed before."""
+    create_topic(servers, "watched")
+    ours, its = pty.openpty()
+    command = [sys.executable, "-m", "txn", "top", "--every", "100ms", "--bootstrap", servers]
+    environment = {**os.environ, "TERM": "xterm", "LINES": "40", "COLUMNS": "120"}
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as process:
+        os.close(its)
+        drawn = b""
+        while drawn.count(b"watched") < 2:
+            drawn += os.read(ours, 1 << 16)
+        process.send_signal(signal.SIGINT)
+        while b"\x1b[?1049l" not in drawn:
+            drawn += os.read(ours, 1 << 16)
+        assert process.wait(WAIT_S) == 0
+    os.close(ours)
+    assert drawn.startswith(b"\x1b[?1049h")
+    assert b"Traceback" not in drawn
