@@ -56,7 +56,7 @@ WORLD = {
 
 MAY_IMPORT_CORE = (
     *("txn.storage.native", "txn.server", "txn.spark", "txn.inspect.segments"),
-    *("txn.access", "txn.explain.brokers"),
+    *("txn.access", "txn.explain.brokers", "txn.testing.client", "txn.testing.clock"),
     "txn.wire.checksums",  # a pure function of bytes
 )
 

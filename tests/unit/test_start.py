@@ -134,6 +134,7 @@ def test_a_plain_serve_is_read_as_typer_reads_it(
         "serve -onum.partitions=6",
         "serve -- --data x",
         "serve --config x --check",
+        "serve --ephemeral",
     ],
 )
 def test_whatever_else_is_written_is_left_to_typer(line: str) -> None:

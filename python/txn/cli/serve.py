@@ -12,6 +12,8 @@ import typer
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError
 
+FREE_PORT = "127.0.0.1:0"
+
 
 def serve(
     data: Annotated[
@@ -59,6 +61,14 @@ def serve(
             "line count before it.",
         ),
     ] = None,
+    ephemeral: Annotated[
+        bool,
+        typer.Option(
+            "--ephemeral",
+            help="For the tests of a program in any language: data in a temporary directory, a "
+            "free port, and a stop with the process that started it.",
+        ),
+    ] = False,
     check: Annotated[
         bool,
         typer.Option(
@@ -80,6 +90,12 @@ def serve(
     from txn.server.serve import Start, serve
 
     options = option or ()
+    if ephemeral:
+        if data is not None or config is not None or check:
+            other = "--data" if data is not None else "--check" if check else "--config"
+            raise ConfigError(f"--ephemeral keeps no data and needs no settings: leave {other} out")
+        serve(None, listen or FREE_PORT, durability, metrics, options, ends_with_parent=True)
+        return
     if not check:
         if as_json:
             raise ConfigError("--json stands beside --check alone")

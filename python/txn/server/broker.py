@@ -212,13 +212,19 @@ def _warn_of_unclosed(service: "Service", source: object) -> None:
     )
 
 
+MakeScheduler = Callable[[ControlLockLoop, _core.Durability], LoopScheduler]
+
+
 class Service:
     """All that runs of one broker: its threads, sockets and logs. `open` makes it."""
 
-    def __init__(self, settings: BrokerSettings, *, temporary: Path | None) -> None:
+    def __init__(
+        self, settings: BrokerSettings, *, temporary: Path | None, scheduler: MakeScheduler
+    ) -> None:
         """`temporary` is the data directory, if it is to be removed at the end."""
         self._settings = settings
         self._temporary = temporary
+        self._make_scheduler = scheduler
         self.is_open = False
         self._forked_from: int | None = None
         self._closing = threading.RLock()
@@ -233,13 +239,17 @@ class Service:
         host: str | None,
         port: int | None,
         users: Mapping[str, str] | None = None,
+        *,
+        scheduler: MakeScheduler = LoopScheduler,
     ) -> "Service":
         """Recover a data directory and serve it; `path` is None for a temporary one.
+
+        `scheduler` makes the broker's clock and timers; that of `txn.testing` can be moved.
 
         Raises: as `Broker` does.
         """
         temporary = _temporary_directory() if path is None else None
-        service = cls(settings, temporary=temporary)
+        service = cls(settings, temporary=temporary, scheduler=scheduler)
         try:
             specs = read_listeners(settings, host, port)
             service._start(temporary or Path(path or ""), specs, users or {})
@@ -389,7 +399,7 @@ class Service:
             undo.callback(self._directory.release)
             loop = ControlLockLoop()
             undo.callback(loop.close)
-            scheduler = LoopScheduler(loop, self._durability)
+            scheduler = self._make_scheduler(loop, self._durability)
             self.node = self._open_node(scheduler)
             if self._directory.was_left_by_kafka:
                 self.storage.take_over_from_kafka()

@@ -5,10 +5,12 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Self
 
 from txn import _core
@@ -30,6 +32,8 @@ STOP = 0
 SWITCH_INTERVAL_S = 0.0001
 """Time that a busy Python thread keeps the interpreter from a waiting one. Measured: the default 5
 ms shows as 5 ms in every answer that has to wait for it."""
+
+PARENT_CHECK_S = 0.5
 
 KEPT_BYTES = 8 << 20
 """Freed memory that a thread's heap may keep. By glibc's own measure it was up to 64 MiB: after ten
@@ -94,6 +98,8 @@ def serve(
     metrics: str | None,
     options: Sequence[str],
     config: Path | None = None,
+    *,
+    ends_with_parent: bool = False,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
 
@@ -110,11 +116,13 @@ def serve(
         metrics: As `Broker` takes it.
         options: Broker properties, each PROPERTY=VALUE.
         config: A file of Kafka's broker settings; the other arguments count before it.
+        ends_with_parent: Stop when the process that started this one has ended.
 
     Raises:
         ConfigError: `listen`, an option or the file is not written so.
         BrokerFailedError: A bug ended its service. And the errors of `Broker`.
     """
+    parent = os.getppid()
     start = Start.read(data, listen, durability, metrics, options, config)
     show_on_stderr()
     if start.file is not None:
@@ -130,12 +138,22 @@ def serve(
         gc.freeze()  # loaded modules stay loaded: collections may leave them out
         gc.enable()
         broker.call_when_failed(request_stop)
+        if ends_with_parent:
+            Thread(target=_stop_without, args=(parent, request_stop), daemon=True).start()
         print(_greeting(broker), flush=True)  # at once: a program may read no more than a line
         _tell_service_manager("READY=1")
         await_request(broker.reload_certificates)
         _tell_service_manager("STOPPING=1")
     if broker.failure is not None:
         raise broker.failure
+
+
+def _stop_without(parent: int, request_stop: Callable[[], object]) -> None:
+    """Request a stop once another process has become this one's parent: its own has ended."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_S)
+    log.info("broker.parent_ended", pid=parent)
+    request_stop()
 
 
 def _tell_service_manager(state: str) -> None:

@@ -1,11 +1,50 @@
-"""A broker's surroundings for tests: logs in memory, a clock that is set, faults and crashes.
+"""The test kit: a broker with faults on request, fixtures for pytest, and fakes for unit tests.
 
-`MemoryLog` is the log of a partition, without files. `FakeHost` stands for the broker below the
-coordinators of transactions and groups: it has topics of such logs, timers, settings and producer
-ids. A test moves its clock, breaks its disks, and starts it again after a crash or a power failure.
+- `TestBroker`: a broker behind a proxy that loses, delays, holds and refuses; with a clock that
+  moves, and snapshots. `txn.testing.plugin` has the fixtures.
+- `MemoryLog`, `FakeHost`: the log of a partition without files, and the broker below a coordinator.
 """
 
-from txn.testing.fake_host import Crash, FakeHost, FakeTimer
-from txn.testing.memory_log import MemoryLog
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Crash", "FakeHost", "FakeTimer", "MemoryLog"]
+if TYPE_CHECKING:
+    from txn.testing.broker import Clock, Snapshot, TestBroker
+    from txn.testing.client import Record
+    from txn.testing.errors import WaitError
+    from txn.testing.fake_host import Crash, FakeHost, FakeTimer
+    from txn.testing.memory_log import MemoryLog
+    from txn.testing.proxy import Fault
+
+__all__ = [
+    "Clock",
+    "Crash",
+    "FakeHost",
+    "FakeTimer",
+    "Fault",
+    "MemoryLog",
+    "Record",
+    "Snapshot",
+    "TestBroker",
+    "WaitError",
+]
+
+_LAZY = {
+    "Clock": "broker",
+    "Crash": "fake_host",
+    "FakeHost": "fake_host",
+    "FakeTimer": "fake_host",
+    "Fault": "proxy",
+    "MemoryLog": "memory_log",
+    "Record": "client",
+    "Snapshot": "broker",
+    "TestBroker": "broker",
+    "WaitError": "errors",
+}
+"""Loaded when first used: pytest loads the plugin in every session."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"txn.testing.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'txn.testing' has no attribute {name!r}")

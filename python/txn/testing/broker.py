@@ -1,0 +1,642 @@
+"""A broker for tests, with faults on request: `TestBroker`.
+
+    client → proxy (`proxy.py`) → broker (`engine.py`): in this process, or one of its own
+                                  ↑ its clock (`clock.py`)
+
+Faults of connections and answers are the proxy's. Fencing and rebalances are requests of the kit,
+as any client could send them. So the broker is the one that production runs, and knows of no test.
+"""
+
+import itertools
+import os
+import shutil
+import tempfile
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, NoReturn, Self, TypeVar
+
+from txn.errors import ConfigError, RejectedError
+from txn.hints import did_you_mean
+from txn.testing.client import DEAD, PREPARING, KitClient, Record
+from txn.testing.clock import Ahead
+from txn.testing.engine import Embedded, Engine, OwnProcess
+from txn.testing.errors import WaitError
+from txn.testing.proxy import Effect, Fault, Proxy
+from txn.testing.wire import api_key, error_code
+from txn.wire.api_keys import ApiKey
+from txn.wire.error_codes import ErrorCode
+
+WAIT_S: Final = 30.0
+PAUSE_S: Final = 0.002
+PAUSE_MAX_S: Final = 0.05
+
+SHARED_MEMORY: Final = Path("/dev/shm")
+"""Where it is there, data directories live in memory: an fsync costs nothing."""
+
+PROPERTIES: Final[Mapping[str, object]] = {
+    "durability": "process",
+    "group.min.session.timeout.ms": 1,
+    "num.network.threads": 1,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+}
+"""Settings of a test's broker that differ from `txn.Broker`'s."""
+
+BY_THE_PROXY: Final = ("listeners", "advertised.listeners")
+
+T = TypeVar("T")
+
+
+class TestBroker:
+    """A Kafka broker behind a proxy, with the faults that a test asks for.
+
+    It serves from the moment it is made until `close`, which the end of a `with` block calls. Its
+    address stays over restarts and resets. Several may live in one process.
+
+    Args:
+        own_process: Run the broker as a process of its own, which `kill` can end.
+        properties: Broker properties by Kafka's names; `txn settings` lists them. The address is
+            the proxy's, so `listeners` is not among them.
+        settings: The same with underscores for dots, `num_partitions=6`.
+
+    Raises:
+        ConfigError: a property is unknown or its value does not fit.
+
+    Example:
+        >>> with TestBroker() as broker:
+        ...     broker.create_topic("orders")
+        ...     run_my_program(broker.bootstrap_servers)
+        ...     assert [r.value for r in broker.records("orders")] == [b"7 apples"]
+    """
+
+    __test__ = False  # pytest takes classes of such names for tests
+
+    def __init__(
+        self,
+        *,
+        own_process: bool = False,
+        properties: Mapping[str, object] | None = None,
+        **settings: object,
+    ) -> None:
+        given = dict(properties or {})
+        given |= {name.replace("_", "."): value for name, value in settings.items()}
+        self._begin(own_process, {**PROPERTIES, **given}, None)
+
+    def _begin(
+        self, own_process: bool, properties: Mapping[str, object], snapshot: "Snapshot | None"
+    ) -> None:
+        for name in BY_THE_PROXY:
+            if name in properties:
+                raise ConfigError(
+                    f"a test's broker takes no {name}: its clients connect to a proxy on loopback. "
+                    "For listeners of your own open a txn.Broker",
+                    property=name,
+                )
+        self._own_process = own_process
+        self._properties = properties
+        self._ahead = Ahead(0 if snapshot is None else snapshot.ahead_ms)
+        self._is_open = False
+        self._topic_numbers = itertools.count(1)
+        self._directory = _new_directory()
+        try:
+            if snapshot is not None:
+                _replace(self._directory, snapshot.require_path())
+            engine = OwnProcess if own_process else Embedded
+            self._engine: Engine = engine(properties, self._ahead)
+            self._proxy = Proxy()
+            try:
+                self._start()
+            except BaseException:
+                self._proxy.close()
+                raise
+        except BaseException:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+        self._is_open = True
+        self._kit = KitClient(self.bootstrap_servers)
+        self.clock = Clock(self)
+
+    # ------------------------------------------------------------ life
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT for clients; a forked child may read it too."""
+        return f"127.0.0.1:{self._proxy.port}"
+
+    @property
+    def proxy(self) -> Proxy:
+        """The proxy, for tools that watch its requests."""
+        return self._proxy
+
+    @property
+    def is_running(self) -> bool:
+        """False between `kill` and `restart`, and after `close`."""
+        return self._engine.is_running
+
+    def close(self) -> None:
+        """Stop, and remove the data. Harmless when repeated, and in a forked child."""
+        if not self._is_open or self._proxy.is_forked:
+            return
+        self._is_open = False
+        self._kit.close()
+        self._proxy.close()
+        try:
+            self._engine.stop()
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def restart(self) -> None:
+        """Stop the broker in order, unless it was killed, and start it again on its data.
+
+        Clients lose their connections, and find it again at the same address.
+        """
+        self._require_open()
+        self._stop()
+        self._start()
+
+    def kill(self) -> None:
+        """End the broker's process by SIGKILL; `restart` starts the next one.
+
+        Raises:
+            RejectedError: it runs in the process of the test; see `own_process`.
+        """
+        self._require_open()
+        self._engine.kill()
+        self._proxy.connect_to(None)
+
+    def __enter__(self) -> Self:
+        self._require_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TestBroker {self.bootstrap_servers}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a TestBroker cannot be pickled: it runs in the process that made it. Give other "
+            "processes its bootstrap_servers"
+        )
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_open", False) and not self._proxy.is_forked:
+            try:
+                warnings.warn(
+                    f"unclosed {self!r}: open it in a `with` block, or call close()",
+                    ResourceWarning,
+                    stacklevel=2,
+                    source=self,
+                )
+            finally:
+                # Closing waits for threads, and a collection may come on one of them.
+                threading.Thread(target=self.close).start()
+
+    # ------------------------------------------------------------ topics and records
+
+    def create_topic(self, name: str | None = None, partitions: int = 1, **config: object) -> str:
+        """Create a topic and return its name; without one it gets a new one.
+
+        Args:
+            name: The name.
+            partitions: Number of partitions.
+            config: Topic settings with underscores for dots, `cleanup_policy="compact"`.
+
+        Raises:
+            RejectedError: it exists, or a setting does not fit.
+        """
+        kit = self._client()
+        if name is None:
+            name = f"topic-{next(self._topic_numbers)}"
+        settings = {key.replace("_", "."): _text(value) for key, value in config.items()}
+        kit.create_topic(name, partitions, settings)
+        return name
+
+    def topics(self) -> list[str]:
+        """The names of the topics, without internal ones."""
+        return self._client().topics()
+
+    def produce(
+        self,
+        topic: str,
+        *records: "bytes | str | tuple[bytes | str | None, bytes | str | None]",
+        partition: int | None = None,
+    ) -> None:
+        """Append records, each a value or a (key, value), without a transaction.
+
+        Args:
+            topic: The topic.
+            records: Values, or pairs of key and value; text is encoded as UTF-8.
+            partition: The partition; None: by the hash of the key, as Java's producer does.
+
+        Raises:
+            RejectedError: there is no such topic or partition, or the broker refuses.
+        """
+        pairs = [each if isinstance(each, tuple) else (None, each) for each in records]
+        encoded = [(_encoded(key), _encoded(value)) for key, value in pairs]
+        self._client().write(topic, encoded, partition)
+
+    def records(self, topic: str, *, isolation: str = "read_committed") -> list[Record]:
+        """The records of a topic that a reader gets now, by partition, then by offset.
+
+        Raises:
+            RejectedError: there is no such topic, or no such isolation.
+        """
+        return self._client().read(topic, isolation=isolation)
+
+    def wait_for_records(
+        self,
+        topic: str,
+        count: int,
+        *,
+        isolation: str = "read_committed",
+        timeout: float = WAIT_S,
+    ) -> list[Record]:
+        """Wait until a topic has at least `count` records for a reader, and return them.
+
+        Raises:
+            WaitError: they did not come within `timeout` seconds; the message has their number.
+            RejectedError: there is no such topic.
+        """
+        found: list[Record] = []
+
+        def is_there() -> bool:
+            found[:] = self.records(topic, isolation=isolation)
+            return len(found) >= count
+
+        _wait(
+            is_there,
+            timeout,
+            lambda: (
+                f"topic {topic!r} has {len(found)} of {count} records for {isolation} readers "
+                f"after {timeout:g} s{self._transactions_told()}"
+            ),
+        )
+        return found
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """The committed offsets of a group, by (topic, partition). Empty for an unknown group."""
+        return self._client().committed(group)
+
+    def groups(self) -> list[str]:
+        """The ids of the consumer groups."""
+        return self._client().groups()
+
+    def members(self, group: str) -> list[str]:
+        """The ids of a group's members; empty for an unknown group."""
+        return list(self._client().group(group).members)
+
+    def wait_until_consumed(
+        self, group: str, topics: Iterable[str] | str | None = None, *, timeout: float = WAIT_S
+    ) -> None:
+        """Wait until a group has committed offsets behind all records for read_committed readers.
+
+        Markers of transactions count for nothing: a group that has read every record is done.
+
+        Args:
+            group: The group.
+            topics: Its topics; None: those that it has offsets of or its members subscribe to.
+            timeout: Limit in seconds.
+
+        Raises:
+            WaitError: records are left; the message names partitions, offsets and the lag.
+            RejectedError: one of `topics` is not there.
+        """
+        self._client()
+        named = [topics] if isinstance(topics, str) else None if topics is None else list(topics)
+        left: list[str] = []
+
+        def is_consumed() -> bool:
+            found = self.unconsumed(group, named)
+            left[:] = ["it is not known"] if found is None else found
+            return not left
+
+        _wait(
+            is_consumed,
+            timeout,
+            lambda: (
+                f"group {group!r} has not consumed everything after {timeout:g} s: "
+                f"{'; '.join(left)}{did_you_mean(group, self._kit.groups())}"
+            ),
+        )
+
+    def unconsumed(self, group: str, topics: Iterable[str] | None = None) -> list[str] | None:
+        """The partitions with committed records that a group has not committed offsets behind.
+
+        Returns:
+            One text per partition with its lag; None where no member and no offset is known.
+        """
+        kit = self._client()
+        committed = kit.committed(group)
+        if topics is None:
+            described = kit.group(group)
+            known = {topic for topic, _ in committed} | described.topics
+            if not known and described.state == DEAD:
+                return None
+            topics = sorted(known & set(kit.topics()))
+            if not topics:
+                return ["it has neither offsets nor subscribed topics"]
+        left = []
+        for topic in topics:
+            count = kit.partition_count(topic)
+            starts = {number: committed.get((topic, number), 0) for number in range(count)}
+            lag: dict[int, int] = {}
+            for record in kit.read(topic, starts=starts):
+                lag[record.partition] = lag.get(record.partition, 0) + 1
+            left += [
+                f"{topic}-{number} lags by {behind} from offset {starts[number]}"
+                for number, behind in lag.items()
+            ]
+        return left
+
+    def transactions(self) -> dict[str, str]:
+        """The state of each transactional id, `Ongoing` or `CompleteCommit`."""
+        return self._client().transactions()
+
+    # ------------------------------------------------------------ snapshots
+
+    def snapshot(self) -> "Snapshot":
+        """Keep topics, records, groups and transactions as they are now.
+
+        The broker stops and starts for it: clients lose their connections.
+        """
+        self._require_open()
+        self._stop()
+        try:
+            return Snapshot(self._directory, self._ahead.ms, self._properties, self._own_process)
+        finally:
+            self._start()
+
+    def reset(self, snapshot: "Snapshot | None" = None) -> None:
+        """Go back to a snapshot, or to an empty broker, at the same address.
+
+        Open clients anew: producers of before have sequences that the broker has not seen.
+        """
+        self._require_open()
+        path = None if snapshot is None else snapshot.require_path()
+        self.heal()
+        self._stop()
+        _replace(self._directory, path)
+        self._ahead.ms = 0 if snapshot is None else snapshot.ahead_ms
+        self._start()
+
+    # ------------------------------------------------------------ faults
+
+    def pause(self) -> None:
+        """Let no request and no answer pass until `resume`; connections stay open."""
+        self._require_open()
+        self._proxy.pause()
+
+    def resume(self) -> None:
+        """End a `pause`."""
+        self._require_open()
+        self._proxy.resume()
+
+    def delay(self, seconds: float) -> None:
+        """Delay every request and every answer; 0 ends it. Raises RejectedError: below 0."""
+        self._require_open()
+        if not 0 <= seconds < float("inf"):
+            raise RejectedError(f"a delay is 0 seconds or more, not {seconds!r}")
+        self._proxy.delay(seconds)
+
+    def cut(self, client_id: str | None = None) -> int:
+        """Cut the clients' connections, or those of one `client.id`; return their number.
+
+        Raises:
+            RejectedError: no client is connected.
+        """
+        self._require_open()
+        count = self._proxy.cut(client_id)
+        if not count:
+            of_id = "" if client_id is None else f" with client.id {client_id!r}"
+            raise RejectedError(
+                f"no client{of_id} is connected, so no connection was cut. Wait for its first "
+                "request, or hold() it"
+            )
+        return count
+
+    def lose_request(self, api: str, number: int = 1) -> Fault:
+        """Cut the connection of the next request of an API; the broker does not get it."""
+        return self._fault(Effect.LOSE_REQUEST, api, number)
+
+    def lose_answer(self, api: str, number: int = 1) -> Fault:
+        """Cut a connection instead of passing the next answer of an API on: the work is done.
+
+        Args:
+            api: Kafka's name of the API, `EndTxn`.
+            number: 1 for the next one, 2 for the one behind it.
+
+        Raises:
+            RejectedError: there is no such API.
+        """
+        return self._fault(Effect.LOSE_ANSWER, api, number)
+
+    def hold(self, api: str, number: int = 1) -> Fault:
+        """Hold the next request of an API before the broker gets it, until `Fault.release`."""
+        return self._fault(Effect.HOLD_REQUEST, api, number)
+
+    def hold_answer(self, api: str, number: int = 1) -> Fault:
+        """Hold the next answer of an API: the broker has done its work, the client waits."""
+        return self._fault(Effect.HOLD_ANSWER, api, number)
+
+    def refuse_next_append(
+        self, topic: str | None = None, *, error: str = "INVALID_RECORD"
+    ) -> Fault:
+        """Refuse the next Produce, or the next one to a topic.
+
+        Args:
+            topic: The topic.
+            error: Kafka's name of the error. A client tries again after a retriable one, such as
+                NOT_ENOUGH_REPLICAS.
+
+        Raises:
+            RejectedError: there is no such topic or error.
+        """
+        code = error_code(error)
+        if topic is not None:
+            self._client().partition_count(topic)
+        return self._fault(Effect.REFUSE, "Produce", 1, topic, code)
+
+    def fence(self, transactional_id: str) -> None:
+        """Take a transactional id from its producer, as another instance of it does.
+
+        Raises:
+            RejectedError: no producer has it.
+        """
+        self._client().fence(transactional_id)
+
+    def rebalance(self, group: str) -> int:
+        """Have every member of a group leave it and join again; return their number.
+
+        Partitions are lost at once. A consumer takes note with its next heartbeat or commit.
+
+        Raises:
+            RejectedError: the group has no members.
+        """
+        return self._client().remove_members(group)
+
+    def heal(self) -> None:
+        """End pauses and delays, release held requests, drop faults that did not happen."""
+        self._require_open()
+        self._proxy.heal()
+
+    def _fault(
+        self,
+        effect: Effect,
+        api: str,
+        number: int,
+        topic: str | None = None,
+        code: ErrorCode = ErrorCode.NONE,
+    ) -> Fault:
+        self._require_open()
+        key: ApiKey = api_key(api)
+        if number < 1:
+            raise RejectedError(f"number is 1 for the next {api}, not {number}")
+        fault = Fault(effect, key, number=number, topic=topic, code=code)
+        self._proxy.add(fault)
+        return fault
+
+    # ------------------------------------------------------------ below
+
+    def _start(self) -> None:
+        self._engine.start(self._directory, self._proxy.port)
+        self._proxy.connect_to(self._engine.port)
+
+    def _stop(self) -> None:
+        self._proxy.connect_to(None)
+        if self._engine.is_running:
+            self._engine.stop()
+
+    def _advance(self, by_ms: int) -> None:
+        kit = self._client()
+        self._engine.advance(by_ms)
+        # An expired transaction aborts now; readers see its end once the markers are written.
+        _wait(
+            lambda: not kit.transactions(PREPARING),
+            WAIT_S,
+            lambda: f"expired transactions did not end: {kit.transactions(PREPARING)}",
+        )
+
+    def _transactions_told(self) -> str:
+        ongoing = [id for id, state in self._kit.transactions().items() if state == "Ongoing"]
+        if not ongoing:
+            return ""
+        return f". Open transactions: {', '.join(ongoing)}; clock.advance() expires them"
+
+    def _client(self) -> KitClient:
+        self._require_open()
+        if not self._engine.is_running:
+            raise RejectedError(f"{self!r} was killed; call restart() first")
+        return self._kit
+
+    def _require_open(self) -> None:
+        self._proxy.require_this_process()
+        if not self._is_open:
+            raise RejectedError(f"{self!r} is closed; open another one")
+
+
+class Clock:
+    """The clock of a test's broker."""
+
+    def __init__(self, broker: TestBroker) -> None:
+        self._broker = weakref.ref(broker)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the broker now: transactions, sessions and offsets expire.
+
+        A consumer whose session is shorter than that has sent no heartbeat meanwhile, so it is out
+        of its group and joins again.
+
+        Raises:
+            RejectedError: `seconds` is not above 0.
+        """
+        broker = self._broker()
+        assert broker is not None, "its broker holds it"
+        if not 0 < seconds < float("inf"):
+            raise RejectedError(f"a clock moves forward: advance({seconds!r}) does not")
+        broker._advance(round(seconds * 1000))
+
+
+class Snapshot:
+    """The state of a broker at a moment; brokers begin with it, and go back to it."""
+
+    def __init__(
+        self,
+        source: Path,
+        ahead_ms: int,
+        properties: Mapping[str, object],
+        own_process: bool,
+    ) -> None:
+        self.ahead_ms = ahead_ms
+        self._properties = properties
+        self._own_process = own_process
+        self._path = _new_directory()
+        _replace(self._path, source)
+        self._remove = weakref.finalize(self, _remove_in, os.getpid(), self._path)
+
+    def branch(self) -> TestBroker:
+        """Open another broker that begins with this state."""
+        broker = TestBroker.__new__(TestBroker)
+        broker._begin(self._own_process, self._properties, self)
+        return broker
+
+    def close(self) -> None:
+        """Remove it. Harmless when repeated."""
+        self._remove()
+
+    def require_path(self) -> Path:
+        """Its directory. Raises RejectedError: it is closed."""
+        if not self._remove.alive:
+            raise RejectedError("this snapshot is closed; take another one")
+        return self._path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _new_directory() -> Path:
+    place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
+    return Path(tempfile.mkdtemp(prefix="txn-testing-", dir=place))
+
+
+def _replace(directory: Path, source: Path | None) -> None:
+    """Make a directory a copy of another, or empty."""
+    for entry in os.scandir(directory):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+    if source is not None:
+        shutil.copytree(source, directory, dirs_exist_ok=True)
+
+
+def _remove_in(pid: int, path: Path) -> None:
+    """Remove a directory, but not in a forked child."""
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _encoded(text: bytes | str | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _wait(is_done: Callable[[], bool], timeout: float, message: Callable[[], str]) -> None:
+    ends_s = time.monotonic() + timeout
+    pause_s = PAUSE_S
+    while not is_done():
+        if time.monotonic() > ends_s:
+            raise WaitError(message())
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, PAUSE_MAX_S)

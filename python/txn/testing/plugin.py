@@ -1,0 +1,54 @@
+"""Fixtures for pytest, loaded with every session of an environment that has txn.
+
+| fixture | its broker |
+|---|---|
+| `txn_broker` | one for the session, or for a worker of pytest-xdist; faults end with a test |
+| `txn_topic` | the name of a new topic on it |
+| `txn_fresh_broker` | one for this test alone |
+
+A session that asks for none of them loads nothing of txn but this module.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from txn.testing.broker import TestBroker
+
+_BROKER: Final = pytest.StashKey["TestBroker"]()
+
+
+@pytest.fixture(scope="session")
+def txn_broker(request: pytest.FixtureRequest) -> "Iterator[TestBroker]":
+    """A broker that the tests of a session share: a `txn.testing.TestBroker`."""
+    from txn.testing.broker import TestBroker
+
+    with TestBroker() as broker:
+        request.config.stash[_BROKER] = broker
+        yield broker
+        del request.config.stash[_BROKER]
+
+
+@pytest.fixture
+def txn_topic(txn_broker: "TestBroker") -> str:
+    """The name of a new topic with one partition on `txn_broker`."""
+    return txn_broker.create_topic()
+
+
+@pytest.fixture
+def txn_fresh_broker() -> "Iterator[TestBroker]":
+    """A broker of its own for a test: a `txn.testing.TestBroker`."""
+    from txn.testing.broker import TestBroker
+
+    with TestBroker() as broker:
+        yield broker
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """End the faults that a test left behind on the session's broker."""
+    broker = item.config.stash.get(_BROKER, None)
+    if broker is not None:
+        broker.heal()

@@ -1,0 +1,246 @@
+"""A test's broker: topics, records, groups, restarts, snapshots and its clock."""
+
+import gc
+import os
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer
+
+from support.clients import WAIT_S, commit_values, transactional_producer
+from txn.errors import ConfigError, ForkedError, RejectedError
+from txn.testing import TestBroker, WaitError
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[TestBroker]:
+    with TestBroker() as broker:
+        yield broker
+
+
+def values(broker: TestBroker, topic: str, **options: str) -> list[bytes | None]:
+    return [record.value for record in broker.records(topic, **options)]
+
+
+def consumer_of(broker: TestBroker, group: str, topic: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def test_records_come_with_key_headers_and_place(broker: TestBroker) -> None:
+    topic = broker.create_topic(partitions=2)
+    broker.produce(topic, ("k", "v"), (None, None), partition=1)
+    producer = transactional_producer(broker.bootstrap_servers, "headers")
+    producer.begin_transaction()
+    producer.produce(topic, b"w", partition=0, headers={"h": b"1", "none": None})
+    producer.commit_transaction(WAIT_S)
+
+    first, second, third = broker.records(topic)
+    assert (first.partition, first.value, first.headers) == (0, b"w", (("h", b"1"), ("none", None)))
+    assert (second.partition, second.offset, second.key, second.value) == (1, 0, b"k", b"v")
+    assert (third.key, third.value, third.topic) == (None, None, topic)
+
+
+def test_an_open_transaction_is_seen_by_uncommitted_readers_alone(broker: TestBroker) -> None:
+    topic = broker.create_topic()
+    producer = transactional_producer(broker.bootstrap_servers, "open")
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(WAIT_S)
+
+    assert values(broker, topic) == []
+    assert values(broker, topic, isolation="read_uncommitted") == [b"open"]
+    with pytest.raises(WaitError, match=r"0 of 1 records.*Open transactions: open"):
+        broker.wait_for_records(topic, 1, timeout=0.01)
+    producer.commit_transaction(WAIT_S)
+    assert [record.value for record in broker.wait_for_records(topic, 1)] == [b"open"]
+
+
+def test_an_unknown_topic_is_told_with_the_nearest_one(broker: TestBroker) -> None:
+    broker.create_topic("payments")
+    with pytest.raises(RejectedError, match=r"'paymnets' is not there; did you mean payments\?"):
+        broker.records("paymnets")
+    with pytest.raises(RejectedError, match="isolation is read_committed or read_uncommitted"):
+        broker.records("payments", isolation="committed")
+    with pytest.raises(RejectedError, match="topic 'payments' exists"):
+        broker.create_topic("payments")
+    with pytest.raises(RejectedError, match="has partitions 0 to 0, not 3"):
+        broker.produce("payments", "x", partition=3)
+
+
+def test_a_group_has_consumed_all_when_only_a_marker_is_behind_its_offset(
+    broker: TestBroker,
+) -> None:
+    topic = broker.create_topic()
+    commit_values(transactional_producer(broker.bootstrap_servers, "fill"), topic, [b"a", b"b"])
+    consumer = consumer_of(broker, "readers", topic)
+    try:
+        [first] = consumer.consume(1, WAIT_S)
+        consumer.commit(message=first, asynchronous=False)
+        with pytest.raises(WaitError, match=rf"{topic}-0 lags by 1 from offset 1"):
+            broker.wait_until_consumed("readers", timeout=0.01)
+
+        [second] = consumer.consume(1, WAIT_S)
+        consumer.commit(message=second, asynchronous=False)
+        broker.wait_until_consumed("readers")
+        broker.wait_until_consumed("readers", topic)
+        assert broker.committed("readers") == {(topic, 0): 2}
+    finally:
+        consumer.close()
+    with pytest.raises(WaitError, match=r"'raeders' .*it is not known; did you mean readers"):
+        broker.wait_until_consumed("raeders", timeout=0.01)
+
+
+def test_a_broker_closed_twice_stays_closed() -> None:
+    broker = TestBroker()
+    broker.close()
+    broker.close()
+    with pytest.raises(RejectedError, match="is closed; open another one"):
+        broker.create_topic()
+
+
+def test_a_listener_of_its_own_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"takes no listeners.*open a txn\.Broker"):
+        TestBroker(listeners="PLAINTEXT://127.0.0.1:0")
+
+
+def test_a_lost_broker_warns_and_stops() -> None:
+    broker = TestBroker()
+    proxy = broker.proxy
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        del broker
+        gc.collect()
+    assert any("call close()" in str(each.message) for each in told)
+    proxy.await_close(WAIT_S)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_is_told_that_the_broker_is_the_parents(broker: TestBroker) -> None:
+    topic = broker.create_topic()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            broker.create_topic()
+        except ForkedError as error:
+            os.write(writing, str(error).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    assert f"runs in process {os.getpid()}" in told
+    broker.produce(topic, "still served")
+    assert values(broker, topic) == [b"still served"]
+
+
+@pytest.mark.parametrize("own_process", [False, True])
+def test_a_restart_keeps_everything_at_the_same_address(own_process: bool) -> None:
+    with TestBroker(own_process=own_process) as broker:
+        servers = broker.bootstrap_servers
+        producer = transactional_producer(servers, "writer")
+        broker.create_topic("out")
+        commit_values(producer, "out", [b"before"])
+        broker.restart()
+        commit_values(producer, "out", [b"after"])
+        assert broker.bootstrap_servers == servers
+        assert values(broker, "out") == [b"before", b"after"]
+
+
+def test_P1_a_killed_process_keeps_acknowledged_records() -> None:
+    with TestBroker(own_process=True) as broker:
+        broker.create_topic("out")
+        commit_values(transactional_producer(broker.bootstrap_servers, "w"), "out", [b"kept"])
+        broker.kill()
+        assert not broker.is_running
+        with pytest.raises(RejectedError, match=r"was killed; call restart\(\) first"):
+            broker.records("out")
+        broker.restart()
+        assert values(broker, "out") == [b"kept"]
+
+
+def test_a_broker_inside_the_tests_process_cannot_be_killed(broker: TestBroker) -> None:
+    with pytest.raises(RejectedError, match=r"TestBroker\(own_process=True\)"):
+        broker.kill()
+
+
+@pytest.mark.parametrize("own_process", [False, True])
+def test_time_that_passes_expires_a_transaction(own_process: bool) -> None:
+    with TestBroker(own_process=own_process) as broker:
+        broker.create_topic("out")
+        settings = {"transaction_timeout_ms": 60_000}
+        producer = transactional_producer(broker.bootstrap_servers, "slow", **settings)
+        producer.begin_transaction()
+        producer.produce("out", b"late")
+        producer.flush(WAIT_S)
+
+        broker.clock.advance(59)
+        assert broker.transactions() == {"slow": "Ongoing"}
+        broker.clock.advance(1.5)
+        assert broker.transactions() == {"slow": "CompleteAbort"}
+        broker.produce("out", "next")
+        assert values(broker, "out") == [b"next"]
+
+
+def test_time_that_passed_stays_past_over_a_restart() -> None:
+    with TestBroker() as broker:
+        broker.create_topic("out")
+        broker.clock.advance(3600)
+        producer = transactional_producer(broker.bootstrap_servers, "w")
+        producer.begin_transaction()
+        producer.produce("out", b"open")
+        producer.flush(WAIT_S)
+        broker.restart()
+        broker.clock.advance(61)
+        assert broker.transactions() == {"w": "CompleteAbort"}
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_clock_moves_forward_alone(broker: TestBroker, seconds: float) -> None:
+    with pytest.raises(RejectedError, match="a clock moves forward"):
+        broker.clock.advance(seconds)
+
+
+def test_a_reset_goes_back_to_the_snapshot_and_a_branch_begins_with_it() -> None:
+    with TestBroker() as broker:
+        broker.create_topic("out")
+        broker.produce("out", "kept")
+        with broker.snapshot() as snapshot:
+            broker.produce("out", "gone")
+            broker.create_topic("other")
+            with snapshot.branch() as branch:
+                branch.produce("out", "of the branch")
+                assert values(branch, "out") == [b"kept", b"of the branch"]
+            broker.reset(snapshot)
+            assert (broker.topics(), values(broker, "out")) == (["out"], [b"kept"])
+        broker.reset()
+        assert broker.topics() == []
+        with pytest.raises(RejectedError, match="this snapshot is closed"):
+            broker.reset(snapshot)
+
+
+def test_a_snapshot_has_transactions_that_are_open() -> None:
+    with TestBroker() as broker:
+        broker.create_topic("out")
+        producer = transactional_producer(broker.bootstrap_servers, "w")
+        producer.begin_transaction()
+        producer.produce("out", b"open")
+        producer.flush(WAIT_S)
+        with broker.snapshot() as snapshot:
+            producer.commit_transaction(WAIT_S)
+            with snapshot.branch() as branch:
+                assert branch.transactions() == {"w": "Ongoing"}
+                branch.clock.advance(61)
+                assert values(branch, "out", isolation="read_uncommitted") == [b"open"]
+                assert branch.transactions() == {"w": "CompleteAbort"}
+            assert values(broker, "out") == [b"open"]
