@@ -19,6 +19,7 @@ from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
 TIMEOUT_MS: Final = 10_000
+ADVICE: Final = "Is the broker killed, or its process stopped?"
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 PREPARING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -234,7 +235,7 @@ class KitClient:
 
     def _call(self, key: ApiKey, versions: range, fields: dict[str, Any]) -> Any:
         return self._ask(
-            lambda kafka: RemoteBroker(kafka, *kafka.any_node()).call(key, versions, fields)
+            lambda kafka: RemoteBroker(kafka, *kafka.any_node(), ADVICE).call(key, versions, fields)
         )
 
     def _ask(self, question: Callable[[_core.KafkaClient], T]) -> T:
