@@ -9,6 +9,7 @@ matches fails: there is no way to mark one as not to be run.
 import logging
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -274,6 +275,55 @@ def try_command_config(line: str, place: Path) -> None:
         assert run_txn(*shlex.split(line)[1:])[::2] == (0, "")
 
 
+READ_BY_COMMANDS: Final = {
+    "lines.txt": b"ann:7 apples\n",
+    "day-1.jsonl": b'{"key": "ann", "value": "7 apples"}\n',
+    "day-2.jsonl": b'{"value": {"base64": "/w=="}, "headers": {"trace": "1"}}\n',
+    "cat.png": b"\x89PNG\n",
+    "shop.json": b'{"partitions": []}',
+}
+"""Files that the lines of docs/cli.md read."""
+
+
+def try_on_a_broker(line: str, place: Path) -> None:
+    """It runs to its end, or to Ctrl-C, beside a broker with the topics and the group it names."""
+    for name, content in READ_BY_COMMANDS.items():
+        (place / name).write_bytes(content)
+    with txn.Broker() as broker:
+        servers = broker.bootstrap_servers
+        for topic in ("orders", "copies"):
+            clients.create_topic(servers, topic, retention_ms="-1")
+        producer = clients.plain_producer(servers)
+        clients.send(producer, "orders", [b"1", b"2", b"3"])
+        at = ("--topic", "orders", "--to", "2", "--bootstrap", servers)
+        assert run_txn("groups", "reset-offsets", "shop", *at)[0] == 0
+        (place / "client.properties").write_text(f"bootstrap.servers={servers}\n")
+        goes_on = line == "txn top" or "--follow" in line
+        if not goes_on and not re.search(r"[|>&]", line):
+            words = (*shlex.split(line)[1:], "--bootstrap", servers)
+            code, _, said = run_txn(*words)
+            assert (code, said) == (1 if "--drained" in line else 0, "")
+            return
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=place,
+            env={**os.environ, "PATH": path, "TXN_COMMAND_CONFIG": "client.properties"},
+            stdout=pipe,
+            stderr=pipe,
+        )
+        assert process.stdout is not None
+        while goes_on and not select.select([process.stdout], [], [], 0.2)[0]:
+            assert process.poll() is None
+            clients.send(producer, "orders", [b"one more"])
+        if goes_on:
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == (1 if "--drained" in line else 0), errors
+    assert errors == b"" or (goes_on and errors.startswith(b"txn: stopped after ")), errors
+
+
 def try_acls(line: str, place: Path) -> None:
     """It asks a broker whose clients may do everything, after the entry that the page adds."""
     properties = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
@@ -371,5 +421,8 @@ LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"(access\.refused|acl\.added|quota\.set) .*": try_audit,
     r"txn log (verify|dump) .*": try_log,
     r"txn .* --command-config \S+": try_command_config,
+    r"(seq \d+ \| )?txn (topics|produce|consume|offsets|configs|groups|cluster|top)\b.*": (
+        try_on_a_broker
+    ),
     r"perf record -g -p \$\(pgrep .*\)": try_perf,
 }

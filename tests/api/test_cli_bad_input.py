@@ -18,6 +18,16 @@ COMMANDS = {
     "topics list --internal": ("topics", "list", "--internal"),
     "topics create": ("topics", "create", "orders"),
     "offsets list": ("offsets", "list", "orders"),
+    "produce": ("produce", "orders"),
+    "produce in a transaction": ("produce", "orders", "--transactional-id", "loader"),
+    "consume": ("consume", "orders"),
+    "consume in a group": ("consume", "orders", "--group", "shop"),
+    "groups reset-offsets": ("groups", "reset-offsets", "shop", "--topic", "orders", "--to", "0"),
+    "groups delete": ("groups", "delete", "shop", "--yes"),
+    "configs describe": ("configs", "describe", "--topic", "orders"),
+    "configs set": ("configs", "set", "a=b", "--broker", "1"),
+    "cluster describe": ("cluster", "describe"),
+    "top": ("top", "-n", "1"),
 }
 
 
@@ -85,6 +95,12 @@ def test_a_wrong_password_is_told_and_not_shown(
     [
         ("topics create", "Its user needs Create on the topic"),
         ("offsets list", "Its user needs Describe on the topic"),
+        ("produce", "Its user needs Describe on the topic"),
+        ("consume", "Its user needs Describe on the topic"),
+        ("groups reset-offsets", "Its user needs Describe on the group"),
+        ("groups delete", "GROUP_AUTHORIZATION_FAILED for group 'shop'. Its user needs Describe"),
+        ("configs describe", "Its user needs Describe on the topic"),
+        ("configs set", "Its user needs DescribeConfigs on the cluster"),
     ],
 )
 def test_no_rights_are_told_with_the_right_that_is_needed(

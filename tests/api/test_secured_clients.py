@@ -8,6 +8,7 @@ import pytest
 
 import txn
 from support.clients import commit_values, read_all, transactional_producer
+from support.cluster_commands import use_every_command
 from support.command_line import run_txn
 from support.secured_broker import PASSWORD, WAYS, SecuredBroker, secured_broker
 from txn.errors import RejectedError
@@ -37,6 +38,20 @@ def test_a_command_reaches_each_listener(way: str, broker: SecuredBroker, tmp_pa
         *("--bootstrap", broker.servers[listener]),
     )
     assert (code, printed, errors) == (0, "no transactional id\n", "")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("mutual TLS", "PLAIN over SASL_PLAINTEXT"),
+        *("SCRAM-SHA-512 over SASL_SSL", "OAUTHBEARER over SASL_SSL"),
+    ],
+)
+def test_every_command_goes_the_same_way(way: str, broker: SecuredBroker, tmp_path: Path) -> None:
+    listener, settings = broker.ways()[way]
+    config = written(tmp_path / "client.properties", settings)
+    ways = ("--bootstrap", broker.servers[listener], "--command-config", config)
+    use_every_command(f"commands-{WAYS.index(way)}", *ways)
 
 
 @pytest.mark.parametrize("way", ["mutual TLS", "SCRAM-SHA-512 over SASL_SSL"])

@@ -15,6 +15,7 @@ from cryptography.x509 import load_pem_x509_certificate
 import txn
 from peers.secured import PASSWORD, USER, SecuredKafka, token
 from support.clients import commit_values, read_all, transactional_producer
+from support.cluster_commands import use_every_command
 from support.command_line import run_txn
 from txn.errors import RejectedError
 
@@ -191,6 +192,18 @@ def test_a_command_reaches_a_secured_cluster(
         *("--bootstrap", secured_kafka.servers[listener]),
     )
     assert (code, printed, errors) == (0, "no transactional id\n", "")
+
+
+def test_every_command_goes_the_same_way(
+    secured_kafka: SecuredKafka,
+    places: dict[str, str],
+    tmp_path: Path,
+    unique: Callable[[str], str],
+) -> None:
+    listener, properties = WAYS["SCRAM-SHA-512 over SASL_SSL"]
+    config = written(tmp_path / "client.properties", filled(properties, places))
+    ways = ("--bootstrap", secured_kafka.servers[listener], "--command-config", config)
+    use_every_command(unique("commands"), *ways)
 
 
 def test_explain_names_the_open_transaction_and_a_command_that_ends_it(

@@ -63,7 +63,7 @@ def _run() -> None:
             return
     from txn.cli.commands import app
 
-    app()
+    app(prog_name="txn")  # also as `python -m txn`, and for the completion of a shell
 
 
 def _tell(reason: str) -> None:

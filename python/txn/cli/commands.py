@@ -72,7 +72,6 @@ app = typer.Typer(
     help="An exactly-once transactional message log that speaks the Kafka protocol.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},  # of every command below it, too
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

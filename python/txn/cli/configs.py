@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
+from txn.cli.completing import complete_groups, complete_topics
 from txn.cli.options import AsJson, DryRun
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError
@@ -20,10 +21,22 @@ configs_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Topic = Annotated[str | None, typer.Option(help="A topic.")]
+Topic = Annotated[
+    str | None,
+    typer.Option(
+        help="A topic.",
+        autocompletion=complete_topics,
+    ),
+]
 Broker = Annotated[int | None, typer.Option(min=0, help="A broker, by its id.")]
 AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="The default of all brokers.")]
-Group = Annotated[str | None, typer.Option(help="A group.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        help="A group.",
+        autocompletion=complete_groups,
+    ),
+]
 
 
 @configs_app.command()

@@ -15,6 +15,7 @@ from txn.cli.cluster import (
     cluster,
     running_cluster,
 )
+from txn.cli.completing import complete_groups, complete_topics
 from txn.cli.options import Isolation, IsolationLevel
 from txn.cli.output import for_its_reader, print_bytes
 from txn.cli.record_texts import Columns, Record, as_json_line, as_line
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
 def consume(
     topics: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC[-PARTITION]...", help="Topics, or some of their partitions."),
+        typer.Argument(
+            metavar="TOPIC[-PARTITION]...",
+            help="Topics, or some of their partitions.",
+            autocompletion=complete_topics,
+        ),
     ],
     start: Annotated[
         str | None,
@@ -55,7 +60,10 @@ def consume(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Read as a member of this group, and commit its offsets."),
+        typer.Option(
+            help="Read as a member of this group, and commit its offsets.",
+            autocompletion=complete_groups,
+        ),
     ] = None,
     isolation: Isolation = IsolationLevel.READ_COMMITTED,
     keys: Annotated[bool, typer.Option("--keys", help="Show keys.")] = False,

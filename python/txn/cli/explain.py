@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
+from txn.cli.completing import complete_topics
 from txn.cli.no_answer import NOT_ASKED
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
@@ -27,7 +28,11 @@ Data = Annotated[
 def explain(
     topic: Annotated[
         str,
-        typer.Argument(metavar="TOPIC[-PARTITION]", help="A topic, or one of its partitions."),
+        typer.Argument(
+            metavar="TOPIC[-PARTITION]",
+            help="A topic, or one of its partitions.",
+            autocompletion=complete_topics,
+        ),
     ],
     partition: Annotated[
         int | None, typer.Option(help="This partition, if the name could mean two things.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
+from txn.cli.completing import complete_groups, complete_topics
 from txn.cli.confirming import confirm
 from txn.cli.explain import asked
 from txn.cli.options import AsJson, Yes
@@ -67,7 +68,14 @@ def list_groups(
 
 @groups_app.command()
 def describe(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Its group.id.")],
+    group: Annotated[
+        str,
+        typer.Argument(
+            metavar="GROUP",
+            help="Its group.id.",
+            autocompletion=complete_groups,
+        ),
+    ],
     is_exact: Annotated[
         bool,
         typer.Option("--exact", help="Count however many records there are to read."),
@@ -112,10 +120,19 @@ def describe(
 
 @groups_app.command("reset-offsets")
 def reset_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Its group.id.")],
+    group: Annotated[
+        str,
+        typer.Argument(
+            metavar="GROUP",
+            help="Its group.id.",
+            autocompletion=complete_groups,
+        ),
+    ],
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC[-PARTITION]", help="May be given again."),
+        typer.Option(
+            metavar="TOPIC[-PARTITION]", help="May be given again.", autocompletion=complete_topics
+        ),
     ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Wherever the group has an offset.")
@@ -219,7 +236,14 @@ def reset_offsets(
 
 @groups_app.command()
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Without members.")],
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GROUP...",
+            help="Without members.",
+            autocompletion=complete_groups,
+        ),
+    ],
     yes: Yes = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,

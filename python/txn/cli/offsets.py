@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
+from txn.cli.completing import complete_topics
 from txn.cli.options import AsJson, Isolation, IsolationLevel
 from txn.cli.output import print_json, print_lines, table
 
@@ -23,7 +24,11 @@ offsets_app = typer.Typer(
 def list_offsets(
     topics: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC[-PARTITION]...", help="Topics, or some of their partitions."),
+        typer.Argument(
+            metavar="TOPIC[-PARTITION]...",
+            help="Topics, or some of their partitions.",
+            autocompletion=complete_topics,
+        ),
     ],
     at: Annotated[
         str | None,

@@ -18,6 +18,7 @@ from txn.cli.cluster import (
     cluster,
     running_cluster,
 )
+from txn.cli.completing import complete_topics
 from txn.cli.moments import parse_duration
 from txn.cli.no_answer import no_answer_ends
 from txn.cli.options import AsJson
@@ -48,7 +49,12 @@ class Compression(StrEnum):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that is there.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="A topic that is there.", autocompletion=complete_topics
+        ),
+    ],
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="[FILE...]", help="Files; - is standard input. [default: -]"),

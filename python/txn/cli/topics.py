@@ -13,6 +13,7 @@ from txn.cli.cluster import (
     cluster,
     running_cluster,
 )
+from txn.cli.completing import complete_topics
 from txn.cli.confirming import confirm
 from txn.cli.options import AsJson, DryRun, Yes
 from txn.cli.output import print_json, print_lines, table
@@ -28,7 +29,14 @@ topics_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic.")]
+TopicName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="A topic.",
+        autocompletion=complete_topics,
+    ),
+]
 
 
 @topics_app.command("list")
@@ -63,7 +71,12 @@ def list_topics(
 @topics_app.command()
 def describe(
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="[default: all]")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC...]",
+            help="[default: all]",
+            autocompletion=complete_topics,
+        ),
     ] = None,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -176,7 +189,14 @@ def alter(
 
 @topics_app.command()
 def delete(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...",
+            help="Topics.",
+            autocompletion=complete_topics,
+        ),
+    ],
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Pass over those that are not there.")
     ] = False,

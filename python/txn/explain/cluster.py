@@ -484,14 +484,14 @@ class ClusterSource:
         }
 
 
-def require(code: ErrorCode, what: str) -> None:
+def require(code: int, what: str) -> None:
     """Go on if there is no error. Raises RejectedError, RetriableError."""
     if code == ErrorCode.NONE:
         return
-    said = f"{code.name}{f' for {what}' if what else ''}"
+    said = f"{ErrorCode(code).name}{f' for {what}' if what else ''}"
     if code in MOVING:
         raise RetriableError(f"the cluster keeps answering {said}. Try again in a moment")
-    advice = ADVICE.get(code, "See its log")
+    advice = ADVICE.get(ErrorCode(code), "See its log")
     raise RejectedError(f"the broker answers {said}. {advice}", code=int(code))
 
 
