@@ -18,12 +18,14 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(SECONDS_MAX + 60)]
 
 
 @pytest.mark.parametrize(
-    "jars",
+    ("bootstrap", "jars"),
     [
-        pytest.param(NODE_4_2, id="clients-4.2.0"),
-        pytest.param(CLIENTS_3_9, id="clients-3.9.2"),
-        pytest.param(CLIENTS_3_7, id="clients-3.7.2"),
+        pytest.param("txn", NODE_4_2, id="txn-clients-4.2.0"),
+        pytest.param("txn", CLIENTS_3_9, id="txn-clients-3.9.2"),
+        pytest.param("txn", CLIENTS_3_7, id="txn-clients-3.7.2"),
+        pytest.param("kafka", NODE_4_2, id="kafka-clients-4.2.0", marks=pytest.mark.peer),
     ],
+    indirect=["bootstrap"],
 )
 def test_every_step_of_the_java_client_holds(bootstrap: str, jars: JarSet) -> None:
     done = subprocess.run(
