@@ -28,6 +28,9 @@ COMMANDS = {
     "configs set": ("configs", "set", "a=b", "--broker", "1"),
     "cluster describe": ("cluster", "describe"),
     "top": ("top", "-n", "1"),
+    "acls list": ("acls", "list"),
+    "quotas list": ("quotas", "list"),
+    "users list": ("users", "list"),
 }
 
 

@@ -141,6 +141,7 @@ def test_one_transaction_is_seen_whole_or_not_at_all(
         (("/no/such/file",), b"", "'/no/such/file' cannot be read: No such file"),
         (("--whole", "-K", ":"), b"", "it has no lines to read"),
         (("--header", "x"), b"", "give NAME=VALUE"),
+        (("--partition", "2"), b"1", "has no partition 2: it has 2, from 0 on"),
     ],
 )
 def test_faulty_input_is_one_line_with_its_place(

@@ -112,6 +112,14 @@ def test_an_unknown_topic_is_wrong_usage_with_the_nearest_name(
     assert err == f"txn: there is no topic {wrong!r}; did you mean {name}?\n"
 
 
+def test_an_unknown_partition_is_wrong_usage(bootstrap: str, unique: Unique) -> None:
+    name = unique("orders")
+    create_topic(bootstrap, name, partitions=2)
+    code, out, err = run_txn("offsets", "list", f"{name}-2", "--bootstrap", bootstrap)
+    assert (code, out) == (2, "")
+    assert err == f"txn: topic {name!r} has no partition 2: it has 2, from 0 on\n"
+
+
 def test_nothing_is_deleted_where_nobody_can_confirm(bootstrap: str, unique: Unique) -> None:
     name = unique("orders")
     create_topic(bootstrap, name)

@@ -33,6 +33,11 @@ class ClusterNode:
     rack: str | None
 
 
+def no_partition(topic: str, partition: int, count: int) -> str:
+    """Return the message about a partition that a topic does not have."""
+    return f"topic {topic!r} has no partition {partition}: it has {count}, from 0 on"
+
+
 class RunningCluster(ClusterSource):
     """A running cluster; its arguments and errors are those of `ClusterSource`."""
 
@@ -126,10 +131,7 @@ class RunningCluster(ClusterSource):
         name, dash, number = text.rpartition("-")
         if text not in self._topics and dash and number.isdigit() and name in self._topics:
             if int(number) not in self._topics[name]:
-                raise ConfigError(
-                    f"topic {name!r} has no partition {int(number)}: it has "
-                    f"{len(self._topics[name])}, from 0 on"
-                )
+                raise ConfigError(no_partition(name, int(number), len(self._topics[name])))
             return [(name, int(number))]
         self.require_topics([text])
         return [(text, index) for index in self._topics[text]]

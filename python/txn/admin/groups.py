@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from txn.admin.cluster import RunningCluster
+from txn.admin.cluster import RunningCluster, no_partition
 from txn.admin.places import Place, offsets_at
 from txn.admin.refusals import require, unknown
 from txn.coordinator.transaction.states import TopicPartition
@@ -65,7 +65,7 @@ def restored(
     for topic, index in offsets:
         cluster.require_topics([topic])
         if index not in cluster.topics()[topic]:
-            raise ConfigError(f"topic {topic!r} has no partition {index}")
+            raise ConfigError(no_partition(topic, index, len(cluster.topics()[topic])))
     return _changes(cluster, group_id, offsets.keys(), _within(cluster, offsets))
 
 

@@ -18,7 +18,7 @@ from txn.cli.cluster import (
     Setting,
     any_broker,
 )
-from txn.cli.no_answer import TIMEOUT_S, no_answer_ends
+from txn.cli.no_answer import TIMEOUT_S
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
@@ -349,10 +349,7 @@ class _Ask:
 def _asked(
     bootstrap: str | None, config: Path | None, settings: Sequence[str] | None
 ) -> Iterator[_Ask]:
-    with (
-        no_answer_ends(),
-        any_broker(bootstrap, config, settings, timeout_s=TIMEOUT_S) as broker,
-    ):
+    with any_broker(bootstrap, config, settings, timeout_s=TIMEOUT_S) as broker:
         yield _Ask(broker)
 
 

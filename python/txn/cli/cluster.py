@@ -130,18 +130,21 @@ def any_broker(
 ) -> "Iterator[RemoteBroker]":
     """A connection to one broker of the cluster that the options of a command name.
 
+    Without an answer within `timeout_s` seconds the command ends.
+
     Raises:
         ConfigError: as `cluster` does.
-        RetriableError: no broker answers within `timeout_s` seconds.
+        RejectedError: it lets this client not in.
     """
     from txn.explain.brokers import Brokers
 
     found = cluster(bootstrap, config, settings)
     brokers = Brokers(found.servers, security=found.security, timeout_s=timeout_s, advice=ADVICE)
-    try:
-        yield brokers.any()
-    finally:
-        brokers.close()
+    with no_answer_ends():
+        try:
+            yield brokers.any()
+        finally:
+            brokers.close()
 
 
 def _of_file(path: Path) -> dict[str, str]:

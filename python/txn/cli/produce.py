@@ -130,9 +130,14 @@ def produce(
     chosen = cluster(bootstrap, command_config, settings)
     stored = _Stored(topic)
     with sigterm_as_ctrl_c():
+        from txn.admin.cluster import no_partition
+
         try:
             with running_cluster(bootstrap, command_config, settings) as running:
                 running.require_topics([topic])
+                count = len(running.topics()[topic])
+                if partition is not None and partition >= count:
+                    raise ConfigError(no_partition(topic, partition, count))
             with no_answer_ends():
                 more = {"compression.type": compression.value, **ALWAYS}
                 if transactional_id is not None:
@@ -173,6 +178,8 @@ def _write(
             with producer:
                 _send(producer.produce, stored.topic, source)
         except ConfigError as error:
+            if not stored.count:
+                raise
             told = f"{error}. Stored before it: {_counted(stored.count)}"
             raise ConfigError(told) from None
         return

@@ -69,7 +69,7 @@ def list_quotas(
       txn quotas list --user ada --json               of ada, and of ada with some client id
 
     \b
-    Exit codes: 0 done, 1 refused, 2 wrong usage.
+    Exit codes: 0 done, 1 refused, 2 wrong usage or no broker answers.
     """
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
@@ -111,7 +111,7 @@ def set_quotas(
       txn quotas set --default-ip connection_creation_rate=50
 
     \b
-    Exit codes: 0 done, 1 refused, 2 wrong usage.
+    Exit codes: 0 done, 1 refused, 2 wrong usage or no broker answers.
     """
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     changes: dict[str, float | None] = {}
@@ -149,7 +149,7 @@ def remove(
       txn quotas remove --default-client-id
 
     \b
-    Exit codes: 0 done, 1 refused or no such quota, 2 wrong usage.
+    Exit codes: 0 done, 1 refused or no such quota, 2 wrong usage or no broker answers.
     """
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     if not entity:

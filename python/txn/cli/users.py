@@ -71,7 +71,7 @@ def list_users(
     """List the users and their mechanisms.
 
     \b
-    Exit codes: 0 done, 1 refused, 2 wrong usage.
+    Exit codes: 0 done, 1 refused, 2 wrong usage or no broker answers.
     """
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         users = _described(broker, None)
@@ -129,7 +129,7 @@ def add(
       txn users add admin --config /etc/txn/server.properties   # the first, before a start
 
     \b
-    Exit codes: 0 done, 1 refused, 2 wrong usage.
+    Exit codes: 0 done, 1 refused, 2 wrong usage or no broker answers.
     """
     is_stopped = data is not None or config is not None
     if is_stopped and (bootstrap is not None or settings or command_config is not None):
@@ -215,7 +215,7 @@ def remove(
     """Remove a user, or one of its mechanisms. Connections that are open stay so.
 
     \b
-    Exit codes: 0 done, 1 refused or no such user, 2 wrong usage.
+    Exit codes: 0 done, 1 refused or no such user, 2 wrong usage or no broker answers.
     """
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         known = _described(broker, name)[name]
