@@ -12,7 +12,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box hostile mutate fuzz crash-points demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere hostile mutate fuzz crash-points demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ test-rust: prerequisites  ## tests of the Rust crates
 	cargo test --quiet --workspace --exclude txn-py
 
 test-python: jdk setup  ## tests of everything, through real clients
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests examples
 
 soak: setup  ## the simulation on all cores: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)
 	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST)) $(SOAK)
@@ -42,16 +42,16 @@ soak: setup  ## the simulation on all cores: SEEDS=… how many, MINUTES=… how
 check: setup  ## formatting, lints and types
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
-	$(BIN)/ruff format --check python tests benches
-	$(BIN)/ruff check python tests benches
+	$(BIN)/ruff format --check python tests benches examples
+	$(BIN)/ruff check python tests benches examples
 	$(BIN)/mypy
 	$(BIN)/mypy tests benches
 	$(BIN)/python -m mypy.stubtest txn._core --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
 
 fmt: setup  ## format Rust and Python
 	cargo fmt --all
-	$(BIN)/ruff check --fix python tests benches
-	$(BIN)/ruff format python tests benches
+	$(BIN)/ruff check --fix python tests benches examples
+	$(BIN)/ruff format python tests benches examples
 
 bench: jdk setup  ## txn beside a real Apache Kafka, about 38 minutes (BENCH=--quick: 7)
 	cargo build --quiet --release --package txn-bench
@@ -65,6 +65,9 @@ black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 S
 
 crash-points: setup  ## a stop at every operation of a commit, simulated and real; make test plays a third
 	EVERY=1 $(BIN)/python -m pytest -n $(JOBS) tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py
+
+crash-everywhere: setup  ## the programs of examples/, stopped in every way at every step (STOPS="kill after,fence")
+	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(if $(STOPS),"$(STOPS)")
 
 hostile: setup  ## every attack and every damage, for long (SECONDS=600 for each attack, SEED=7)
 	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile

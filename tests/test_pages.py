@@ -28,6 +28,7 @@ import deploy_page
 import test_readme
 import test_wheel
 import txn
+from kit import everywhere
 from peers.kafka import ONE_NODE
 from support import clients
 from support.brokers import BrokerProcess
@@ -152,6 +153,8 @@ def test_block_is_what_it_says(
         check_way_in(block, tmp_path, monkeypatch)
     elif block.language == "properties" and "listener.name." in block.text:
         BrokerSettings(dict(line.split("=", 1) for line in block.text.splitlines()))
+    elif block.language == "text" and block.text.startswith("crash_everywhere: "):
+        everywhere.check_story(block.text)
     elif is_properties(block.text):
         check_properties(block.text)
     else:
@@ -244,6 +247,16 @@ def try_serve(line: str, place: Path) -> None:
     for setting in re.findall(r"-o (\S+)", line):
         assert setting == f"num.partitions={len(partitions)}"
     assert (place / "data" / "orders-0").is_dir()
+
+
+def try_serve_ephemeral(line: str, place: Path) -> None:
+    command = [sys.executable, "-m", "txn", *shlex.split(line)[1:]]
+    process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as output:
+        assert re.fullmatch(r"listening on 127\.0\.0\.1:\d+\n", output.readline())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(clients.WAIT_S) == 0
 
 
 def try_log(line: str, place: Path) -> None:
@@ -414,6 +427,7 @@ def try_audit(line: str, place: Path) -> None:
 LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"pip install \S+( opentelemetry-sdk)?": try_pip,
     r"make [a-z-]+( [A-Z]+=.*)?": try_make,
+    r"txn serve --ephemeral": try_serve_ephemeral,
     r"txn serve .*authorizer.*": try_serve_with_acls,
     r"txn serve .*": try_serve,
     r"txn acls .*": try_acls,

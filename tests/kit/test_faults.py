@@ -72,6 +72,19 @@ def test_a_held_request_waits_for_its_release(broker: TestBroker, topic: str) ->
     assert values(broker, topic) == [b"v"]
 
 
+def test_the_first_release_of_a_held_request_decides(broker: TestBroker, topic: str) -> None:
+    """A second release, right behind it, had the request delivered that was to be dropped."""
+    producer = plain_producer(broker.bootstrap_servers, retries=0)
+    held = broker.hold("Produce")
+    producer.produce(topic, b"v")
+    producer.poll(0)
+    held.wait()
+    held.release(deliver=False)
+    held.release()
+    assert producer.flush(WAIT_S) == 0
+    assert values(broker, topic) == []
+
+
 def test_a_held_answer_is_of_a_request_that_was_done(broker: TestBroker, topic: str) -> None:
     producer = transactional_producer(broker.bootstrap_servers, topic)
     with broker.hold_answer("EndTxn") as held:

@@ -2,6 +2,8 @@
 
 - `TestBroker`: a broker behind a proxy that loses, delays, holds and refuses; with a clock that
   moves, and snapshots. `txn.testing.plugin` has the fixtures.
+- `crash_everywhere`: runs a program again and again, stopped at each step of its protocol, and
+  checks its output.
 - `MemoryLog`, `FakeHost`: the log of a partition without files, and the broker below a coordinator.
 """
 
@@ -11,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txn.testing.broker import Clock, Snapshot, TestBroker
     from txn.testing.client import Record
+    from txn.testing.crash import STOPS, CrashReport, crash_everywhere
     from txn.testing.errors import WaitError
     from txn.testing.fake_host import Crash, FakeHost, FakeTimer
     from txn.testing.memory_log import MemoryLog
     from txn.testing.proxy import Fault
 
 __all__ = [
+    "STOPS",
     "Clock",
     "Crash",
+    "CrashReport",
     "FakeHost",
     "FakeTimer",
     "Fault",
@@ -27,11 +32,14 @@ __all__ = [
     "Snapshot",
     "TestBroker",
     "WaitError",
+    "crash_everywhere",
 ]
 
 _LAZY = {
+    "STOPS": "crash",
     "Clock": "broker",
     "Crash": "fake_host",
+    "CrashReport": "crash",
     "FakeHost": "fake_host",
     "FakeTimer": "fake_host",
     "Fault": "proxy",
@@ -40,6 +48,7 @@ _LAZY = {
     "Snapshot": "broker",
     "TestBroker": "broker",
     "WaitError": "errors",
+    "crash_everywhere": "crash",
 }
 """Loaded when first used: pytest loads the plugin in every session."""
 

@@ -100,7 +100,12 @@ class Fault:
             )
 
     def release(self, *, deliver: bool = True) -> None:
-        """Let a held frame go on; with `deliver=False` cut its connection instead."""
+        """Let a held frame go on; with `deliver=False` cut its connection instead.
+
+        The first call decides; further ones do nothing.
+        """
+        if self._released.is_set():
+            return
         self._delivers = deliver
         self._released.set()
         if self._loop is not None and self._gate is not None:

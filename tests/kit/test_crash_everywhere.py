@@ -1,0 +1,200 @@
+"""`crash_everywhere` finds the five classic mistakes, passes a right program, and tells stories.
+
+The programs are those of `examples/testing/`. Each is played with the stops that show its mistake;
+`make crash-everywhere` plays them with every stop at every step.
+"""
+
+import importlib.util
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from txn.errors import RejectedError
+from txn.testing import STOPS, CrashReport, Fault, TestBroker, crash_everywhere
+from txn.testing.crash import compare
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "testing"
+
+
+def program(name: str) -> Callable[..., object]:
+    """The function of a program of `examples/testing/`."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    function: Callable[..., object] = module.copy
+    return function
+
+
+FOUR: Final = {"in": [f"record {number}" for number in range(4)]}
+
+SIX: Final = {"in": [f"record {number}" for number in range(6)]}
+"""The loss of a batch shows only when another one is committed behind it."""
+
+
+def played(name: str, *stops: str, **options: Any) -> CrashReport:
+    given = {"stops": stops or tuple(STOPS), "jobs": 2, "input": FOUR, **options}
+    return crash_everywhere(program(name), **given)
+
+
+def story_of(name: str, *stops: str, **options: Any) -> str:
+    """The message of a program that is wrong."""
+    with pytest.raises(AssertionError) as raised:
+        played(name, *stops, **options)
+    return str(raised.value)
+
+
+def test_a_right_program_passes_stops_of_every_kind() -> None:
+    report = played("right", quick=14)
+    assert report.findings == ()
+    assert report.runs == 14
+    assert {"Produce 2", "EndTxn 2"} <= set(report.steps)
+    assert len(report.not_reached) <= 2
+
+
+def test_offsets_outside_of_the_transaction_are_found() -> None:
+    story = story_of("offsets_outside", "kill after", steps=["EndTxn"])
+    assert re.search(r"doubled: out has 'RECORD \d' 2 times", story)
+    assert re.search(r"EndTxn 'copies-1': commit   ← the broker does this, and the program", story)
+
+
+def test_a_rewind_that_is_forgotten_is_found() -> None:
+    story = story_of("rewinding_forgotten", "refuse", input=SIX)
+    assert "lost: out lacks 'RECORD 0'" in story
+    assert re.search(r" 2 records   ← refused by INVALID_RECORD", story)
+
+
+def test_two_transactional_ids_for_a_partition_are_found() -> None:
+    story = story_of("two_ids", "pause", steps=["AddOffsetsToTxn"])
+    assert re.search(r"doubled: out has 'RECORD \d' 2 times", story)
+    assert "a second instance starts" in story
+    assert "the first instance goes on" in story
+
+
+def test_a_side_effect_inside_is_found() -> None:
+    story = story_of("side_effect_inside", "kill", steps=["EndTxn"], files="mails")
+    assert re.search(r"doubled: mails has 'dear reader of record \d' 2 times", story)
+    assert "doubled: out" not in story
+
+
+def test_a_swallowed_error_is_found() -> None:
+    story = story_of("swallowed_error", "fence", steps=["TxnOffsetCommit"])
+    assert re.search(r"lost: out lacks 'RECORD \d'", story)
+    assert "← another producer took the transactional id before" in story
+
+
+def test_a_story_has_numbered_lines_and_ends_with_the_faults() -> None:
+    story = story_of("rewinding_forgotten", "refuse", input=SIX)
+    head, wrong, title, *lines, again = story.splitlines()
+    assert re.fullmatch(r"crash_everywhere: \d+ steps, 3 runs, .*; 0 not reached; \d wrong.*", head)
+    assert re.fullmatch(r"wrong: \d by refuse", wrong)
+    assert re.fullmatch(r"The shortest story, refuse at Produce \d:", title)
+    numbered = [line for line in lines if not line.startswith("  ⇒ ")]
+    assert [int(line[:3]) for line in numbered] == list(range(1, len(numbered) + 1))
+    assert lines[-1].startswith("  ⇒ lost: ")
+    stop, _, step = title.removeprefix("The shortest story, ")[:-1].partition(" at ")
+    assert again == f"Play it alone: crash_everywhere(…, stops=[{stop!r}], steps=[{step!r}])"
+
+
+# ---------------------------------------------------------------- a broken checker
+
+
+def test_a_checker_whose_stops_never_happen_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runs would all be undisturbed, and every program right."""
+    monkeypatch.setattr(Fault, "takes", lambda self, request: False)
+    with pytest.raises(RejectedError, match="2 of 2 stops did not happen"):
+        played("rewinding_forgotten", "refuse")
+
+
+def test_a_checker_that_reads_no_output_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TestBroker, "records", lambda self, topic, **_: [])
+    with pytest.raises(RejectedError, match="wrote nothing into out when nothing stopped it"):
+        played("rewinding_forgotten", "refuse")
+
+
+@pytest.mark.parametrize(
+    ("found", "faults"),
+    [
+        ([b"a", b"b"], []),
+        ([b"b", b"a"], []),
+        ([b"a"], ["lost: out lacks 'b'"]),
+        ([b"a", b"b", b"b"], ["doubled: out has 'b' 2 times"]),
+        ([b"a", b"b", b"c"], ["unexpected: out has 'c'"]),
+        ([b"b", b"b"], ["lost: out lacks 'a'", "doubled: out has 'b' 2 times"]),
+    ],
+)
+def test_each_record_has_to_be_there_once(found: list[object], faults: list[str]) -> None:
+    assert compare("out", [b"a", b"b"], found) == faults
+
+
+# ---------------------------------------------------------------- programs that cannot be run
+
+
+def does_nothing(servers: str) -> None:
+    """A program that ends at once."""
+
+
+def fails(servers: str) -> None:
+    """A program with a bug."""
+    raise ValueError(f"cannot parse {servers[:9]}")
+
+
+def test_a_command_finds_its_broker_in_words_and_environment(tmp_path: Path) -> None:
+    text = f"import sys, os; sys.path.insert(0, {str(EXAMPLES)!r}); import right; "
+    text += "assert sys.argv[1] == os.environ['BOOTSTRAP_SERVERS']; right.copy(sys.argv[1])"
+    command = [sys.executable, "-c", text, "{servers}"]
+    report = crash_everywhere(command, stops=["kill after"], quick=2, jobs=2, input=FOUR)
+    assert (report.runs, report.findings) == (2, ())
+
+
+def test_a_program_that_does_nothing_is_told() -> None:
+    with pytest.raises(RejectedError, match=r"did not consume its input.*ended with code 0"):
+        crash_everywhere(does_nothing)
+
+
+def test_a_program_that_fails_undisturbed_is_told_with_its_last_words() -> None:
+    with pytest.raises(RejectedError, match=r"ended with code 1.*ValueError: cannot parse 127"):
+        crash_everywhere(fails)
+
+
+@pytest.mark.parametrize(
+    ("app", "told"),
+    [
+        (lambda servers: None, "a function at the top level of a module, or a command"),
+        ([], "the command is empty"),
+        (["/no/such/program"], "cannot run '/no/such/program'"),
+        (threading.Event, "cannot be run in a process of its own|takes 0 arguments"),
+    ],
+)
+def test_a_program_that_cannot_be_run_is_refused(app: Any, told: str) -> None:
+    with pytest.raises(RejectedError, match=told):
+        crash_everywhere(app)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"stops": ["kil"]}, r"there is no stop 'kil'"),
+        ({"steps": ["EndTx"]}, r"did you mean EndTxn\?"),
+        ({"steps": ["OffsetCommit"]}, "the program takes no step OffsetCommit. It takes "),
+        ({"quick": 0}, "quick is the number of runs"),
+        ({"input": {}}, "there is no input"),
+        ({"expected": {"elsewhere": [b"x"]}}, "expected names 'elsewhere', and outputs are out"),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(RejectedError, match=told):
+        played("right", **options)
+
+
+def test_no_process_and_no_thread_is_left() -> None:
+    played("right", "kill", quick=1)
+    names = [each.name for each in threading.enumerate()]
+    assert not [name for name in names if name.startswith(("txn-program", "txn-crash"))]
