@@ -222,16 +222,29 @@ def test_a_stopped_directory_tells_the_same_and_is_not_changed(
     shutil.copytree(scene.data, copied)
     before = contents(copied)
     code, out, err = run_txn("explain", "orders", "--data", copied, "--json")
-    (told,) = json.loads(out)  # of partitions that were written to
+    told = json.loads(out)
     assert code == 0
     assert err.startswith("note: it was left without a clean stop")
-    for differing in (alive[0], told):
+    for differing in (alive[0], told[0]):
         for name in ("advice", "command", "ended_by"):
             del differing["held_by"][name]
         for name in ("client", "tells_client"):
             del differing["held_by"]["owner"][name]
-    assert told == alive[0]
+    assert told == alive
     assert contents(copied) == before
+
+
+def test_a_topic_without_records_is_known_in_a_stopped_directory(tmp_path: Path) -> None:
+    """Its partitions have no files yet: the topic was called unknown."""
+    data = tmp_path / "data"
+    with txn.Broker(data) as broker:
+        create_topic(broker.bootstrap_servers, "empty", 2)
+    code, out, _ = run_txn("explain", "empty", "--data", data, "--json")
+    assert code == 0
+    assert [each["last_stable_offset"] for each in json.loads(out)] == [0, 0]
+    (data / "meta.properties").write_text("damaged")
+    code, _, err = run_txn("explain", "empty", "--data", data)
+    assert (code, "there is no topic 'empty'" in err) == (2, True)
 
 
 def contents(root: Path) -> dict[Path, bytes]:

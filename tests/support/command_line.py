@@ -2,20 +2,25 @@
 
 import io
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
 from txn.cli import main
 
 
-def run_txn(*arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
-    """Run a command; return its exit code, output and errors."""
+def text_of(content: bytes) -> io.TextIOWrapper:
+    """A stream to read text from."""
+    return io.TextIOWrapper(io.BytesIO(content))
+
+
+def run_txn(*arguments: object, stdin: bytes | None = None) -> tuple[int, str, str]:
+    """Run a command; return its exit code, output and errors. None: its input is this process's."""
     written, err = io.BytesIO(), io.StringIO()
     out = io.TextIOWrapper(written, "utf-8", "backslashreplace")
     code: object = 0
     with (
         patch.object(sys, "argv", ["txn", *map(str, arguments)]),
-        patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin))),
+        nullcontext() if stdin is None else patch.object(sys, "stdin", text_of(stdin)),
         redirect_stdout(out),
         redirect_stderr(err),
     ):

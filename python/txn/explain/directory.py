@@ -48,10 +48,10 @@ from txn.inspect.layout import (
 )
 from txn.inspect.open_transactions import was_left_in_another_boot
 from txn.inspect.verify import read_metadata
-from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.metadata.image import TRANSACTIONS_TOPIC, Image
 from txn.partition import ProducerStateManager, ReplayedBatch
 from txn.storage.checkpoints import LOG_STARTS
-from txn.storage.directory import META
+from txn.storage.directory import META, read_identity
 
 READ_BYTES: Final = 1 << 23
 
@@ -90,11 +90,22 @@ class DirectorySource:
         return {partition: path for partition, path in directories.items() if partition is not None}
 
     def topics(self) -> Mapping[str, Sequence[int]]:
-        """Topic → its partitions that were ever written to, internal topics too."""
+        """Topic → its partitions on this node, internal topics too."""
         topics: dict[str, list[int]] = {}
-        for topic, index in sorted(self._directories):
+        for topic, index in sorted({*self._directories, *self._placed()}):
             topics.setdefault(topic, []).append(index)
         return topics
+
+    def _placed(self) -> Iterator[TopicPartition]:
+        """The partitions that the metadata has on this node; one without records has no files."""
+        try:
+            node_id, *_ = read_identity(self._root / META)
+        except DirectoryError:  # damaged: a start will tell
+            return
+        for topic in self._image.topics.values():
+            for index, placement in topic.placements.items():
+                if node_id in placement.replicas:
+                    yield topic.name, index
 
     # ------------------------------------------------------------ partitions
 
@@ -123,6 +134,8 @@ class DirectorySource:
 
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
         """The batches of a log from the one with an offset on; control batches too."""
+        if partition not in self._directories:
+            return
         files = list_partition(self._directories[partition])
         for base_offset in _segments_from(files, first_offset):
             path = files.file(base_offset, ".log")
@@ -144,7 +157,8 @@ class DirectorySource:
             log_starts: Mapping[TopicPartition, int] = {}
             with suppress(FileNotFoundError, ValueError):  # `txn log verify` finds fault with it
                 log_starts = texts.read_checkpoint(read_text(self._root / LOG_STARTS))
-            files = list_partition(self._directories[partition])
+            directory = self._directories.get(partition)
+            files = None if directory is None else list_partition(directory)
             self._replayed[partition] = Replayed(files, log_starts.get(partition, 0))
         return self._replayed[partition]
 
@@ -204,7 +218,11 @@ class DirectorySource:
 
     @cached_property
     def _topic_names(self) -> Mapping[uuid.UUID, str]:
-        return read_metadata(self._root / f"{METADATA_TOPIC}-0").names
+        return self._image.names
+
+    @cached_property
+    def _image(self) -> Image:
+        return read_metadata(self._root / f"{METADATA_TOPIC}-0")
 
     # ------------------------------------------------------------ transactional ids
 
@@ -297,9 +315,9 @@ class Replayed:
         CorruptLogError: the log is damaged before its end.
     """
 
-    def __init__(self, files: PartitionFiles, log_start_offset: int) -> None:
+    def __init__(self, files: PartitionFiles | None, log_start_offset: int) -> None:
         self.producer_state = ProducerStateManager()
-        if not files.segments:
+        if files is None or not files.segments:
             self.ends = PartitionOffsets(0, 0, 0)
             return
         newest = files.segments[-1]

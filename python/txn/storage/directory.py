@@ -255,10 +255,15 @@ def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> 
         replace_file(meta, temporary, text, force)
         _force_entries(path, force)
         return node_id, cluster_id, directory_id
-    return _read_identity(meta, node_id)
+    return read_identity(meta, node_id)
 
 
-def _read_identity(meta: Path, node_id: int | None) -> Identity:
+def read_identity(meta: Path, node_id: int | None = None) -> Identity:
+    """Read the identity of a directory from its `meta.properties`.
+
+    Raises:
+        DirectoryError: it cannot be read, or the node is another than the one that is asked for.
+    """
     try:
         lines = read_plain(meta, TEXT_BYTES_MAX).decode().splitlines()
         pairs = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
