@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -20,6 +21,7 @@ from txn.spark.driver import Handout
 from txn.spark.errors import RefusedError, is_hopeless, reason_of
 from txn.spark.identities import OwnIdentities
 from txn.spark.progress import BatchStage, Progress, Spare, TransactionIdentity
+from txn.spark.supervise import RESTARTS_MAX
 
 TOKEN = TransactionIdentity("q.driver", 1, 0)
 
@@ -149,9 +151,9 @@ class ScriptedQuery:
             raise StreamingQueryException(end.removeprefix("+"))
 
 
-def supervise(query: ScriptedQuery, **settings: int | None) -> None:
+def supervise(query: ScriptedQuery, *, restarts_max: int | None = RESTARTS_MAX) -> None:
     clock: Callable[[], float] = lambda: 0.0  # noqa: E731
-    run(query.start, clock=clock, pause=query.pauses.append, **settings)
+    run(query.start, clock=clock, pause=query.pauses.append, restarts_max=restarts_max)
 
 
 def test_query_that_failed_is_started_again_until_it_ends_on_purpose() -> None:
@@ -204,6 +206,43 @@ def test_supervisor_may_be_told_never_to_give_up() -> None:
     query = ScriptedQuery(*["a"] * 50, None)
     supervise(query, restarts_max=None)
     assert query.starts == 51
+
+
+class EndlessQuery(ScriptedQuery):
+    """A query that runs until it is stopped."""
+
+    def __init__(self, stop: threading.Event, *, failure: str | None = None) -> None:
+        super().__init__()
+        self.stop_asked = stop
+        self.failure = failure
+        self.is_stopped = False
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # type: ignore[override]
+        """Let a signal come while the first wait lasts."""
+        self.stop_asked.set()
+        if self.is_stopped and self.failure is not None:
+            raise StreamingQueryException(self.failure)
+        return self.is_stopped
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize("failure", [None, "the batch under way was interrupted"])
+def test_query_is_stopped_by_the_event_and_not_started_again(failure: str | None) -> None:
+    stop = threading.Event()
+    query = EndlessQuery(stop, failure=failure)
+    run(query.start, stop=stop)
+    assert query.is_stopped
+    assert query.starts == 1
+
+
+def test_query_is_not_started_after_the_stop() -> None:
+    stop = threading.Event()
+    stop.set()
+    query = ScriptedQuery()
+    run(query.start, stop=stop)
+    assert query.starts == 0
 
 
 OUTAGE = "txn.spark.errors.NoAnswerError: h:1: gave up after 60000 ms"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,6 +70,18 @@ def test_update_mode_is_impossible_for_a_data_source_and_possible_for_the_sink(
     put(servers, topic, ["a", "c"])
     finish(updates)
     assert texts(servers, output) == ["a|2", "a|3", "b|1", "c|1"]
+
+
+@in_spark
+def test_query_is_started_in_a_thread_of_its_own(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> None:
+    """Spark found no data source `txn` there: it asks the active session, which a thread lacks."""
+    put(servers, topic, ["a"])
+    writer = writing(stream(spark, servers, topic), servers, checkpoint, {"topic": output})
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(txn.spark.run, writer.start).result()
+    assert texts(servers, output) == ["a"]
 
 
 @in_spark

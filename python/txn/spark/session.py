@@ -44,6 +44,21 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(TxnDataSource)
 
 
+def activate() -> None:
+    """Give this thread the active session, if it has none.
+
+    Spark looks a data source in Python up in the active session. A new thread of a program has
+    none, and `start()` would not find `txn` there, as it finds Spark's own sources.
+    """
+    try:
+        session = SparkSession._instantiatedSession
+        if session is not None and SparkSession.getActiveSession() is None:
+            sessions = SparkSession._get_j_spark_session_class(session._jvm)
+            sessions.setActiveSession(session._jsparkSession)
+    except Exception as error:  # Connect, or a Spark whose inner names differ
+        log.debug("session.not_activated reason: %s", error)
+
+
 def _hide_keys(spark: SparkSession) -> None:
     known = spark.conf.get(REDACTION, None)
     if KEYS_HIDDEN not in (known or ""):

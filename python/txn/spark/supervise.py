@@ -12,6 +12,7 @@ Starting it again is safe, since the sink settles open transactions; so somebody
 """
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from txn.spark.errors import is_fenced, is_hopeless, is_outage, reason_of
 from txn.spark.logs import log
+from txn.spark.session import activate
 
 BACKOFF_S: Final = 1.0
 BACKOFF_S_MAX: Final = 60.0
@@ -30,11 +32,15 @@ HEALTHY_S: Final = 300.0
 RESTARTS_MAX: Final = 10
 """With the pauses between them, some five minutes."""
 
+STOP_POLL_S: Final = 1
+"""The wait of Spark's Python side cannot be ended from elsewhere, so it is cut into pieces."""
+
 
 def run(
     make_query: Callable[[], StreamingQuery],
     *,
     restarts_max: int | None = RESTARTS_MAX,
+    stop: threading.Event | None = None,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -44,6 +50,8 @@ def run(
         make_query: Starts the query and returns it; always with the same checkpoint.
         restarts_max: How often in a row to start it again without it finishing a batch; None:
             for ever.
+        stop: Ends the query when it is set, by a signal handler or another thread. The batch under
+            way is aborted, and comes again at the next start.
         clock: Seconds.
         pause: Waits for some seconds.
 
@@ -55,16 +63,20 @@ def run(
         StreamingQueryException: the failure is one that starting again cannot help
             (`txn.spark.errors`), or there were too many. A note of it has the reason alone.
     """
+    activate()
     failures = 0
     was_fenced = has_progressed = False
-    while True:
+    while stop is None or not stop.is_set():
         started = clock()
         query = make_query()
         try:
-            query.awaitTermination()
+            _await_end(query, stop)
             return
         except StreamingQueryException as error:
             message = str(error)
+            if stop is not None and stop.is_set():
+                log.info("query.stopped reason: %s", reason_of(message))
+                return
             if query.lastProgress is not None or clock() - started > HEALTHY_S:
                 failures, has_progressed = 0, True
             if is_hopeless(message):
@@ -81,7 +93,19 @@ def run(
                 "query.restart failures=%s delay_s=%.1f reason: %s",
                 *(failures, delay_s, reason_of(message)),
             )
-            pause(delay_s)
+            if stop is None:
+                pause(delay_s)
+            else:
+                stop.wait(delay_s)
+
+
+def _await_end(query: StreamingQuery, stop: threading.Event | None) -> None:
+    if stop is None:
+        query.awaitTermination()
+        return
+    while not query.awaitTermination(STOP_POLL_S):
+        if stop.is_set():
+            query.stop()
 
 
 def _give_up(error: StreamingQueryException, because: str) -> None:
