@@ -9,10 +9,11 @@ SMALL  := $(addprefix sim/test_,simulation.py regressions.py clock.py replicas.p
 WHOLE_TREE := $(addprefix test_,layers.py private_names.py rust_names.py words.py)
 QUICK  := $(addprefix tests/,$(SMALL) model unit golden $(WHOLE_TREE))
 RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+PATTERNS_FLAGS := $(if $(STRIKES),--strikes $(STRIKES)) $(if $(SEED),--seed $(SEED))
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere hostile mutate fuzz crash-points demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere hostile mutate fuzz crash-points patterns demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +47,7 @@ check: setup  ## formatting, lints and types
 	$(BIN)/ruff check python tests benches examples
 	$(BIN)/mypy
 	$(BIN)/mypy tests benches
+	$(BIN)/mypy examples/spark
 	$(BIN)/python -m mypy.stubtest txn._core --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
 
 fmt: setup  ## format Rust and Python
@@ -79,6 +81,11 @@ mutate: setup  ## mutated requests by the million, to real brokers (REQUESTS=100
 fuzz: fuzzers  ## libFuzzer on every target, one after the other (MINUTES=10 each, TARGET=… one alone)
 	cargo build --quiet --release --package txn-fuzz --bins
 	rust/fuzz/run $(or $(MINUTES),10) $(TARGET)
+
+patterns: jdk setup  ## the programs of examples/spark, killed again and again on txn, on Kafka and over SASL_SSL (STRIKES=6 SEED=7)
+	$(BIN)/python tests/spark/patterns/main.py $(PATTERNS_FLAGS)
+	$(BIN)/python tests/spark/patterns/main.py $(PATTERNS_FLAGS) --broker kafka
+	$(BIN)/python tests/spark/patterns/main.py $(PATTERNS_FLAGS) --broker secured stream_join windows
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

@@ -1,5 +1,5 @@
-"""Every code block of README.md, CONTRIBUTING.md, deploy/ and docs/ is run, or held against its
-subject.
+"""Every code block of README.md, CONTRIBUTING.md, deploy/, docs/ and examples/ is run, or held
+against its subject.
 
 The Python of a page runs in one process from top to bottom, as a reader types it. Each line of
 a shell block is tried by the row of `LINES` that it matches. A block or a line that no row
@@ -51,6 +51,7 @@ PAGES: Final = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "deploy" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
 ]
 
 SHOWN: Final = {
@@ -226,6 +227,13 @@ def try_make(line: str, place: Path) -> None:
     assert done.returncode == 0, done.stderr
     for command_line in re.findall(r"^\.venv/bin/txn (.*)", done.stdout, re.MULTILINE):
         assert run_txn(*command_line.split(), "--help")[0] == 0
+
+
+def try_example(line: str, place: Path) -> None:
+    """The program takes these arguments; `spark/patterns/` runs it."""
+    _, program, *words = shlex.split(line)
+    told = f"import sys; from {Path(program).stem} import PROGRAM; PROGRAM.given(sys.argv[1:])"
+    subprocess.run([sys.executable, "-c", told, *words], cwd=(ROOT / program).parent, check=True)
 
 
 def try_serve(line: str, place: Path) -> None:
@@ -428,6 +436,7 @@ LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"pip install \S+( opentelemetry-sdk)?": try_pip,
     r"make [a-z-]+( [A-Z]+=.*)?": try_make,
     r"txn serve --ephemeral": try_serve_ephemeral,
+    r"python examples/spark/\w+\.py .*": try_example,
     r"txn serve .*authorizer.*": try_serve_with_acls,
     r"txn serve .*": try_serve,
     r"txn acls .*": try_acls,

@@ -35,7 +35,8 @@ TREES: Final = {
     "python": ["python/**/*.py", "python/**/*.pyi"],
     "rust": ["rust/**/*.rs"],
     "tests": ["tests/**/*.py", "benches/**/*.py"],
-    "docs": ["*.md", "docs/**/*.md", "tests/**/*.md"],
+    "docs": ["*.md", "docs/**/*.md", "examples/**/*.md", "tests/**/*.md"],
+    "examples": ["examples/**/*.py"],
 }
 HABITS: Final = ("what", "who", "long", "fragment")
 WORDS_MAX: Final = 25

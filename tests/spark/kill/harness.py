@@ -71,6 +71,7 @@ class TxnBroker:
     """Txn's own, in a process."""
 
     def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
         self._process = BrokerProcess(directory / "data", ALLOWS_TWO_PHASE)
 
     @property
@@ -222,7 +223,7 @@ class KillCase:
         if moment is Moment.OFFSETS:
             return self._moves(self._batch, process, deadline)
         isolation = "read_committed" if moment is Moment.STABLE else "read_uncommitted"
-        with _ends(self.broker.bootstrap_servers, self.output, isolation) as end:
+        with TopicEnds(self.broker.bootstrap_servers, self.output, isolation) as end:
             return self._moves(end, process, deadline)
 
     def _moves(
@@ -249,8 +250,8 @@ class KillCase:
             return -1
         return max((int(p.name) for p in offsets.iterdir() if p.name.isdecimal()), default=-1)
 
-    def _running(self) -> "_Session":
-        return _Session(
+    def _running(self) -> "Session":
+        return Session(
             [
                 *(sys.executable, str(Path(__file__).with_name("job.py"))),
                 *("--job", self.job, "--bootstrap", self.broker.bootstrap_servers),
@@ -317,13 +318,16 @@ class KillCase:
         assert all(start[n] == len(numbers) for n, numbers in lines.items()), start
 
 
-class _Session:
+class Session:
     """A process as leader of its own session; its remaining processes are killed at the end."""
 
-    def __init__(self, command: list[str], log: Path) -> None:
+    def __init__(
+        self, command: list[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
+                env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -373,8 +377,11 @@ def kill_a_worker(session: int, dice: random.Random) -> None:
         os.kill(dice.choice(workers), signal.SIGKILL)
 
 
-class _ends:
-    """The sum of a topic's ends as a reader of this isolation level sees them."""
+class TopicEnds:
+    """The sum of a topic's ends as a reader of this isolation level sees them.
+
+    The topic has `OUTPUT_PARTITIONS` partitions.
+    """
 
     def __init__(self, servers: str, topic: str, isolation: str) -> None:
         self._topic = topic
