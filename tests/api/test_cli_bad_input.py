@@ -103,7 +103,7 @@ def test_a_wrong_password_is_told_and_not_shown(
         ("groups reset-offsets", "Its user needs Describe on the group"),
         ("groups delete", "GROUP_AUTHORIZATION_FAILED for group 'shop'. Its user needs Describe"),
         ("configs describe", "Its user needs Describe on the topic"),
-        ("configs set", "Its user needs DescribeConfigs on the cluster"),
+        ("configs set", "Its user needs AlterConfigs on the cluster"),
     ],
 )
 def test_no_rights_are_told_with_the_right_that_is_needed(

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
 import pytest
 
 import txn
+from support.brokers import BrokerProcess
 from support.clients import create_topic, plain_producer, read_all, send
 from support.command_line import run_txn
 
@@ -152,21 +154,57 @@ def test_nothing_is_left_open_by_a_terminal_that_is_no_more(servers: str) -> Non
     assert done.stderr == b"txn: cannot write the output: No space left on device\n"
 
 
-def test_top_changes_its_tables_in_place_until_ctrl_c(servers: str) -> None:
-    """It draws on a terminal's other screen, and leaves it: a shell shows what it showed before."""
-    create_topic(servers, "watched")
+@contextmanager
+def on_a_terminal(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], "Terminal"]]:
     ours, its = pty.openpty()
-    command = [sys.executable, "-m", "txn", "top", "--every", "100ms", "--bootstrap", servers]
+    command = [sys.executable, "-m", "txn", *words]
     environment = {**os.environ, "TERM": "xterm", "LINES": "40", "COLUMNS": "120"}
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as process:
         os.close(its)
-        drawn = b""
-        while drawn.count(b"watched") < 2:
-            drawn += os.read(ours, 1 << 16)
+        try:
+            yield process, Terminal(ours)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+class Terminal:
+    """A terminal's side of a command: all that was drawn so far."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.drawn = b""
+
+    def await_text(self, text: bytes, times: int = 1) -> None:
+        while self.drawn.count(text) < times:
+            self.drawn += os.read(self._descriptor, 1 << 16)
+
+
+def test_top_changes_its_tables_in_place_until_ctrl_c(servers: str) -> None:
+    """It draws on a terminal's other screen, and leaves it: a shell shows what it showed before."""
+    create_topic(servers, "watched")
+    top = ("top", "--every", "100ms", "--bootstrap", servers)
+    with on_a_terminal(*top) as (process, terminal):
+        terminal.await_text(b"watched", times=2)
         process.send_signal(signal.SIGINT)
-        while b"\x1b[?1049l" not in drawn:
-            drawn += os.read(ours, 1 << 16)
+        terminal.await_text(b"\x1b[?1049l")
         assert process.wait(WAIT_S) == 0
-    os.close(ours)
-    assert drawn.startswith(b"\x1b[?1049h")
-    assert b"Traceback" not in drawn
+    assert terminal.drawn.startswith(b"\x1b[?1049h")
+    assert b"Traceback" not in terminal.drawn
+
+
+def test_top_shows_an_outage_and_goes_on(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "data")
+    create_topic(broker.bootstrap_servers, "watched")
+    top = ("top", "--every", "100ms", "--bootstrap", broker.bootstrap_servers)
+    with on_a_terminal(*top) as (process, terminal):
+        terminal.await_text(b"watched")
+        broker.stop()
+        terminal.await_text(b"no answer: ")
+        broker.restart()
+        create_topic(broker.bootstrap_servers, "later")
+        terminal.await_text(b"later")
+        process.send_signal(signal.SIGTERM)
+        terminal.await_text(b"\x1b[?1049l")
+        assert process.wait(WAIT_S) == 0
+    broker.stop()

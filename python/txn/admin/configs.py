@@ -6,8 +6,8 @@ from enum import IntEnum
 from typing import Any, Final
 
 from txn.admin.cluster import RunningCluster
-from txn.admin.refusals import require
-from txn.errors import ConfigError
+from txn.admin.refusals import NO_RIGHTS, require
+from txn.errors import ConfigError, RejectedError
 from txn.hints import did_you_mean
 from txn.wire.api_keys import ApiKey
 
@@ -131,8 +131,7 @@ def alter_configs(
         RejectedError: a value does not fit, or its user may not.
     """
     kind, name = resource
-    (entries,) = described_configs(cluster, [resource])
-    require_names(resource, entries, changes)
+    require_names(resource, _entries_if_allowed(cluster, resource), changes)
     configs = [
         {"name": key, "config_operation": DELETE if value is None else SET, "value": value}
         for key, value in changes.items()
@@ -146,6 +145,17 @@ def alter_configs(
     refused = f"settings of {name_of(resource)} are not changed"
     needs = f"AlterConfigs {NEEDED[kind]}"
     require(result.error_code, result.error_message, refused, needs=needs)
+
+
+def _entries_if_allowed(cluster: RunningCluster, resource: ConfigResource) -> list[ConfigEntry]:
+    """Read the settings of a resource; none where its user may not: changing is another right."""
+    try:
+        (entries,) = described_configs(cluster, [resource])
+    except RejectedError as error:
+        if error.code not in NO_RIGHTS:
+            raise
+        return []
+    return entries
 
 
 def require_names(
