@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from txn.errors import ConfigError
 from txn.spark.options import COLUMNS, sink_settings, source_settings
+from txn.spark.python_worker import begin_request
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -71,18 +72,21 @@ class TxnDataSource(DataSource):
         """Read the records present now."""
         from txn.spark.reader import BatchReader
 
+        begin_request()
         return BatchReader(self._source(), _known(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read records as they come."""
-        from txn.spark.reader import StreamReader
+        from txn.spark.small_batches import SmallBatchReader
 
-        return StreamReader(self._source(), _known(schema))
+        begin_request()
+        return SmallBatchReader(self._source(), _known(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Write once, all rows or none."""
         from txn.spark import writer
 
+        begin_request()
         if overwrite:
             raise ConfigError("a topic cannot be overwritten; use mode('append')")
         return writer.begin_batch(sink_settings(dict(self.options)), schema)
@@ -91,6 +95,7 @@ class TxnDataSource(DataSource):
         """Write every micro-batch exactly once; complete mode writes all groups each time."""
         from txn.spark import writer
 
+        begin_request()
         settings = sink_settings(dict(self.options))
         if self._is_copy:
             return writer.committer(settings)

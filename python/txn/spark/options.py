@@ -49,6 +49,10 @@ COLUMNS: Final = (
 
 ID_LENGTH_MAX: Final = 200
 
+SMALL_BATCH_RECORDS: Final = 256
+SMALL_BATCH_RECORDS_MAX: Final = 100_000
+"""The rows pass through the driver, one by one on their way into Spark's block."""
+
 FETCH_BYTES: Final = 4 << 20
 """Size of an answer with records; the source asks for one partition at a time."""
 
@@ -116,6 +120,8 @@ class SourceSettings:
     columns: tuple[str, ...]
     fetch_bytes: int
     fetch_batch_bytes: int
+    small_batch_records: int
+    """A micro-batch of at most so many offsets is planned with its rows; 0: none."""
     progress_topic: str
     """Options of a sink; subscribePattern leaves it out."""
 
@@ -318,6 +324,7 @@ _READ: Final[Mapping[str, _Option]] = {
     "maxTriggerDelay": _Option(_milliseconds, 900_000, "a time as 15m, 30s or 500ms"),
     "minOffsetsPerTrigger": _whole(None, 0),
     "minPartitions": _whole(None, 1, 1_000_000),
+    "small.batch.records": _whole(SMALL_BATCH_RECORDS, 0, SMALL_BATCH_RECORDS_MAX),
     "startingOffsets": _Option(
         _positions,
         None,
@@ -453,6 +460,7 @@ def source_settings(texts: Mapping[str, str]) -> SourceSettings:
         columns=options["columns"] or (COLUMNS if headers else COLUMNS[:-1]),
         fetch_bytes=options["fetch.bytes"] or options["kafka.max.partition.fetch.bytes"],
         fetch_batch_bytes=options["fetch.batch.bytes"],
+        small_batch_records=options["small.batch.records"],
         progress_topic=options["txn.progress.topic"],
     )
 

@@ -51,6 +51,7 @@ from txn.spark.kafka import code_of, shared_client
 from txn.spark.logs import log
 from txn.spark.mark import Mark, Offsets, Place, gone, id_text, made_anew, named, short, topics_of
 from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
+from txn.spark.python_worker import begin_task
 from txn.spark.ranges import BatchDelay, Range, limited, split
 from txn.spark.selection import Resolved, SelectedPartitions
 from txn.wire.error_codes import ErrorCode
@@ -73,6 +74,7 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range as record batches."""
+        begin_task()
         span = partition.value
         if span is None:  # Spark's stand-in for a batch read without partitions
             return

@@ -41,6 +41,7 @@ from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
 from txn.spark.options import SinkSettings
 from txn.spark.progress import BatchStage, SkipBatch, Slot, judge
+from txn.spark.python_worker import begin_task
 from txn.wire.error_codes import ErrorCode
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
@@ -82,6 +83,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
         """Write the rows of one task and leave its transaction open."""
+        begin_task()
         if self.work is None:
             raise RefusedError("the writer of the process that commits was given rows to write")
         context = _task()
@@ -113,6 +115,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
         """Write the rows of one task and leave its transaction open."""
+        begin_task()
         context = _task()
         query, batch = _numbered(self.work)
         return write_task(self.work, query, batch, context.partitionId(), iterator)

@@ -16,6 +16,8 @@ from pyspark.sql import functions as f  # isort: skip
 from pyspark.sql.streaming.query import StreamingQuery  # isort: skip
 
 ROWS_PER_BATCH = {"map": 2_000, "dedup": 2_000, "update": 1_000}
+SMALL_BATCHES = {"map": 256, "dedup": 2_000, "update": 256}
+"""Batches of up to so many rows come with their plan; those of `dedup` are among them."""
 
 
 def main() -> None:
@@ -90,6 +92,7 @@ def _input(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
         .option("subscribe", arguments.input)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(ROWS_PER_BATCH[arguments.job]))
+        .option("small.batch.records", str(SMALL_BATCHES[arguments.job]))
         .load()
     )
 
