@@ -1,14 +1,14 @@
 """Two costs of PySpark's workers that are larger than the work of a tiny micro-batch.
 
 **Collections.** The daemon makes a full garbage collection after each request that a worker has
-answered. It looks at every object of PySpark, pyarrow and txn, and takes 30 to 50 ms of CPU, ten
-times as much as the sink's own part. `gc.freeze` exempts the objects that are there. They live as
+answered. It looks at every object of PySpark, pyarrow and txn, which takes 30 to 50 ms of CPU. The
+sink's own part takes a tenth of that. `gc.freeze` exempts the objects that are there. They live as
 long as the process in any case.
 
 **Delayed acknowledgements.** The JVM sends a task's function and then its rows, in two segments,
-and leaves Nagle's algorithm on. The kernel keeps the second back until the first is acknowledged,
-and the worker's kernel puts that off for 40 ms, since the worker has nothing to say. TCP_QUICKACK
-acknowledges it now. Sockets of the Unix domain (`spark.python.unix.domain.socket.enabled`) have
+and leaves Nagle's algorithm on. So the kernel keeps the second back until the first is acknowledged. The
+worker's end puts that off for 40 ms, since the worker has nothing to say. TCP_QUICKACK acknowledges
+it now. Sockets of the Unix domain (`spark.python.unix.domain.socket.enabled`) have
 neither.
 
 Source: pyspark/daemon.py, PythonRunner, Spark 4.2 (behaviour); tcp(7).

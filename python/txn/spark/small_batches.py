@@ -1,13 +1,13 @@
 """Small micro-batches: their rows come with the plan, so that no Python worker has to read them.
 
-A task that reads from a source in Python costs Spark a Python worker, and each worker some 20 ms
-of CPU, however few its rows. So the process that plans a query's batches also reads the small ones.
-It hands their rows over with the plan, as Spark has it for `SimpleDataSourceStreamReader`: Spark
-keeps them as a block, and one task takes them from there.
+A task that reads from a source in Python costs Spark a Python worker, some 20 ms of CPU. So the
+process that plans a query's batches also reads the small ones. It hands their rows over with the
+plan, as Spark has it for `SimpleDataSourceStreamReader`. Spark keeps them as a block, and one task
+takes them from there.
 
 The offsets of a batch are as ever, and so is a replay. The task knows its ranges too. Where the
-block is lost it reads them itself. Where the rows cannot be had now, or are more bytes than the
-driver should hold, the batch is planned with a task for each range, and these tell of the cause.
+block is lost it reads them itself. If the rows cannot be had now, or are more than a megabyte, each
+range gets its task, which tells of the cause.
 
 Source: PythonMicroBatchStream, PythonStreamingPartitionReaderFactory, Spark 4.2 (behaviour).
 """
