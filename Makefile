@@ -69,7 +69,7 @@ crash-points: setup  ## a stop at every operation of a commit, simulated and rea
 	EVERY=1 $(BIN)/python -m pytest -n $(JOBS) tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py
 
 crash-everywhere: setup  ## the programs of examples/, stopped in every way at every step (STOPS="kill after,fence")
-	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(if $(STOPS),"$(STOPS)")
+	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(JOBS) $(if $(STOPS),"$(STOPS)")
 
 hostile: setup  ## every attack and every damage, for long (SECONDS=600 for each attack, SEED=7)
 	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile

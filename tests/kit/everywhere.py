@@ -40,13 +40,13 @@ def function_of(path: str, name: str) -> Callable[..., object]:
     return function
 
 
-def is_found_wrong(path: str, name: str, stops: Sequence[str], options: dict[str, Any]) -> bool:
+def is_found_wrong(path: str, name: str, **options: Any) -> bool:
     """Play a program; print its report."""
     if path == "etl/test_etl":
-        options = {**options, "output": ["orders", "rejects"]}
+        options["output"] = ["orders", "rejects"]
     print(f"\n== {path}", flush=True)
     try:
-        crash_everywhere(function_of(path, name), stops=stops, **options)
+        crash_everywhere(function_of(path, name), **options)
     except AssertionError as error:
         print(error, flush=True)
         return True
@@ -72,22 +72,22 @@ def check_story(shown: str) -> None:
     raise AssertionError("no story was told")
 
 
-def main(stops: Sequence[str]) -> int:
-    """Play all with these stops, each argument some of them with commas; return the exit code."""
+def main(jobs: int, stops: Sequence[str]) -> int:
+    """Play all with these stops, separated by commas; return the exit code."""
     chosen = [stop.strip() for each in stops for stop in each.split(",")] or list(STOPS)
     missed = [
         f"{path} is right, and was found wrong"
         for path, (name, options) in RIGHT.items()
-        if is_found_wrong(path, name, chosen, options)
+        if is_found_wrong(path, name, jobs=jobs, stops=chosen, **options)
     ]
     missed += [
         f"{path} is wrong, and was not found"
         for path, options in MISTAKES.items()
-        if not is_found_wrong(path, "copy", chosen, options)
+        if not is_found_wrong(path, "copy", jobs=jobs, stops=chosen, **options)
     ]
     print("\n".join(missed) or "\nevery verdict is right")
     return bool(missed)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -229,6 +229,23 @@ def test_a_reset_goes_back_to_the_snapshot_and_a_branch_begins_with_it() -> None
             broker.reset(snapshot)
 
 
+def test_records_are_produced_after_a_reset_as_before_it() -> None:
+    """The kit's client met the producer ids of before again, and refused to write."""
+    with TestBroker() as broker:
+        for _ in range(2):
+            broker.create_topic("out")
+            broker.produce("out", "v")
+            assert values(broker, "out") == [b"v"]
+            broker.reset()
+
+
+def test_a_topic_that_cannot_be_made_is_told_with_the_reason(broker: TestBroker) -> None:
+    with pytest.raises(RejectedError, match=r"topic 'a/b' is not made: .*"):
+        broker.create_topic("a/b")
+    with pytest.raises(RejectedError, match=r"is not made: .*retention"):
+        broker.create_topic(retention_ms="soon")
+
+
 def test_a_snapshot_has_transactions_that_are_open() -> None:
     with TestBroker() as broker:
         broker.create_topic("out")

@@ -96,6 +96,7 @@ class TestBroker:
                     "For listeners of your own open a txn.Broker",
                     property=name,
                 )
+        self._engine: Engine
         self._own_process = own_process
         self._properties = properties
         self._ahead = Ahead(0 if snapshot is None else snapshot.ahead_ms)
@@ -105,8 +106,8 @@ class TestBroker:
         try:
             if snapshot is not None:
                 _replace(self._directory, snapshot.require_path())
-            engine = OwnProcess if own_process else Embedded
-            self._engine: Engine = engine(properties, self._ahead)
+            kind = OwnProcess if own_process else Embedded
+            engine = self._engine = kind(properties, self._ahead)
             self._proxy = Proxy()
             try:
                 self._start()
@@ -117,7 +118,7 @@ class TestBroker:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise
         self._is_open = True
-        self._kit = KitClient(self.bootstrap_servers)
+        self._kit = KitClient(self.bootstrap_servers, lambda: engine.port)
         self.clock = Clock(self)
 
     # ------------------------------------------------------------ life
@@ -509,6 +510,7 @@ class TestBroker:
 
     def _stop(self) -> None:
         self._proxy.connect_to(None)
+        self._kit.close()  # its writers know producer ids that a reset gives out again
         if self._engine.is_running:
             self._engine.stop()
 
@@ -615,7 +617,8 @@ def _replace(directory: Path, source: Path | None) -> None:
         else:
             os.unlink(entry.path)
     if source is not None:
-        shutil.copytree(source, directory, dirs_exist_ok=True)
+        # Without times and rights, which a broker does not read.
+        shutil.copytree(source, directory, dirs_exist_ok=True, copy_function=shutil.copyfile)
 
 
 def _remove_in(pid: int, path: Path) -> None:

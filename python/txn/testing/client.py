@@ -1,6 +1,6 @@
 """The kit's own client: topics, records, groups and transactions of a test's broker.
 
-It passes the proxy untouched, so that no fault of a test harms the test's own questions. One
+It goes to the broker itself, or passes the proxy untouched, so that no fault of a test harms the test's own questions. One
 instance serves every thread, one after the other.
 """
 
@@ -26,6 +26,8 @@ PREPARING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 DEAD: Final = "Dead"
 NO_OFFSET: Final = -1
 NO_PRODUCER: Final = -1
+DEFAULT: Final = -1
+"""Stands for the broker's own number of replicas."""
 
 T = TypeVar("T")
 
@@ -58,8 +60,10 @@ class Group:
 class KitClient:
     """Asks and commands a broker through its proxy."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, port: Callable[[], int]) -> None:
+        """`servers` is the proxy's address; `port` tells that of the broker behind it."""
         self._servers = servers
+        self._port = port
         self._lock = threading.Lock()
         self._kafka: _core.KafkaClient | None = None
 
@@ -72,8 +76,20 @@ class KitClient:
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic. Raises RejectedError: it exists, or the broker refuses."""
-        if not self._ask(lambda kafka: kafka.create_topic(name, partitions, dict(config))):
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": DEFAULT,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in config.items()],
+        }
+        fields = {"topics": [topic], "timeout": TIMEOUT_MS, "validate_only": False}
+        [made] = self._call(ApiKey.CREATE_TOPICS, range(4, 5), fields).topics
+        if made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             raise RejectedError(f"topic {name!r} exists; give another name, or none", topic=name)
+        if made.error_code:
+            reason = made.error_message or ErrorCode(made.error_code).name
+            raise RejectedError(f"topic {name!r} is not made: {reason}", topic=name)
 
     def topics(self) -> list[str]:
         """The names of all topics but internal ones, sorted."""
@@ -234,9 +250,11 @@ class KitClient:
     # ------------------------------------------------------------ one request at a time
 
     def _call(self, key: ApiKey, versions: range, fields: dict[str, Any]) -> Any:
-        return self._ask(
-            lambda kafka: RemoteBroker(kafka, *kafka.any_node(), ADVICE).call(key, versions, fields)
-        )
+        def call(kafka: _core.KafkaClient) -> Any:
+            broker = RemoteBroker(kafka, "127.0.0.1", self._port(), ADVICE)
+            return broker.call(key, versions, fields)
+
+        return self._ask(call)
 
     def _ask(self, question: Callable[[_core.KafkaClient], T]) -> T:
         with self._lock:
