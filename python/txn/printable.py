@@ -13,3 +13,12 @@ def printable(text: object) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
     )
+
+
+def is_utf8(text: str) -> bool:
+    """Say whether a word of the command line was UTF-8: Python keeps other bytes as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

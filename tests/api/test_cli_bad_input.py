@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import txn
+from support.clients import create_topic
 from support.command_line import run_txn
 from support.secured_broker import PASSWORD, SecuredBroker, secured_broker
 from txn.cli.plain_topics import PlainTopics, read_plain_topics
@@ -44,6 +45,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 def closed() -> Iterator[str]:
     """Servers of a broker whose clients may do nothing."""
     with txn.Broker(properties={"authorizer.class.name": STANDARD_AUTHORIZER}) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def open_broker() -> Iterator[str]:
+    with txn.Broker() as broker:
+        create_topic(broker.bootstrap_servers, "orders")
         yield broker.bootstrap_servers
 
 
@@ -115,6 +123,25 @@ def test_no_rights_are_told_with_the_right_that_is_needed(
 
 def test_a_list_shows_no_topic_that_its_user_may_not_see(closed: str) -> None:
     assert run_txn("topics", "list", "--bootstrap", closed) == (0, "no topic\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "create", "{}"),
+        ("topics", "describe", "{}"),
+        ("consume", "{}"),
+        ("consume", "orders", "--group", "{}"),
+        ("groups", "describe", "{}"),
+        ("produce", "orders", "--transactional-id", "{}"),
+        ("produce", "orders", "--header", "{}=1"),
+    ],
+)
+def test_a_name_that_is_no_utf8_is_wrong_usage(words: tuple[str, ...], open_broker: str) -> None:
+    """librdkafka's consumer ended the process by an assertion at such a group."""
+    given = tuple(word.format("or\udcffders") for word in words)
+    code, err = one_line(given, "--bootstrap", open_broker)
+    assert (code, "is no UTF-8" in err) == (2, True)
 
 
 def test_a_command_that_is_not_there_is_named_with_the_nearest() -> None:

@@ -134,7 +134,11 @@ def test_one_transaction_is_seen_whole_or_not_at_all(
     [
         (("--json-lines",), b"{", "line 1 of stdin is no JSON"),
         (("--json-lines",), b"[]", "line 1 of stdin is no record"),
-        (("--json-lines",), b'{"timestamp": -1}', "timestamp is a whole number, not -1"),
+        (
+            ("--json-lines",),
+            b'{"timestamp": -1}',
+            "timestamp is a whole number below 9223372036854775808, not -1",
+        ),
         (("--json-lines",), b'{"key": {"base64": "?"}}', "line 1 of stdin: key is no base64"),
         (("--json-lines",), b'{"headers": ["a"]}', "headers are a list"),
         (("-K", ":"), b"no key", "line 1 of stdin has no ':' behind a key"),

@@ -15,7 +15,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from txn.errors import ConfigError, TxnError
-from txn.printable import printable
+from txn.printable import is_utf8, printable
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 """Errors of a write that stdout does not take."""
@@ -32,6 +32,12 @@ def main() -> None:
     except TxnError as error:
         _tell(printable(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except UnicodeEncodeError:
+        wrong = next((word for word in sys.argv if not is_utf8(word)), None)
+        if wrong is None:
+            raise
+        _tell(f"{wrong!a} is no UTF-8, which names of a cluster are. Correct it")
+        sys.exit(2)
     except OSError as error:
         if error.filename is not None or error.errno not in UNWRITABLE:
             raise

@@ -147,6 +147,7 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
     if wanted.group is None:
         named = [running.partitions(name) for name in wanted.topics]
     else:
+        wanted.group.encode()  # librdkafka ends the process at a name that is no UTF-8
         if wanted.start not in ("earliest", "latest"):
             raise ConfigError(
                 "a group begins at its committed offsets: --from is earliest or latest for "

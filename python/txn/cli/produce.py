@@ -1,5 +1,6 @@
 """`txn produce`: lines, files or lines of JSON become records, in one transaction if wished."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -120,12 +121,13 @@ def produce(
         files or [STDIN],
         _reading(json_lines=json_lines, whole=whole, key_separator=key_separator),
         _Fixed(
-            None if key is None else key.encode(),
+            None if key is None else os.fsencode(key),
             [_header(text) for text in header or ()],
             partition,
             keeps_partitions=keep_partitions,
         ),
     )
+    (transactional_id or "").encode()  # librdkafka has no error for a name that is no UTF-8
     timeout_ms = parse_duration(transaction_timeout)
     chosen = cluster(bootstrap, command_config, settings)
     stored = _Stored(topic)
@@ -263,7 +265,7 @@ def _reading(*, json_lines: bool, whole: bool, key_separator: str | None) -> Rea
         return lambda file, _: iter([Record(None, file.read())])
     if json_lines:
         return _json_records
-    separator = None if key_separator is None else key_separator.encode()
+    separator = None if key_separator is None else os.fsencode(key_separator)
     return partial(_line_records, separator)
 
 
@@ -293,7 +295,8 @@ def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r} is no header: give NAME=VALUE")
-    return name, value.encode()
+    name.encode()  # the name of a header is text, its value is bytes
+    return name, os.fsencode(value)
 
 
 # ---------------------------------------------------------------- result

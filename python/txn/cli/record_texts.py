@@ -20,6 +20,9 @@ from txn.errors import ConfigError
 TEXT: Final = "utf-8"
 BASE64: Final = "base64"
 
+TIMESTAMPS_END: Final = 2**63
+PARTITIONS_END: Final = 2**31
+
 Header = tuple[str, bytes | None]
 
 
@@ -90,12 +93,17 @@ def record_of(line: str, place: str) -> Record:
         data = json.loads(line)
     except ValueError as error:
         raise ConfigError(f"{place} is no JSON: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{place} is no record: it is nested too deep") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{place} is no record: it begins with {line[:20]!r}, not with {{")
     timestamp_ms, partition = data.get("timestamp"), data.get("partition")
-    for name, number in (("timestamp", timestamp_ms), ("partition", partition)):
-        if number is not None and (type(number) is not int or number < 0):
-            raise ConfigError(f"{place}: {name} is a whole number, not {number!r}")
+    for name, number, end in (
+        ("timestamp", timestamp_ms, TIMESTAMPS_END),
+        ("partition", partition, PARTITIONS_END),
+    ):
+        if number is not None and (type(number) is not int or not 0 <= number < end):
+            raise ConfigError(f"{place}: {name} is a whole number below {end}, not {number!r:.40}")
     return Record(
         _bytes_in(data.get("key"), f"{place}: key"),
         _bytes_in(data.get("value"), f"{place}: value"),
@@ -122,13 +130,21 @@ def _bytes_in(data: Any, name: str) -> bytes | None:
     if data is None:
         return None
     if isinstance(data, str):
-        return data.encode(TEXT, "surrogatepass")
+        return _text_in(data, name)
     if isinstance(data, dict) and data.keys() == {BASE64}:
         try:
             return base64.b64decode(data[BASE64], validate=True)
         except (binascii.Error, TypeError, ValueError):
             raise ConfigError(f"{name} is no base64") from None
     raise ConfigError(f'{name} is a text, null or {{"base64": "…"}}, not {json.dumps(data)[:40]}')
+
+
+def _text_in(text: str, name: str) -> bytes:
+    """Encode a text; bytes of the line that were no UTF-8 stay as they were."""
+    try:
+        return text.encode(TEXT, "surrogateescape")
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} has half of a pair of surrogates, which is no text") from None
 
 
 def _headers_in(data: Any, place: str) -> list[Header]:
@@ -140,5 +156,6 @@ def _headers_in(data: Any, place: str) -> list[Header]:
     for each in data if isinstance(data, list) else [None]:
         if not isinstance(each, dict) or not isinstance(key := each.get("key"), str):
             raise ConfigError(f'{place}: headers are a list of {{"key": …, "value": …}}')
+        _text_in(key, f"{place}: a header's key")
         headers.append((key, _bytes_in(each.get("value"), f"{place}: header {key!r}")))
     return headers
