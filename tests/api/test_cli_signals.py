@@ -1,4 +1,4 @@
-"""`txn consume --follow`, `txn produce` and `txn top`, stopped by signals and by lost readers."""
+"""`txn consume`, `produce` and `top` on terminals and pipes, and stopped by signals."""
 
 import os
 import pty
@@ -175,6 +175,9 @@ class Terminal:
         self._descriptor = descriptor
         self.drawn = b""
 
+    def type(self, keys: bytes) -> None:
+        os.write(self._descriptor, keys)
+
     def await_text(self, text: bytes, times: int = 1) -> None:
         while self.drawn.count(text) < times:
             self.drawn += os.read(self._descriptor, 1 << 16)
@@ -208,3 +211,22 @@ def test_top_shows_an_outage_and_goes_on(tmp_path: Path) -> None:
         terminal.await_text(b"\x1b[?1049l")
         assert process.wait(WAIT_S) == 0
     broker.stop()
+
+
+def test_a_record_does_not_steer_the_terminal_that_shows_it(servers: str) -> None:
+    create_topic(servers, "colours")
+    send(plain_producer(servers), "colours", [b"\x1b[31mred\tand \xff\xc3\xa4"])
+    with on_a_terminal("consume", "colours", "--bootstrap", servers) as (process, terminal):
+        terminal.await_text(b"\n")
+        assert process.wait(WAIT_S) == 0
+    assert terminal.drawn == b"\\x1b[31mred\tand \\xff\xc3\xa4\r\n"
+
+
+def test_a_terminal_is_told_how_its_lines_end(servers: str) -> None:
+    create_topic(servers, "typed")
+    with on_a_terminal("produce", "typed", "--bootstrap", servers) as (process, terminal):
+        terminal.await_text(b"Each line becomes a record. Ctrl-D ends.")
+        terminal.type(b"7 apples\n\x04")
+        terminal.await_text(b"offsets 0 to 0")
+        assert process.wait(WAIT_S) == 0
+    assert read_all(servers, "typed") == [b"7 apples"]

@@ -226,6 +226,8 @@ class _Fixed:
     def added_to(self, record: Record) -> Record:
         """Return a record with these parts."""
         own = record.partition if self.keeps_partitions else None
+        if self.key is None and not self.headers and self.partition is None:
+            return record if own == record.partition else replace(record, partition=own)
         return replace(
             record,
             key=record.key if self.key is None else self.key,
