@@ -1,7 +1,7 @@
 """The kit's own client: topics, records, groups and transactions of a test's broker.
 
-It goes to the broker itself, or passes the proxy untouched, so that no fault of a test harms the test's own questions. One
-instance serves every thread, one after the other.
+It goes to the broker itself, or passes the proxy untouched, so that no fault of a test harms the
+test's own questions. One instance serves every thread, one after the other.
 """
 
 import struct

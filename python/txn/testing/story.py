@@ -121,6 +121,11 @@ class Story(Watch):
                 if event.request is request and request is not None:
                     event.remark = text
 
+    def count_errors(self, name: str) -> int:
+        """Number of answers with an error."""
+        with self._lock:
+            return sum(name in event.errors for event in self.events)
+
     def steps(self) -> list[Step]:
         """The steps of the run, in order."""
         counts: dict[int, int] = {}
