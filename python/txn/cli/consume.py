@@ -192,9 +192,10 @@ class _Printing:
         outage = None
         for batch in reader.batches():
             shown = batch if self._left is None else batch[: self._left]
-            print_bytes(b"".join(map(self._text, shown)))
+            lines = b"".join(map(self._text, shown))
+            self._count += len(shown)  # a signal may come as soon as they are printed
+            print_bytes(lines)
             reader.done(shown)
-            self._count += len(shown)
             if self._left is not None:
                 self._left -= len(shown)
             if self._left == 0 or (not batch and has_lost_its_reader()):
