@@ -31,6 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -588,7 +589,7 @@ class _Stage:
     def rebalance(self) -> None:
         """Have every member leave its group."""
         for group in self._groups():
-            if self.broker.members(group):
+            with suppress(RejectedError):  # it has no members, or they are just leaving
                 self.broker.rebalance(group)
 
     def is_consumed(self) -> bool:
