@@ -2,8 +2,11 @@
 
 import gc
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
@@ -122,6 +125,20 @@ def test_a_lost_broker_warns_and_stops() -> None:
         gc.collect()
     assert any("call close()" in str(each.message) for each in told)
     proxy.await_close(WAIT_S)
+
+
+@pytest.mark.parametrize("own_process", [False, True])
+def test_a_broker_that_is_open_at_the_end_leaves_nothing(tmp_path: Path, own_process: bool) -> None:
+    text = (
+        "import pathlib, txn.testing.broker as kit; "
+        f"kit.SHARED_MEMORY = pathlib.Path({str(tmp_path)!r}); "
+        f"broker = kit.TestBroker(own_process={own_process}); broker.create_topic()"
+    )
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", text]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0
+    assert "ResourceWarning: unclosed <TestBroker" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

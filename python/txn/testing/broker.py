@@ -7,6 +7,7 @@ Faults of connections and answers are the proxy's. Fencing and rebalances are re
 as any client could send them. So the broker is the one that production runs, and knows of no test.
 """
 
+import atexit
 import itertools
 import os
 import shutil
@@ -16,6 +17,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn, Self, TypeVar
 
@@ -118,6 +120,7 @@ class TestBroker:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise
         self._is_open = True
+        _open.add(self)
         self._kit = KitClient(self.bootstrap_servers, lambda: engine.port)
         self.clock = Clock(self)
 
@@ -143,6 +146,7 @@ class TestBroker:
         if not self._is_open or self._proxy.is_forked:
             return
         self._is_open = False
+        _open.discard(self)
         self._kit.close()
         self._proxy.close()
         try:
@@ -188,12 +192,7 @@ class TestBroker:
     def __del__(self) -> None:
         if getattr(self, "_is_open", False) and not self._proxy.is_forked:
             try:
-                warnings.warn(
-                    f"unclosed {self!r}: open it in a `with` block, or call close()",
-                    ResourceWarning,
-                    stacklevel=2,
-                    source=self,
-                )
+                _warn_of_unclosed(self)
             finally:
                 # Closing waits for threads, and a collection may come on one of them.
                 threading.Thread(target=self.close).start()
@@ -540,6 +539,29 @@ class TestBroker:
         self._proxy.require_this_process()
         if not self._is_open:
             raise RejectedError(f"{self!r} is closed; open another one")
+
+
+_open: weakref.WeakSet[TestBroker] = weakref.WeakSet()
+"""Those to close when the interpreter ends."""
+
+
+@atexit.register
+def _close_open() -> None:
+    """Close brokers left open, before `txn.server.broker` does: their data goes with them."""
+    for broker in list(_open):
+        if not broker.proxy.is_forked:
+            with suppress(ResourceWarning):  # raised where warnings are errors
+                _warn_of_unclosed(broker)
+            broker.close()
+
+
+def _warn_of_unclosed(broker: TestBroker) -> None:
+    warnings.warn(
+        f"unclosed {broker!r}: open it in a `with` block, or call close()",
+        ResourceWarning,
+        stacklevel=3,
+        source=broker,
+    )
 
 
 class Clock:
