@@ -6,10 +6,10 @@ sink's own part takes a tenth of that. `gc.freeze` exempts the objects that are 
 long as the process in any case.
 
 **Delayed acknowledgements.** The JVM sends a task's function and then its rows, in two segments,
-and leaves Nagle's algorithm on. So the kernel keeps the second back until the first is acknowledged. The
-worker's end puts that off for 40 ms, since the worker has nothing to say. TCP_QUICKACK acknowledges
-it now. Sockets of the Unix domain (`spark.python.unix.domain.socket.enabled`) have
-neither.
+and leaves Nagle's algorithm on. So the kernel keeps the second back until the first is
+acknowledged. The worker's end puts that off for 40 ms, since the worker has nothing to say.
+TCP_QUICKACK acknowledges it now. Sockets of the Unix domain
+(`spark.python.unix.domain.socket.enabled`) have neither.
 
 Source: pyspark/daemon.py, PythonRunner, Spark 4.2 (behaviour); tcp(7).
 """
