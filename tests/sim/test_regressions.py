@@ -310,6 +310,18 @@ def test_P2_a_second_power_failure_brings_back_no_batch_that_a_start_had_cut() -
     assert not result.anomalies, text_of(result)
 
 
+def test_P2_a_producer_stays_known_when_its_batches_are_deleted_after_a_power_failure() -> None:
+    """Power took the snapshot that was written where a segment ended.
+
+    The start read the producers from the batches and wrote no other snapshot. DeleteRecords then
+    removed the segment. The next start knew nothing of its producers, and would have stored a batch
+    again that one of them sent again.
+    """
+    plan = make_plan(3_027_794)
+    result = run_plan(plan)
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

@@ -5,7 +5,7 @@
 //! partition's lock, so a producer state is never entered twice at once. A producer state never
 //! calls a log.
 //!
-//! `admit` and `admit_marker` change the producer state's state at once. If the write that follows
+//! `admit` and `admit_marker` change the producer state at once. If the write that follows
 //! fails, producer state and file disagree, and the log restores the producer state before it takes another batch.
 
 use std::fmt;

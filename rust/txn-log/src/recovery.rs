@@ -147,10 +147,14 @@ pub(crate) fn recover(
     }
     let segments: Vec<Arc<Segment>> = segments.into_iter().map(Arc::new).collect();
     let log_end_offset = segments.last().map_or(0, |last| last.next_offset());
-    let was_shortened = snapshot::prune(directory, log_end_offset, base_offsets)?;
     if past.power_failed {
         remove_torn_snapshots(directory, producer_state, &segments, evidence.as_ref())?;
     }
+    let durable_end = evidence.as_ref().map_or(i64::MAX, |evidence| {
+        let scanned = segments.get(evidence.first_segment);
+        scanned.map_or(log_end_offset, |first| first.base_offset)
+    });
+    let was_shortened = snapshot::prune(directory, log_end_offset, base_offsets, durable_end)?;
     let was_trusted = evidence.is_none();
     let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
     let epochs = recover_epochs(directory, &segments, seen)?;

@@ -11,15 +11,20 @@
 //! never beyond the end that a power failure leaves.
 //!
 //! The active segment stays, unless it is sealed first.
+//!
+//! Only a snapshot tells of the producers of removed segments. Without it, a batch that is sent again
+//! after a restart would be stored again. So one from where these segments end on is on the disk
+//! before the note.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::disk;
-use crate::error::ReadError;
+use crate::error::{AppendError, ReadError};
 use crate::log::{LogWriter, PartitionLog};
 use crate::segment::{Segment, file_path};
 use crate::snapshot;
@@ -91,6 +96,7 @@ impl PartitionLog {
     /// Notes and publishes a higher log start, and removes the sealed segments below it; says how
     /// many. Under the maintenance lock.
     pub(crate) fn raise_start(&self, offset: i64, note_start: NoteStart<'_>) -> io::Result<usize> {
+        self.keep_producers(offset)?;
         self.sync_up_to(offset)?;
         note_start(offset)?;
         let removed = {
@@ -103,9 +109,55 @@ impl PartitionLog {
         };
         if !removed.is_empty() {
             self.doom_segments(&removed)?;
-            snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())?;
+            self.prune_snapshots()?;
         }
         Ok(removed.len())
+    }
+
+    /// Has a snapshot that knows the producers of the segments below `offset`, for the next sync. A
+    /// power failure may have taken the one that was written where these end.
+    fn keep_producers(&self, offset: i64) -> io::Result<()> {
+        let segments = self.segments();
+        let below = count_below(&segments, offset);
+        if below == 0 {
+            return Ok(());
+        }
+        let first_kept = &segments[below];
+        let durable_end = self.recovery_point().min(first_kept.next_offset());
+        let base_offsets = self.base_offsets();
+        let is_enough = |at: i64| {
+            // The one at a base offset is on the disk once the segment before it is.
+            at >= first_kept.base_offset
+                && (at <= durable_end || base_offsets.binary_search(&at).is_ok())
+        };
+        if snapshot::offsets(&self.directory)?
+            .into_iter()
+            .any(is_enough)
+        {
+            return Ok(());
+        }
+        let refused = |refused: AppendError| io::Error::other(refused.to_string());
+        let _writer = self.writer().map_err(refused)?;
+        let end_offset = self.offsets.log_end();
+        if self
+            .segments()
+            .last()
+            .is_some_and(|active| active.size() > 0)
+        {
+            self.roll(&self.settings(), end_offset)?;
+            return Ok(());
+        }
+        self.write_snapshot(end_offset)?;
+        disk::sync_if_there(&file_path(&self.directory, end_offset, "snapshot"))?;
+        self.has_new_files.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes the snapshots that no start needs any more.
+    pub(crate) fn prune_snapshots(&self) -> io::Result<()> {
+        let durable_end = self.recovery_point();
+        snapshot::prune(&self.directory, i64::MAX, &self.base_offsets(), durable_end)?;
+        Ok(())
     }
 
     /// Takes the sealed segments below an offset off the list, and out of the producer state.
@@ -115,9 +167,7 @@ impl PartitionLog {
         offset: i64,
     ) -> Vec<Arc<Segment>> {
         let segments = self.segments();
-        let sealed = segments.len().saturating_sub(1);
-        let below = segments[..sealed].partition_point(|segment| segment.next_offset() <= offset);
-        let (removed, kept) = segments.split_at(below);
+        let (removed, kept) = segments.split_at(count_below(&segments, offset));
         if let (false, Some(first)) = (removed.is_empty(), kept.first()) {
             self.producer_state.forget_below(first.base_offset);
             let mut aborted = self.aborted.write().unwrap_or_else(PoisonError::into_inner);
@@ -151,6 +201,12 @@ impl PartitionLog {
         let segments = self.segments();
         segments.iter().map(|segment| segment.base_offset).collect()
     }
+}
+
+/// The number of sealed segments that lie wholly below an offset.
+fn count_below(segments: &[Arc<Segment>], offset: i64) -> usize {
+    let sealed = &segments[..segments.len().saturating_sub(1)];
+    sealed.partition_point(|segment| segment.next_offset() <= offset)
 }
 
 /// The name under which a segment's file waits for its deletion: Kafka's, `<base>.log.deleted`. If

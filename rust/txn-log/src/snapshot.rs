@@ -1,4 +1,4 @@
-//! `.snapshot` files: a producer state's producer state at an offset, so that recovery need not replay
+//! `.snapshot` files: the producer state at an offset, so that recovery need not replay
 //! the whole log.
 //!
 //! `<20 digits>.snapshot` holds the state before the batch at that offset. The bytes are the
@@ -36,18 +36,23 @@ pub(crate) fn offsets_of(directory: &Path, extension: &str) -> io::Result<Vec<i6
     Ok(offsets)
 }
 
-/// Removes the snapshots beyond the log end. Of the others it removes all but the newest and those
-/// at the segments' base offsets, which are in order. Says whether one was beyond.
+/// Removes the snapshots beyond the log end. Of the others it removes all but the newest, the newest
+/// up to `durable_end`, which no power failure takes, and those at the segments' base offsets, which
+/// are in order. Says whether one was beyond.
 pub(crate) fn prune(
     directory: &Path,
     log_end_offset: i64,
     base_offsets: &[i64],
+    durable_end: i64,
 ) -> io::Result<bool> {
-    let mut newest = None;
+    let (mut newest, mut newest_durable) = (None, None);
     let mut was_beyond = false;
     for offset in offsets(directory)? {
         let is_within = offset <= log_end_offset;
-        if is_within && *newest.get_or_insert(offset) == offset {
+        let is_newest = is_within && *newest.get_or_insert(offset) == offset;
+        let is_durable = is_within && offset <= durable_end;
+        let is_newest_durable = is_durable && *newest_durable.get_or_insert(offset) == offset;
+        if is_newest || is_newest_durable {
             continue;
         }
         if !is_within || base_offsets.binary_search(&offset).is_err() {

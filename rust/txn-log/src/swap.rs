@@ -122,7 +122,7 @@ impl PartitionLog {
                 self.replace_segments(swapped);
             }
         }
-        snapshot::prune(&self.directory, i64::MAX, &self.base_offsets())?;
+        self.prune_snapshots()?;
         Ok(true)
     }
 

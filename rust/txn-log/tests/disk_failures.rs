@@ -565,7 +565,7 @@ struct Story {
     marks: Vec<Mark>,
     /// Log starts, and when each was noted in the checkpoint.
     notes: Vec<(usize, i64)>,
-    /// The producer state's state by log end.
+    /// The producer state by log end.
     states: HashMap<i64, ProducerState>,
     /// Every batch by base offset.
     batches: BTreeMap<i64, Vec<u8>>,

@@ -75,6 +75,45 @@ fn deleted_records_are_out_of_range_and_their_whole_segments_go() {
     );
 }
 
+/// A batch that is sent again after the restart would be stored again otherwise.
+#[test]
+fn a_producer_of_removed_segments_stays_known_where_power_took_their_snapshots() {
+    for active_is_empty in [false, true] {
+        let root = tempfile::tempdir().unwrap();
+        let (log, _) = open(root.path(), false);
+        append(&log, build(7, false, 1, 20));
+        for _ in 0..30 {
+            append(&log, plain(1, 180));
+        }
+        drop(log);
+        if active_is_empty {
+            fs::write(files(root.path(), "log").last().unwrap(), b"").unwrap();
+        }
+        for snapshot in files(root.path(), "snapshot") {
+            fs::write(snapshot, b"").unwrap();
+        }
+        let power_failed = Past {
+            power_failed: true,
+            ..Past::default()
+        };
+        let (log, _) = open_from(root.path(), power_failed);
+        let first_kept = *bases(root.path()).last().unwrap();
+        let log_end_offset = log.state().log_end_offset;
+        assert_eq!(log_end_offset == first_kept, active_is_empty);
+        delete_records(&log, first_kept).unwrap();
+        drop(log);
+        for power_failed in [false, true] {
+            let past = Past {
+                power_failed,
+                ..from_start(first_kept, false)
+            };
+            let (log, producers) = open_from(root.path(), past);
+            assert_eq!(producers.state().recent.get(&7), Some(&vec![0]));
+            assert_eq!(log.state().log_end_offset, log_end_offset);
+        }
+    }
+}
+
 #[test]
 fn the_log_start_never_moves_down_nor_beyond_the_end() {
     let root = tempfile::tempdir().unwrap();

@@ -101,9 +101,9 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Writes the producer state's state as it is before the batch at `offset`. A producer state that has none to
+    /// Writes the producer state as it is before the batch at `offset`. A producer state that has none to
     /// give costs only time at the next start.
-    pub(super) fn write_snapshot(&self, offset: i64) -> io::Result<()> {
+    pub(crate) fn write_snapshot(&self, offset: i64) -> io::Result<()> {
         match self.producer_state.snapshot() {
             Ok(bytes) => snapshot::write(&self.directory, offset, &bytes),
             Err(_) => Ok(()),
