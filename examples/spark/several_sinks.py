@@ -37,9 +37,11 @@ def start(spark: SparkSession, given: Namespace) -> StreamingQuery:
 
     def write(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
-        routed(batch.select(topic.alias("topic"), "key", "value"), batch_id)
-        archive(batch.select("key", "value"), batch_id)
-        batch.unpersist()
+        try:
+            routed(batch.select(topic.alias("topic"), "key", "value"), batch_id)
+            archive(batch.select("key", "value"), batch_id)
+        finally:
+            batch.unpersist()
 
     return (
         records.writeStream.foreachBatch(write)
