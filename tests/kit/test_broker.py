@@ -1,19 +1,23 @@
 """A test's broker: topics, records, groups, restarts, snapshots and its clock."""
 
+import fcntl
 import gc
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 
 from support.clients import WAIT_S, commit_values, transactional_producer
 from txn.errors import ConfigError, ForkedError, RejectedError
-from txn.testing import TestBroker, WaitError
+from txn.testing import TestBroker, WaitError, places
+from txn.testing.client import KitClient
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +107,12 @@ def test_a_group_has_consumed_all_when_only_a_marker_is_behind_its_offset(
         broker.wait_until_consumed("raeders", timeout=0.01)
 
 
+@pytest.mark.parametrize("record", [7, {"id": 7}, ("key", "value", "more"), ("key", 7)])
+def test_a_record_of_another_form_is_told(broker: TestBroker, record: Any) -> None:
+    with pytest.raises(RejectedError, match=r"a record is bytes, text, or a tuple .* not "):
+        broker.produce(broker.create_topic(), record)
+
+
 def test_a_broker_closed_twice_stays_closed() -> None:
     broker = TestBroker()
     broker.close()
@@ -130,8 +140,8 @@ def test_a_lost_broker_warns_and_stops() -> None:
 @pytest.mark.parametrize("own_process", [False, True])
 def test_a_broker_that_is_open_at_the_end_leaves_nothing(tmp_path: Path, own_process: bool) -> None:
     text = (
-        "import pathlib, txn.testing.broker as kit; "
-        f"kit.SHARED_MEMORY = pathlib.Path({str(tmp_path)!r}); "
+        "import pathlib, txn.testing.broker as kit, txn.testing.places; "
+        f"txn.testing.places.SHARED_MEMORY = pathlib.Path({str(tmp_path)!r}); "
         f"broker = kit.TestBroker(own_process={own_process}); broker.create_topic()"
     )
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", text]
@@ -244,6 +254,48 @@ def test_a_reset_goes_back_to_the_snapshot_and_a_branch_begins_with_it() -> None
         assert broker.topics() == []
         with pytest.raises(RejectedError, match="this snapshot is closed"):
             broker.reset(snapshot)
+
+
+def test_questions_of_another_thread_wait_while_the_broker_is_away(broker: TestBroker) -> None:
+    """They held the kit's connection until their own time-out, and a reset took 10 s."""
+    order = []
+    kit = KitClient(broker.bootstrap_servers, lambda: 0)
+    asking = threading.Thread(target=lambda: order.append(kit.topics() is not None))
+    with kit.resting():
+        asking.start()
+        asking.join(0.2)
+        order.append(False)
+    asking.join()
+    kit.close()
+    assert order == [False, True]
+
+
+def test_questions_end_when_another_thread_closes_the_broker(broker: TestBroker) -> None:
+    kit = KitClient(broker.bootstrap_servers, lambda: 0)
+    kit.close()
+    with pytest.raises(RejectedError, match="another thread closed this test broker"):
+        kit.topics()
+
+
+def test_data_of_a_killed_session_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    text = (
+        "import os, pathlib, signal, txn.testing.broker as kit, txn.testing.places as places; "
+        f"places.SHARED_MEMORY = pathlib.Path({str(tmp_path)!r}); "
+        "broker = kit.TestBroker(); broker.snapshot(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", text], check=False, timeout=120)
+    [left] = tmp_path.iterdir()
+    used = tmp_path / f"{places.PREFIX}used"
+    used.mkdir()
+    descriptor = os.open(used, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        places.sweep(tmp_path)
+        assert left.is_dir(), "it may be just made"
+        places.sweep(tmp_path, young_s=0)
+        assert list(tmp_path.iterdir()) == [used]
+    finally:
+        os.close(descriptor)
 
 
 def test_records_are_produced_after_a_reset_as_before_it() -> None:

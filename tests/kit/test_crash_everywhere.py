@@ -5,7 +5,10 @@ The programs are those of `examples/testing/`. Each is played with the stops tha
 """
 
 import importlib.util
+import os
 import re
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +20,7 @@ import pytest
 from txn.errors import RejectedError
 from txn.testing import STOPS, CrashReport, Fault, TestBroker, crash_everywhere
 from txn.testing.crash import compare
+from txn.testing.program import LOAD_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "testing"
 
@@ -108,7 +112,7 @@ def test_a_story_has_numbered_lines_and_ends_with_the_faults() -> None:
 
 def test_a_checker_whose_stops_never_happen_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its runs would all be undisturbed, and every program right."""
-    monkeypatch.setattr(Fault, "takes", lambda self, request: False)
+    monkeypatch.setattr(Fault, "counts", lambda self, request: False)
     with pytest.raises(RejectedError, match="2 of 2 stops did not happen"):
         played("rewinding_forgotten", "refuse")
 
@@ -135,6 +139,17 @@ def test_each_record_has_to_be_there_once(found: list[object], faults: list[str]
 
 
 # ---------------------------------------------------------------- programs that cannot be run
+
+
+NEW_ID: Final = f"""
+import sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+import os, right, txn
+kind = txn.Producer
+txn.Producer = lambda **given: kind(**given | {{"transactional_id": f"copies-{{os.getpid()}}"}})
+right.copy(sys.argv[1])
+"""
+"""Right by KIP-447: the generation of the group fences instances that stood still."""
 
 
 def does_nothing(servers: str) -> None:
@@ -192,6 +207,37 @@ def test_a_program_that_cannot_be_run_is_refused(app: Any, told: str) -> None:
 def test_an_argument_that_does_not_fit_is_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(RejectedError, match=told):
         played("right", **options)
+
+
+def test_ctrl_c_ends_it_at_once_and_leaves_no_process(tmp_path: Path) -> None:
+    """A terminal's Ctrl-C is for the processes of the runs too; one of them told their ends."""
+    text = (
+        f"import sys; sys.path.insert(0, {str(EXAMPLES)!r}); import right; "
+        "from txn.testing import crash_everywhere; "
+        f"crash_everywhere(right.copy, jobs=2, input={FOUR!r}, stops=['kill'] * 99)"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", text],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert started.stderr is not None
+    with started, started.stderr:
+        assert "of " in started.stderr.readline()  # told after 5 s of runs
+        os.killpg(started.pid, signal.SIGINT)
+        told = started.stderr.read()
+        code = started.wait(LOAD_S / 2)  # it waited that long for ends that nobody told
+    assert (code, told.count("KeyboardInterrupt")) == (-signal.SIGINT, 1), told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_waits_for_its_own_open_transaction_is_right() -> None:
+    """A new transactional id after a kill: group offsets are unstable until the old one expires."""
+    command = [sys.executable, "-c", NEW_ID, "{servers}"]
+    report = crash_everywhere(command, stops=["kill"], steps=["EndTxn 1"], jobs=1, input=FOUR)
+    assert (report.runs, report.findings) == (1, ())
 
 
 def test_no_process_and_no_thread_is_left() -> None:

@@ -60,6 +60,13 @@ def test_the_second_request_may_be_meant(broker: TestBroker, topic: str) -> None
     assert values(broker, topic) == [b"first"]
 
 
+def test_faults_of_one_api_count_the_same_requests(broker: TestBroker, topic: str) -> None:
+    """The second one counted only the requests behind the first, and came one too late."""
+    first, second = broker.lose_answer("Produce"), broker.lose_answer("Produce", 2)
+    send(plain_producer(broker.bootstrap_servers), topic, [b"x"])  # the retry is the second
+    assert (first.happened, second.happened) == (True, True)
+
+
 def test_a_held_request_waits_for_its_release(broker: TestBroker, topic: str) -> None:
     producer = transactional_producer(broker.bootstrap_servers, topic)
     with broker.hold("EndTxn") as held:

@@ -9,9 +9,9 @@ import pytest
 CONFTEST = """
 import threading
 from pathlib import Path
-import txn.testing.broker
+import txn.testing.places
 
-txn.testing.broker.SHARED_MEMORY = Path({place!r})
+txn.testing.places.SHARED_MEMORY = Path({place!r})
 
 def pytest_unconfigure(config):
     mine = [each.name for each in threading.enumerate() if each.name.startswith("txn")]

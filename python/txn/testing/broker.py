@@ -11,13 +11,12 @@ import atexit
 import itertools
 import os
 import shutil
-import tempfile
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NoReturn, Self, TypeVar
 
@@ -27,6 +26,7 @@ from txn.testing.client import DEAD, PREPARING, KitClient, Record
 from txn.testing.clock import Ahead
 from txn.testing.engine import Embedded, Engine, OwnProcess
 from txn.testing.errors import WaitError
+from txn.testing.places import Place
 from txn.testing.proxy import Effect, Fault, Proxy
 from txn.testing.wire import api_key, error_code
 from txn.wire.api_keys import ApiKey
@@ -35,9 +35,6 @@ from txn.wire.error_codes import ErrorCode
 WAIT_S: Final = 30.0
 PAUSE_S: Final = 0.002
 PAUSE_MAX_S: Final = 0.05
-
-SHARED_MEMORY: Final = Path("/dev/shm")
-"""Where it is there, data directories live in memory: an fsync costs nothing."""
 
 PROPERTIES: Final[Mapping[str, object]] = {
     "durability": "process",
@@ -104,10 +101,10 @@ class TestBroker:
         self._ahead = Ahead(0 if snapshot is None else snapshot.ahead_ms)
         self._is_open = False
         self._topic_numbers = itertools.count(1)
-        self._directory = _new_directory()
+        self._place = Place(in_memory=True)
         try:
             if snapshot is not None:
-                _replace(self._directory, snapshot.require_path())
+                _replace(self._place.path, snapshot.require_path())
             kind = OwnProcess if own_process else Embedded
             engine = self._engine = kind(properties, self._ahead)
             self._proxy = Proxy()
@@ -117,7 +114,7 @@ class TestBroker:
                 self._proxy.close()
                 raise
         except BaseException:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._place.close()
             raise
         self._is_open = True
         _open.add(self)
@@ -152,7 +149,7 @@ class TestBroker:
         try:
             self._engine.stop()
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._place.close()
 
     def restart(self) -> None:
         """Stop the broker in order, unless it was killed, and start it again on its data.
@@ -160,8 +157,8 @@ class TestBroker:
         Clients lose their connections, and find it again at the same address.
         """
         self._require_open()
-        self._stop()
-        self._start()
+        with self._stopped():
+            pass
 
     def kill(self) -> None:
         """End the broker's process by SIGKILL; `restart` starts the next one.
@@ -170,8 +167,9 @@ class TestBroker:
             RejectedError: it runs in the process of the test; see `own_process`.
         """
         self._require_open()
-        self._engine.kill()
-        self._proxy.connect_to(None)
+        with self._kit.resting():
+            self._engine.kill()
+            self._proxy.connect_to(None)
 
     def __enter__(self) -> Self:
         self._require_open()
@@ -237,9 +235,7 @@ class TestBroker:
         Raises:
             RejectedError: there is no such topic or partition, or the broker refuses.
         """
-        pairs = [each if isinstance(each, tuple) else (None, each) for each in records]
-        encoded = [(_encoded(key), _encoded(value)) for key, value in pairs]
-        self._client().write(topic, encoded, partition)
+        self._client().write(topic, [_key_and_value(each) for each in records], partition)
 
     def records(self, topic: str, *, isolation: str = "read_committed") -> list[Record]:
         """The records of a topic that a reader gets now, by partition, then by offset.
@@ -366,11 +362,8 @@ class TestBroker:
         The broker stops and starts for it: clients lose their connections.
         """
         self._require_open()
-        self._stop()
-        try:
-            return Snapshot(self._directory, self._ahead.ms, self._properties, self._own_process)
-        finally:
-            self._start()
+        with self._stopped():
+            return Snapshot(self._place.path, self._ahead.ms, self._properties, self._own_process)
 
     def reset(self, snapshot: "Snapshot | None" = None) -> None:
         """Go back to a snapshot, or to an empty broker, at the same address.
@@ -380,10 +373,9 @@ class TestBroker:
         self._require_open()
         path = None if snapshot is None else snapshot.require_path()
         self.heal()
-        self._stop()
-        _replace(self._directory, path)
-        self._ahead.ms = 0 if snapshot is None else snapshot.ahead_ms
-        self._start()
+        with self._stopped():
+            _replace(self._place.path, path)
+            self._ahead.ms = 0 if snapshot is None else snapshot.ahead_ms
 
     # ------------------------------------------------------------ faults
 
@@ -504,14 +496,20 @@ class TestBroker:
     # ------------------------------------------------------------ below
 
     def _start(self) -> None:
-        self._engine.start(self._directory, self._proxy.port)
+        self._engine.start(self._place.path, self._proxy.port)
         self._proxy.connect_to(self._engine.port)
 
-    def _stop(self) -> None:
-        self._proxy.connect_to(None)
-        self._kit.close()  # its writers know producer ids that a reset gives out again
-        if self._engine.is_running:
-            self._engine.stop()
+    @contextmanager
+    def _stopped(self) -> Iterator[None]:
+        """Stop the broker for a block. Other threads' calls of the kit wait until its end."""
+        with self._kit.resting():  # its writers know producer ids that a reset gives out again
+            self._proxy.connect_to(None)
+            if self._engine.is_running:
+                self._engine.stop()
+            try:
+                yield
+            finally:
+                self._start()
 
     def _advance(self, by_ms: int) -> None:
         kit = self._client()
@@ -599,9 +597,8 @@ class Snapshot:
         self.ahead_ms = ahead_ms
         self._properties = properties
         self._own_process = own_process
-        self._path = _new_directory()
-        _replace(self._path, source)
-        self._remove = weakref.finalize(self, _remove_in, os.getpid(), self._path)
+        self._place = Place(in_memory=True)
+        _replace(self._place.path, source)
 
     def branch(self) -> TestBroker:
         """Open another broker that begins with this state."""
@@ -611,24 +608,19 @@ class Snapshot:
 
     def close(self) -> None:
         """Remove it. Harmless when repeated."""
-        self._remove()
+        self._place.close()
 
     def require_path(self) -> Path:
         """Its directory. Raises RejectedError: it is closed."""
-        if not self._remove.alive:
+        if not self._place.is_open:
             raise RejectedError("this snapshot is closed; take another one")
-        return self._path
+        return self._place.path
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _new_directory() -> Path:
-    place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
-    return Path(tempfile.mkdtemp(prefix="txn-testing-", dir=place))
 
 
 def _replace(directory: Path, source: Path | None) -> None:
@@ -643,14 +635,12 @@ def _replace(directory: Path, source: Path | None) -> None:
         shutil.copytree(source, directory, dirs_exist_ok=True, copy_function=shutil.copyfile)
 
 
-def _remove_in(pid: int, path: Path) -> None:
-    """Remove a directory, but not in a forked child."""
-    if os.getpid() == pid:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _encoded(text: bytes | str | None) -> bytes | None:
-    return text.encode() if isinstance(text, str) else text
+def _key_and_value(record: object) -> tuple[bytes | None, bytes | None]:
+    pair = record if isinstance(record, tuple) else (None, record)
+    if len(pair) != 2 or not all(isinstance(each, bytes | str | None) for each in pair):
+        raise RejectedError(f"a record is bytes, text, or a tuple of key and value, not {record!r}")
+    key, value = (each.encode() if isinstance(each, str) else each for each in pair)
+    return key, value
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,8 @@ test's own questions. One instance serves every thread, one after the other.
 
 import struct
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -66,11 +67,21 @@ class KitClient:
         self._port = port
         self._lock = threading.Lock()
         self._kafka: _core.KafkaClient | None = None
+        self._is_open = True
 
     def close(self) -> None:
-        """Close the connections; the next call opens others."""
+        """Close the connections; calls of other threads that wait for their turn are refused."""
         with self._lock:
+            self._is_open = False
             self._drop()
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Close the connections, and let calls of other threads wait until the block ends."""
+        with self._lock:
+            self._require_open()
+            self._drop()
+            yield
 
     # ------------------------------------------------------------ topics and records
 
@@ -258,6 +269,7 @@ class KitClient:
 
     def _ask(self, question: Callable[[_core.KafkaClient], T]) -> T:
         with self._lock:
+            self._require_open()
             try:
                 return question(self._client())
             except (RetriableError, _core.KafkaError) as error:
@@ -277,6 +289,10 @@ class KitClient:
                 self._servers, client_id=KIT_CLIENT_ID, timeout_ms=TIMEOUT_MS
             )
         return self._kafka
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise RejectedError("another thread closed this test broker; open another one")
 
     def _drop(self) -> None:
         if self._kafka is not None:

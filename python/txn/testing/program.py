@@ -193,6 +193,7 @@ class FunctionProgram(Program):
             )
         self._channel = ours
         self._codes: dict[int, int] = {}
+        self._running: set[int] = set()
         self._started: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._reader = threading.Thread(target=self._read, name="txn-program", daemon=True)
@@ -236,7 +237,10 @@ class FunctionProgram(Program):
             except queue.Empty:
                 raise TxnError(f"the program's host did not answer in {LOAD_S:g} s") from None
         if "gone" in answer:
-            raise TxnError("the program's host ended; its output is above")
+            self._started.put(answer)  # for the next one that asks
+            raise TxnError(
+                "the process that starts the program's runs was killed. Run the test again"
+            )
         return answer
 
     def _read(self) -> None:
@@ -246,8 +250,14 @@ class FunctionProgram(Program):
                 if "code" in told:
                     self._codes[told["pid"]] = told["code"]
                 else:
+                    if "pid" in told:
+                        self._running.add(told["pid"])
                     self._started.put(told)
         self._started.put({"gone": True})
+        for pid in self._running - set(self._codes):  # the host was killed: nobody tells their ends
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            self._codes[pid] = -signal.SIGKILL
 
 
 def _named(function: Callable[..., object]) -> dict[str, Any]:

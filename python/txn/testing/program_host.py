@@ -29,6 +29,7 @@ TAKE_BYTES: Final = 65536
 
 def main(descriptor: int) -> None:
     """Serve runs until the socket closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which closes the socket
     with socket.socket(fileno=descriptor) as channel:
         lines = channel.makefile("r")
         named = json.loads(lines.readline())
@@ -117,6 +118,7 @@ def _fork(
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
         for each in inherited:

@@ -122,17 +122,14 @@ class Fault:
         state = "happened" if self.happened else "waits"
         return f"<{self.effect.value} of {NAMES[self._key]}: {state}>"
 
-    def takes(self, request: Request) -> bool:
-        """Count a request; True for the one that it happens to. Called by the proxy."""
+    def counts(self, request: Request) -> bool:
+        """Count a request; True once the fault is due. Called by the proxy."""
         if request.key != self._key:
             return False
         if self._topic is not None and not request.produces_to(self._topic):
             return False
         self._left -= 1
-        if self._left > 0:
-            return False
-        self.request = request
-        return True
+        return self._left <= 0
 
     def happen(self) -> None:
         """Note that it happens. Called by the proxy."""
@@ -458,9 +455,11 @@ class Proxy:
     async def _befall(self, link: Link, asked: Asked) -> bool:
         """Let a fault happen to a request; False: its connection is to be cut."""
         request = asked.request
-        fault = next((each for each in self._faults if each.takes(request)), None)
-        if fault is None:
+        due = [each for each in self._faults if each.counts(request)]
+        if not due:
             return True
+        fault = due[0]  # the others happen to the next request
+        fault.request = request
         self._faults.remove(fault)
         if fault.effect is Effect.LOSE_REQUEST:
             self.watch.on_fault(link, request, fault)
