@@ -12,6 +12,7 @@ The moments, each looked for by polling from outside, with no help from the job:
 | offsets | Spark noted a new batch in its checkpoint    | the session                |
 | worker  | its high watermark moved                     | one Python worker          |
 | broker  | its high watermark moved                     | the broker, which restarts |
+| node    | tasks wrote, after a batch    | a worker of Spark's cluster; another one joins |
 """
 
 import os
@@ -45,6 +46,8 @@ RUN_S_MAX = 400.0
 
 STARTS_WITHOUT_KILL_MAX = 5
 POLL_S = 0.005
+CLUSTER_POLL_S = 0.05
+"""On a cluster a batch takes longer, and so does a kill."""
 
 ALLOWS_TWO_PHASE: Final = "transaction.two.phase.commit.enable=true"
 """The sink uses it where it is allowed; on Apache Kafka it goes without."""
@@ -56,6 +59,7 @@ class Moment(Enum):
     OFFSETS = "offsets"
     WORKER = "worker"
     BROKER = "broker"
+    NODE = "node"
 
 
 class KillableBroker(Protocol):
@@ -65,6 +69,16 @@ class KillableBroker(Protocol):
     def bootstrap_servers(self) -> str: ...
     def kill_and_restart(self) -> None: ...
     def stop(self) -> None: ...
+
+
+class KillableCluster(Protocol):
+    """The harness's view of a cluster that runs the job's executors."""
+
+    @property
+    def master(self) -> str: ...
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+    def kill_and_replace_a_worker(self) -> None: ...
 
 
 class TxnBroker:
@@ -148,6 +162,7 @@ class KillCase:
     """One job on one broker, with its topics, checkpoint and log.
 
     `options` names a file with options for the job's source and sink, over those of the broker.
+    `cluster` runs the job's tasks; without one the driver does.
     """
 
     def __init__(
@@ -158,8 +173,11 @@ class KillCase:
         *,
         rows: int = ROWS,
         options: Path | None = None,
+        cluster: KillableCluster | None = None,
     ) -> None:
         self.job = job
+        self.cluster = cluster
+        self._poll_s = POLL_S if cluster is None else CLUSTER_POLL_S
         self.options = options
         self.broker = broker
         self.rows = rows
@@ -213,6 +231,9 @@ class KillCase:
                 kill_a_worker(process.pid, dice)
             elif moment is Moment.BROKER:
                 self.broker.kill_and_restart()
+            elif moment is Moment.NODE:
+                assert self.cluster is not None, "the job runs on no cluster"
+                self.cluster.kill_and_replace_a_worker()
             else:
                 kill_session(process)
                 return "killed"
@@ -222,6 +243,8 @@ class KillCase:
         """Wait until something moves; False if the job ended before."""
         if moment is Moment.OFFSETS:
             return self._moves(self._batch, process, deadline)
+        if moment is Moment.NODE and not self._comes(Moment.STABLE, process, deadline):
+            return False
         isolation = "read_committed" if moment is Moment.STABLE else "read_uncommitted"
         with TopicEnds(self.broker.bootstrap_servers, self.output, isolation) as end:
             return self._moves(end, process, deadline)
@@ -234,7 +257,7 @@ class KillCase:
             if look() > before:
                 return True
             assert time.monotonic() < deadline, f"the job hangs:\n{self._tail()}"
-            time.sleep(POLL_S)
+            time.sleep(self._poll_s)
         return False
 
     def _end_of(self, process: subprocess.Popen[bytes], deadline: float) -> str:
@@ -258,8 +281,10 @@ class KillCase:
                 *("--input", self.input, "--output", self.output),
                 *("--checkpoint", str(self.checkpoint)),
                 *([] if self.options is None else ["--options", str(self.options)]),
+                *([] if self.cluster is None else ["--master", self.cluster.master]),
             ],
             self.log,
+            None if self.cluster is None else self.cluster.environment,
         )
 
     def _tail(self) -> str:

@@ -23,10 +23,11 @@ SMALL_BATCHES = {"map": 256, "dedup": 2_000, "update": 256}
 def main() -> None:
     arguments = _arguments()
     spark = (
-        SparkSession.builder.master("local[2,4]")
+        SparkSession.builder.master(arguments.master)
         .appName(f"kill-{arguments.job}")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
+        .config("spark.executor.memory", "512m")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
@@ -127,6 +128,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", required=True)
     parser.add_argument("--checkpoint", required=True, type=Path)
     parser.add_argument("--options", type=Path)
+    parser.add_argument("--master", default="local[2,4]")
     return parser.parse_args()
 
 

@@ -3,6 +3,7 @@
     python tests/spark/kill/main.py --kills 12 --job all            # txn's own broker
     python tests/spark/kill/main.py --kills 12 --job map --peer     # Apache Kafka
     python tests/spark/kill/main.py --job dedup --bootstrap HOST:PORT   # no broker kills
+    python tests/spark/kill/main.py --kills 12 --standalone         # driver and executors apart
 
 Exit code 0: every row exactly once. The directory keeps logs and checkpoints.
 """
@@ -11,6 +12,7 @@ import argparse
 import random
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -24,6 +26,7 @@ from spark.kill.harness import (
     RunningBroker,
     TxnBroker,
 )
+from spark.processes import StandaloneCluster
 
 JOBS = ("map", "dedup", "update")
 ROWS_PER_KILL = 4_000
@@ -35,17 +38,20 @@ def main() -> int:
     directory = arguments.directory or Path(tempfile.mkdtemp(prefix="txn-kill-"))
     directory.mkdir(parents=True, exist_ok=True)
     print(f"logs and checkpoints: {directory}   seed: {arguments.seed}")
-    broker = _broker(arguments, directory)
     jobs = JOBS if arguments.job == "all" else (arguments.job,)
     verdicts = []
-    try:
+    with ExitStack() as running:
+        broker = _broker(arguments, directory)
+        running.callback(broker.stop)
+        cluster = None
+        if arguments.standalone:
+            cluster = running.enter_context(StandaloneCluster(directory))
         for job in jobs:
             rows = ROWS_PER_KILL * arguments.kills + 8_000
-            case = KillCase(job, broker, directory, rows=rows // (2 if job == "update" else 1))
+            rows = rows // (2 if job == "update" else 1)
+            case = KillCase(job, broker, directory, rows=rows, cluster=cluster)
             verdicts.append(case.run(_plan(arguments), arguments.seed))
             _print(verdicts[-1])
-    finally:
-        broker.stop()
     return 0 if all(verdict.holds for verdict in verdicts) else 1
 
 
@@ -54,6 +60,7 @@ def _plan(arguments: argparse.Namespace) -> list[Moment]:
     kinds = list(Moment)
     if arguments.bootstrap:
         kinds.remove(Moment.BROKER)
+    kinds.remove(Moment.WORKER if arguments.standalone else Moment.NODE)
     plan = [kinds[number % len(kinds)] for number in range(arguments.kills)]
     random.Random(arguments.seed).shuffle(plan)
     return plan
@@ -85,6 +92,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--job", default="all", choices=(*JOBS, "all"))
     parser.add_argument("--bootstrap", help="a cluster that runs; it is not killed")
     parser.add_argument("--peer", action="store_true", help="start Apache Kafka")
+    parser.add_argument("--standalone", action="store_true", help="executors on a Spark cluster")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--directory", type=Path, help="where logs and checkpoints go")
     return parser.parse_args()

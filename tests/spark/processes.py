@@ -1,0 +1,121 @@
+"""Spark's own servers as processes, for tests that kill them.
+
+Each is the leader of its own session and listens on the loopback address. Its JVM and those below
+it leave out the second compiler and the verification of Spark's own classes. In a short test they
+cost more CPU than the work.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+import pyspark
+
+from peers.kafka import free_port
+from spark.kill.harness import Session, kill_session
+
+START_S = 120.0
+SPARK_HOME: Final = Path(pyspark.__file__).parent
+
+ENVIRONMENT: Final = {
+    "SPARK_HOME": str(SPARK_HOME),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_PYTHON": sys.executable,
+    "JAVA_TOOL_OPTIONS": (
+        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    ),
+}
+
+CLASSES: Final = "org.apache.spark.deploy"
+WORKERS: Final = 2
+
+
+class StandaloneCluster:
+    """A master and two workers of Spark standalone; one core and one executor each.
+
+    Logs and the executors' directories are in `directory`.
+    """
+
+    environment: Mapping[str, str] = ENVIRONMENT
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._port = free_port()
+        self.master = f"spark://127.0.0.1:{self._port}"
+        self._running = ExitStack()
+        self._workers: deque[subprocess.Popen[bytes]] = deque()
+
+    def __enter__(self) -> Self:
+        log = self._directory / "master.log"
+        master = self._start("master.Master", log, "--port", str(self._port))
+        try:
+            _await(master, self._port, log)
+        except BaseException:
+            self._running.close()
+            raise
+        for _ in range(WORKERS):
+            self._add_worker()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def kill_and_replace_a_worker(self) -> None:
+        """SIGKILL the oldest worker, its executor and their Python processes; add a new one."""
+        kill_session(self._workers.popleft())
+        self._add_worker()
+
+    def _add_worker(self) -> None:
+        size = ("--cores", "1", "--memory", "1g", "-d", str(self._directory / "work"))
+        log = self._directory / "workers.log"
+        self._workers.append(self._start("worker.Worker", log, *size, self.master))
+
+    def _start(self, name: str, log: Path, *words: str) -> "subprocess.Popen[bytes]":
+        command = [str(SPARK_HOME / "bin" / "spark-class"), f"{CLASSES}.{name}"]
+        command += ["--host", "127.0.0.1", "--webui-port", "0", *words]
+        return self._running.enter_context(Session(command, log, ENVIRONMENT))
+
+
+@contextmanager
+def connect_server(directory: Path) -> Iterator[str]:
+    """The address of a Spark Connect server; its log is in the directory."""
+    port = free_port()
+    configs = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2,4]"]
+    command += ["--driver-memory", "1g"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += [word for name, value in configs.items() for word in ("--conf", f"{name}={value}")]
+    log = directory / "connect.log"
+    with Session([*command, "spark-internal"], log, ENVIRONMENT) as server:
+        _await(server, port, log)
+        yield f"sc://127.0.0.1:{port}"
+
+
+def _await(server: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    ends_s = time.monotonic() + START_S
+    while not _answers(port):
+        assert server.poll() is None, log.read_text()[-4000:]
+        assert time.monotonic() < ends_s, log.read_text()[-4000:]
+        time.sleep(0.1)
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
