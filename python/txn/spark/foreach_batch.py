@@ -62,8 +62,8 @@ def sink(
         bootstrap_servers: HOST:PORT, or several with commas.
         topic: Where rows go; None: each row has a column `topic`.
         id: A name that only this query has and that stays the same over its restarts.
-        checkpoint: The query's checkpointLocation; needed under Spark Connect and for
-            `txn_group`.
+        checkpoint: The query's checkpointLocation; needed for `txn_group`, and under Spark Connect
+            in a session with more than one query.
         options: Those of `format("txn")`, with `_` for `.`, or in a `**{...}`.
 
     Raises:
@@ -86,10 +86,16 @@ def sink(
 
 
 def _running_query(session: SparkSession) -> str | None:
-    """The query whose micro-batch runs on this thread; None under Spark Connect."""
+    """The query whose micro-batch runs on this thread; None where that cannot be told."""
     try:
         context = session.sparkContext
     except Exception:  # Connect has no SparkContext, and says so with an error of its own
-        return None
+        return _only_query(session)
     query: str | None = context.getLocalProperty("sql.streaming.queryId")
     return query
+
+
+def _only_query(session: SparkSession) -> str | None:
+    """The query of a session under Spark Connect, if it has no other: this one runs."""
+    running = session.streams.active
+    return str(running[0].id) if len(running) == 1 else None

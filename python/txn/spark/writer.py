@@ -400,7 +400,7 @@ def _query_of(settings: SinkSettings, because: str = "the query's id is needed")
         raise ConfigError(
             f"{because}, and it cannot be read from the checkpoint "
             f"({settings.checkpoint or 'the option checkpointLocation is not set'}). Set the "
-            "option checkpointLocation to a path on this machine; or name the query by "
+            "option checkpointLocation to an absolute path on this machine; or name the query by "
             "queryName(...), or set txn.id, to a name that only this query has and that stays the "
             "same over its restarts",
             option="txn.id",
