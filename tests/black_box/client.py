@@ -144,6 +144,7 @@ class RunningTransaction:
 
     def __init__(self, client: RoleClient, producer: Producer, name: str) -> None:
         self.name = name
+        self.is_committed = False
         self.is_fenced = False
         self._client = client
         self._producer = producer
@@ -154,6 +155,7 @@ class RunningTransaction:
     def commit(self) -> bool:
         """Commit; if that asks for an abort, abort. Say whether the producer may go on."""
         failure = self._end("commit", self._producer.commit_transaction)
+        self.is_committed = failure is None
         if failure is None:
             return True
         return failure.args[0].txn_requires_abort() and self.abort()
@@ -304,8 +306,8 @@ class Copier(RoleClient):
         if not self._send_offsets(producer, consumer, positions):
             attempt.abort()
         elif self.over.is_set() or self.chance.random() < 0.8:
-            if attempt.commit():
-                return True
+            if attempt.commit() and attempt.is_committed:
+                return True  # where it was aborted, the consumer has to go back
         elif self.chance.random() < 0.7:
             attempt.abort()
         self.leave_if_fenced(attempt)
