@@ -92,6 +92,10 @@ class TxnBroker:
     def bootstrap_servers(self) -> str:
         return self._process.bootstrap_servers
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def kill_and_restart(self) -> None:
         self._process.kill()
         self._process.restart()
