@@ -42,6 +42,16 @@ def output_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
     return process.stdout
 
 
+@pytest.mark.parametrize("words", [("consume", "orders"), ("cluster", "describe")])
+def test_a_closed_output_is_told_before_anything_is_done(words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "txn", *words]
+    ended = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, check=False
+    )
+    told = "txn: standard output is closed: give it a file, a pipe or /dev/null\n"
+    assert (ended.returncode, ended.stderr) == (1, told)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_follow_prints_records_as_they_come_and_ends_by_a_signal(
     servers: str, number: signal.Signals

@@ -121,13 +121,13 @@ def test_a_group_that_has_read_everything_is_drained_below_the_log_end(
 def test_an_open_transaction_holds_back_no_lag(
     bootstrap: str, topic: str, group: str, unique: Unique
 ) -> None:
-    commit(bootstrap, group, TopicPartition(topic, 1, 0))
+    commit(bootstrap, group, TopicPartition(topic, 0, 8), TopicPartition(topic, 1, 0))
     producer = transactional_producer(bootstrap, unique("pay"))
     producer.begin_transaction()
     send(producer, topic, [b"open"], partition=1)
     send(plain_producer(bootstrap), topic, [b"behind it"], partition=1)
     _, told = described(bootstrap, group)
-    (partition,) = told["partitions"]
+    partition = told["partitions"][1]
     ends = (partition["last_stable_offset"], partition["log_end_offset"], partition["lag"])
     producer.commit_transaction(WAIT_S)
     assert ends == (0, 2, 0)
@@ -234,6 +234,52 @@ def test_offsets_are_restored_from_a_description(
 def test_a_new_group_gets_its_first_offsets(bootstrap: str, topic: str, group: str) -> None:
     assert reset(bootstrap, group, "--topic", topic, "--to", "2") == {0: (None, 2), 1: (None, 0)}
     assert committed(bootstrap, group) == {0: 2, 1: 0}
+
+
+def test_a_group_is_not_drained_while_a_partition_of_its_topic_has_no_offset(
+    bootstrap: str, topic: str, group: str
+) -> None:
+    """It was, and a script that waits for it went on with a partition unread."""
+    commit(bootstrap, group, TopicPartition(topic, 1, 0))
+    code, found = described(bootstrap, group, "--drained")
+    assert (code, found["drained"], found["lag"]) == (1, None, None)
+    unread, _ = found["partitions"]
+    assert (unread["partition"], unread["committed_offset"], unread["lag"]) == (0, None, None)
+    assert unread["offsets_left"] > 0
+
+
+def test_a_group_without_any_offset_is_not_known_to_be_drained(
+    bootstrap: str, topic: str, group: str, member: Consumer
+) -> None:
+    code, found = described(bootstrap, group, "--drained")
+    assert (code, found["drained"], found["partitions"]) == (1, None, [])
+
+
+def test_a_misspelled_group_is_not_made(bootstrap: str, topic: str, group: str) -> None:
+    commit(bootstrap, group, TopicPartition(topic, 0, 4))
+    words = ("groups", "reset-offsets", f"x{group}", "--topic", topic, "--to", "2")
+    code, out, err = run_txn(*words, "--bootstrap", bootstrap)
+    assert (code, out) == (2, "")
+    assert f"there is no group 'x{group}'; did you mean " in err
+    assert err.endswith("? Give --new to make one of this name\n")
+    assert run_txn(*words, "--new", "--bootstrap", bootstrap)[0] == 0
+
+
+def test_a_group_without_offsets_is_moved_in_named_topics_alone(
+    bootstrap: str, topic: str, group: str
+) -> None:
+    passing = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    passing.subscribe([topic])
+    while not passing.assignment():
+        passing.poll(0.1)
+    passing.close()
+    words = ("groups", "reset-offsets", group, "--all-topics", "--to", "latest")
+    code, out, err = run_txn(*words, "--bootstrap", bootstrap)
+    assert (code, out) == (2, "")
+    told = f"txn: group {group!r} has no committed offset. Name its topics with --topic\n"
+    assert err in (told, f"txn: there is no group {group!r}. `txn groups list` names them all\n")
 
 
 def test_a_group_at_work_is_neither_moved_nor_deleted(

@@ -141,6 +141,8 @@ def test_one_transaction_is_seen_whole_or_not_at_all(
         ),
         (("--json-lines",), b'{"key": {"base64": "?"}}', "line 1 of stdin: key is no base64"),
         (("--json-lines",), b'{"headers": ["a"]}', "headers are a list"),
+        (("--json-lines",), b'{"valeu": "a"}', "a record has no part 'valeu'; did you mean value?"),
+        (("--json-lines",), b'{"payload": "a"}', "has no part 'payload'; it has topic, partition"),
         (("-K", ":"), b"no key", "line 1 of stdin has no ':' behind a key"),
         (("/no/such/file",), b"", "'/no/such/file' cannot be read: No such file"),
         (("--whole", "-K", ":"), b"", "it has no lines to read"),

@@ -107,6 +107,16 @@ def test_a_group_has_consumed_all_when_only_a_marker_is_behind_its_offset(
         broker.wait_until_consumed("raeders", timeout=0.01)
 
 
+def test_aborted_records_are_there_for_uncommitted_readers_alone(broker: TestBroker) -> None:
+    topic = broker.create_topic()
+    broker.produce(topic, "aborted", aborted=True)
+    broker.produce(topic, "aborted too", aborted=True)
+    broker.produce(topic, "stored")
+    assert values(broker, topic) == [b"stored"]
+    found = values(broker, topic, isolation="read_uncommitted")
+    assert found == [b"aborted", b"aborted too", b"stored"]
+
+
 @pytest.mark.parametrize("record", [7, {"id": 7}, ("key", "value", "more"), ("key", 7)])
 def test_a_record_of_another_form_is_told(broker: TestBroker, record: Any) -> None:
     with pytest.raises(RejectedError, match=r"a record is bytes, text, or a tuple .* not "):

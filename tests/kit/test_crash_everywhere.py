@@ -152,6 +152,16 @@ right.copy(sys.argv[1])
 """Right by KIP-447: the generation of the group fences instances that stood still."""
 
 
+OTHER_SETTINGS: Final = f"""
+import sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+import swallowed_error
+kind = swallowed_error.Consumer
+swallowed_error.Consumer = lambda given: kind({{{{**given, **{{settings}}}}}})
+swallowed_error.copy(sys.argv[1])
+"""
+
+
 def does_nothing(servers: str) -> None:
     """A program that ends at once."""
 
@@ -231,6 +241,13 @@ def test_ctrl_c_ends_it_at_once_and_leaves_no_process(tmp_path: Path) -> None:
         code = started.wait(LOAD_S / 2)  # it waited that long for ends that nobody told
     assert (code, told.count("KeyboardInterrupt")) == (-signal.SIGINT, 1), told
     assert list(tmp_path.iterdir()) == []
+
+
+def test_aborted_records_of_the_input_are_found_in_the_output() -> None:
+    text = OTHER_SETTINGS.format(settings="{'isolation.level': 'read_uncommitted'}")
+    command = [sys.executable, "-c", text, "{servers}"]
+    with pytest.raises(AssertionError, match=r"doubled: out has 'RECORD 0' 2 times"):
+        crash_everywhere(command, stops=["aborted input"], jobs=1, input=FOUR)
 
 
 def test_a_program_that_waits_for_its_own_open_transaction_is_right() -> None:

@@ -80,6 +80,19 @@ def require_no_members(cluster: RunningCluster, group_id: str) -> None:
         )
 
 
+def require_known(cluster: RunningCluster, group_id: str) -> None:
+    """Go on if a group is there, or no other has a similar name. Raises ConfigError.
+
+    Names that differ in digits alone are no mistake: shop-1, shop-2.
+    """
+    known = [group.group_id for group in cluster.groups()]
+    similar = [each for each in known if _lettered(each) != _lettered(group_id)]
+    if group_id not in known and (hint := did_you_mean(group_id, similar)):
+        raise ConfigError(
+            f"there is no group {group_id!r}{hint} Give --new to make one of this name"
+        )
+
+
 def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetChange]) -> None:
     """Commit the offsets of a plan.
 
@@ -110,9 +123,17 @@ def delete_group(cluster: RunningCluster, group_id: str) -> None:
 
 
 def unknown_group(cluster: RunningCluster, group_id: str) -> ConfigError:
-    """Return the error for a group that is not there."""
-    hint = did_you_mean(group_id, [group.group_id for group in cluster.groups()])
-    return unknown("group", group_id, hint, "txn groups list")
+    """Return the error for a group that is not there, or has no offsets."""
+    known = [group.group_id for group in cluster.groups()]
+    if group_id in known:
+        return ConfigError(
+            f"group {group_id!r} has no committed offset. Name its topics with --topic"
+        )
+    return unknown("group", group_id, did_you_mean(group_id, known), "txn groups list")
+
+
+def _lettered(name: str) -> str:
+    return "".join(each for each in name if not each.isdigit())
 
 
 def _within(

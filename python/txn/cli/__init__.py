@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 
-from txn.errors import ConfigError, TxnError
+from txn.errors import ConfigError, RejectedError, TxnError
 from txn.printable import is_utf8, printable
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
@@ -67,6 +67,8 @@ def _run() -> None:
         if listing is not None:
             list_plainly(listing.servers, as_json=listing.as_json)
             return
+    if sys.stdout is None:
+        raise RejectedError("standard output is closed: give it a file, a pipe or /dev/null")
     from txn.cli.commands import app
 
     app(prog_name="txn")  # also as `python -m txn`, and for the completion of a shell

@@ -92,7 +92,8 @@ def describe(
     """Tell a group's state, members, offsets and its lag in committed records.
 
     Markers and records of aborted transactions are no lag. The records are counted by reading them,
-    up to a million offsets of a partition; beyond, the offsets stand for an upper bound.
+    up to a million offsets of a partition; beyond, the offsets stand for an upper bound, as in a
+    partition of its topics in which the group has no offset.
 
     \b
     Examples:
@@ -151,6 +152,9 @@ def reset_offsets(
         Path | None,
         typer.Option(metavar="FILE", help="As `--json` here and of `groups describe` prints."),
     ] = None,
+    is_new: Annotated[
+        bool, typer.Option("--new", help="Make the group, though one has a similar name.")
+    ] = False,
     is_dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the offsets, and stop.")
     ] = False,
@@ -178,6 +182,7 @@ def reset_offsets(
     from txn.admin.groups import (
         commit,
         moved_to,
+        require_known,
         require_no_members,
         restored,
         shifted_by,
@@ -190,6 +195,8 @@ def reset_offsets(
     saved = None if from_file is None else _saved_offsets(from_file)
     with running_cluster(bootstrap, command_config, settings) as running:
         require_no_members(running, group)
+        if not is_new:
+            require_known(running, group)
         if saved is not None:
             changes = restored(running, group, saved)
         else:
@@ -297,6 +304,7 @@ def _saved_offsets(path: Path) -> dict["TopicPartition", int]:
         return {
             (str(each["topic"]), int(each["partition"])): int(each["committed_offset"])
             for each in data["partitions"]
+            if each["committed_offset"] is not None
         }
     except OSError as error:
         raise ConfigError(f"--from-file {str(path)!r} cannot be read: {error.strerror}") from None
@@ -358,7 +366,8 @@ def _lines(group: "DescribedGroup") -> Iterator[str]:
 
 def _row(lag: "PartitionLag") -> tuple[str, ...]:
     topic, index = lag.partition
-    name, committed = f"{topic}-{index}", str(lag.committed_offset)
+    name = f"{topic}-{index}"
+    committed = "none" if lag.committed_offset is None else str(lag.committed_offset)
     if lag.offsets is None:
         return name, committed, "?", "?", "no leader"
     records = f"<= {lag.offsets_left}" if lag.records is None else str(lag.records)

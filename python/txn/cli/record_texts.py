@@ -16,9 +16,13 @@ from typing import Any, Final
 
 from txn.cli.moments import moment
 from txn.errors import ConfigError
+from txn.hints import did_you_mean
 
 TEXT: Final = "utf-8"
 BASE64: Final = "base64"
+
+PARTS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+"""The parts of a line of JSON."""
 
 TIMESTAMPS_END: Final = 2**63
 PARTITIONS_END: Final = 2**31
@@ -97,6 +101,10 @@ def record_of(line: str, place: str) -> Record:
         raise ConfigError(f"{place} is no record: it is nested too deep") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{place} is no record: it begins with {line[:20]!r}, not with {{")
+    for name in data:
+        if name not in PARTS:
+            hint = did_you_mean(name, PARTS) or f"; it has {', '.join(PARTS)}"
+            raise ConfigError(f"{place}: a record has no part {name!r}{hint}")
     timestamp_ms, partition = data.get("timestamp"), data.get("partition")
     for name, number, end in (
         ("timestamp", timestamp_ms, TIMESTAMPS_END),

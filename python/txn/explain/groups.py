@@ -55,7 +55,8 @@ class PartitionLag:
     """A group's place in a partition."""
 
     partition: TopicPartition
-    committed_offset: int
+    committed_offset: int | None
+    """None: the group has no offset here, though in other partitions of the topic."""
     offsets: PartitionOffsets | None
     """None: nobody leads the partition, or it was deleted."""
     records: int | None
@@ -66,7 +67,7 @@ class PartitionLag:
         """Offsets up to the last stable one: at least as many as records; None: not known."""
         if self.offsets is None:
             return None
-        start = max(self.committed_offset, self.offsets.log_start_offset)
+        start = max(self.committed_offset or 0, self.offsets.log_start_offset)
         return max(self.offsets.last_stable_offset - start, 0)
 
 
@@ -80,11 +81,14 @@ class DescribedGroup:
 
     @property
     def is_drained(self) -> bool | None:
-        """True if every committed record was read, where it has an offset; None: not known."""
+        """True if every committed record of its topics was read; None: not known.
+
+        Its topics are those in which it has an offset; without any offset nothing is known.
+        """
         records = [lag.records for lag in self.lags]
         if any(records):
             return False
-        return None if None in records else True
+        return None if None in records or not records else True
 
 
 class GroupSource(Protocol):
@@ -142,7 +146,13 @@ def described(
             facts = GroupFacts(each.state, each.protocol_type, facts.members)
     topics = source.topics()
     known = [(topic, index) for topic, index in committed if index in topics.get(topic, ())]
-    ends = source.ends(known) if known else {}
+    unread = [
+        (topic, index)
+        for topic in {topic for topic, _ in known}
+        for index in topics[topic]
+        if (topic, index) not in committed
+    ]
+    ends = source.ends([*known, *unread]) if known else {}
     lags = []
     for partition, offset in sorted(committed.items()):
         place = PartitionLag(partition, offset, ends.get(partition), None)
@@ -154,4 +164,7 @@ def described(
             end = ends[partition].last_stable_offset
             records = source.count_committed(partition, end - left, end)
         lags.append(PartitionLag(partition, offset, place.offsets, records))
+    begins = [PartitionLag(partition, None, ends.get(partition), None) for partition in unread]
+    lags += [place for place in begins if place.offsets_left != 0]
+    lags.sort(key=lambda lag: lag.partition)
     return DescribedGroup(group_id, facts, lags)

@@ -224,6 +224,7 @@ class TestBroker:
         topic: str,
         *records: "bytes | str | tuple[bytes | str | None, bytes | str | None]",
         partition: int | None = None,
+        aborted: bool = False,
     ) -> None:
         """Append records, each a value or a (key, value), without a transaction.
 
@@ -231,11 +232,15 @@ class TestBroker:
             topic: The topic.
             records: Values, or pairs of key and value; text is encoded as UTF-8.
             partition: The partition; None: by the hash of the key, as Java's producer does.
+            aborted: Append them in a transaction, and abort it: read_committed readers never get
+                them.
 
         Raises:
             RejectedError: there is no such topic or partition, or the broker refuses.
         """
-        self._client().write(topic, [_key_and_value(each) for each in records], partition)
+        self._client().write(
+            topic, [_key_and_value(each) for each in records], partition, aborted=aborted
+        )
 
     def records(self, topic: str, *, isolation: str = "read_committed") -> list[Record]:
         """The records of a topic that a reader gets now, by partition, then by offset.

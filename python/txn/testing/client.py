@@ -26,7 +26,8 @@ ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 PREPARING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 DEAD: Final = "Dead"
 NO_OFFSET: Final = -1
-NO_PRODUCER: Final = -1
+NOBODY: Final = (-1, -1)
+ABORTED_ID: Final = "txn-testing-aborted"
 DEFAULT: Final = -1
 """Stands for the broker's own number of replicas."""
 
@@ -132,8 +133,13 @@ class KitClient:
         topic: str,
         records: Sequence[tuple[bytes | None, bytes | None]],
         partition: int | None = None,
+        *,
+        aborted: bool = False,
     ) -> None:
-        """Append (key, value) records; without `partition` by the hash of the key, or in turn."""
+        """Append (key, value) records; without `partition` by the hash of the key, or in turn.
+
+        `aborted`: in a transaction that is aborted then.
+        """
         count = self.partition_count(topic)
         if partition is not None and not 0 <= partition < count:
             raise RejectedError(
@@ -146,10 +152,14 @@ class KitClient:
         )
 
         def write(kafka: _core.KafkaClient) -> None:
-            writer = kafka.writer(None, NO_PRODUCER, NO_PRODUCER)
+            id = ABORTED_ID if aborted else None
+            identity = kafka.init_producer_id(id, TRANSACTION_TIMEOUT_MS) if id else NOBODY
+            writer = kafka.writer(id, *identity)
             keys, values = (_column([each[side] for each in records]) for side in (0, 1))
             writer.write(topic, len(records), keys, values, partition=numbers)
             writer.flush()
+            if id:
+                kafka.end_txn(id, *identity, commit=False)
 
         if records:
             self._ask(write)

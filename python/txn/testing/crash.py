@@ -18,6 +18,7 @@
 | `time out` | the program stands still for longer than its transaction may stay open |
 | `rebalance` | the group's members lose their partitions |
 | `pause` | the program stands still; a second instance takes over and works; the first goes on |
+| `aborted input` | all input is written again behind it, in transactions that are aborted |
 
 A stop that comes to nothing, since its step does not come again, is counted. If that is the fate of
 most, the runs are no test, and this is an error too.
@@ -63,6 +64,7 @@ STOPS: Final[Mapping[str, tuple[Effect, tuple[ApiKey, ...]]]] = {
     "time out": (Effect.HOLD_REQUEST, IN_TRANSACTION),
     "rebalance": (Effect.HOLD_REQUEST, (*IN_TRANSACTION, ApiKey.OFFSET_COMMIT)),
     "pause": (Effect.HOLD_REQUEST, (*IN_TRANSACTION, ApiKey.OFFSET_COMMIT)),
+    "aborted input": (Effect.HOLD_REQUEST, (ApiKey.FETCH,)),
 }
 """Each stop with the effect that the proxy has, and the requests at which it makes sense."""
 
@@ -75,6 +77,7 @@ HAPPENS: Final = {
     "time out": "the program stood still before, until its transaction expired",
     "rebalance": "the group rebalanced before",
     "pause": "here it stands still, with this under way",
+    "aborted input": "before, all input was written again, in transactions that were aborted",
 }
 
 LOST: Final = "lost: "
@@ -452,6 +455,8 @@ class _Player:
             stage.play_second(min(self._timeout_s, SECOND_S))
             story.tell("the first instance goes on")
             run.resume()
+        elif point.stop == "aborted input":
+            stage.write_aborted()
 
     def _contents(self, stage: "_Stage") -> Contents:
         contents: Contents = {
@@ -598,6 +603,13 @@ class _Stage:
         for group in self._groups():
             with suppress(RejectedError):  # it has no members, or they are just leaving
                 self.broker.rebalance(group)
+
+    def write_aborted(self) -> None:
+        """Write all input again, and abort: a batch of any size gets some of it."""
+        for topic in self._sources:
+            for each in self.broker.records(topic):
+                pair = (each.key, each.value)
+                self.broker.produce(topic, pair, partition=each.partition, aborted=True)
 
     def is_consumed(self) -> bool:
         """True if groups have consumed all input, and no transaction is open."""
