@@ -200,6 +200,20 @@ ORDER: Final = (
         diverges=True,
     ),
     KnownDifference(
+        "kafka-remembers-how-it-was-turned-away",
+        "The same, turned away below Produce 12 and in an older epoch: its partition goes on "
+        "taking the producer for one that gets no new epochs, and its first batch may have any "
+        "sequence. To txn the producer is unknown, so its first sequence is 0 from Produce 12 on "
+        "(KIP-890).",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "out_of_order_sequence_number",
+        "none",
+        versions=range(12, 100),
+        when=_follows_one_turned_away,
+        diverges=True,
+    ),
+    KnownDifference(
         "kafka-joins-before-it-looks-at-the-batch",
         "Produce 12 and 13 of a batch that is stored already or cannot be stored: Kafka adds "
         "the partition to the producer's transaction, which may begin by that, before it looks "

@@ -217,6 +217,15 @@ def a_stranger_is_turned_away_from_an_open_transaction(talk: Talk) -> None:
     talk.send(mine, 1)
 
 
+def a_stranger_of_an_older_epoch_is_turned_away_by_an_old_produce(talk: Talk) -> None:
+    another = talk.init(talk.pair.own("y"))
+    older = talk.init(talk.pair.own("x"))
+    mine = talk.init(older.transactional_id)
+    talk.produce({0: transactional(*older.identity, 0)}, another.transactional_id, 6)
+    talk.look()
+    talk.send(mine, 1)
+
+
 def a_retry_under_another_transactional_id(talk: Talk) -> None:
     """Once the transaction is over Kafka asks the coordinator, txn knows the batch."""
     for version in (3, 11, 12, 13):
