@@ -13,7 +13,7 @@ PATTERNS_FLAGS := $(if $(STRIKES),--strikes $(STRIKES)) $(if $(SEED),--seed $(SE
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere long-spark hostile mutate fuzz crash-points patterns demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere long-spark large-spark hostile mutate fuzz crash-points patterns demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ patterns: jdk setup  ## the programs of examples/spark, killed again and again o
 
 long-spark: jdk setup  ## flights through Spark, 20 years an hour, with a kill a minute (MINUTES=60 SEED=7 LONG=--json)
 	$(BIN)/python tests/spark/long/main.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(LONG)
+
+large-spark: jdk setup  ## a batch of gigabytes, 1,000 partitions read, 5,000 written by a task (GIB=8 LARGE=--json)
+	$(BIN)/python tests/spark/large/main.py $(if $(GIB),--gib $(GIB)) $(LARGE)
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

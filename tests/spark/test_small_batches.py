@@ -16,7 +16,7 @@ from spark.jobs import put, stream
 from support import clients
 from txn.spark.datasource import TYPES
 from txn.spark.options import source_settings
-from txn.spark.small_batches import BYTES_MAX, SmallBatchReader
+from txn.spark.small_batches import BYTES_MAX, OWN_TASKS_MAX, SmallBatchReader
 
 pytestmark = [
     pytest.mark.spark,
@@ -111,6 +111,24 @@ def test_rows_that_cannot_be_had_now_are_left_to_tasks(servers: str, topic: str)
     parts = reader.partitions({topic: {"0": 0, "1": 0}}, {topic: {"0": 3, "1": 0}})
     assert not has_rows(reader)
     assert len(parts) == 1
+
+
+def test_small_ranges_of_many_partitions_share_tasks(servers: str) -> None:
+    """A worker for each of 1,000 partitions took a second for 40 of them."""
+    topic, many = f"wide-{time.time_ns()}", OWN_TASKS_MAX + 6
+    clients.create_topic(servers, topic, many)
+    producer = clients.plain_producer(servers)
+    sent = [b"%d" % number for number in range(5 * many)]
+    for number, value in enumerate(sent):
+        producer.produce(topic, value, partition=number % many)
+    producer.flush()
+    sizes = {}
+    for records in ("0", "4", "20", "1000"):
+        reader, parts = plan(servers, topic, {"small.batch.records": records})
+        sizes[records] = len(parts)
+        assert values(reader, parts) == sorted(sent)
+    assert sizes == {"0": many, "4": many, "20": -(-many // 4), "1000": 1}
+    assert len(plan(servers, topic, {"minPartitions": "1"})[1]) == many
 
 
 def made(servers: str, topic: str, options: Mapping[str, str]) -> SmallBatchReader:

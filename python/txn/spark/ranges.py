@@ -109,3 +109,16 @@ def _cut(span: Range, count: int) -> list[Range]:
             parts.append(replace(span, start=start, end=end))
         start = end
     return parts
+
+
+def shared(spans: Sequence[Range], records_max: int) -> list[list[Range]]:
+    """Neighbouring ranges as groups of at most `records_max` offsets; a larger range is alone."""
+    groups: list[list[Range]] = []
+    size = 0
+    for span in spans:
+        if not groups or size + span.size > records_max:
+            groups.append([])
+            size = 0
+        groups[-1].append(span)
+        size += span.size
+    return groups

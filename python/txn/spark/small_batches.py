@@ -5,6 +5,9 @@ process that plans a query's batches also reads the small ones. It hands their r
 plan, as Spark has it for `SimpleDataSourceStreamReader`. Spark keeps them as a block, and one task
 takes them from there.
 
+A larger batch over many partitions costs a worker for each. So there neighbouring partitions share
+a task, with no more offsets in it than a small batch has.
+
 The offsets of a batch are as ever, and so is a replay. The task knows its ranges too. Where the
 block is lost it reads them itself. If the rows cannot be had now, or are more than a megabyte, each
 range gets its task, which tells of the cause.
@@ -21,15 +24,19 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from txn._core import KafkaError
 from txn.errors import TxnError
-from txn.spark.ranges import Range
-from txn.spark.reader import StreamReader
+from txn.spark.ranges import Range, shared
+from txn.spark.reader import RangePartition, StreamReader
 
 BYTES_MAX: Final = 1 << 20
 """More in one batch is read by tasks."""
 
 
+OWN_TASKS_MAX: Final = 64
+"""With more ranges in a batch, small ones share tasks; up to this each has its own."""
+
+
 class RangesPartition(InputPartition):
-    """The ranges of a whole batch, for one task."""
+    """Several ranges, or those of a whole batch, for one task."""
 
     def __init__(self, spans: Sequence[Range]) -> None:
         super().__init__(tuple(spans))
@@ -39,7 +46,7 @@ class SmallBatchReader(StreamReader):
     """A stream reader that plans small batches with their rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range, or of all ranges of a small batch."""
+        """Yield the rows of one range, or of several."""
         if not isinstance(partition, RangesPartition):
             yield from super().read(partition)
             return
@@ -51,8 +58,9 @@ class SmallBatchReader(StreamReader):
     ) -> list[InputPartition]:
         """The ranges of one batch; of a small one as a single task, with its rows."""
         parts = super().partitions(start, end)
-        if not self._are_small([part.value for part in parts]):
-            return parts
+        spans = [part.value for part in parts]
+        if not self._are_small(spans):
+            return parts if len(spans) <= OWN_TASKS_MAX else self._shared(spans)
         whole = RangesPartition([part.value for part in parts])
         rows = self._rows_now(whole)
         if rows is None:
@@ -61,10 +69,22 @@ class SmallBatchReader(StreamReader):
         return [whole]
 
     def _are_small(self, spans: Sequence[Range]) -> bool:
+        return 0 < sum(span.size for span in spans) <= self._records_max
+
+    def _shared(self, spans: Sequence[Range]) -> list[InputPartition]:
+        groups = shared(spans, self._records_max)
+        return [
+            RangePartition(group[0]) if len(group) == 1 else RangesPartition(group)
+            for group in groups
+        ]
+
+    @property
+    def _records_max(self) -> int:
+        """Offsets of a small batch, and of a task with several ranges."""
         settings = self._settings
         if settings.partitions_min is not None or settings.records_per_partition_max is not None:
-            return False  # the user chose the tasks
-        return 0 < sum(span.size for span in spans) <= settings.small_batch_records
+            return 0  # the user chose the tasks
+        return settings.small_batch_records
 
     def _rows_now(self, whole: RangesPartition) -> list[pa.RecordBatch] | None:
         """The rows; None if they cannot be had now, or are too large."""

@@ -70,7 +70,7 @@ class LongResult:
 
     seconds: float
     sent: int
-    kills: Counter[str]
+    kills: dict[str, int]
     starts: int
     failures: int
     behind_s_max: float
@@ -178,7 +178,7 @@ class LongRun:
         return LongResult(
             seconds=time.monotonic() - began_s,
             sent=feed.sent,
-            kills=self._struck,
+            kills=dict(self._struck),
             starts=self._starts,
             failures=self._failures,
             behind_s_max=round(watch.behind_s_max, 1),

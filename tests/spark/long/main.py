@@ -76,7 +76,7 @@ def _show(result: LongResult) -> None:
         print(f"  {example}")
     cpu = ", ".join(f"{role} {spent_s:.0f} s" for role, spent_s in result.cpu_s.items())
     print(
-        f"{result.kills.total()} kills ({kills or 'none'}), {result.starts} starts, "
+        f"{sum(result.kills.values())} kills ({kills or 'none'}), {result.starts} starts, "
         f"{result.failures} ends without a kill; at most {result.behind_s_max} s behind; "
         f"{result.seconds:.0f} s; CPU: {cpu}"
     )
