@@ -672,6 +672,18 @@ READING: Final = (
             difference.txn > difference.kafka and exchange.request["isolation_level"] == 1
         ),
     ),
+    KnownDifference(
+        "stable-offset-of-a-batch-cut-in-two",
+        "DeleteRecords into the first batch of an open transaction: in Kafka's Fetch, too, the "
+        "stable offset is that of the batch's first record, below the log's start.",
+        ("Fetch",),
+        "responses.partitions.last_stable_offset",
+        when=lambda exchange, difference: (
+            difference.kafka
+            < difference.txn
+            == difference.within[0].get("log_start_offset", difference.txn)
+        ),
+    ),
 )
 
 # -------------------------------------------------------------------- not served

@@ -1,6 +1,6 @@
 """Committed offsets around transactions, coordinators, DeleteRecords."""
 
-from differential.batches import BatchSpec
+from differential.batches import BatchSpec, transactional
 from differential.script import ABORT, COMMIT, ScriptProducer, Talk, versions
 
 
@@ -81,6 +81,17 @@ def delete_records(talk: Talk) -> None:
             talk.delete_records({0: offset, 1: 0, 9: 0}, version)
             talk.list_offsets({0: -2, 1: -2})
     talk.look((4, 0))
+
+
+def delete_records_into_a_batch_of_an_open_transaction(talk: Talk) -> None:
+    producer = talk.init(talk.pair.own("x"))
+    batch = transactional(*producer.identity, 0, values=(b"a", b"b", b"c"))
+    talk.produce({0: batch}, producer.transactional_id)
+    talk.delete_records({0: 1})
+    for version in versions("Fetch"):
+        talk.fetch({0: 1}, version)
+    talk.end(producer, COMMIT)
+    talk.look((1, 0))
 
 
 def delete_records_with_an_open_transaction(talk: Talk) -> None:
