@@ -13,7 +13,7 @@ PATTERNS_FLAGS := $(if $(STRIKES),--strikes $(STRIKES)) $(if $(SEED),--seed $(SE
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere long-spark large-spark hostile mutate fuzz crash-points patterns demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere long-spark large-spark hostile mutate fuzz crash-points patterns spark-versions demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,12 @@ long-spark: jdk setup  ## flights through Spark, 20 years an hour, with a kill a
 
 large-spark: jdk setup  ## a batch of gigabytes, 1,000 partitions read, 5,000 written by a task (GIB=8 LARGE=--json)
 	$(BIN)/python tests/spark/large/main.py $(if $(GIB),--gib $(GIB)) $(LARGE)
+
+spark-versions: jdk setup  ## the parts of format("txn") that work with PySpark 4.0, 4.1 and 4.2, as docs/spark.md says
+	@for each in 4.0 4.1 4.2; do \
+		$(BIN)/python -m pip install --quiet --upgrade --no-deps --target target/pyspark/$$each "pyspark~=$$each.0" || exit 1; \
+		PYTHONPATH=target/pyspark/$$each $(BIN)/python tests/spark/versions.py || failed=1; \
+	done; test -z "$$failed"
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

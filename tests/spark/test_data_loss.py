@@ -25,8 +25,9 @@ from txn.spark import kafka
 from txn.spark.errors import DataLossError
 from txn.spark.mark import IDS
 from txn.spark.options import source_settings
-from txn.spark.reader import BatchReader, StreamReader
+from txn.spark.reader import BatchReader
 from txn.spark.selection import SelectedPartitions
+from txn.spark.stream_reader import StreamReader
 
 VALUE = StructType([StructField("value", BinaryType())])
 

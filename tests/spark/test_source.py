@@ -14,7 +14,7 @@ from spark.jobs import finish, forget_last_commit, put, stream, table, texts, wr
 from support import clients
 from txn.spark.mark import Mark
 from txn.spark.options import source_settings
-from txn.spark.reader import StreamReader
+from txn.spark.stream_reader import StreamReader
 
 pytestmark = [
     pytest.mark.spark,

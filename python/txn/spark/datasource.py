@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -77,6 +78,7 @@ class TxnDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read records as they come."""
+        _check_version((4, 2), "reading a stream")
         from txn.spark.small_batches import SmallBatchReader
 
         begin_request()
@@ -93,6 +95,7 @@ class TxnDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Write every micro-batch exactly once; complete mode writes all groups each time."""
+        _check_version((4, 1), "writing a stream")
         from txn.spark import writer
 
         begin_request()
@@ -103,6 +106,20 @@ class TxnDataSource(DataSource):
 
     def _source(self) -> Any:
         return source_settings(dict(self.options))
+
+
+def _check_version(least: tuple[int, int], what: str) -> None:
+    """Tell of a PySpark whose data sources in Python lack a part that is needed.
+
+    Raises:
+        ConfigError: it is older than `least`.
+    """
+    major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
+    if (major, minor) < least:
+        raise ConfigError(
+            f"{what} with format('txn') needs PySpark {least[0]}.{least[1]} or newer, and this is "
+            f"{pyspark.__version__}. Install a newer one; docs/spark.md says what older ones can do"
+        )
 
 
 def _known(schema: StructType) -> StructType:

@@ -25,7 +25,8 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from txn._core import KafkaError
 from txn.errors import TxnError
 from txn.spark.ranges import Range, shared
-from txn.spark.reader import RangePartition, StreamReader
+from txn.spark.reader import RangePartition
+from txn.spark.stream_reader import StreamReader
 
 BYTES_MAX: Final = 1 << 20
 """More in one batch is read by tasks."""

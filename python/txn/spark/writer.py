@@ -24,11 +24,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from txn._core import KafkaError
@@ -50,6 +47,10 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 NO_QUERY: Final = ""
 """A batch write's substitute for the id of a streaming query."""
+
+
+_StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
+"""PySpark 4.0 has none; there only batches are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Part(WriterCommitMessage):
     was_skipped: bool
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_StreamArrowWriter):  # type: ignore[misc]
     """The writer of one micro-batch. `work` is None where only commit or abort is called."""
 
     def __init__(self, settings: SinkSettings, work: Work | None) -> None:

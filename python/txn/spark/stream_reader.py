@@ -1,0 +1,202 @@
+"""The streaming source: where batches end, and the ranges of one.
+
+The first batch of a query reads nothing of the partitions that start at "latest", since Spark
+notes only the ends of batches. Otherwise a crash in that batch would move the start to a later
+"latest", and the records in between would never be read.
+
+PySpark 4.2 is the first to tell a source in Python where a batch starts and how large it may be,
+so this module cannot be imported with an older one. `txn.spark.reader` is for all of them.
+
+Source: KafkaMicroBatchStream, Spark 4.2 (behaviour).
+"""
+
+import time
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from txn.errors import ConfigError
+from txn.spark import kafka
+from txn.spark.mark import Mark, Offsets, Place, gone, made_anew, named, short
+from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
+from txn.spark.ranges import BatchDelay, Range, limited
+from txn.spark.reader import Reader, miss
+from txn.spark.selection import Resolved
+
+
+class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("txn")`: where batches end, and their ranges."""
+
+    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
+        super().__init__(settings, schema)
+        if settings.ending is not None:
+            raise ConfigError(
+                f"{settings.ending.option} is for batch reads (spark.read): a stream has no end. "
+                "Remove it, or use trigger(availableNow=True) to stop at what is there now",
+                option=settings.ending.option,
+            )
+        self._starting = settings.starting or Boundary("startingOffsets", LATEST)
+        least = settings.offsets_per_trigger_min
+        self._delay = None if least is None else BatchDelay(least, settings.trigger_delay_ms_max)
+        self._initial: Resolved | None = None
+        """Set while the start of a new query is not in Spark's offset log yet."""
+        self._target: Mark | None = None
+        """Under Trigger.AvailableNow, where the query ends."""
+        self._seen: Mark | None = None
+        self._told: set[Place] = set()
+        """Partitions whose absence was logged, for it lasts over many batches."""
+
+    def initialOffset(self) -> dict[str, dict[str, Any]]:
+        """Where a new query starts: the starting options, or latest."""
+        with kafka.told("read", self._settings.connection):
+            self._initial = self._partitions().resolve(self._starting)
+        return self._initial.mark.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """MinOffsetsPerTrigger and maxOffsetsPerTrigger; Python has no limit for both.
+
+        Spark gives it back in `latestOffset`, unless its trigger has a limit of its own.
+        """
+        least, most = self._settings.offsets_per_trigger_min, self._settings.offsets_per_trigger_max
+        if least is not None:
+            return ReadMinRows(least)
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, dict[str, Any]], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next batch ends.
+
+        Raises:
+            DataLossError: records up to `start` are not there any more, and `failOnDataLoss`.
+            ConfigError: a topic that was never read is not there.
+        """
+        begin = Mark.from_json(start)
+        pinned = self._pinned(begin)
+        with kafka.told("read", self._settings.connection):
+            now = self._target if self._target is not None else self._latest()
+            self._seen = now
+            kept = self._absent(begin, now)
+            moved = self._moved(begin, now)
+            left = [place for place in now.at if place not in moved]
+            fresh = sorted(place for place in left if place not in begin.at)
+            starts = begin.at | self._partitions().ends(fresh, EARLIEST)  # from their beginning
+        ends = {
+            place: starts[place] if place in pinned else max(now.at[place], starts[place])
+            for place in left
+        }
+        if isinstance(limit, ReadMinRows) and not moved and not self._is_due(starts, ends):
+            return start
+        most = self._settings.offsets_per_trigger_max
+        if isinstance(limit, ReadMaxRows | ReadMinRows) and most is not None:
+            ends = limited(starts, ends, most)
+        return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the query: at the present end of the topics."""
+        with kafka.told("read", self._settings.connection):
+            self._target = self._latest()
+
+    def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:
+        """Ends at the last look, for the query's progress."""
+        return None if self._seen is None else Mark(self._seen.at, {}).to_json()
+
+    def partitions(
+        self, start: dict[str, dict[str, Any]], end: dict[str, dict[str, Any]]
+    ) -> list[InputPartition]:
+        """The ranges of one batch."""
+        starts, ends = Mark.from_json(start), Mark.from_json(end)
+        replaced = made_anew(starts, ends)  # this batch only moves them to their beginning
+        fresh = sorted(ends.at.keys() - starts.at.keys())
+        with kafka.told("read", self._settings.connection):
+            earliest = self._partitions().ends(fresh, EARLIEST)
+            # A place may move back where records are gone. It also may in the first batch of a
+            # query that starts at "latest". That batch is empty, and may be planned again from a
+            # later "latest".
+            ranges = [
+                Range(place, min((earliest | starts.at)[place], last), last, ends.ids.get(place[0]))
+                for place, last in sorted(ends.at.items())
+                if place[0] not in replaced
+            ]
+            return self._tasks(ranges)
+
+    def commit(self, end: dict[str, dict[str, Any]]) -> None:
+        """Nothing to do: the offsets are in Spark's checkpoint."""
+
+    def stop(self) -> None:
+        """Nothing to do: the client is this process's, and ends with it."""
+
+    def _latest(self) -> Mark:
+        partitions = self._partitions()
+        places, ids = partitions.look()
+        return Mark(partitions.ends(places, LATEST), ids)
+
+    def _absent(self, begin: Mark, now: Mark) -> Mark:
+        """The places of partitions that are gone, to be kept in case they come back."""
+        absent = gone(begin, now)
+        topics = {topic for topic, _ in absent}
+        partitions = self._partitions()
+        partitions.check_all_are_there(list(now.at | begin.at))
+        partitions.check_gone(sorted(set(absent) - self._told))
+        for place in sorted(set(absent) - self._told):
+            miss(
+                self._settings,
+                place,
+                f"partition {named(place)}, which the query has read up to offset "
+                f"{begin.at[place]}, is gone: its topic was deleted, or the options do not "
+                "choose it any more",
+            )
+        self._told = set(absent)
+        return Mark(
+            {place: begin.at[place] for place in absent},
+            {topic: id for topic, id in begin.ids.items() if topic in topics},
+        )
+
+    def _moved(self, begin: Mark, now: Mark) -> Offsets:
+        """The places that move back, since the records read there are not there any more."""
+        partitions = self._partitions()
+        replaced = made_anew(begin, now)
+        for topic in sorted(replaced):
+            places = {place: at for place, at in begin.at.items() if place[0] == topic}
+            miss(
+                self._settings,
+                next(iter(places), (topic, 0)),
+                f"topic {topic!r} was deleted and made anew (its id was {begin.ids[topic]} and is "
+                f"{now.ids[topic]}); of the old one the query had read up to "
+                f"{Mark(places, {}).to_json().get(topic, {})}, of the new one nothing",
+            )
+        moved = partitions.ends([place for place in now.at if place[0] in replaced], EARLIEST)
+        suspects = short(begin, now)
+        # The end may only be that of read_committed readers, or of an earlier look (AvailableNow).
+        high = partitions.ends(suspects, LATEST, read_committed=False)
+        for place in suspects:
+            if high[place] >= begin.at[place]:
+                continue
+            miss(
+                self._settings,
+                place,
+                f"{named(place)} ends at offset {high[place]}, and the query has read it up to "
+                f"{begin.at[place]}: the topic was made anew, or has lost its last records",
+            )
+            is_same = place[0] in begin.ids
+            moved |= partitions.ends([place], LATEST if is_same else EARLIEST)
+        return moved
+
+    def _is_due(self, starts: Offsets, ends: Offsets) -> bool:
+        """Say whether minOffsetsPerTrigger lets a batch begin."""
+        now_ms = int(time.monotonic() * 1000)
+        return self._delay is None or self._delay.is_due(starts, ends, now_ms)
+
+    def _pinned(self, begin: Mark) -> frozenset[Place]:
+        """The places that the first batch leaves alone, so that Spark notes where they start.
+
+        Another look would place them elsewhere.
+        """
+        initial, self._initial = self._initial, None
+        return initial.latest if initial is not None and begin == initial.mark else frozenset()
