@@ -101,6 +101,18 @@ def test_a_group_that_read_everything_committed_is_drained_below_the_log_end(
     assert drained["txn_group_is_drained", "shop"] == 1
 
 
+def test_a_group_is_not_drained_while_it_has_no_offset_in_a_partition_with_records(
+    broker: txn.Broker,
+) -> None:
+    create_topic(broker.bootstrap_servers, "orders", 3)
+    producer = plain_producer(broker.bootstrap_servers)
+    commit_offset(broker, "shop", 0)
+    assert scraped(broker)["txn_group_is_drained", "shop"] == 1
+    producer.produce("orders", b"apples", partition=2)
+    producer.flush(WAIT_S)
+    assert scraped(broker)["txn_group_is_drained", "shop"] == 0
+
+
 def test_records_of_an_open_transaction_are_lag_once_it_commits(broker: txn.Broker) -> None:
     create_topic(broker.bootstrap_servers, "orders")
     producer = transactional_producer(broker.bootstrap_servers, "writer")

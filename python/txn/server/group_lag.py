@@ -3,7 +3,8 @@
 The lag of a group in a partition is the number of committed records from its offset up to the last
 stable offset. Below the log start it counts from there. Markers and records of aborted
 transactions are none. So a group that has read all committed records has lag 0, though its offset
-is below the log end. It is drained if that holds in each partition with an offset of it.
+is below the log end. It is drained if that holds in each partition with an offset of it, and no
+other partition of these topics has records.
 
 Cost. A scrape counts for `TIME_SHARE` of the time since the one before, and goes on where that one
 stopped. So a long log is counted over several scrapes. Each partition may use half of the time
@@ -41,11 +42,15 @@ class GroupLag(NamedTuple):
     group_id: str
     records: Mapping[TopicPartition, int | None]
     """None: it is not counted yet, or the log cannot be read."""
+    has_unread_partitions: bool
+    """Another partition of its topics has records, and no offset of it."""
 
     @property
     def is_drained(self) -> bool:
-        """True if the group has read every committed record."""
-        return all(records == 0 for records in self.records.values())
+        """True if the group has read every committed record of its topics."""
+        return not self.has_unread_partitions and not any(
+            records != 0 for records in self.records.values()
+        )
 
 
 class Lags(NamedTuple):
@@ -117,6 +122,7 @@ class GroupLags:
             for place, offset in committed.items():
                 offsets.setdefault(place, set()).add(offset)
         counted = self._counted(offsets)
+        filled = {topic: self._filled(topic) for topic in {topic for topic, _ in counted}}
         lags = [
             GroupLag(
                 group_id,
@@ -125,6 +131,7 @@ class GroupLags:
                     for place, offset in committed.items()
                     if place in counted
                 },
+                _leaves_out(committed, filled),
             )
             for group_id, committed in groups.items()
             if not counted.keys().isdisjoint(committed)  # else all its topics were deleted
@@ -193,6 +200,18 @@ class GroupLags:
         self._counters, self._undone = counters, undone
         return counted
 
+    def _filled(self, topic: str) -> frozenset[int]:
+        """The partitions of a topic that may have records."""
+        partitions = self._node.partitions.get(topic)
+        if partitions is None:
+            return frozenset()
+        return frozenset(
+            index
+            for index, store in enumerate(partitions.stores)
+            if not partitions.is_untouched(index)
+            and (store is None or store.log_end_offset > store.log_start_offset)
+        )
+
     def _counter(self, partitions: TopicPartitions, place: TopicPartition) -> _Counter | None:
         """The counter of a partition's log; None if that is not open."""
         store = partitions.stores[place[1]]
@@ -208,6 +227,14 @@ class GroupLags:
         now, last = self._clock(), self._last
         self._last = now
         return now + (FIRST_S if last is None else min((now - last) * TIME_SHARE, LONGEST_S))
+
+
+def _leaves_out(committed: Iterable[TopicPartition], filled: Mapping[str, frozenset[int]]) -> bool:
+    """Say whether a topic of these partitions has filled ones beside them."""
+    left = {topic: len(filled.get(topic, ())) for topic, _ in committed}
+    for topic, index in committed:
+        left[topic] -= index in filled.get(topic, ())
+    return any(left.values())
 
 
 def _records_behind(counter: _Counter, offsets: list[int], seconds: float) -> list[int | None]:

@@ -277,7 +277,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "txn_group_is_drained": Metric(
         "gauge",
         ("group",),
-        f"1 if a group has read every committed record where it has an offset. {_GROUPS_NAMED}",
+        f"1 if a group has read every committed record of its topics. {_GROUPS_NAMED}",
     ),
     "txn_group_lag_uncounted": Metric(
         "gauge", (), "Committed offsets whose lag is not known yet: a long log is being counted."
