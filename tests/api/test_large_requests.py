@@ -16,6 +16,7 @@ import txn
 from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection
 from support.worst_requests import arrays_of, with_many
+from txn.server.broker import service_of
 
 JOIN_GROUP, CREATE_TOPICS, FIND_COORDINATOR = 11, 19, 10
 ITEMS = 50_000
@@ -66,6 +67,7 @@ def steps() -> Iterator[Steps]:
 @pytest.fixture(scope="module")
 def broker(steps: Steps) -> Iterator[txn.Broker]:
     with txn.Broker(properties={"group.initial.rebalance.delay.ms": 0}) as broker:
+        service_of(broker).preload.join()  # else the first request of a kind loads its schema
         with RawConnection(broker.bootstrap_servers) as connection:
             topic = {"name": "t", "num_partitions": 1, "replication_factor": 1}
             topics = [topic | {"assignments": (), "configs": ()}]
