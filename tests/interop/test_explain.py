@@ -75,6 +75,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainedNode]:
         plain = plain_producer(servers)
         send(plain, "orders", [b"x", b"y", b"z"])
         commit_values(transactional_producer(servers, "pay-4"), "orders", [b"1"])
+        while "CompleteCommit" not in run_txn("transactions", "describe", "pay-4", *bootstrap)[1]:
+            continue  # Kafka answers before the markers are there
         let_hang(servers, "orders", 1)
         send(plain, "orders", [b"behind"], partition=1)
         explained = run_txn("explain", "orders", "--json", *bootstrap)

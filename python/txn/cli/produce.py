@@ -25,7 +25,7 @@ from txn.cli.no_answer import no_answer_ends
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.cli.record_texts import Record, record_of
-from txn.cli.stopping import sigterm_as_ctrl_c
+from txn.cli.stopping import signals_outlive_callbacks, sigterm_as_ctrl_c
 from txn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ def produce(
                 more = {"compression.type": compression.value, **ALWAYS}
                 if transactional_id is not None:
                     more["transaction.timeout.ms"] = str(timeout_ms)
-                _write(chosen, stored, source, transactional_id, more)
+                with signals_outlive_callbacks():
+                    _write(chosen, stored, source, transactional_id, more)
         except KeyboardInterrupt:
             print(f"txn: {stored.stopped(transactional_id)}", file=sys.stderr)
             sys.exit(1)

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 
 @contextmanager
@@ -15,6 +16,30 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def signals_outlive_callbacks() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the `with` block also where confluent-kafka has lost it.
+
+    Of a signal that comes while it runs a callback a SystemError is left.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except SystemError:
+        if came:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def has_lost_its_reader() -> bool:
