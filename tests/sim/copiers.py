@@ -140,7 +140,7 @@ class Member(SimClient):
         while self.positions:
             asked_us = self.world.agenda.now_us
             answer = await self.ask(OFFSET_FETCH, 7, request)
-            partitions = answer.topics[0].partitions
+            partitions = [each for topic in answer.topics for each in topic.partitions]
             if answer.error_code is ErrorCode.NONE and all(
                 partition.error_code is ErrorCode.NONE for partition in partitions
             ):

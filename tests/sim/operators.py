@@ -92,9 +92,13 @@ class Aborter(SimClient):
     async def _producers(self, place: Place) -> Sequence[ProducerEntry]:
         topic = DescribeProducersTopic(name=place[0], partition_indexes=(place[1],))
         request = DescribeProducersRequest(topics=(topic,))
-        answer = await self.ask(DESCRIBE_PRODUCERS, 0, request)
-        producers: Sequence[ProducerEntry] = answer.topics[0].partitions[0].active_producers
-        return producers
+        while True:
+            answer = await self.ask(DESCRIBE_PRODUCERS, 0, request)
+            found = answer.topics[0].partitions[0]
+            if found.error_code not in RETRIABLE:
+                producers: Sequence[ProducerEntry] = found.active_producers
+                return producers
+            await self.back_off()  # a disk that is full answers so, and lists nobody
 
     def _attempt_at(self, place: Place, offset: int) -> Any:
         """Whose transaction it is, by the first of its records; None if that was deleted."""

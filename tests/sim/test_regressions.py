@@ -322,6 +322,19 @@ def test_P2_a_producer_stays_known_when_its_batches_are_deleted_after_a_power_fa
     assert not result.anomalies, text_of(result)
 
 
+def test_P2_a_group_is_told_nothing_older_than_a_commit_whose_marker_a_full_disk_refuses() -> None:
+    """Power took the marker of committed offsets, and the start could not write it again."""
+    result = run_plan(make_plan(3_100_481))
+    assert not result.anomalies, text_of(result)
+
+
+def test_P5_an_operator_comes_back_to_a_partition_that_could_not_list_its_transactions() -> None:
+    """A full disk answered with an error. The operator of the simulation took it for an empty list,
+    and left a transaction that hung."""
+    result = run_plan(make_plan(3_090_493))
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

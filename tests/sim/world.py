@@ -489,8 +489,9 @@ class World(ClientsWorld):
     def _look(self, broker: SimBroker, batches_max: int) -> None:
         """The records that any reader may see at this moment."""
         self._follower.poll(broker, batches_max)
-        if self._has_copiers and broker.node is not None:
-            committed = broker.node.groups.committed(GROUP)
+        groups = None if broker.node is None else broker.node.groups
+        if self._has_copiers and groups is not None and not groups.lacks_a_marker(GROUP):
+            committed = groups.committed(GROUP)
             for place in SOURCES:
                 stored = committed.get(place)
                 offset = -1 if stored is None else stored.value.offset

@@ -17,4 +17,6 @@ def flights_host(durability: Durability = Durability.PROCESS, partitions: int = 
 
 def coordinator_on(host: FakeHost) -> TransactionCoordinator:
     """A transaction coordinator whose markers go to the partitions of its host."""
-    return TransactionCoordinator(host, LocalMarkerSender(host.partition, lambda *marker: None))
+    return TransactionCoordinator(
+        host, LocalMarkerSender(host.partition, lambda *_: None, lambda *_: None)
+    )

@@ -5,9 +5,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from support.flights import TOPIC, flights_host
+from support.sessions import session
+from txn.broker.apis.groups import offset_fetch
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
-from txn.broker.host import Durability
+from txn.broker.host import RETRY_MS, Context, Durability
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
@@ -16,6 +18,8 @@ from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnResult
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
 from txn.testing import FakeHost
+from txn.wire.api_keys import ApiKey
+from txn.wire.bodies.groups import OffsetFetchGroup, OffsetFetchRequest, OffsetFetchTopic
 from txn.wire.error_codes import ErrorCode
 
 KEY = OffsetKey("g", TOPIC, 0)
@@ -34,7 +38,9 @@ class Both:
         ):
             host.settings[name] = BrokerSettings()[name]
         shards = GroupShards.load(host)
-        markers = LocalMarkerSender(host.partition, shards.on_offsets_marker)
+        markers = LocalMarkerSender(
+            host.partition, shards.on_offsets_marker, shards.on_offsets_refusal
+        )
         self.transactions = TransactionCoordinator(host, markers)
         self.transactions.recover()
         self.groups = GroupCoordinator(host, shards, self.transactions, self.transactions)
@@ -103,6 +109,50 @@ def test_P2_committed_offsets_survive_a_power_failure() -> None:
     both = play(story, Durability.COMMIT)
     reopened = Both(both.host.after_power_failure(lambda synced, written: synced))
     assert (reopened.offset(), reopened.open_transactions()) == (5, 0)
+
+
+def test_P2_a_group_is_told_nothing_older_than_a_commit_whose_marker_the_disk_refuses() -> None:
+    """Power took the marker, and the disk was full at the start.
+
+    The group was told the offset before the power failed. Then it was told that there was none,
+    until the marker was there; only a request for stable offsets had to wait (seed 3100481).
+    """
+
+    async def story(both: Both) -> None:
+        producer = await both.begin()
+        await both.commit(producer, 5)
+        await both.end(producer, TxnResult.COMMIT)
+
+    before = play(story, Durability.COMMIT).host
+    refusing = before.after_power_failure(lambda synced, written: synced)
+    markers = [log for log in refusing.coordinator_partitions(OFFSETS_TOPIC) if log.stored]
+    for log in markers:
+        log.is_read_only = True
+    reopened = Both(refusing)
+    for version in (0, 1, 7, 8):
+        assert told(reopened, version) == (ErrorCode.NOT_COORDINATOR, []), version
+    for log in markers:
+        log.is_read_only = False
+    refusing.advance(RETRY_MS)
+    for version in (0, 1, 7, 8):
+        assert told(reopened, version) == (ErrorCode.NONE, [5]), version
+
+
+def told(both: Both, version: int) -> tuple[ErrorCode, list[int]]:
+    """The error code and the offsets of an OffsetFetch that asks for no stable ones."""
+    topic = OffsetFetchTopic(name=KEY.topic, partition_indexes=(KEY.partition,))
+    request = OffsetFetchRequest(
+        group_id="g",
+        topics=(topic,),
+        groups=(OffsetFetchGroup(group_id="g", topics=(topic,)),),
+    )
+    context = Context(ApiKey.OFFSET_FETCH, version, "client", session())
+    answer = asyncio.run(offset_fetch(both.groups, request, context))
+    group = answer if version < 8 else answer.groups[0]
+    partitions = [each for topic in group.topics for each in topic.partitions]
+    codes = {each.error_code for each in partitions} | {group.error_code}
+    (code,) = codes - {ErrorCode.NONE} or {ErrorCode.NONE}
+    return code, [each.committed_offset for each in partitions if not each.error_code]
 
 
 def test_P3_offsets_of_a_transaction_that_timed_out_do_not_count() -> None:

@@ -403,6 +403,14 @@ class GroupCoordinator:
         """Say whether an open transaction holds an offset, so that the committed one may change."""
         return self._shard_of(key.group_id).state.offsets.is_pending(key)
 
+    def lacks_a_marker(self, group_id: str) -> bool:
+        """Say whether a commit of offsets of a group is decided, and the disk refuses its marker.
+
+        After a power failure those offsets were told before. None below them may be told now.
+        """
+        state = self._shard_of(group_id).state
+        return any(state.offsets.has_pending(group_id, each) for each in state.unmarked)
+
     async def delete_offsets(self, group_id: str, keys: Iterable[OffsetKey]) -> None:
         """Delete offsets of a group. Raises StorageError."""
         self._require_loaded(group_id)

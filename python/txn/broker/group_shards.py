@@ -33,9 +33,9 @@ GroupLogRecord = OffsetRecord | GroupRecord
 
 
 class LiveGroups(GroupStore):
-    """The fold of a shard's log, and the timers and sizes of its groups."""
+    """The fold of a shard's log, and the state of its groups that is in memory alone."""
 
-    __slots__ = ("held_bytes", "sizes", "timers")
+    __slots__ = ("held_bytes", "sizes", "timers", "unmarked")
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +45,8 @@ class LiveGroups(GroupStore):
         """Bytes of the members of each group."""
         self.held_bytes = 0
         """The same, of all groups together."""
+        self.unmarked: set[int] = set()
+        """Producer ids of commits that are decided, and whose marker the disk refuses."""
 
     def note_size(self, group: Group) -> None:
         """Note the bytes that the members of a group take."""
@@ -165,8 +167,13 @@ class GroupShards:
 
     def on_offsets_marker(self, partition_index: int, producer_id: int, is_commit: bool) -> None:
         """A marker was appended to a partition: pending offsets count from now on, or never."""
-        offsets = self.shards[partition_index].state.offsets
-        offsets.end_transaction(producer_id, is_commit=is_commit)
+        state = self.shards[partition_index].state
+        state.offsets.end_transaction(producer_id, is_commit=is_commit)
+        state.unmarked.discard(producer_id)
+
+    def on_offsets_refusal(self, partition_index: int, producer_id: int) -> None:
+        """The marker of a commit has to wait for the disk: its offsets are not told before."""
+        self.shards[partition_index].state.unmarked.add(producer_id)
 
     def _load(self, shard: GroupShard) -> None:
         """Replay a partition, or do without it."""

@@ -27,6 +27,10 @@ MarkerListener = Callable[[int, int, bool], object]
 """Told (partition of `__consumer_offsets`, producer id, is commit) when a marker is in it."""
 
 
+RefusalListener = Callable[[int, int], object]
+"""Told (partition of `__consumer_offsets`, producer id) when the marker of a commit is refused."""
+
+
 class MarkersSent(NamedTuple):
     """The result of sending a marker: partition → its offset there, or the refusal."""
 
@@ -48,11 +52,18 @@ class LocalMarkerSender:
     Args:
         find: Finds them.
         on_offsets_marker: Told of each marker among committed offsets, which count from then on.
+        on_offsets_refusal: Told of each commit that has to wait for its marker there.
     """
 
-    def __init__(self, find: FindPartition, on_offsets_marker: MarkerListener) -> None:
+    def __init__(
+        self,
+        find: FindPartition,
+        on_offsets_marker: MarkerListener,
+        on_offsets_refusal: RefusalListener,
+    ) -> None:
         self._find = find
         self._on_offsets_marker = on_offsets_marker
+        self._on_offsets_refusal = on_offsets_refusal
 
     def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> MarkersSent:
         """See `MarkerSender`."""
@@ -69,6 +80,8 @@ class LocalMarkerSender:
                     self._on_offsets_marker(index, marker.producer_id, marker.is_commit)
             except StorageError as error:
                 refused[partition] = error
+                if topic == OFFSETS_TOPIC and marker.is_commit and not _is_fenced(error):
+                    self._on_offsets_refusal(index, marker.producer_id)
             else:
                 offsets[partition] = offset
         return MarkersSent(offsets, refused)
@@ -82,15 +95,15 @@ def to_be_retried(
     A partition that has seen a later epoch holds nothing of this one open.
     """
     for partition, error in refused.items():
-        if error.code == INVALID_PRODUCER_EPOCH:
+        if _is_fenced(error):
             log.error(
                 "txn.marker_fenced",
                 partition=f"{partition[0]}-{partition[1]}",
                 producer_id=marker.producer_id,
                 producer_epoch=marker.producer_epoch,
             )
-    return {
-        partition: error
-        for partition, error in refused.items()
-        if error.code != INVALID_PRODUCER_EPOCH
-    }
+    return {partition: error for partition, error in refused.items() if not _is_fenced(error)}
+
+
+def _is_fenced(error: StorageError) -> bool:
+    return error.code == INVALID_PRODUCER_EPOCH

@@ -130,7 +130,9 @@ class Node:
         group_shards = GroupShards.load(host)
         replicas.on_refusal(group_shards.on_refusal)
         replicas.forget_idle_producers()
-        markers = LocalMarkerSender(replicas.get, group_shards.on_offsets_marker)
+        markers = LocalMarkerSender(
+            replicas.get, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
+        )
         transactions = TransactionCoordinator(host, markers)
         transactions.recover(
             power_failed=power_failed, has_losses=has_losses, stores=tuple(replicas.opened())

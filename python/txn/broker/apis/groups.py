@@ -379,7 +379,7 @@ async def offset_fetch(
     """Answer with committed offsets, -1 where there is none.
 
     With `require_stable` a partition that a transaction holds has UNSTABLE_OFFSET_COMMIT; the
-    client asks again.
+    client asks again. While the disk refuses the marker of a commit, its group has no coordinator.
     """
     is_stable_only = request.require_stable
     turns = Turns()
@@ -403,7 +403,8 @@ async def _fetched_of_group(
     is_stable_only: bool,
     turns: Turns,
 ) -> FetchedGroup:
-    if groups.refusal(group.group_id) is ErrorCode.NONE:
+    is_served = groups.refusal(group.group_id) is ErrorCode.NONE
+    if is_served and not groups.lacks_a_marker(group.group_id):
         topics = await _fetched(groups, group, context, is_stable_only, turns)
         return FetchedGroup(group.group_id, ErrorCode.NONE, topics)
     code = ErrorCode.NOT_COORDINATOR

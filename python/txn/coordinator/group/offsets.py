@@ -108,6 +108,10 @@ class OffsetTable:
         """Say whether an open transaction holds an offset for this key."""
         return key in self._holders
 
+    def has_pending(self, group_id: str, producer_id: int) -> bool:
+        """Say whether a producer's open transaction holds an offset of a group."""
+        return any(key.group_id == group_id for key in self._pending.get(producer_id, ()))
+
     def keys_of_group(self, group_id: str) -> set[OffsetKey]:
         """Every key of a group, committed or pending."""
         committed = {OffsetKey(group_id, *pair) for pair in self.committed(group_id)}
