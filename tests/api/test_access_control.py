@@ -566,31 +566,6 @@ def produce(connection: RawConnection, topic: str) -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-def fetch(connection: RawConnection, topic: str) -> int:
-    partition = {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": 0,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": 1000,
-    }
-    answer = connection.ask(
-        ApiKey.FETCH,
-        12,
-        max_wait=0,
-        min_bytes=0,
-        max_bytes=1000,
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
-        topics=[{"topic": topic, "partitions": [partition]}],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
-    return int(answer.responses[0].partitions[0].error_code)
-
-
 INVALID_RECORD, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 87, 3, 100
 
 
@@ -598,24 +573,24 @@ def test_a_change_counts_for_the_next_request_of_an_open_connection(tmp_path: Pa
     with secured(tmp_path / "data") as broker:
         create_topic(broker.bootstrap_servers, "pay")
         with RawConnection(broker.bootstrap_servers, STRANGER) as stranger:
-            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (TOPIC_FAILED,) * 2
+            assert (produce(stranger, "pay"), stranger.fetch_code("pay")) == (TOPIC_FAILED,) * 2
             allow(broker, STRANGER, (TOPIC, "pay", Operation.READ))
-            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (TOPIC_FAILED, 0)
+            assert (produce(stranger, "pay"), stranger.fetch_code("pay")) == (TOPIC_FAILED, 0)
             allow(broker, STRANGER, (TOPIC, "pay", Operation.WRITE))
-            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (INVALID_RECORD, 0)
+            assert (produce(stranger, "pay"), stranger.fetch_code("pay")) == (INVALID_RECORD, 0)
             denied = creations(STRANGER, Permission.DENY, (TOPIC, "pay", Operation.ALL))
             ask(broker, ADMIN, ApiKey.CREATE_ACLS, 3, **denied)
-            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (TOPIC_FAILED,) * 2
+            assert (produce(stranger, "pay"), stranger.fetch_code("pay")) == (TOPIC_FAILED,) * 2
             deleted = any_acl(permission_type=Permission.DENY)
             ask(broker, ADMIN, ApiKey.DELETE_ACLS, 3, filters=[deleted])
-            assert (produce(stranger, "pay"), fetch(stranger, "pay")) == (INVALID_RECORD, 0)
+            assert (produce(stranger, "pay"), stranger.fetch_code("pay")) == (INVALID_RECORD, 0)
 
 
 def test_a_topic_that_is_not_there_is_refused_as_one_that_is(broker: txn.Broker) -> None:
     with RawConnection(broker.bootstrap_servers, STRANGER) as stranger:
-        assert (produce(stranger, "none"), fetch(stranger, "none")) == (TOPIC_FAILED,) * 2
+        assert (produce(stranger, "none"), stranger.fetch_code("none")) == (TOPIC_FAILED,) * 2
     with RawConnection(broker.bootstrap_servers, ADMIN) as admin:
-        assert (produce(admin, "none"), fetch(admin, "none")) == (UNKNOWN_TOPIC,) * 2
+        assert (produce(admin, "none"), admin.fetch_code("none")) == (UNKNOWN_TOPIC,) * 2
 
 
 def transactional_batch() -> bytes:
@@ -660,9 +635,9 @@ def test_a_denial_by_host_is_of_ipv4_clients_on_a_socket_of_ipv6_too(tmp_path: P
         with RawConnection(f"127.0.0.1:{port}", ADMIN) as admin:
             for host, permission in (("*", Permission.ALLOW), (STRANGER, Permission.DENY)):
                 admin.ask(ApiKey.CREATE_ACLS, 3, **creations(host, permission, every_topic))
-            assert (produce(admin, "none"), fetch(admin, "none")) == (UNKNOWN_TOPIC,) * 2
+            assert (produce(admin, "none"), admin.fetch_code("none")) == (UNKNOWN_TOPIC,) * 2
         with RawConnection(f"127.0.0.1:{port}", STRANGER) as stranger:
-            assert (produce(stranger, "none"), fetch(stranger, "none")) == (TOPIC_FAILED,) * 2
+            assert (produce(stranger, "none"), stranger.fetch_code("none")) == (TOPIC_FAILED,) * 2
 
 
 # ---------------------------------------------------------------- an id and a name
@@ -801,7 +776,7 @@ def test_a_super_user_needs_no_entry(tmp_path: Path) -> None:
     with txn.Broker(tmp_path / "data", durability="process", properties=properties) as broker:
         create_topic(broker.bootstrap_servers, "pay")
         with RawConnection(broker.bootstrap_servers, STRANGER) as anybody:
-            assert (produce(anybody, "pay"), fetch(anybody, "pay")) == (INVALID_RECORD, 0)
+            assert (produce(anybody, "pay"), anybody.fetch_code("pay")) == (INVALID_RECORD, 0)
 
 
 # ---------------------------------------------------------------- the audit log

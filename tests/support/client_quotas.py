@@ -9,7 +9,7 @@ from txn import _core
 from txn.wire.api_keys import ApiKey
 from txn.wire.messages import is_flexible
 
-PRODUCE, FETCH = 0, 1
+PRODUCE = 0
 
 Parts = Mapping[str, str | None]
 """An entity: type → name, None for the default."""
@@ -117,28 +117,7 @@ class IdentifiedConnection(RawConnection):
 
     def fetch(self, topic: str, offset: int = 0, max_bytes: int = 1 << 20) -> tuple[int, int]:
         """Read from partition 0; return the bytes of records and the throttle time."""
-        wanted = {
-            "partition": 0,
-            "current_leader_epoch": -1,
-            "fetch_offset": offset,
-            "last_fetched_epoch": -1,
-            "log_start_offset": -1,
-            "partition_max_bytes": max_bytes,
-        }
-        answer = self.ask(
-            FETCH,
-            12,
-            replica_id=-1,
-            max_wait=0,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[{"topic": topic, "partitions": [wanted]}],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
+        answer = self.ask_for_records(topic, offset, max_bytes)
         records = [one.records for found in answer.responses for one in found.partitions]
         return sum(len(one or b"") for one in records), milliseconds(answer)
 

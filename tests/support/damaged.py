@@ -6,7 +6,7 @@ import pytest
 
 import txn
 from support.clients import create_topic, plain_producer, send
-from txn import _core
+from support.wire_client import RawConnection
 
 KAFKA_STORAGE_ERROR = 56
 VALUES = [b"%d" % number for number in range(21)]
@@ -44,12 +44,8 @@ def flip_bit(path: Path, position: int, bit: int = 1) -> bytes:
 
 def fetch_code(servers: str, topic: str) -> int:
     """The error code that answers a fetch of partition 0, or 0."""
-    client = _core.KafkaClient(servers, timeout_ms=3000)
-    try:
-        list(client.fetch(topic, 0, 0, 1))
-    except _core.KafkaError as error:
-        return int(error.args[1])
-    return 0
+    with RawConnection(servers) as connection:
+        return connection.fetch_code(topic)
 
 
 def events(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:

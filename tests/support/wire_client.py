@@ -9,6 +9,7 @@ from typing import Any, Self
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from txn.wire.api_keys import ApiKey
 from txn.wire.messages import encode_request, is_flexible
 
 WAIT_S = 10.0
@@ -92,6 +93,39 @@ class RawConnection:
         """Send a request and return its answer."""
         self.send(key, version, **fields)
         return self.receive(key, version)
+
+    def ask_for_records(self, topic: str, offset: int = 0, max_bytes: int = 1 << 20) -> Any:
+        """Fetch from partition 0 without waiting; return the answer, of one topic or none."""
+        wanted = {
+            "partition": 0,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": max_bytes,
+        }
+        return self.ask(
+            ApiKey.FETCH,
+            12,
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic": topic, "partitions": [wanted]}],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+
+    def fetch_code(self, topic: str) -> int:
+        """The error code that answers a fetch of partition 0, or 0.
+
+        A client would fetch again until its time is up.
+        """
+        ((found,),) = (each.partitions for each in self.ask_for_records(topic).responses)
+        return int(found.error_code)
 
     def has_nothing(self) -> bool:
         """Say whether no byte of an answer is there."""
