@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from spark.jobs import put, texts
+from spark.logs import tail
 from spark.processes import connect_server
 from support import clients
 
@@ -87,5 +88,5 @@ def _run(words: list[str], place: Path, environment: Mapping[str, str]) -> str:
         timeout=JOB_S_MAX,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, tail(done.stderr)
     return done.stdout

@@ -295,10 +295,32 @@ java.lang.RuntimeException: wrapped
 """
 
 
+CRASHED_WORKER = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred. Return Message:
+Traceback (most recent call last):
+  File "readwriter.py", line 1833, in save
+    self._jwrite.save()
+py4j.protocol.Py4JJavaError: An error occurred while calling o80.save.
+: org.apache.spark.SparkException: Writing job aborted
+\tat org.apache.spark.sql.execution.datasources.v2.V2ExistingTableWriteExec.run(x.scala:1)
+Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python.PythonRunner.read(x.scala:1)
+Caused by: java.io.EOFException
+\t... 28 more
+Caused by: java.io.EOFException
+=== Streaming Query ===
+"""
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
         (FAILED_TASK, "ConfigError: there is no topic 'out'"),
+        (
+            CRASHED_WORKER,
+            "org.apache.spark.SparkException: Writing job aborted, caused by "
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed), "
+            "caused by java.io.EOFException",
+        ),
         (
             "Traceback (most recent call last):\n  File x\nZeroDivisionError: by zero\n\tat x",
             "Zero",

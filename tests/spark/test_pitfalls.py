@@ -27,6 +27,7 @@ import txn.spark
 from spark.fake_kafka import FakeKafka, Faulty
 from spark.jobs import finish, forget_last_commit, put, stream, texts, writing
 from spark.kill.harness import kill_session, session_of
+from spark.logs import tail
 from support import clients
 from txn._core import KafkaClient
 from txn.errors import ConfigError
@@ -218,7 +219,7 @@ def test_workers_need_neither_an_activated_environment_nor_pandas(
     done = subprocess.run(
         job, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert done.returncode == 0, tail(done.stdout + done.stderr)
     assert texts(servers, output) == ["1|1|1", "2|1|2"]
 
 

@@ -13,6 +13,7 @@ import txn.spark
 from peers.secured import PASSWORD, SecuredKafka, token
 from spark.jobs import Options, finish
 from spark.kill.harness import KillCase, Moment, RunningBroker
+from spark.logs import tail
 from spark.secured import SCRAM, scram_over_tls
 from support import clients
 from support.secured_broker import secured_broker
@@ -122,7 +123,7 @@ def test_no_secret_of_a_job_is_left_anywhere(secured_kafka: SecuredKafka, tmp_pa
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, tail(done.stderr)
     left = {
         str(path.relative_to(tmp_path)): path.read_text(errors="replace")
         for path in tmp_path.rglob("*")

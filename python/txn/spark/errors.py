@@ -57,6 +57,8 @@ _FENCED: Final = re.compile(r"\btxn\.errors\.FencedError\b")
 _OUTAGE: Final = re.compile(r"\btxn\.spark\.errors\.NoAnswerError\b")
 _OURS: Final = re.compile(r"^(?:txn|_core)\.(?:\w+\.)*(\w+: .+)$", re.MULTILINE)
 _PYTHONS: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
+_JAVAS: Final = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
+_CALL_OF_JAVA: Final = "Py4JJavaError"
 
 
 def is_hopeless(message: str) -> bool:
@@ -75,10 +77,25 @@ def is_outage(message: str) -> bool:
 
 
 def reason_of(message: str) -> str:
-    """The line that says why a query ended: txn's own error, else Python's last, else the first."""
+    """The line that says why a query ended: txn's own error, else Python's last, else the first.
+
+    Where Python's error is a failed call of Java, the line has Java's error and its causes.
+    """
     ours = _OURS.findall(message)
     if ours:
         return str(ours[-1])
     _, is_python, traceback = message.rpartition("Traceback (most recent call last)")
     matches = _PYTHONS.findall(traceback) if is_python else []
-    return str(matches[0]) if matches else next(iter(message.splitlines()), "no message")
+    if not matches:
+        return next(iter(message.splitlines()), "no message")
+    reason = str(matches[0])
+    return (_causes(traceback) or reason) if reason.startswith(_CALL_OF_JAVA) else reason
+
+
+def _causes(stack_trace: str) -> str:
+    """Java's error and its causes, each told once."""
+    told: list[str] = []
+    for cause in _JAVAS.findall(stack_trace):
+        if not any(cause in known for known in told):
+            told.append(cause.rstrip("."))
+    return ", caused by ".join(told)

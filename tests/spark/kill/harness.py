@@ -32,6 +32,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from peers.kafka import KafkaNode, free_port
+from spark.logs import tail
 from support import clients
 from support.brokers import BrokerProcess
 from txn.spark import checkpoint
@@ -292,7 +293,7 @@ class KillCase:
         )
 
     def _tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-60:])
+        return tail(self.log)
 
     # ---------------------------------------------------------------- the judge
 

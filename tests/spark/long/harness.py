@@ -24,6 +24,7 @@ from spark.kill.harness import (
     kill_session,
     session_of,
 )
+from spark.logs import tail
 from spark.long.feed import Feed
 from spark.long.judge import LiveReader, Reading, Verdict, are_reached, compare, read
 from spark.long.memory import Life, Meter, lives
@@ -271,7 +272,7 @@ class LongRun:
 
     def tail(self) -> str:
         """The end of the job's log."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-60:])
+        return tail(self._log)
 
     # ---------------------------------------------------------------- processes
 

@@ -31,6 +31,7 @@ from spark.kill.harness import (
     kill_session,
     session_of,
 )
+from spark.logs import tail
 from spark.patterns.oracle import PATTERNS, Bite, Fed, Outputs, Pattern, text_of
 from support import clients
 from txn.spark import checkpoint
@@ -260,7 +261,7 @@ class PatternCase:
 
     def tail(self) -> str:
         """The end of the programs' log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-60:])
+        return tail(self.log)
 
     # ---------------------------------------------------------------- processes
 
