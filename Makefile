@@ -3,7 +3,7 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
-JOBS   ?= 2
+JOBS   ?= 3
 CORE   := python/txn/_core.abi3.so
 SMALL  := $(addprefix sim/test_,simulation.py regressions.py clock.py replicas.py)
 WHOLE_TREE := $(addprefix test_,layers.py private_names.py rust_names.py words.py)
@@ -13,7 +13,7 @@ PATTERNS_FLAGS := $(if $(STRIKES),--strikes $(STRIKES)) $(if $(SEED),--seed $(SE
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere long-spark large-spark hostile mutate fuzz crash-points patterns spark-versions demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,8 +65,8 @@ micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commit
 black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 SEED=7 BLACK_BOX="--target kafka")
 	PYTHONPATH=tests $(BIN)/python -m black_box $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(BLACK_BOX)
 
-crash-points: setup  ## a stop at every operation of a commit, simulated and real; make test plays a third
-	EVERY=1 $(BIN)/python -m pytest -n $(JOBS) tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py
+proofs: jdk setup  ## the long proofs in full: a stop at every operation of a commit, each Spark job killed
+	EVERY=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py tests/spark/kill tests/spark/test_secured.py tests/spark/long
 
 crash-everywhere: setup  ## the programs of examples/, stopped in every way at every step (STOPS="kill after,fence")
 	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(JOBS) $(if $(STOPS),"$(STOPS)")

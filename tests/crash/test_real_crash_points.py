@@ -5,7 +5,7 @@ ones, over two partitions and with a group's offset. Logs are new, or begin a se
 Then each is a run of its own: stopped there, started again, judged, stopped once more, and started
 again. So is a start after a crash: it may be stopped at each of its own.
 
-`make test` plays one boundary in three, `make crash-points` each of them, `python -m stops` each
+`make test` plays one boundary in six, `make proofs` each of them, `python -m stops` each
 with every loss.
 """
 

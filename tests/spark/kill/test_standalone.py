@@ -6,11 +6,13 @@ import pytest
 
 from spark.kill.harness import KillCase, Moment, TxnBroker
 from spark.processes import StandaloneCluster
+from support.samples import left_out
 
 ROWS = 10_000
 """Five batches, of which two lose a worker."""
 
 
+@left_out
 @pytest.mark.spark
 @pytest.mark.crash
 @pytest.mark.timeout(900)

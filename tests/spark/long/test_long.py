@@ -12,6 +12,7 @@ from spark.long.harness import Kill, LongRun, Victim, plan
 from spark.long.judge import Reading, compare
 from spark.long.memory import Sample, lives
 from spark.long.rows import CLOSING, NOBODY, PARTITIONS, Totals, Years, lines_of
+from support.samples import left_out
 
 ROWS, TOTALS = "rows", "totals"
 
@@ -21,6 +22,7 @@ def years() -> Years:
     return Years()
 
 
+@left_out
 @pytest.mark.spark
 @pytest.mark.crash
 @pytest.mark.timeout(900)
