@@ -90,7 +90,7 @@ def test_loading_100000_transactional_ids(benchmark: BenchmarkFixture, many_ids:
 
         def load() -> TransactionCoordinator:
             host = service_of(broker).node.host
-            markers = LocalMarkerSender(host.partition, lambda *marker: None)
+            markers = LocalMarkerSender(host.partition, lambda *_: None, lambda *_: None)
             coordinator = TransactionCoordinator(host, markers)
             coordinator.recover()
             return coordinator

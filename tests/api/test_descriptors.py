@@ -135,6 +135,7 @@ import sys, txn
 from txn.server.broker import service_of
 with txn.Broker() as broker:
     print("listening on", broker.bootstrap_servers, flush=True)
+    service_of(broker).preload.start()
     service_of(broker).preload.join()
     sys.addaudithook(lambda event, facts: event == "import" and print("loads", facts[0]))
     print("loaded", flush=True)

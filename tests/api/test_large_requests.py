@@ -67,6 +67,7 @@ def steps() -> Iterator[Steps]:
 @pytest.fixture(scope="module")
 def broker(steps: Steps) -> Iterator[txn.Broker]:
     with txn.Broker(properties={"group.initial.rebalance.delay.ms": 0}) as broker:
+        service_of(broker).preload.start()
         service_of(broker).preload.join()  # else the first request of a kind loads its schema
         with RawConnection(broker.bootstrap_servers) as connection:
             topic = {"name": "t", "num_partitions": 1, "replication_factor": 1}

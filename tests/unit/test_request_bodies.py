@@ -124,9 +124,7 @@ def test_what_the_broker_lacks_is_not_blamed_on_the_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a file descriptor to import a schema by, a sound request was told malformed."""
-    monkeypatch.setattr(
-        requests, "load_request_schema", Mock(side_effect=OSError("too many files"))
-    )
+    monkeypatch.setattr(requests, "request_schema", Mock(side_effect=OSError("too many files")))
     requests._parts_of_request.cache_clear()
     with pytest.raises(OSError, match="too many files"):
         decode(3, 1, b"")

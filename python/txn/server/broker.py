@@ -430,7 +430,6 @@ class Service:
         self.log_cleaner = LogCleaner(self.node, self.storage.cleaned_ends)
         self.log_cleaner.start()
         self.preload = Preload(self._control.table)
-        self.preload.start()
         if self.metrics is not None:
             from txn.server.metrics import Scrape, exposition
 

@@ -1,9 +1,12 @@
-"""Loads, right after the start, the modules that the first request of each kind needs.
+"""Loads, right after the start of a server, the modules that the first request of each kind needs.
 
 Handlers, and schemas of messages, are modules, and reading one takes a file descriptor. A process
 that has none left at that moment would fail a request that it could answer otherwise. All of them
 at the start would make it some 300 ms longer. So a thread loads them once the broker answers. It
 loads a little at a time, so that requests go first.
+
+A broker within somebody's program loads each when it is first asked for. Few kinds are ever asked
+for there, and all of them would take half a second of the program's CPU.
 """
 
 import gc
@@ -48,9 +51,10 @@ class Preload:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave the rest; returns when the thread has ended."""
+        """Leave the rest; returns when the thread has ended, if it ever began."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def join(self) -> None:
         """Wait until everything is loaded."""

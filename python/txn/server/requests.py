@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 
-from kio.index import load_request_schema
 from kio.serial import entity_reader
 
 from txn import _core
 from txn.wire.requests import view
+from txn.wire.schemas import request_schema
 from txn.wire.shapes import steps_of
 
 ITEMS_MAX: Final = 200_000
@@ -50,7 +50,7 @@ def _parts_of_schema(schema: type) -> Parts:
 
 @cache
 def _parts_of_request(kind: type, api_key: int, api_version: int) -> Parts:
-    return _parts(view(kind, load_request_schema(api_key, api_version)))
+    return _parts(view(kind, request_schema(api_key, api_version)))
 
 
 def decode_untrusted(schema: Any, body: bytes) -> Any:

@@ -142,6 +142,7 @@ def serve(
             Thread(target=_stop_without, args=(parent, request_stop), daemon=True).start()
         print(_greeting(broker), flush=True)  # at once: a program may read no more than a line
         _tell_service_manager("READY=1")
+        service_of(broker).preload.start()
         await_request(broker.reload_certificates)
         _tell_service_manager("STOPPING=1")
     if broker.failure is not None:

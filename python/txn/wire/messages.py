@@ -8,8 +8,6 @@ from dataclasses import fields
 from functools import cache
 from typing import Final, get_args, get_type_hints
 
-from kio.index import load_request_schema, load_response_schema
-
 from txn.wire.encoding import (
     Body,
     Values,
@@ -18,6 +16,7 @@ from txn.wire.encoding import (
     encode_body,
     structure_writer,
 )
+from txn.wire.schemas import request_schema, response_schema
 from txn.wire.varint import unsigned_varint
 
 THROTTLE_MS_MAX: Final = 2**31 - 1
@@ -25,22 +24,19 @@ THROTTLE_MS_MAX: Final = 2**31 - 1
 
 def encode_request(api_key: int, api_version: int, values: Values) -> bytes:
     """Encode a request body; fields the version does not have are left out."""
-    return encode(load_request_schema(api_key, api_version), values)
+    return encode(request_schema(api_key, api_version), values)
 
 
 @cache
 def is_flexible(api_key: int, api_version: int) -> bool:
     """Say whether the response carries the flexible (tagged) header."""
-    return bool(load_response_schema(api_key, api_version).__flexible__)
-
-
-_response_schema = cache(load_response_schema)
+    return bool(response_schema(api_key, api_version).__flexible__)  # type: ignore[attr-defined]
 
 
 def load_response(kind: type, api_key: int, api_version: int) -> None:
     """Load schema and writer of the responses of an API and version. Raises OSError."""
     is_flexible(api_key, api_version)
-    structure_writer(_response_schema(api_key, api_version), kind)
+    structure_writer(response_schema(api_key, api_version), kind)
 
 
 def encode_response(api_key: int, api_version: int, response: Body) -> bytes:
@@ -50,12 +46,12 @@ def encode_response(api_key: int, api_version: int, response: Body) -> bytes:
 
 @cache
 def _response_encoder(api_key: int, api_version: int, kind: type) -> Callable[[Body], bytes]:
-    return body_encoder(_response_schema(api_key, api_version), kind)
+    return body_encoder(response_schema(api_key, api_version), kind)
 
 
 @cache
 def _entry_schema(api_key: int, api_version: int, name: str) -> type:
-    (entry, _) = get_args(get_type_hints(_response_schema(api_key, api_version))[name])
+    (entry, _) = get_args(get_type_hints(response_schema(api_key, api_version))[name])
     assert isinstance(entry, type), f"{name} is not a list of structures"
     return entry
 
@@ -67,7 +63,7 @@ def encode_entry(api_key: int, api_version: int, name: str, entry: Body) -> byte
 
 @cache
 def _begins_with_throttle_time(api_key: int, api_version: int) -> bool:
-    first = next(iter(fields(_response_schema(api_key, api_version))), None)
+    first = next(iter(fields(response_schema(api_key, api_version))), None)
     return first is not None and first.name == "throttle_time"
 
 
