@@ -300,7 +300,8 @@ def _judge_producer_states(broker: SimBroker) -> Iterator[Anomaly]:
     """A producer state that replays its log equals the live one (P8).
 
     But for the aborted transactions of a cleaned log, of which nothing but the markers may be left,
-    and for the producers that a snapshot alone knows.
+    and for the producers that a snapshot alone knows. Power may take the last bytes of an entry of
+    the transaction index. Its last stable offset is then too low, and a reader's search longer.
     """
     logs = broker.storage.logs
     lives = {place: (log.state(), log.known_by_snapshot()) for place, log in logs.items()}
@@ -310,6 +311,9 @@ def _judge_producer_states(broker: SimBroker) -> Iterator[Anomaly]:
         if log.is_cleaned:
             live, replayed = live._replace(aborted=[]), replayed._replace(aborted=[])
         live, replayed = live.without(known_by_snapshot), replayed.without(known_by_snapshot)
+        if all(here <= there for here, there in zip(live.aborted, replayed.aborted, strict=False)):
+            live = live._replace(aborted=[(*each[:3], 0) for each in live.aborted])
+            replayed = replayed._replace(aborted=[(*each[:3], 0) for each in replayed.aborted])
         if live != replayed:
             text = f"{_text(place)}: {live} lives, replay gives {replayed}"
             yield Anomaly("recovery-divergence", text)

@@ -335,6 +335,12 @@ def test_P5_an_operator_comes_back_to_a_partition_that_could_not_list_its_transa
     assert not result.anomalies, text_of(result)
 
 
+def test_a_last_stable_offset_that_power_took_out_of_the_transaction_index_is_too_low() -> None:
+    """The other fields of the entry fitted the log, so the start took it as it was."""
+    result = run_plan(make_plan(3_132_944))
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(
