@@ -7,6 +7,7 @@ The programs are those of `examples/testing/`. Each is played with the stops tha
 import importlib.util
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -255,6 +256,20 @@ def test_a_program_that_waits_for_its_own_open_transaction_is_right() -> None:
     command = [sys.executable, "-c", NEW_ID, "{servers}"]
     report = crash_everywhere(command, stops=["kill"], steps=["EndTxn 1"], jobs=1, input=FOUR)
     assert (report.runs, report.findings) == (1, ())
+
+
+def test_a_program_is_run_for_a_caller_with_more_than_1024_open_files() -> None:
+    """The host of its runs waited by `select`, which takes no descriptor above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        report = played("right", "kill", quick=1)
+    finally:
+        for each in opened:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert report.runs == 1
 
 
 def test_no_process_and_no_thread_is_left() -> None:

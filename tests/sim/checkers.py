@@ -16,7 +16,7 @@ offset, the aborted transactions and the coordinators' state by themselves.
     inconsistent-offset  a group is told another offset than was committed last; or a cleaned log
                          shows at an offset another record than the one written there
     lso-regress          the last stable offset moved back (`readers.py`); but for a marker that
-                         power took and a full disk refuses at the start (`first_without_marker`)
+                         power took and the disk refuses at the start (`first_without_marker`)
     lso-stuck            the last stable offset did not reach the log end after every timeout
     txnindex-mismatch    the aborted transactions named are not those of the log
     recovery-divergence  state is not what replaying the log gives

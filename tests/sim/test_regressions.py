@@ -335,6 +335,12 @@ def test_P5_an_operator_comes_back_to_a_partition_that_could_not_list_its_transa
     assert not result.anomalies, text_of(result)
 
 
+def test_the_stable_offset_goes_back_before_a_marker_of_which_the_cut_cannot_be_synced() -> None:
+    """The start cuts what power tore, and syncs the cut before it writes the marker again."""
+    result = run_plan(make_plan(3_159_526))
+    assert not result.anomalies, text_of(result)
+
+
 def test_a_last_stable_offset_that_power_took_out_of_the_transaction_index_is_too_low() -> None:
     """The other fields of the entry fitted the log, so the start took it as it was."""
     result = run_plan(make_plan(3_132_944))

@@ -260,7 +260,8 @@ class World(ClientsWorld):
             self._follower.starts_at(place, broker.storage.logs[place].log_end_offset)
             file = self.disk.files.get(place)
             first_offset = first_without_marker(broker, place)
-            if file is not None and file.is_full and first_offset is not None:
+            is_refusing = file is not None and (file.is_full or file.is_unsyncable)
+            if is_refusing and first_offset is not None:
                 self._follower.marker_is_refused(place, first_offset)
         assert broker.node is not None, "it has started"
         broker.node.transactions.call_when_recovered(self._recovered)

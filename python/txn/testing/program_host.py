@@ -72,14 +72,17 @@ def _serve(channel: socket.socket, function: Callable[..., object], count: int) 
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     running: set[int] = set()
     buffer = b""
+    poll = select.poll()  # `select` takes no descriptor above 1023, and the caller may have more
+    for each in (channel, ended):
+        poll.register(each, select.POLLIN)
     try:
         while True:
-            readable, _, _ = select.select([channel, ended], [], [])
-            if ended in readable:
+            readable = {descriptor for descriptor, _ in poll.poll()}
+            if ended.fileno() in readable:
                 with contextlib.suppress(BlockingIOError):
                     ended.recv(TAKE_BYTES)
                 _reap(channel, running)
-            if channel in readable:
+            if channel.fileno() in readable:
                 received = channel.recv(TAKE_BYTES)
                 if not received:
                     return

@@ -379,7 +379,8 @@ async def offset_fetch(
     """Answer with committed offsets, -1 where there is none.
 
     With `require_stable` a partition that a transaction holds has UNSTABLE_OFFSET_COMMIT; the
-    client asks again. While the disk refuses the marker of a commit, its group has no coordinator.
+    client asks again. Without it, a group has no coordinator while the disk refuses the marker of
+    one of its commits.
     """
     is_stable_only = request.require_stable
     turns = Turns()
@@ -404,7 +405,7 @@ async def _fetched_of_group(
     turns: Turns,
 ) -> FetchedGroup:
     is_served = groups.refusal(group.group_id) is ErrorCode.NONE
-    if is_served and not groups.lacks_a_marker(group.group_id):
+    if is_served and (is_stable_only or not groups.lacks_a_marker(group.group_id)):
         topics = await _fetched(groups, group, context, is_stable_only, turns)
         return FetchedGroup(group.group_id, ErrorCode.NONE, topics)
     code = ErrorCode.NOT_COORDINATOR
