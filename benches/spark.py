@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,8 @@ import psutil
 from benches.contestants import ROOT, Contestant, Txn, commit_of
 from rich.console import Console
 from rich.table import Table
+
+from support.cpu import CpuMeter
 
 STOCK: Final = "kafka → kafka"
 OWN: Final = "txn → txn"
@@ -48,6 +51,9 @@ PHASES: Final = (
     *("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch"),
     "commitOffsets",
 )
+
+SPARK: Final = "Spark"
+"""The role of its processes."""
 
 _numbers = count()
 
@@ -69,7 +75,7 @@ class Bench:
         self._servers = broker.bootstrap_servers
         self._place = place
         self._partitions = partitions
-        self._meter = CpuMeter(broker)
+        self._cpu = CpuMeter(partial(_spark_processes, broker))
 
     def measure(self, pair: str, batches: int) -> Cost:
         """Run a query over so many batches, and tell the cost of one."""
@@ -111,7 +117,7 @@ class Bench:
         """Wait until a batch has ended; return the number of the last, and the CPU so far."""
         ends = time.monotonic() + WAIT_S
         while True:
-            progress, spent_s = query.lastProgress, self._meter.seconds()
+            progress, spent_s = query.lastProgress, self._cpu.seconds()[SPARK]
             if progress is not None and progress.batchId >= batch:
                 return progress.batchId, spent_s
             if not query.isActive or time.monotonic() > ends:
@@ -201,23 +207,11 @@ def _fill(broker: Contestant, partitions: int, batches: int) -> None:
         clients.send(producer, "input", [b"v" * 100] * (4 * batches), number)
 
 
-class CpuMeter:
-    """CPU of Spark's processes: all that this one has started, without the broker."""
-
-    def __init__(self, broker: Contestant) -> None:
-        self._broker = broker
-        self._spent_s: dict[tuple[int, float], float] = {}
-
-    def seconds(self) -> float:
-        """So far; of processes that have ended, as far as the last look saw."""
-        for process in psutil.Process().children(recursive=True):
-            try:
-                times = process.cpu_times()
-                if process.pid != self._broker.pid:
-                    self._spent_s[process.pid, process.create_time()] = times.user + times.system
-            except psutil.NoSuchProcess:
-                continue
-        return sum(self._spent_s.values())
+def _spark_processes(broker: Contestant) -> Iterator[tuple[psutil.Process, str]]:
+    """All processes that this one has started, without the broker."""
+    for process in psutil.Process().children(recursive=True):
+        if process.pid != broker.pid:
+            yield process, SPARK
 
 
 def _table(found: Mapping[str, Sequence[Cost]], arguments: argparse.Namespace) -> Table:

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+import confluent_kafka
 import pytest
 
 import txn
@@ -71,6 +72,30 @@ def test_follow_prints_records_as_they_come_and_ends_by_a_signal(
     assert errors == (
         b"txn: stopped after 2 records. With --group NAME a later run goes on behind them\n"
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])
+def test_signal_within_a_callback_of_the_consumer_ends_consume(
+    servers: str, monkeypatch: pytest.MonkeyPatch, callback: str, number: signal.Signals
+) -> None:
+    """confluent-kafka loses what a callback raises: there was a traceback of a SystemError."""
+    topic = f"shared-{callback}-{number}"
+    create_topic(servers, topic)
+    send(plain_producer(servers), topic, [b"1"])
+
+    class Signalled(confluent_kafka.Consumer):
+        def subscribe(self, *topics: Any, **callbacks: Any) -> None:
+            def signalled(*given: object) -> None:
+                os.kill(os.getpid(), number)
+                callbacks[callback](*given)
+
+            super().subscribe(*topics, **{**callbacks, callback: signalled})
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Signalled)
+    code, _, errors = run_txn("consume", topic, "--group", topic, "--bootstrap", servers)
+    assert (code, errors.count("\n")) == (0, 1)
+    assert errors.startswith("txn: stopped after ")
 
 
 @pytest.mark.parametrize("follow", [(), ("--follow", "--from", "earliest")])

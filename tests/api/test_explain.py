@@ -118,6 +118,23 @@ def test_explain_says_it_in_words(scene: Scene) -> None:
     )
 
 
+def test_explain_names_the_transactions_that_hold_after_the_first(scene: Scene) -> None:
+    """They were "2 mores"."""
+    create_topic(scene.servers, "queued")
+    queued = [transactional_producer(scene.servers, f"queued-{number}") for number in range(3)]
+    for producer in queued:
+        producer.begin_transaction()
+        send(producer, "queued", [b"1"])
+    _, out, _ = run_txn("explain", "queued-0", "--bootstrap", scene.servers)
+    for producer in queued:
+        producer.abort_transaction(WAIT_S)
+    (then,) = [line for line in out.splitlines() if line.startswith("  after that")]
+    assert then == (
+        "  after that  2 more open here: transactional id 'queued-1' since offset 1, "
+        "transactional id 'queued-2' since offset 2"
+    )
+
+
 def test_the_life_of_a_transaction_is_told_with_offsets(scene: Scene) -> None:
     code, out, _ = run_txn("transactions", "describe", "pay-4", "--bootstrap", scene.servers)
     timeline = out[out.index("  timeline") :].splitlines()[1:]

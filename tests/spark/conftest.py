@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark.sessions import session
 from support import clients
 from support.brokers import BrokerProcess
 
@@ -35,25 +36,17 @@ def spark() -> Iterator["SparkSession"]:
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-        from pyspark.sql import SparkSession
         from pyspark.sql import functions as _functions  # noqa: F401 (warns at its import)
 
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.jars", ",".join(connector_jars()))
-        .appName("txn-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    txn.spark.register(session)
-    yield session
-    session.stop()
+    settings = {
+        "spark.jars": ",".join(connector_jars()),
+        "spark.app.name": "txn-tests",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    running = session(settings, log_level="OFF")
+    txn.spark.register(running)
+    yield running
+    running.stop()
 
 
 def connector_jars() -> list[str]:

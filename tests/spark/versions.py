@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery  # isort: skip
 from pyspark.sql.streaming.readwriter import DataStreamWriter  # isort: skip
 
 from spark.jobs import forget_last_commit, put, table, texts  # isort: skip
+from spark.sessions import session  # isort: skip
 from support import clients  # isort: skip
 
 PROMISED: Final[Mapping[str, frozenset[str]]] = {
@@ -101,16 +102,7 @@ class Trial:
 
 
 def main() -> int:
-    spark = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
+    spark = session({}, log_level="OFF")
     txn.spark.register(spark)
     minor = ".".join(pyspark.__version__.split(".")[:2])
     working = set()

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from txn.admin.cluster import RunningCluster
 from txn.coordinator.transaction.states import TopicPartition, TxnState
 from txn.errors import RejectedError
+from txn.explain.facts import PartitionOffsets
 from txn.metadata.image import INTERNAL_TOPICS
 
 OPEN: Final = frozenset({TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT})
@@ -70,23 +71,16 @@ def sampled(cluster: RunningCluster) -> Sample:
         RejectedError: its user may not see topics.
     """
     cluster.refresh()
-    partitions = [
-        (name, index)
+    partitions = {
+        name: [(name, index) for index in indexes]
         for name, indexes in cluster.topics().items()
         if name not in INTERNAL_TOPICS
-        for index in indexes
-    ]
-    ends = cluster.ends(partitions)
-    topics: dict[str, TopicActivity] = {}
-    for name in dict.fromkeys(name for name, _ in partitions):
-        own = [ends[each] for each in partitions if each[0] == name and each in ends]
-        topics[name] = TopicActivity(
-            name,
-            len(cluster.topics()[name]),
-            sum(each.log_start_offset for each in own),
-            sum(each.last_stable_offset for each in own),
-            sum(each.end_offset for each in own),
-        )
+    }
+    ends = cluster.ends([each for own in partitions.values() for each in own])
+    topics = {
+        name: _topic(name, len(own), [ends[each] for each in own if each in ends])
+        for name, own in partitions.items()
+    }
     stable = {each: end.last_stable_offset for each, end in ends.items()}
     groups = _unless_refused(partial(_groups, cluster, stable))
     transactions = _unless_refused(partial(_transactions, cluster))
@@ -98,6 +92,16 @@ def rate(before: int | None, now: int | None, elapsed_ms: int) -> float | None:
     if before is None or now is None or elapsed_ms <= 0:
         return None
     return max(now - before, 0) * 1000 / elapsed_ms
+
+
+def _topic(name: str, partitions: int, ends: Sequence[PartitionOffsets]) -> TopicActivity:
+    return TopicActivity(
+        name,
+        partitions,
+        sum(each.log_start_offset for each in ends),
+        sum(each.last_stable_offset for each in ends),
+        sum(each.end_offset for each in ends),
+    )
 
 
 def _groups(

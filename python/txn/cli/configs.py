@@ -1,13 +1,13 @@
 """`txn configs`: the settings of topics, brokers and groups of a cluster; seen, set, taken away."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.completing import complete_groups, complete_topics
-from txn.cli.options import AsJson, DryRun
+from txn.cli.options import AsJson, DryRun, named_values
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError
 
@@ -107,12 +107,7 @@ def set_configs(
     \b
     Exit codes: 0 done, 1 refused, 2 wrong usage, no such topic or setting, or no broker answers.
     """
-    changes: dict[str, str | None] = {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"{text!r} is no setting: give NAME=VALUE")
-        changes[name.strip()] = value
+    changes = named_values(values)
     resource = _resource(topic, broker, all_brokers, group)
     with running_cluster(bootstrap, command_config, settings) as running:
         _alter(running, resource, changes, is_dry_run=is_dry_run)
@@ -141,7 +136,7 @@ def remove(
     \b
     Exit codes: 0 done, 1 refused, 2 wrong usage, no such topic or setting, or no broker answers.
     """
-    changes: dict[str, str | None] = dict.fromkeys(names)
+    changes = dict.fromkeys(names)
     resource = _resource(topic, broker, all_brokers, group)
     with running_cluster(bootstrap, command_config, settings) as running:
         _alter(running, resource, changes, is_dry_run=is_dry_run)
@@ -179,7 +174,7 @@ def _require(running: "RunningCluster", resource: "ConfigResource") -> None:
 def _alter(
     running: "RunningCluster",
     resource: "ConfigResource",
-    changes: dict[str, str | None],
+    changes: Mapping[str, str | None],
     *,
     is_dry_run: bool,
 ) -> None:
@@ -206,7 +201,7 @@ def _lines(entries: Sequence["ConfigEntry"]) -> Iterator[str]:
 
 
 def _tell(
-    done: str, resource: "ConfigResource", changes: dict[str, str | None], *, as_json: bool
+    done: str, resource: "ConfigResource", changes: Mapping[str, str | None], *, as_json: bool
 ) -> None:
     from txn.admin.configs import name_of
 

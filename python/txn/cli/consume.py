@@ -15,11 +15,12 @@ from txn.cli.cluster import (
     cluster,
     running_cluster,
 )
-from txn.cli.completing import complete_groups, complete_topics
-from txn.cli.options import Isolation, IsolationLevel
+from txn.cli.completing import complete_groups
+from txn.cli.options import Isolation, IsolationLevel, TopicsOrPartitions
 from txn.cli.output import for_its_reader, print_bytes
 from txn.cli.record_texts import Columns, Record, as_json_line, as_line
 from txn.cli.stopping import has_lost_its_reader, sigterm_as_ctrl_c
+from txn.counts import counted
 from txn.errors import ConfigError, RetriableError
 
 if TYPE_CHECKING:
@@ -31,14 +32,7 @@ if TYPE_CHECKING:
 
 
 def consume(
-    topics: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TOPIC[-PARTITION]...",
-            help="Topics, or some of their partitions.",
-            autocompletion=complete_topics,
-        ),
-    ],
+    topics: TopicsOrPartitions,
     start: Annotated[
         str | None,
         typer.Option(
@@ -206,7 +200,7 @@ class _Printing:
 
     def stopped(self, group: str | None) -> str:
         """The end by a signal, in a sentence."""
-        records = f"{self._count} record{'' if self._count == 1 else 's'}"
+        records = counted(self._count, "record")
         if group is not None:
             return f"stopped after {records}. Group {group!r} goes on behind them next time"
         return f"stopped after {records}. With --group NAME a later run goes on behind them"

@@ -26,6 +26,10 @@ groups_app = typer.Typer(
     rich_markup_mode=None,
 )
 
+GroupId = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Its group.id.", autocompletion=complete_groups)
+]
+
 
 @groups_app.command("list")
 def list_groups(
@@ -68,14 +72,7 @@ def list_groups(
 
 @groups_app.command()
 def describe(
-    group: Annotated[
-        str,
-        typer.Argument(
-            metavar="GROUP",
-            help="Its group.id.",
-            autocompletion=complete_groups,
-        ),
-    ],
+    group: GroupId,
     is_exact: Annotated[
         bool,
         typer.Option("--exact", help="Count however many records there are to read."),
@@ -121,14 +118,7 @@ def describe(
 
 @groups_app.command("reset-offsets")
 def reset_offsets(
-    group: Annotated[
-        str,
-        typer.Argument(
-            metavar="GROUP",
-            help="Its group.id.",
-            autocompletion=complete_groups,
-        ),
-    ],
+    group: GroupId,
     topic: Annotated[
         list[str] | None,
         typer.Option(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
-from txn.cli.completing import complete_topics
-from txn.cli.options import AsJson, Isolation, IsolationLevel
+from txn.cli.options import AsJson, Isolation, IsolationLevel, TopicsOrPartitions
 from txn.cli.output import print_json, print_lines, table
 
 if TYPE_CHECKING:
@@ -22,14 +21,7 @@ offsets_app = typer.Typer(
 
 @offsets_app.command("list")
 def list_offsets(
-    topics: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TOPIC[-PARTITION]...",
-            help="Topics, or some of their partitions.",
-            autocompletion=complete_topics,
-        ),
-    ],
+    topics: TopicsOrPartitions,
     at: Annotated[
         str | None,
         typer.Option(

@@ -1,9 +1,13 @@
-"""Options that several commands have."""
+"""Options and arguments that several commands have."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from txn.cli.completing import complete_topics
+from txn.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Have the cluster check it, and stop.")]
@@ -21,3 +25,26 @@ Isolation = Annotated[
     IsolationLevel,
     typer.Option(help="read_uncommitted also shows records of open and aborted transactions."),
 ]
+TopicsOrPartitions = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC[-PARTITION]...",
+        help="Topics, or some of their partitions.",
+        autocompletion=complete_topics,
+    ),
+]
+
+
+def named_values(texts: Iterable[str]) -> dict[str, str]:
+    """Read settings of the form NAME=VALUE; the last one of a name holds.
+
+    Raises:
+        ConfigError: one has another form.
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{text!r} is no setting: give NAME=VALUE")
+        found[name.strip()] = value
+    return found

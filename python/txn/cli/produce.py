@@ -25,7 +25,8 @@ from txn.cli.no_answer import no_answer_ends
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.cli.record_texts import Record, record_of
-from txn.cli.stopping import signals_outlive_callbacks, sigterm_as_ctrl_c
+from txn.cli.stopping import sigterm_as_ctrl_c
+from txn.counts import counted
 from txn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -144,8 +145,7 @@ def produce(
                 more = {"compression.type": compression.value, **ALWAYS}
                 if transactional_id is not None:
                     more["transaction.timeout.ms"] = str(timeout_ms)
-                with signals_outlive_callbacks():
-                    _write(chosen, stored, source, transactional_id, more)
+                _write(chosen, stored, source, transactional_id, more)
         except KeyboardInterrupt:
             print(f"txn: {stored.stopped(transactional_id)}", file=sys.stderr)
             sys.exit(1)
@@ -183,7 +183,7 @@ def _write(
         except ConfigError as error:
             if not stored.count:
                 raise
-            told = f"{error}. Stored before it: {_counted(stored.count)}"
+            told = f"{error}. Stored before it: {counted(stored.count, 'record')}"
             raise ConfigError(told) from None
         return
     with producer:
@@ -348,21 +348,17 @@ class _Stored:
     def lines(self, transactional_id: str | None) -> Iterator[str]:
         """The result as text."""
         how = "" if transactional_id is None else f", in one transaction of {transactional_id!r}"
-        yield f"{_counted(self.count)} in {self.topic}{how}"
+        yield f"{counted(self.count, 'record')} in {self.topic}{how}"
         for index, (count, first, last) in sorted(self.partitions.items()):
-            yield f"  {self.topic}-{index}: {_counted(count)}, offsets {first} to {last}"
+            yield f"  {self.topic}-{index}: {counted(count, 'record')}, offsets {first} to {last}"
 
     def stopped(self, transactional_id: str | None) -> str:
         """The end by a signal, in a sentence."""
         if transactional_id is None:
-            return f"stopped: {_counted(self.count)} before that are stored"
+            return f"stopped: {counted(self.count, 'record')} before that are stored"
         if self.is_committed:
-            return f"stopped after the commit: {_counted(self.count)} are stored"
+            return f"stopped after the commit: {counted(self.count, 'record')} are stored"
         return (
             f"stopped: the transaction of {transactional_id!r} is aborted, and no reader sees a "
             "record of it. Run the command again"
         )
-
-
-def _counted(number: int) -> str:
-    return f"{number} record{'' if number == 1 else 's'}"

@@ -10,36 +10,26 @@ from typing import NoReturn
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM raise KeyboardInterrupt in the `with` block, as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Have Ctrl-C and SIGTERM raise KeyboardInterrupt in the `with` block; not an ignored one."""
+    before = {
+        number: signal.signal(number, _interrupt)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-@contextmanager
-def signals_outlive_callbacks() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the `with` block also where confluent-kafka has lost it.
+def _interrupt(_: int, __: object) -> NoReturn:
+    """Raise an exception with a value: `signal.default_int_handler` makes one without.
 
-    Of a signal that comes while it runs a callback a SystemError is left.
+    Before Python 3.12 confluent-kafka keeps the value alone of an exception that leaves a callback.
+    Without a value it raises a SystemError.
     """
-    came: list[int] = []
-
-    def interrupt(number: int, _: object) -> NoReturn:
-        came.append(number)
-        raise KeyboardInterrupt
-
-    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except SystemError:
-        if came:
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    raise KeyboardInterrupt
 
 
 def has_lost_its_reader() -> bool:

@@ -1,7 +1,7 @@
 """`txn topics`: the topics of a cluster, txn's or Apache Kafka's; made, enlarged and deleted."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,9 +15,10 @@ from txn.cli.cluster import (
 )
 from txn.cli.completing import complete_topics
 from txn.cli.confirming import confirm
-from txn.cli.options import AsJson, DryRun, Yes
+from txn.cli.options import AsJson, DryRun, Yes, named_values
 from txn.cli.output import print_json, print_lines, table
 from txn.cli.plain_topics import list_plainly, print_topics
+from txn.counts import counted
 from txn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ def create(
     """
     from txn.admin.topics import NewTopic, create_topic
 
-    new = NewTopic(topic, partitions or -1, replication_factor or -1, _configs(config or ()))
+    configs = named_values(config or ())
+    _require_known(configs)
+    new = NewTopic(topic, partitions or -1, replication_factor or -1, configs)
     with running_cluster(bootstrap, command_config, settings) as running:
         is_there = if_not_exists and topic in running.topics()
         if not is_there:
@@ -149,8 +152,8 @@ def create(
         print_json({"topic": topic, "partitions": count, "created": created})
         return
     state = "is there" if is_there else "would be made" if is_dry_run else "made"
-    counted = "" if count is None else f": {_count(count, 'partition')}"
-    print_lines([f"{state}  {topic}{counted}"])
+    size = "" if count is None else f": {counted(count, 'partition')}"
+    print_lines([f"{state}  {topic}{size}"])
 
 
 @topics_app.command()
@@ -225,10 +228,10 @@ def delete(
             names = [name for name in names if name in running.topics()]
         running.require_topics(names)
         if names and not yes:
-            counted = (
-                f"{name} ({_count(len(running.topics()[name]), 'partition')})" for name in names
+            sizes = (
+                f"{name} ({counted(len(running.topics()[name]), 'partition')})" for name in names
             )
-            print(f"To be deleted, with all records: {', '.join(counted)}", file=sys.stderr)
+            print(f"To be deleted, with all records: {', '.join(sizes)}", file=sys.stderr)
         if names:
             confirm("Delete?", is_confirmed=yes)
         for name in names:
@@ -241,20 +244,8 @@ def delete(
         )
 
 
-def _configs(texts: Sequence[str]) -> Mapping[str, str]:
-    """Read NAME=VALUE. Raises ConfigError: another form, or a name that nothing resembles."""
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"{text!r} is no setting: give NAME=VALUE")
-        found[name.strip()] = value
-    _require_known(found)
-    return found
-
-
 def _require_known(names: Mapping[str, str]) -> None:
-    """Refuse a misspelled name; the cluster may know others."""
+    """Refuse a misspelled name with ConfigError; the cluster may know others."""
     if not names:
         return
     from txn.config import TOPIC_PROPERTIES
@@ -266,10 +257,6 @@ def _require_known(names: Mapping[str, str]) -> None:
             raise ConfigError(
                 f"a topic has no setting {name!r}; did you mean {close}?", property=name
             )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _data(topic: "DescribedTopic") -> dict[str, Any]:
@@ -293,8 +280,8 @@ def _data(topic: "DescribedTopic") -> dict[str, Any]:
 
 def _lines(topic: "DescribedTopic") -> Iterator[str]:
     internal = ", internal" if topic.is_internal else ""
-    factor = _count(topic.replication_factor, "replica")
-    yield f"{topic.name}: {_count(len(topic.partitions), 'partition')}, {factor}{internal}"
+    factor = counted(topic.replication_factor, "replica")
+    yield f"{topic.name}: {counted(len(topic.partitions), 'partition')}, {factor}{internal}"
     if topic.topic_id is not None:
         yield f"  id {topic.topic_id}"
     for entry in topic.configs:

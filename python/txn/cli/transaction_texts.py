@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from txn.cli.moments import distance, duration, moment, relative
 from txn.coordinator.transaction.states import TxnState
+from txn.counts import counted
 from txn.explain.facts import FactSource, OpenTransaction, Owner
 from txn.explain.questions import Explanation, HoldingTransaction, Timeline, WaitingRecords, is_open
-from txn.explain.timeline import counted
 from txn.explain.verdict import Verdict
 
 LABEL_WIDTH: Final = 12
@@ -59,7 +59,7 @@ def _held_partition(each: Explanation, source: FactSource) -> Iterator[str]:
     yield from _outlook(first.verdict, source)
     if others:
         then = ", ".join(f"{_who(held)} since offset {held.open.first_offset}" for held in others)
-        yield _labelled("after that", f"{counted(len(others), 'more')} open here: {then}")
+        yield _labelled("after that", f"{len(others):,} more open here: {then}")
     if each.timeline is not None:
         yield from timeline_lines(each.timeline)
 

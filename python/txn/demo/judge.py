@@ -70,7 +70,7 @@ class Judge:
 
     def _end(self, topic: str, isolation: str) -> int:
         """The sum of the offsets at which a reader of this isolation level has to stop."""
-        consumer = Consumer({**self._settings(), "isolation.level": isolation})
+        consumer = Consumer({**_settings(self._bootstrap_servers), "isolation.level": isolation})
         try:
             partitions = (
                 consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
@@ -83,41 +83,51 @@ class Judge:
             consumer.close()
 
     def _rows(self, topic: str) -> Iterator[Row]:
-        """Every committed record's value, partition by partition in offset order."""
-        consumer = Consumer(self._settings())
-        try:
-            known = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-            left = set(known)
-            consumer.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in known])
-            deadline = time.monotonic() + READ_TIMEOUT_S
-            while left:
-                messages = consumer.consume(10_000, timeout=READ_WAIT_S)
-                if messages:
-                    deadline = time.monotonic() + READ_TIMEOUT_S
-                elif time.monotonic() > deadline:
-                    raise TxnError(
-                        f"no answer from {self._bootstrap_servers} for {READ_TIMEOUT_S:.0f} s "
-                        f"while reading {topic}, partitions {sorted(left)}"
-                    )
-                for message in messages:
-                    error = message.error()
-                    if error is None:
-                        yield json.loads(message.value() or b"null")
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        left.discard(message.partition())
-                    else:
-                        raise KafkaException(error)
-        finally:
-            consumer.close()
+        for value in committed_values(self._bootstrap_servers, topic):
+            yield json.loads(value or b"null")
 
-    def _settings(self) -> dict[str, object]:
-        return {
-            "bootstrap.servers": self._bootstrap_servers,
-            "group.id": "txn-demo-judge",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
+
+def committed_values(bootstrap_servers: str, topic: str) -> Iterator[bytes | None]:
+    """Yield the value of every committed record; those of a partition in offset order.
+
+    Raises:
+        TxnError: nothing came for `READ_TIMEOUT_S`.
+    """
+    consumer = Consumer(_settings(bootstrap_servers))
+    try:
+        known = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
+        left = set(known)
+        consumer.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in known])
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while left:
+            messages = consumer.consume(10_000, timeout=READ_WAIT_S)
+            if messages:
+                deadline = time.monotonic() + READ_TIMEOUT_S
+            elif time.monotonic() > deadline:
+                raise TxnError(
+                    f"no answer from {bootstrap_servers} for {READ_TIMEOUT_S:.0f} s "
+                    f"while reading {topic}, partitions {sorted(left)}"
+                )
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    yield message.value()
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+
+
+def _settings(bootstrap_servers: str) -> dict[str, object]:
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "txn-demo-judge",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
 
 
 def _expected_enriched(rows: Iterable[Row]) -> dict[object, Row]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from txn.coordinator.transaction.states import PREPARED, TopicPartition, Txn, TxnState
+from txn.counts import counted
 from txn.explain.facts import LoggedBatch, StateRecord
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
@@ -161,11 +162,6 @@ def _written(log: str, batches: Sequence[LoggedBatch]) -> list[Event]:
 def in_order(events: Iterable[Event]) -> list[Event]:
     """Events by time. Records have their client's, so they may come before their transaction."""
     return sorted(events, key=lambda event: (event.at_ms, KINDS.index(event.kind)))
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _is_prepare_to_commit(txn: Txn | None) -> bool:

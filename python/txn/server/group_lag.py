@@ -48,8 +48,8 @@ class GroupLag(NamedTuple):
     @property
     def is_drained(self) -> bool:
         """True if the group has read every committed record of its topics."""
-        return not self.has_unread_partitions and not any(
-            records != 0 for records in self.records.values()
+        return not self.has_unread_partitions and all(
+            records == 0 for records in self.records.values()
         )
 
 

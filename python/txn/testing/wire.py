@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
 
+from txn.counts import counted
 from txn.errors import RejectedError
 from txn.hints import did_you_mean
 from txn.server.requests import decode_untrusted
@@ -163,8 +164,7 @@ def _partition(partition: Any) -> str:
     if hasattr(partition, "fetch_offset"):
         return f"{index} from {partition.fetch_offset}"
     if hasattr(partition, "records"):
-        count = record_count(partition.records)
-        return f"{index}, {count} record{'' if count == 1 else 's'}"
+        return f"{index}, {counted(record_count(partition.records), 'record')}"
     return str(index)
 
 

@@ -5,10 +5,14 @@ Run as a process of its own; exit code 0 says that everything is through.
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 import txn.spark
+from spark.sessions import session
 
 # Spark is imported after txn.spark, which says which Python the workers are.
 from pyspark.sql import Column, DataFrame, SparkSession  # isort: skip
@@ -22,19 +26,14 @@ SMALL_BATCHES = {"map": 256, "dedup": 2_000, "update": 256}
 
 def main() -> None:
     arguments = _arguments()
-    spark = (
-        SparkSession.builder.master(arguments.master)
-        .appName(f"kill-{arguments.job}")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.executor.memory", "512m")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-        .getOrCreate()
+    spark = session(
+        {
+            "spark.master": arguments.master,
+            "spark.app.name": f"kill-{arguments.job}",
+            "spark.executor.memory": "512m",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        }
     )
-    spark.sparkContext.setLogLevel("ERROR")
     query = JOBS[arguments.job](spark, arguments)
     query.awaitTermination()
     spark.stop()

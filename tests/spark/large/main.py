@@ -22,26 +22,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError
 
 import txn.spark
 from spark.long.memory import Meter
+from spark.sessions import session
 from support import clients
 from support.brokers import BrokerProcess
-
-# Spark is imported after txn.spark, which says which Python the workers are.
-from pyspark.sql import SparkSession  # isort: skip
+from support.cpu import CpuMeter
+from txn.demo.judge import committed_values
 
 GIB: Final = 1 << 30
 ROW_BYTES: Final = 1_000
 POOL: Final = os.urandom(1 << 20)
 """Values are slices of it: they do not compress, and are known from their row's number."""
 
+SPARK: Final = {
+    "spark.app.name": "txn-large",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
 BATCH_PARTITIONS: Final = 8
 BATCHES: Final = 4
 LOOK_S: Final = 0.5
@@ -77,8 +81,9 @@ class Large:
         self._tell = tell
         self._broker = BrokerProcess(directory / "data")
         self.servers = self._broker.bootstrap_servers
-        self.spark = _session()
-        self._spent_s: dict[tuple[str, int, float], float] = {}
+        self.spark = session(SPARK)
+        txn.spark.register(self.spark)
+        self._cpu = CpuMeter(self._children)
         self._stop = threading.Event()
         threading.Thread(target=self._watch_cpu, name="cpu", daemon=True).start()
 
@@ -93,10 +98,10 @@ class Large:
         """Measure a part."""
         found = Part(name)
         self._tell(f"{name} …")
-        before, began_s = self._cpu(), time.monotonic()
+        before, began_s = self._cpu.seconds(), time.monotonic()
         yield found
         found.seconds = round(time.monotonic() - began_s, 1)
-        after = self._cpu()
+        after = self._cpu.seconds()
         found.cpu_s = {role: round(after[role] - before.get(role, 0.0), 1) for role in after}
         self.parts.append(found)
         self._tell(f"{name}: {found.seconds} s, CPU {found.cpu_s} {found.facts or ''}")
@@ -151,7 +156,7 @@ class Large:
                     "topic", "outputs"
                 ).mode("append").save()
         check = Rows(2 * each, lambda number, text: text == b"x" * 80)
-        _read(self.servers, "outputs", check)
+        check.read(self.servers, "outputs")
         check.tell(part)
 
     def batch(self, gib: float) -> None:
@@ -206,7 +211,7 @@ class Large:
 
     def _judge(self, part: Part, topic: str, rows: int, size: int) -> None:
         check = Rows(rows, lambda number, text: text == _content(number, size))
-        _read(self.servers, topic, check)
+        check.read(self.servers, topic)
         check.tell(part)
 
     # ---------------------------------------------------------------- processes
@@ -222,18 +227,7 @@ class Large:
 
     def _watch_cpu(self) -> None:
         while not self._stop.wait(LOOK_S):
-            self._cpu()
-
-    def _cpu(self) -> dict[str, float]:
-        """CPU so far; of processes that have ended, as far as the last look saw."""
-        for process, role in self._children():
-            with suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                self._spent_s[role, process.pid, process.create_time()] = times.user + times.system
-        spent_s: dict[str, float] = {}
-        for (role, _, _), seconds in list(self._spent_s.items()):
-            spent_s[role] = spent_s.get(role, 0.0) + seconds
-        return spent_s
+            self._cpu.seconds()
 
     def _pids(self) -> dict[str, int]:
         return {role: p.pid for p, role in self._children() if role != "Python workers"}
@@ -251,8 +245,12 @@ class Rows:
         self._seen = bytearray(count)
         self._found = self._repeated = self._wrong = 0
 
-    def note(self, value: bytes) -> None:
-        """Take in one row."""
+    def read(self, servers: str, topic: str) -> None:
+        """Take in all committed rows of a topic."""
+        for value in committed_values(servers, topic):
+            self._note(value or b"")
+
+    def _note(self, value: bytes) -> None:
         digits, _, text = value.partition(b"|")
         number = int(digits)
         self._found += 1
@@ -272,34 +270,6 @@ class Rows:
 def _content(number: int, size: int) -> bytes:
     start = number * 7_919 % (len(POOL) - size)
     return POOL[start : start + size]
-
-
-def _read(servers: str, topic: str, rows: Rows) -> None:
-    """Read all committed rows of a topic."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "large-judge",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "queued.max.messages.kbytes": 65_536,
-        }
-    )
-    try:
-        left = set(consumer.list_topics(topic, clients.WAIT_S).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in left])
-        while left:
-            for message in consumer.consume(5_000, 0.5):
-                error = message.error()
-                if error is None:
-                    rows.note(message.value() or b"")
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
-                else:
-                    raise KafkaException(error)
-    finally:
-        consumer.close()
 
 
 def main() -> int:
@@ -346,23 +316,6 @@ def _show(part: Part) -> None:
         )
     for name, value in part.facts.items():
         print(f"  {name}: {value}")
-
-
-def _session() -> SparkSession:
-    settings: dict[str, Any] = {
-        "spark.master": "local[2,4]",
-        "spark.app.name": "txn-large",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    }
-    spark = SparkSession.builder.config(map=settings).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    txn.spark.register(spark)
-    return spark
 
 
 def _given() -> argparse.Namespace:

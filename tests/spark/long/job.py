@@ -9,11 +9,15 @@ Runs until SIGTERM.
 
 import argparse
 import signal
+import sys
 import threading
 from functools import partial
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 import txn.spark
+from spark.sessions import session
 
 # Spark is imported after txn.spark, which says which Python the workers are.
 from pyspark.sql import DataFrame, SparkSession  # isort: skip
@@ -36,7 +40,8 @@ STATE_STORE: dict[str, dict[str, str]] = {
 
 def main() -> None:
     given = _given()
-    spark = _session(given)
+    spark = session(_settings(given.state_store))
+    txn.spark.register(spark)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -119,13 +124,9 @@ def _start(lines: DataFrame, given: argparse.Namespace, name: str) -> StreamingQ
     )
 
 
-def _session(given: argparse.Namespace) -> SparkSession:
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.master": "local[2,4]",
+def _settings(state_store: str) -> dict[str, str]:
+    return {
         "spark.app.name": "txn-long",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "1g",
         # A driver lives for minutes: compiling its code to the full costs more than it saves.
         "spark.driver.extraJavaOptions": (
             # The JVM's default is 48 MiB at this level. Spark's code for each batch fills that in
@@ -133,17 +134,10 @@ def _session(given: argparse.Namespace) -> SparkSession:
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         ),
         "spark.sql.codegen.wholeStage": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        **STATE_STORE[given.state_store],
+        **STATE_STORE[state_store],
     }
-    spark = SparkSession.builder.config(map=settings).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    txn.spark.register(spark)
-    return spark
 
 
 def _given() -> argparse.Namespace:

@@ -33,6 +33,7 @@ from spark.kill.harness import (
 )
 from spark.logs import tail
 from spark.patterns.oracle import PATTERNS, Bite, Fed, Outputs, Pattern, text_of
+from spark.sessions import SMALL
 from support import clients
 from txn.spark import checkpoint
 
@@ -47,18 +48,10 @@ HANGS_S: Final = 400.0
 POLL_S: Final = 0.1
 
 SPARK: Final = {
-    "spark.master": "local[2,4]",
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "1g",
+    **SMALL,
     # A session lives for a minute: compiling its code costs more than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.python.worker.faulthandler.enabled": "true",
-    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 
 
