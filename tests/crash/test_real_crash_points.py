@@ -18,7 +18,7 @@ import pytest
 from stops.life import PLAIN
 from stops.run import SOME, PreparedDirectory, Setting, Stop
 from stops.tracer import Boundary, why_not
-from support.samples import sampled
+from support.samples import EVERY, left_out, sampled
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -52,10 +52,10 @@ def test_P1_to_P9_hold_wherever_the_power_fails_in_a_transaction(tmp_path: Path)
 
 def test_P1_to_P9_hold_whichever_logs_lose_what_is_being_synced(tmp_path: Path) -> None:
     stage = PreparedDirectory(tmp_path, Setting(2, "commit"))
-    check_each(stage, losses_at_syncs(stage, draws=2))
+    check_each(stage, losses_at_syncs(stage, draws=1 if EVERY > 1 else 2))
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, pytest.param(2, marks=left_out)])
 def test_a_broker_that_syncs_no_commits_goes_on_wherever_the_power_fails(
     version: int, tmp_path: Path
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_broker_that_syncs_no_commits_goes_on_wherever_the_power_fails(
     check_each(stage, sampled(stops, first=version))
 
 
-@pytest.mark.parametrize("loss", [None, SOME])
+@pytest.mark.parametrize("loss", [pytest.param(None, marks=left_out), SOME])
 def test_P8_and_the_others_hold_wherever_the_start_after_a_crash_is_stopped(
     loss: str | None, tmp_path: Path
 ) -> None:
