@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
@@ -67,7 +67,7 @@ class StandaloneCluster:
     def __exit__(self, *_: object) -> None:
         self._running.close()
 
-    def kill_and_replace_a_worker(self) -> None:
+    def kill_and_restart(self) -> None:
         """SIGKILL the oldest worker, its executor and their Python processes; add a new one."""
         kill_session(self._workers.popleft())
         self._add_worker()
@@ -83,26 +83,49 @@ class StandaloneCluster:
         return self._running.enter_context(Session(command, log, ENVIRONMENT))
 
 
-@contextmanager
-def connect_server(directory: Path) -> Iterator[str]:
-    """The address of a Spark Connect server; its log is in the directory."""
-    port = free_port()
-    configs = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-    }
-    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2,4]"]
-    command += ["--driver-memory", "1g"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    command += [word for name, value in configs.items() for word in ("--conf", f"{name}={value}")]
-    log = directory / "connect.log"
-    with Session([*command, "spark-internal"], log, ENVIRONMENT) as server:
-        _await(server, port, log)
-        yield f"sc://127.0.0.1:{port}"
+class ConnectServer:
+    """A Spark Connect server, which keeps its port over restarts; its log is in `directory`."""
+
+    environment: Mapping[str, str] = {}
+
+    def __init__(self, directory: Path) -> None:
+        self._log = directory / "connect.log"
+        self._port = free_port()
+        self.master = f"sc://127.0.0.1:{self._port}"
+        self._running = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def kill_and_restart(self) -> None:
+        """SIGKILL the server and its Python processes, and with them all sessions; start it."""
+        kill_session(self._server)
+        self._start()
+
+    def _start(self) -> None:
+        configs = {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self._port),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        }
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2,4]"]
+        command += ["--driver-memory", "1g"]
+        command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+        command += [word for pair in configs.items() for word in ("--conf", "=".join(pair))]
+        session = Session([*command, "spark-internal"], self._log, ENVIRONMENT)
+        self._server = self._running.enter_context(session)
+        try:
+            _await(self._server, self._port, self._log)
+        except BaseException:
+            self._running.close()
+            raise
 
 
 def _await(server: "subprocess.Popen[bytes]", port: int, log: Path) -> None:

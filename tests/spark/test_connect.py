@@ -13,7 +13,7 @@ import pytest
 
 from spark.jobs import put, texts
 from spark.logs import tail
-from spark.processes import connect_server
+from spark.processes import ConnectServer
 from support import clients
 from support.samples import left_out
 
@@ -26,8 +26,8 @@ PIPELINE = Path(__file__).parents[2] / "examples" / "spark" / "pipeline"
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Spark Connect server."""
-    with connect_server(tmp_path_factory.mktemp("connect")) as address:
-        yield address
+    with ConnectServer(tmp_path_factory.mktemp("connect")) as server:
+        yield server.master
 
 
 @pytest.fixture(scope="module")

@@ -73,13 +73,13 @@ class KillableBroker(Protocol):
 
 
 class KillableCluster(Protocol):
-    """The harness's view of a cluster that runs the job's executors."""
+    """The harness's view of Spark's own processes: a cluster, or a Spark Connect server."""
 
     @property
     def master(self) -> str: ...
     @property
     def environment(self) -> Mapping[str, str]: ...
-    def kill_and_replace_a_worker(self) -> None: ...
+    def kill_and_restart(self) -> None: ...
 
 
 class TxnBroker:
@@ -238,7 +238,7 @@ class KillCase:
                 self.broker.kill_and_restart()
             elif moment is Moment.NODE:
                 assert self.cluster is not None, "the job runs on no cluster"
-                self.cluster.kill_and_replace_a_worker()
+                self.cluster.kill_and_restart()
             else:
                 kill_session(process)
                 return "killed"

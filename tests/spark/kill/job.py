@@ -26,7 +26,17 @@ SMALL_BATCHES = {"map": 256, "dedup": 2_000, "update": 256}
 
 def main() -> None:
     arguments = _arguments()
-    spark = session(
+    spark = _session(arguments)
+    query = JOBS[arguments.job](spark, arguments)
+    query.awaitTermination()
+    spark.stop()
+
+
+def _session(arguments: argparse.Namespace) -> SparkSession:
+    if arguments.master.startswith("sc://"):
+        connected: SparkSession = SparkSession.builder.remote(arguments.master).getOrCreate()
+        return connected
+    return session(
         {
             "spark.master": arguments.master,
             "spark.app.name": f"kill-{arguments.job}",
@@ -34,9 +44,6 @@ def main() -> None:
             "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         }
     )
-    query = JOBS[arguments.job](spark, arguments)
-    query.awaitTermination()
-    spark.stop()
 
 
 def map_rows(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
