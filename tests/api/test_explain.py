@@ -329,7 +329,7 @@ def test_P3_a_prepared_commit_without_its_records_is_told_as_the_abort_that_the_
     topic_id = texts.read_topic_id((copied / "orders-0" / "partition.metadata").read_text())
     prepare = opened._replace(
         state=TxnState.PREPARE_COMMIT,
-        last_offsets=(LastOffset(topic_id, 0, 0, 1 + lost),),
+        last_offsets=(LastOffset(topic_id.bytes, 0, 0, 1 + lost),),
     )
     append(path, encode_key("pay"), encode_value(prepare))
     told = held_by_pay(copied)["ended_by"]

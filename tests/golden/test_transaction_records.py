@@ -96,7 +96,7 @@ PREPARED_V1_BYTES = bytes.fromhex(
 )
 
 
-TOPIC_ID = uuid.UUID(int=0x0102)
+TOPIC_ID = uuid.UUID(int=0x0102).bytes
 NAMING_ITS_RECORDS = Txn(
     producer_id=4000,
     producer_epoch=3,

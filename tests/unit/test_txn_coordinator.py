@@ -852,7 +852,7 @@ async def test_P5_nothing_behind_the_answer_is_synced_and_complete_carries_the_m
     assert completed is not None
     assert completed.state is TxnState.COMPLETE_COMMIT
     assert completed.last_offsets == ()
-    topic_id = bench.host.topic_id(TOPIC)
+    topic_id = bench.host.topic_ids[TOPIC].bytes
     assert [each[:3] for each in completed.unsynced_markers] == [
         (topic_id, index, bench.host.store(TOPIC, index).log_end_offset - 1) for index in (0, 1)
     ]

@@ -35,7 +35,7 @@ ID, OTHER_ID, NEW_ID = 7, 8, 9
 LAST_EPOCH = 32766
 COMMIT, ABORT = TxnResult.COMMIT, TxnResult.ABORT
 PARTITION = ("t", 0)
-TOPIC_ID = uuid.UUID(int=1)
+TOPIC_ID = uuid.UUID(int=1).bytes
 
 EMPTY = Txn(
     producer_id=ID,

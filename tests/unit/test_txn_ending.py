@@ -27,7 +27,7 @@ PREPARE = Txn(
     start_ms=200,
     updated_ms=300,
 )
-TOPIC_ID = uuid.UUID(int=1)
+TOPIC_ID = uuid.UUID(int=1).bytes
 NAMED = (LastOffset(TOPIC_ID, 0, 0, 5), LastOffset(TOPIC_ID, 1, 0, 7))
 UNSYNCED = (UnsyncedMarker(TOPIC_ID, 0, 6, 7, 5, is_commit=True),)
 REFUSED = StorageError("the disk is full")

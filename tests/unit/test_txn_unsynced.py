@@ -33,7 +33,7 @@ from txn.testing import FakeHost, MemoryLog
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
-TOPIC_ID = uuid.UUID(int=1)
+TOPIC_ID = uuid.UUID(int=1).bytes
 P0, P1 = (TOPIC, 0), (TOPIC, 1)
 TIMEOUT_MS = 10_000
 MARKER = UnsyncedMarker(TOPIC_ID, 0, 6, 7, 5, is_commit=True)
@@ -364,7 +364,7 @@ def test_P3_an_elected_coordinator_serves_nothing_of_an_id_whose_marker_may_be_g
 
 def test_P3_the_complete_carries_the_markers_that_a_start_wrote_before_the_election() -> None:
     bench = left_prepared()
-    written = MARKER._replace(topic_id=bench.host.topic_ids[TOPIC], offset=1_000)
+    written = MARKER._replace(topic_id=bench.host.topic_ids[TOPIC].bytes, offset=1_000)
     shard: TxnShard = bench.coordinator.shard_of("pay")
     shard.state.written_again["pay"] = (written,)
     elect_again(bench)

@@ -321,8 +321,12 @@ class Shard(Generic[S, R]):
 
         Raises StorageError: one cannot be opened.
         """
-        found = (self._host.partition(*partition) for partition in sorted(step.partitions))
-        logs = [log for log in found if log is not None]  # None: its topic was deleted
+        logs = []
+        partition = self._host.partition
+        for topic, index in sorted(step.partitions):
+            log = partition(topic, index)
+            if log is not None:  # None: its topic was deleted
+                logs.append(log)
         if isinstance(step, Committed):
             logs.append(self.log)
         return logs

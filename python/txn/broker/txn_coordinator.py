@@ -736,17 +736,21 @@ class TransactionCoordinator:
         Raises StorageError: a partition cannot be opened or synced; nothing is written.
         """
         partitions = end.prepare.partitions
-        self._require_open(partitions)
         if self._host.durability is _PROCESS:
+            self._require_open(partitions)
             return end
         is_named = len(partitions) <= LAST_OFFSETS_MAX
         if end.prepare.is_two_phase or not is_named:
+            self._require_open(partitions)
             yield Synced(partitions)
         if not is_named:
             return end
         last_offsets = []
+        named, topic_id = None, None
         for topic, index in sorted(partitions):
-            store, topic_id = self._host.partition(topic, index), self._host.topic_id(topic)
+            store = self._host.partition(topic, index)
+            if topic != named:  # mostly all are of one topic
+                named, topic_id = topic, self._id_of(topic)
             if store is not None and topic_id is not None:
                 offset = store.log_end_offset - 1
                 last_offsets.append(LastOffset(topic_id, index, store.epoch_of(offset), offset))
@@ -949,7 +953,10 @@ class TransactionCoordinator:
         assert not isinstance(txn, bytes), f"{transactional_id} was read, not decided on"
         before = known.transactions.get(transactional_id)
         known.transactions.replay(record)
-        if self._host.durability is _COMMIT:
+        if self._host.durability is _COMMIT and (
+            txn.timeout_ms == NO_TIMEOUT_MS
+            or (before is not None and before.timeout_ms == NO_TIMEOUT_MS)
+        ):
             self._sync_before_ack(before, txn)
         volatile = known.volatile.get(transactional_id)
         state = txn.state
@@ -977,7 +984,7 @@ class TransactionCoordinator:
         return durability is _ALWAYS or (durability is _COMMIT and txn.is_two_phase)
 
     def _sync_before_ack(self, before: Txn | None, txn: Txn) -> None:
-        """Have the answers to Produce wait likewise, from a transaction's beginning to its end."""
+        """Have the answers to Produce of a two-phase transaction wait, from its beginning on."""
         if txn.state not in AT_REST:
             if txn.is_two_phase:
                 self._host.sync_before_ack(txn.producer_id, is_forced=True)
@@ -1000,10 +1007,7 @@ class TransactionCoordinator:
         sent = self._markers.send(sorted(ending.unmarked), marker)
         refused = to_be_retried(sent.refused, marker) if sent.refused else {}
         if is_commit and self._host.durability is not _PROCESS:
-            ending.written += [
-                self._unsynced(partition, offset, marker)
-                for partition, offset in sent.offsets.items()
-            ]
+            ending.written += self._unsynced(sent.offsets, marker)
         unsynced = ending.plan.complete.unsynced_markers
         if not unsynced and not ending.written:
             return Marked(marker.timestamp_ms, refused)
@@ -1012,14 +1016,21 @@ class TransactionCoordinator:
             return Marked(marker.timestamp_ms, refused, unsynced)
         return Marked(marker.timestamp_ms, refused, to_sync=self._places_of(unsynced))
 
-    def _unsynced(self, partition: TopicPartition, offset: int, marker: Marker) -> UnsyncedMarker:
-        """A marker that was just appended, as a record carries it."""
-        topic, index = partition
-        topic_id = self._host.topic_id(topic)
-        assert topic_id is not None, f"{topic} took a marker"
-        return UnsyncedMarker(
-            topic_id, index, offset, marker.producer_id, marker.producer_epoch, marker.is_commit
-        )
+    def _unsynced(
+        self, offsets: Mapping[TopicPartition, int], marker: Marker
+    ) -> list[UnsyncedMarker]:
+        """A marker that was just appended to partitions, as a record carries it."""
+        producer_id, producer_epoch, _, is_commit, _ = marker
+        written = []
+        named, topic_id = None, None
+        for (topic, index), offset in offsets.items():
+            if topic != named:
+                named, topic_id = topic, self._id_of(topic)
+            assert topic_id is not None, f"{topic} took a marker"
+            written.append(
+                UnsyncedMarker(topic_id, index, offset, producer_id, producer_epoch, is_commit)
+            )
+        return written
 
     def _is_synced(self, marker: UnsyncedMarker) -> bool:
         """Say whether no power failure can take a marker, or its topic was deleted."""
@@ -1031,12 +1042,21 @@ class TransactionCoordinator:
 
     def _log_of(self, place: UnsyncedMarker | LastOffset) -> PartitionLog | None:
         """The log of a partition by its topic's id; None if that is gone. Raises StorageError."""
-        topic = self._host.topic_name(place.topic_id)
+        topic = self._name_of(place.topic_id)
         return None if topic is None else self._host.partition(topic, place.partition)
+
+    def _id_of(self, topic: str) -> bytes | None:
+        """The id of a topic, as records have it; None if there is no such topic."""
+        topic_id = self._host.topic_id(topic)
+        return None if topic_id is None else topic_id.bytes
+
+    def _name_of(self, topic_id: bytes) -> str | None:
+        """The name of a topic by the id in a record; None if it was deleted."""
+        return self._host.topic_name(uuid.UUID(bytes=topic_id))
 
     def _places_of(self, markers: Iterable[UnsyncedMarker]) -> frozenset[TopicPartition]:
         """The partitions of markers, but for those of deleted topics."""
-        named = ((self._host.topic_name(each.topic_id), each.partition) for each in markers)
+        named = ((self._name_of(each.topic_id), each.partition) for each in markers)
         return frozenset((topic, index) for topic, index in named if topic is not None)
 
     def _let_in(self, transactional_id: str, txn: Txn) -> None:
@@ -1371,12 +1391,12 @@ class TransactionCoordinator:
 
     def _begun_later(self, prepare: Txn) -> set[TopicPartition]:
         """The partitions of a Prepare where a transaction that is open began behind it."""
-        named: dict[tuple[uuid.UUID | None, int], int] = {
+        named: dict[tuple[bytes | None, int], int] = {
             (each.topic_id, each.partition): each.offset for each in prepare.last_offsets
         }
         later = set()
         for store in self._opened_of(prepare.partitions):
-            last_offset = named.get((self._host.topic_id(store.topic), store.index), -1)
+            last_offset = named.get((self._id_of(store.topic), store.index), -1)
             if any(
                 found.producer.producer_id == prepare.producer_id
                 and found.first_offset > last_offset
@@ -1537,7 +1557,7 @@ class TransactionCoordinator:
         """Write the markers of an id that are gone; return those to carry from now on."""
         to_carry = []
         for each in txn.unsynced_markers:
-            topic = self._host.topic_name(each.topic_id)
+            topic = self._name_of(each.topic_id)
             if topic is None or not self._host.has_partition(topic, each.partition):
                 continue
             place = topic, each.partition

@@ -213,7 +213,7 @@ class DirectorySource:
 
     def _place_of(self, named: LastOffset | UnsyncedMarker) -> TopicPartition | None:
         """A named partition; None if its topic is unknown."""
-        topic = self._topic_names.get(named.topic_id)
+        topic = self._topic_names.get(uuid.UUID(bytes=named.topic_id))
         return None if topic is None else (topic, named.partition)
 
     @cached_property

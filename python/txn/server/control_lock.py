@@ -83,8 +83,7 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
                 if not self._due:
                     break
                 due, self._due = self._due, []
-                for handle in due:
-                    _run(handle)
+                _run_all(due)
         finally:
             asyncio._set_running_loop(None)
             left, self._due = self._due, None
@@ -116,12 +115,8 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
 
-def _run(handle: Handle) -> None:
-    """Make a call as the loop does; its exception goes to the loop's handler."""
-    if not handle.cancelled():
-        handle._run()
-
-
 def _run_all(handles: Iterable[Handle]) -> None:
+    """Make calls as the loop does; their exceptions go to the loop's handler."""
     for handle in handles:
-        _run(handle)
+        if not handle.cancelled():
+            handle._run()

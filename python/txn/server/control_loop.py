@@ -322,7 +322,8 @@ class ControlLoop:
                 work = _Tolled(answerer.answer(request, context), toll)
             answer = eager.step(work)
             if isinstance(answer, eager.Suspended):
-                self._start(self._finish(token, context, answer), token)
+                rest = self._finish(token, context, answer)
+                self._tasks.add(eager.go_on(self._loop, rest, answer, self._on_end(token)))
             elif not isinstance(answer, bytes) and _is_large(answer):
                 self._start(self._reply_large(token, context, answer), token)
             else:
@@ -476,17 +477,19 @@ class ControlLoop:
     def _start(self, work: Coroutine[Any, Any, None], token: int) -> None:
         """Run work at once; if it has to wait, it goes on as a task."""
         try:
-            task = eager.run(self._loop, work)
+            task = eager.run(self._loop, work, self._on_end(token))
         except Exception:
             rare_log.exception("request.failed")
             self._server.disconnect(token)
             return
         if task is not None:
             self._tasks.add(task)
-            task.add_done_callback(lambda done: self._ended(done, token))
 
-    def _ended(self, task: asyncio.Task[None], token: int) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            rare_log.error("request.failed", exc_info=task.exception())
-            self._server.disconnect(token)
+    def _on_end(self, token: int) -> eager.Ended:
+        def on_end(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                rare_log.error("request.failed", exc_info=task.exception())
+                self._server.disconnect(token)
+
+        return on_end

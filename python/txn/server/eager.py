@@ -6,7 +6,7 @@ of the loop before its first step. It would wake the loop where another thread s
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -43,8 +43,8 @@ class Suspended(Generic[T]):
             result: T = done.value
             return result
 
-    def close(self, _: object = None) -> None:
-        """End it where it is, unless it has ended; takes a done callback's argument."""
+    def close(self) -> None:
+        """End it where it is, unless it has ended."""
         self._work.close()
 
 
@@ -61,17 +61,33 @@ def step(work: Coroutine[Any, Any, T]) -> T | Suspended[T]:
     return Suspended(work, waits_for)
 
 
+Ended = Callable[["asyncio.Task[None]"], object]
+"""Called with a task at its end."""
+
+
 def run(
-    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], ended: Ended | None = None
 ) -> asyncio.Task[None] | None:
     """Run a coroutine to its first wait; return a task for the rest, None if it has ended."""
-    try:
-        waits_for = work.send(None)
-    except StopIteration:
-        return None
-    rest = Suspended(work, waits_for)
-    task = loop.create_task(_finished(rest))
-    task.add_done_callback(rest.close)  # a stop may cancel the task before it awaits the rest
+    rest = step(work)
+    return None if rest is None else go_on(loop, _finished(rest), rest, ended)
+
+
+def go_on(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, None],
+    rest: Suspended[Any],
+    ended: Ended | None = None,
+) -> asyncio.Task[None]:
+    """Make a task of work that awaits a suspended coroutine before anything else."""
+    task = loop.create_task(work)
+
+    def on_end(task: asyncio.Task[None]) -> None:
+        rest.close()  # a stop may cancel the task before it awaits the rest
+        if ended is not None:
+            ended(task)
+
+    task.add_done_callback(on_end)  # one for both: each is a round of the loop
     return task
 
 

@@ -16,6 +16,8 @@ from txn.storage.native import NativeLog
 SYNC_THREADS: Final = 6
 """Number of partitions synced at a time: each waits for the disk."""
 
+NO_FAILURES: Final[Failures] = {}
+
 
 class LoopScheduler:
     """Time and waiting on an asyncio loop; a `txn.broker.shell.Scheduler`."""
@@ -59,13 +61,17 @@ class LoopScheduler:
         """
         if self._is_closed:
             return
-        native = [store for store in stores if isinstance(store, NativeLog)]
-        assert len(native) == len(stores), "these are not all on disk"
+        native: list[NativeLog] = []
+        asked = []
+        for store in stores:
+            assert isinstance(store, NativeLog), f"{store.topic}-{store.index} is not on disk"
+            native.append(store)
+            asked.append((store.log, store.log.log_end_offset))
         number = next(self._numbers)
         self._waits[number] = (native, done)
         if not self._asked:
             self._loop.call_soon(self._ask)
-        self._asked.append((number, [(store.log, store.log_end_offset) for store in native]))
+        self._asked.append((number, asked))
 
     def let_reactors_settle(self, server: _core.Server, settle: Callable[[], object]) -> None:
         """Have a reactor make a call that comes to `settle` when syncs have ended."""
@@ -75,6 +81,9 @@ class LoopScheduler:
         """Tell of the syncs that have ended."""
         for number, reasons in self._durability.take():
             stores, done = self._waits.pop(number)
+            if not reasons:
+                done(NO_FAILURES)
+                continue
             try:
                 failures = {id(stores[n]): stores[n].sync_failure(why) for n, why in reasons}
             except Exception as error:

@@ -3,7 +3,10 @@
 Source: KIP-482.
 """
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=1024)  # most are lengths and tags, the same again and again
 def unsigned_varint(value: int) -> bytes:
     """Encode a number that is not negative."""
     encoded = bytearray()

@@ -39,7 +39,6 @@ Sources: Kafka's schemas TransactionLogKey and TransactionLogValue; KIP-482, KIP
 """
 
 import struct
-import uuid
 from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -81,8 +80,9 @@ _LAST_PRODUCER_EPOCH: Final = 10_000
 _LAST_OFFSETS: Final = 10_001
 _UNSYNCED_MARKERS: Final = 10_002
 
+# The fields of `LastOffset` and of `UnsyncedMarker`, in their order.
 _LAST_OFFSET: Final = struct.Struct(">16siiq")
-_UNSYNCED_MARKER: Final = struct.Struct(">16siqqhb")
+_UNSYNCED_MARKER: Final = struct.Struct(">16siqqh?")
 
 _EMPTY: Final = TxnState.EMPTY
 
@@ -183,12 +183,10 @@ def _encode_tagged(
     """Encode all tagged fields, those of `_encode_usual_tagged` first."""
     parts = [usual]
     if last_offsets:
-        packed = [_LAST_OFFSET.pack(each.topic_id.bytes, *each[1:]) for each in last_offsets]
+        packed = [_LAST_OFFSET.pack(*each) for each in last_offsets]
         parts.append(_encode_field(_LAST_OFFSETS, b"".join(packed)))
     if unsynced_markers:
-        packed = [
-            _UNSYNCED_MARKER.pack(each.topic_id.bytes, *each[1:]) for each in unsynced_markers
-        ]
+        packed = [_UNSYNCED_MARKER.pack(*each) for each in unsynced_markers]
         parts.append(_encode_field(_UNSYNCED_MARKERS, b"".join(packed)))
     return unsigned_varint(count + len(parts) - 1) + b"".join(parts)
 
@@ -290,12 +288,11 @@ def decode_value(data: bytes) -> Txn:
         next_producer_epoch=tagged.next_producer_epoch,
         last_producer_epoch=tagged.last_producer_epoch,
         last_offsets=tuple(
-            LastOffset(uuid.UUID(bytes=topic_id), *rest)
-            for topic_id, *rest in _LAST_OFFSET.iter_unpack(tagged.last_offsets)
+            LastOffset(*fields) for fields in _LAST_OFFSET.iter_unpack(tagged.last_offsets)
         ),
         unsynced_markers=tuple(
-            UnsyncedMarker(uuid.UUID(bytes=topic_id), *rest, is_commit=is_commit == 1)  # type: ignore[misc]
-            for topic_id, *rest, is_commit in _UNSYNCED_MARKER.iter_unpack(tagged.unsynced_markers)
+            UnsyncedMarker(*fields)
+            for fields in _UNSYNCED_MARKER.iter_unpack(tagged.unsynced_markers)
         ),
     )
 

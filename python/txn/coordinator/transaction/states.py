@@ -25,7 +25,6 @@ Sources: KIP-98 (states), KIP-360 (epoch fence), KIP-890 (epoch bump at the end;
 with nothing open), KIP-939 (two-phase commit).
 """
 
-import uuid
 from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
@@ -125,13 +124,13 @@ class LastOffset(NamedTuple):
     """The end of a partition's records when a commit of a transaction in it was prepared.
 
     Attributes:
-        topic_id: Of its topic; a later topic of the name is another one.
+        topic_id: The 16 bytes of its topic's id; a later topic of the name is another one.
         partition: Its number.
         leader_epoch: The epoch in which the offset was written.
         offset: The offset before the log end; -1 in an empty log.
     """
 
-    topic_id: uuid.UUID
+    topic_id: bytes
     partition: int
     leader_epoch: int
     offset: int
@@ -141,7 +140,7 @@ class UnsyncedMarker(NamedTuple):
     """A marker that may not be on the disk.
 
     Attributes:
-        topic_id: Of its partition's topic.
+        topic_id: The 16 bytes of the id of its partition's topic.
         partition: Its partition's number.
         offset: Where it was appended.
         producer_id: Of the transaction that it ended.
@@ -149,7 +148,7 @@ class UnsyncedMarker(NamedTuple):
         is_commit: Whether it committed the transaction.
     """
 
-    topic_id: uuid.UUID
+    topic_id: bytes
     partition: int
     offset: int
     producer_id: int

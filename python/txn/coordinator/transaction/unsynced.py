@@ -13,7 +13,7 @@ leader epoch it was written in, which a power failure ends, and with the id of i
 Pure. The proof is in `tests/model/commit_search.py`, the reasons in `docs/decisions/0007`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
 from txn.coordinator.transaction.states import (
@@ -80,7 +80,7 @@ def is_ended_by(marker: UnsyncedMarker, producer: ProducerIdAndEpoch, first_offs
 
 def carried(
     known: Iterable[UnsyncedMarker],
-    written: Iterable[UnsyncedMarker],
+    written: Collection[UnsyncedMarker],
     is_synced: Callable[[UnsyncedMarker], bool],
 ) -> tuple[UnsyncedMarker, ...]:
     """List the markers that may not be on the disk, oldest first.
@@ -90,10 +90,12 @@ def carried(
     """
     newest: dict[tuple[object, ...], UnsyncedMarker] = {}
     others: list[UnsyncedMarker] = []
-    for marker in (*(each for each in known if not is_synced(each)), *written):
+    for marker in (*known, *written):
         key = marker.topic_id, marker.partition, marker.producer_id
-        before = newest.get(key)
+        before = newest.pop(key, None)
         if before is not None and before.is_commit is not marker.is_commit:
             others.append(before)
         newest[key] = marker
-    return (*others, *newest.values())
+    left = (*others, *newest.values())
+    # Asked last, and of few: mostly each known marker has a newer one in its partition.
+    return tuple([each for each in left if each in written or not is_synced(each)])
