@@ -954,9 +954,11 @@ class BrokerSettings:
         Another broker may have stored settings that are unknown, may not change or do not fit; they
         count for nothing.
         """
+        before = self.changed, self.changed_everywhere
         self.changed = _dynamic(here)
         self.changed_everywhere = _dynamic(everywhere)
-        self._topic_defaults = None
+        if (self.changed, self.changed_everywhere) != before:
+            self._topic_defaults = None
         for call in self._when_changed:
             call()
 

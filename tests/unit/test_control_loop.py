@@ -109,7 +109,7 @@ def test_a_request_that_a_stop_overtakes_is_closed_where_it_waits(
     answerer = Answerer(
         DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
     )
-    api = BoundApi((0, 0), lambda: answerer)
+    api = BoundApi(DELETE_RECORDS, (0, 0), lambda _: answerer)
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = ControlLockLoop()
     server: Any = StoppedServer(loop)
@@ -138,7 +138,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     answerer = Answerer(
         DeleteRecordsRequest, DeleteRecordsResponse, lambda request, context: answer()
     )
-    api = BoundApi((0, 0), lambda: answerer)
+    api = BoundApi(DELETE_RECORDS, (0, 0), lambda _: answerer)
     monkeypatch.setattr(control_loop, "build_table", lambda node: {DELETE_RECORDS: api})
     loop = ControlLockLoop()
     server = Mock()

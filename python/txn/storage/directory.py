@@ -35,6 +35,8 @@ QUORUM_STATE = Path("__cluster_metadata-0", "quorum-state")
 QUORUM_STATE_BYTES_MAX = 64 << 10
 """It has some hundred; a file of any size may be in its place."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_BYTES_MAX = 100
+"""It is a UUID as text."""
 
 NODE_ID = 1
 """Node id of a new directory, unless another is requested."""
@@ -68,7 +70,7 @@ class Use:
     @classmethod
     def now(cls, root: Path) -> Self:
         """The use by this process. Raises OSError: the machine does not tell its boot."""
-        return cls(BOOT_ID.read_bytes().strip(), _digest(root / QUORUM_STATE))
+        return cls(_boot(), _digest(root / QUORUM_STATE))
 
     def encode(self) -> bytes:
         """The text of `.lock`."""
@@ -76,11 +78,19 @@ class Use:
 
     def was_in_another_boot(self) -> bool:
         """Say whether the machine was started again since. Raises OSError as `now` does."""
-        return self.boot not in (b"", BOOT_ID.read_bytes().strip())
+        return self.boot not in (b"", _boot())
 
     def is_not_the_last(self, root: Path) -> bool:
         """Say whether an Apache Kafka has used the directory since."""
         return not self.boot or self.quorum_state not in (b"", _digest(root / QUORUM_STATE))
+
+
+def _boot() -> bytes:
+    descriptor = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, BOOT_BYTES_MAX).strip()
+    finally:
+        os.close(descriptor)
 
 
 def _digest(path: Path) -> bytes:
@@ -106,6 +116,7 @@ class DataDirectory:
         self.was_clean = found.was_clean
         self.was_left_by_kafka = found.was_left_by_kafka
         self.power_failed = found.power_failed
+        self._is_boot_noted = False
 
     @classmethod
     def open(
@@ -154,12 +165,16 @@ class DataDirectory:
         """Say that the directory is used in this boot of the machine.
 
         To be called once recovery has dealt with `power_failed`: a recovery that is cut short
-        has to find it again.
+        has to find it again. Nobody else notes a use while the directory is locked, so one note
+        is enough.
         """
+        if self._is_boot_noted:
+            return
         text = Use.now(self.path).encode()
         os.pwrite(self._lock, text, 0)
         os.ftruncate(self._lock, len(text))
         self._force(self._lock)
+        self._is_boot_noted = True
 
     def mark_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Say that every log was closed in order; the next start need not scan them.

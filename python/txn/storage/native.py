@@ -514,10 +514,11 @@ class NativeStorage:
         Raises:
             StorageError: something cannot be removed.
         """
-        for directory in self.root.iterdir():
-            is_doomed = directory.name.endswith(DOOMED_SUFFIX)
-            if is_doomed or (deleted and topic_id_of(directory) in deleted):
-                log.info("partition.discarded", directory=directory.name)
+        for name in os.listdir(self.root):
+            is_doomed = name.endswith(DOOMED_SUFFIX)
+            if is_doomed or (deleted and topic_id_of(self.root / name) in deleted):
+                directory = self.root / name
+                log.info("partition.discarded", directory=name)
                 import shutil  # most starts have nothing to remove
 
                 try:
@@ -665,9 +666,10 @@ class NativeStorage:
         Nothing is lost then; the partition can be opened once that is out of the way.
         """
         directory = self.root / f"{topic}-{index}"
+        if directory.is_dir() or not os.path.lexists(directory):
+            return
         past = self._past_of(topic, index)
-        is_known = past["recovery_point"] or past["high_watermark"] or past["log_start_offset"]
-        if os.path.lexists(directory) and not directory.is_dir() and not is_known:
+        if not (past["recovery_point"] or past["high_watermark"] or past["log_start_offset"]):
             raise StorageError(
                 f"{directory} is in the way: it is no directory. Move it away",
                 topic=topic,
@@ -1074,10 +1076,11 @@ class NativeStorage:
             CorruptLogError: a snapshot is damaged, or the log begins after its end.
         """
         directory = self.root / f"{log.topic}-{log.index}"
+        names = os.listdir(directory) if directory.is_dir() else []
         snapshots = sorted(
-            (int(match[1]), path)
-            for path in directory.glob("*.checkpoint")
-            if (match := SNAPSHOT_NAME.fullmatch(path.name))
+            (int(match[1]), directory / name)
+            for name in names
+            if (match := SNAPSHOT_NAME.fullmatch(name))
         )
         usable = [(end, path) for end, path in snapshots if end <= log.log_end_offset]
         end, path = usable[-1] if usable else (0, None)

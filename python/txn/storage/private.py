@@ -21,6 +21,8 @@ ASIDE_SUFFIX: Final = "given-up"
 
 def make_directory(path: Path) -> None:
     """Make a directory, and those above it that are missing. Raises OSError."""
+    if path.is_dir():
+        return
     for directory in reversed((path, *path.parents)):
         if not directory.exists():
             with suppress(FileExistsError):  # somebody else was faster
@@ -46,14 +48,24 @@ def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], 
     Something else of the temporary name, as a FIFO, is moved aside. Raises OSError.
     """
     _move_aside(temporary)
+    content = text.encode()
     descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT)
-    with os.fdopen(descriptor, "w") as file:
-        os.fchmod(file.fileno(), FILE_MODE)  # one that a kill left may have another
-        file.write(text)
-        file.truncate()  # behind the text, so that one that is there lends its blocks
-        file.flush()
-        force(file.fileno())
-    temporary.rename(path)
+    try:
+        os.fchmod(descriptor, FILE_MODE)  # one that a kill left may have another
+        write_whole(descriptor, content)
+        # Behind the text, so that one that is there lends its blocks.
+        os.ftruncate(descriptor, len(content))
+        force(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, path)
+
+
+def write_whole(descriptor: int, content: bytes) -> None:
+    """Write all of it: a disk that is nearly full takes a part, and refuses the rest."""
+    written = os.write(descriptor, content)
+    while written < len(content):
+        written += os.write(descriptor, content[written:])
 
 
 def _move_aside(path: Path) -> None:

@@ -7,6 +7,7 @@ without records proves nothing: a power failure during the creation of a topic c
 Deviation from Kafka, which has the word: there a start removes stray partitions.
 """
 
+import os
 import re
 import uuid
 from collections.abc import Collection
@@ -60,13 +61,14 @@ def strays_in(root: Path, image: Image, deleted: Collection[uuid.UUID]) -> list[
     Cost: one listing; only directories without a place in `image` are looked into.
     """
     strays = []
-    for directory in sorted(root.iterdir()):
-        named = _PARTITION.fullmatch(directory.name)
+    for name in sorted(os.listdir(root)):
+        named = _PARTITION.fullmatch(name)
         if named is None or named[1] in RESERVED_TOPICS:
             continue
         topic = image.topics.get(named[1])
         if topic is not None and int(named[2]) < topic.partition_count:
             continue
+        directory = root / name
         topic_id = topic_id_of(directory)
         if topic_id is None or topic_id in deleted:
             continue
