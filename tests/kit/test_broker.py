@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from support.clients import WAIT_S, commit_values, transactional_producer
 from txn.errors import ConfigError, ForkedError, RejectedError
@@ -306,6 +307,91 @@ def test_data_of_a_killed_session_is_removed_by_the_next_one(tmp_path: Path) -> 
         assert list(tmp_path.iterdir()) == [used]
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("own_process", [False, True])
+def test_P8_a_reset_brings_back_groups_and_open_transactions(own_process: bool) -> None:
+    with TestBroker(own_process=own_process) as broker:
+        servers = broker.bootstrap_servers
+        broker.create_topic("in")
+        broker.produce("in", "a", ("k", "b"), aborted=True)
+        broker.produce("in", "c")
+        consumer = consumer_of(broker, "readers", "in")
+        assert [message.value() for message in consumer.consume(1, WAIT_S)] == [b"c"]
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        open_one = transactional_producer(servers, "open")
+        open_one.begin_transaction()
+        open_one.produce("in", b"open")
+        open_one.flush(WAIT_S)
+
+        def state() -> tuple[Any, ...]:
+            return (
+                broker.records("in"),
+                broker.records("in", isolation="read_uncommitted"),
+                broker.committed("readers"),
+                broker.groups(),
+                broker.transactions(),
+            )
+
+        with broker.snapshot() as snapshot:
+            kept = state()
+            assert kept[4]["open"] == "Ongoing"
+            for _ in range(3):
+                commit_values(transactional_producer(servers, "open"), "in", [b"gone"])
+                broker.create_topic("more", partitions=3)
+                broker.produce("more", "x" * 100_000)
+                broker.reset(snapshot)
+                assert (state(), broker.topics()) == (kept, ["in"])
+                assert broker.bootstrap_servers == servers
+            broker.clock.advance(61)
+            assert broker.transactions()["open"] == "CompleteAbort"
+
+
+def test_a_reset_cuts_connections_and_heals() -> None:
+    with TestBroker() as broker:
+        broker.create_topic("in")
+        with broker.snapshot() as snapshot:
+            held = broker.hold("Produce")
+            producer = Producer(
+                {"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 20_000}
+            )
+            outcomes: list[Any] = []
+            producer.produce("in", b"v", on_delivery=lambda error, _: outcomes.append(error))
+            held.wait(WAIT_S)
+            client = socket.create_connection(("127.0.0.1", broker.proxy.port), WAIT_S)
+            broker.pause()
+            broker.reset(snapshot)
+            client.settimeout(WAIT_S)
+            assert client.recv(1) == b""
+            client.close()
+            # The held request went with its connection; its client sends it again.
+            assert producer.flush(WAIT_S) == 0
+            assert outcomes == [None]
+            assert values(broker, "in") == [b"v"]
+
+
+def test_resets_leave_no_thread_no_descriptor_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "SHARED_MEMORY", tmp_path)
+    before = threading.active_count()
+    with TestBroker() as broker:
+        broker.create_topic("in")
+        broker.produce("in", "v" * 200_000)
+        with broker.snapshot() as snapshot:
+            broker.reset(snapshot)
+            names = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+            threads = threading.active_count()
+            descriptors = len(os.listdir("/proc/self/fd"))
+            for _ in range(5):
+                broker.reset(snapshot)
+            assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == names
+            assert threading.active_count() == threads
+            assert len(os.listdir("/proc/self/fd")) <= descriptors
+            assert values(broker, "in") == [b"v" * 200_000]
+    assert list(tmp_path.iterdir()) == []
+    assert threading.active_count() == before
 
 
 def test_records_are_produced_after_a_reset_as_before_it() -> None:

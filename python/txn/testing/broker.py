@@ -9,8 +9,6 @@ as any client could send them. So the broker is the one that production runs, an
 
 import atexit
 import itertools
-import os
-import shutil
 import threading
 import time
 import warnings
@@ -26,6 +24,7 @@ from txn.testing.client import DEAD, PREPARING, KitClient, Record
 from txn.testing.clock import Ahead
 from txn.testing.engine import Embedded, Engine, OwnProcess
 from txn.testing.errors import WaitError
+from txn.testing.kept_files import KeptFiles, empty
 from txn.testing.places import Place
 from txn.testing.proxy import Effect, Fault, Proxy
 from txn.testing.wire import api_key, error_code
@@ -104,7 +103,7 @@ class TestBroker:
         self._place = Place(in_memory=True)
         try:
             if snapshot is not None:
-                _replace(self._place.path, snapshot.require_path())
+                snapshot.files.put_into(self._place.path)
             kind = OwnProcess if own_process else Embedded
             engine = self._engine = kind(properties, self._ahead)
             self._proxy = Proxy()
@@ -169,7 +168,7 @@ class TestBroker:
         self._require_open()
         with self._kit.resting():
             self._engine.kill()
-            self._proxy.connect_to(None)
+            self._proxy.disconnect()
 
     def __enter__(self) -> Self:
         self._require_open()
@@ -376,10 +375,11 @@ class TestBroker:
         Open clients anew: producers of before have sequences that the broker has not seen.
         """
         self._require_open()
-        path = None if snapshot is None else snapshot.require_path()
-        self.heal()
-        with self._stopped():
-            _replace(self._place.path, path)
+        files = None if snapshot is None else snapshot.files
+        with self._stopped(heals=True):
+            empty(self._place.path)
+            if files is not None:
+                files.put_into(self._place.path)
             self._ahead.ms = 0 if snapshot is None else snapshot.ahead_ms
 
     # ------------------------------------------------------------ faults
@@ -505,10 +505,13 @@ class TestBroker:
         self._proxy.connect_to(self._engine.port)
 
     @contextmanager
-    def _stopped(self) -> Iterator[None]:
-        """Stop the broker for a block. Other threads' calls of the kit wait until its end."""
+    def _stopped(self, *, heals: bool = False) -> Iterator[None]:
+        """Stop the broker for a block, and end its faults if asked for.
+
+        Other threads' calls of the kit wait until the end of the block.
+        """
         with self._kit.resting():  # its writers know producer ids that a reset gives out again
-            self._proxy.connect_to(None)
+            self._proxy.disconnect(heals=heals)
             if self._engine.is_running:
                 self._engine.stop()
             try:
@@ -603,7 +606,7 @@ class Snapshot:
         self._properties = properties
         self._own_process = own_process
         self._place = Place(in_memory=True)
-        _replace(self._place.path, source)
+        self._files = KeptFiles(source, self._place.path)
 
     def branch(self) -> TestBroker:
         """Open another broker that begins with this state."""
@@ -615,29 +618,18 @@ class Snapshot:
         """Remove it. Harmless when repeated."""
         self._place.close()
 
-    def require_path(self) -> Path:
-        """Its directory. Raises RejectedError: it is closed."""
+    @property
+    def files(self) -> KeptFiles:
+        """The files of the broker. Raises RejectedError: it is closed."""
         if not self._place.is_open:
             raise RejectedError("this snapshot is closed; take another one")
-        return self._place.path
+        return self._files
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _replace(directory: Path, source: Path | None) -> None:
-    """Make a directory a copy of another, or empty."""
-    for entry in os.scandir(directory):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
-    if source is not None:
-        # Without times and rights, which a broker does not read.
-        shutil.copytree(source, directory, dirs_exist_ok=True, copy_function=shutil.copyfile)
 
 
 def _key_and_value(record: object) -> tuple[bytes | None, bytes | None]:

@@ -24,6 +24,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -294,15 +295,24 @@ class Proxy:
 
     # ------------------------------------------------------------ commands, from any thread
 
-    def connect_to(self, port: int | None) -> None:
-        """Pass new connections to a broker's port; None: close them. Open ones are cut."""
+    def connect_to(self, port: int) -> None:
+        """Pass new connections to a broker's port; there was none, see `disconnect`."""
+        self._upstream = port  # a connection that comes about meanwhile looks again
 
-        async def connect() -> None:
-            self._upstream = port
+    def disconnect(self, *, heals: bool = False) -> None:
+        """Cut every connection, and close new ones until `connect_to`.
+
+        With `heals` do the work of `heal` too. Frames that are held go with their connections.
+        """
+
+        def disconnect() -> None:
+            self._upstream = None
             for link in list(self._links):
                 link.cut()
+            if heals:
+                self._heal()
 
-        self._call(connect())
+        self._soon(disconnect)
 
     def cut(self, client_id: str | None = None) -> int:
         """Cut the clients' connections, those of one client id if given; return their number."""
@@ -341,15 +351,7 @@ class Proxy:
 
     def heal(self) -> None:
         """End pauses and delays, release held frames, and forget faults that did not happen."""
-
-        def heal() -> None:
-            self._passing.set()
-            self._delay_s = 0.0
-            self._faults.clear()
-            for fault in self._held:
-                fault.release()
-
-        self._soon(heal)
+        self._soon(self._heal)
 
     @property
     def is_forked(self) -> bool:
@@ -368,11 +370,18 @@ class Proxy:
 
     def _soon(self, call: Callable[[], object]) -> None:
         """Make a call on the loop, and return when it is made."""
+        made: Future[None] = Future()
 
-        async def made() -> None:
-            call()
+        def make() -> None:
+            try:
+                call()
+            except BaseException as error:
+                made.set_exception(error)
+            else:
+                made.set_result(None)
 
-        self._call(made())
+        self._loop.call_soon_threadsafe(make)  # no task: each round of the loop costs
+        made.result(STOP_S)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(STOP_S)
@@ -381,6 +390,13 @@ class Proxy:
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, sock=self._socket)
+
+    def _heal(self) -> None:
+        self._passing.set()
+        self._delay_s = 0.0
+        self._faults.clear()
+        for fault in self._held:
+            fault.release()
 
     async def _close(self) -> None:
         await asyncio.wrap_future(self._listening)
