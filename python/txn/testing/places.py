@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from txn.testing.kept_files import empty
+
 PREFIX: Final = "txn-test-"
 SHARED_MEMORY: Final = Path("/dev/shm")
 """Where it is there, data directories live in memory: an fsync costs nothing."""
@@ -52,7 +54,7 @@ class Place:
         if self.is_open and self._pid == os.getpid():
             self.is_open = False
             _open.discard(self)
-            shutil.rmtree(self.path, ignore_errors=True)
+            _remove(self.path)
             os.close(self._lock)
 
     def __del__(self) -> None:
@@ -81,6 +83,15 @@ def sweep(parent: Path, young_s: float = YOUNG_S) -> None:
 _sweep_once = functools.cache(sweep)
 
 
+def _remove(directory: str | Path) -> None:
+    """Remove a directory, or as much of it as can be."""
+    try:
+        empty(directory)
+        os.rmdir(directory)
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def _remove_if_left(entry: os.DirEntry[str], young_s: float) -> None:
     with suppress(OSError):
         found = entry.stat(follow_symlinks=False)
@@ -89,6 +100,6 @@ def _remove_if_left(entry: os.DirEntry[str], young_s: float) -> None:
         descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(entry.path, ignore_errors=True)
+            _remove(entry.path)
         finally:
             os.close(descriptor)
