@@ -13,7 +13,7 @@ PATTERNS_FLAGS := $(if $(STRIKES),--strikes $(STRIKES)) $(if $(SEED),--seed $(SE
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench micro black-box crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench bench-spark micro black-box crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,9 +55,14 @@ fmt: setup  ## format Rust and Python
 	$(BIN)/ruff check --fix python tests benches examples
 	$(BIN)/ruff format python tests benches examples
 
-bench: jdk setup  ## txn beside a real Apache Kafka, about 38 minutes (BENCH=--quick: 7)
+bench: jdk setup  ## txn beside a real Apache Kafka, then Spark, about 60 minutes (BENCH=--quick: no Spark, 7)
 	cargo build --quiet --release --package txn-bench
 	$(BIN)/python -m benches.compare $(BENCH)
+	$(if $(BENCH),,$(MAKE) bench-spark)
+
+bench-spark: jdk setup  ## format("txn") beside Spark's own connector: rows a second, a tiny micro-batch
+	$(BIN)/python -m benches.spark_rows $(SPARK)
+	$(BIN)/python -m benches.spark
 
 micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commits
 	$(BIN)/python -m pytest benches --benchmark-only --benchmark-autosave

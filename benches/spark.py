@@ -23,7 +23,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
@@ -75,7 +75,7 @@ class Bench:
         self._servers = broker.bootstrap_servers
         self._place = place
         self._partitions = partitions
-        self._cpu = CpuMeter(partial(_spark_processes, broker))
+        self._cpu = CpuMeter(partial(spark_processes, broker))
 
     def measure(self, pair: str, batches: int) -> Cost:
         """Run a query over so many batches, and tell the cost of one."""
@@ -95,10 +95,10 @@ class Bench:
             query.stop()
         durations = [each.durationMs for each in found]
         return Cost(
-            batch_ms=_median(each["triggerExecution"] for each in durations),
+            batch_ms=median(each["triggerExecution"] for each in durations),
             cpu_ms=1000 * (cpu_after_s - cpu_before_s) / (last - first),
             phases_ms={
-                name: _median(each.get(name, 0) for each in durations)
+                name: median(each.get(name, 0) for each in durations)
                 for name in PHASES
                 if any(name in each for each in durations)
             },
@@ -136,7 +136,7 @@ def main() -> None:
         place = Path(folder)
         broker = Txn(place)
         broker.start()
-        session = _session()
+        session = in_session({})
         try:
             _fill(broker, arguments.partitions, WARM_BATCHES + arguments.batches)
             bench = Bench(session, broker, place, arguments.partitions)
@@ -172,7 +172,8 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _session() -> Any:
+def in_session(settings: Mapping[str, str]) -> Any:
+    """Start Spark with both connectors."""
     path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), path])  # for the workers
 
@@ -181,10 +182,14 @@ def _session() -> Any:
 
     import txn.spark
 
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master("local[2,4]")
+        builder.master("local[2,4]")
         .config("spark.jars", ",".join(str(jar) for jar in txn.spark.jars()))
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.log.level", "ERROR")
@@ -207,8 +212,8 @@ def _fill(broker: Contestant, partitions: int, batches: int) -> None:
         clients.send(producer, "input", [b"v" * 100] * (4 * batches), number)
 
 
-def _spark_processes(broker: Contestant) -> Iterator[tuple[psutil.Process, str]]:
-    """All processes that this one has started, without the broker."""
+def spark_processes(broker: Contestant) -> Iterator[tuple[psutil.Process, str]]:
+    """The processes that this one has started, without the broker, each with its role."""
     for process in psutil.Process().children(recursive=True):
         if process.pid != broker.pid:
             yield process, SPARK
@@ -230,27 +235,28 @@ def _table(found: Mapping[str, Sequence[Cost]], arguments: argparse.Namespace) -
         names = costs[0].phases_ms
         table.add_row(
             pair,
-            f"{_median(cost.batch_ms for cost in costs):.0f} ms",
-            _ratio([cost.batch_ms for cost in costs], [cost.batch_ms for cost in stock]),
-            f"{_median(cost.cpu_ms for cost in costs):.0f} ms",
-            _ratio([cost.cpu_ms for cost in costs], [cost.cpu_ms for cost in stock]),
-            _in_words({name: _median(cost.phases_ms[name] for cost in costs) for name in names}),
+            f"{median(cost.batch_ms for cost in costs):.0f} ms",
+            ratio([cost.batch_ms for cost in costs], [cost.batch_ms for cost in stock]),
+            f"{median(cost.cpu_ms for cost in costs):.0f} ms",
+            ratio([cost.cpu_ms for cost in costs], [cost.cpu_ms for cost in stock]),
+            _in_words({name: median(cost.phases_ms[name] for cost in costs) for name in names}),
         )
     return table
 
 
-def _ratio(own: Sequence[float], stock: Sequence[float]) -> str:
+def ratio(own: Sequence[float], stock: Sequence[float]) -> str:
     """The median of the rounds' ratios."""
     if not stock:
         return ""
-    return f"{_median(a / b for a, b in zip(own, stock, strict=True)):.2f} ×"
+    return f"{median(a / b for a, b in zip(own, stock, strict=True)):.2f} ×"
 
 
 def _in_words(phases_ms: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.0f}" for name, value in phases_ms.items())
 
 
-def _median(values: Iterator[float] | Any) -> float:
+def median(values: Iterable[float]) -> float:
+    """The median of a figure's values."""
     return float(statistics.median(values))
 
 
