@@ -2,7 +2,8 @@
 
 `idle` hands its rows over with the plan of a batch, as Spark's `SimpleDataSourceStreamReader` does,
 so a batch is one task and no Python worker reads. `idle-tasks` has a task, and a Python worker,
-for each of its partitions. The sink reads its rows to the end and keeps none.
+for each of its partitions. In a batch read `idle` has the rows of option `rows`, prepared once in
+each task. The sink reads its rows to the end and keeps none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,12 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
     SimpleDataSourceStreamReader,
     WriterCommitMessage,
@@ -23,6 +27,8 @@ from pyspark.sql.types import StructType
 SCHEMA: Final = "key binary, value binary"
 ROWS: Final = pa.record_batch([pa.array([b"k"]), pa.array([b"v" * 100])], names=["key", "value"])
 """The rows of one partition in one batch."""
+CHUNK_ROWS: Final = 31_250
+"""Rows of a chunk in a batch read, some 4 MB, as txn's source has them."""
 
 Offset = dict[str, int]
 
@@ -70,6 +76,28 @@ class _ReadRows(DataSourceStreamReader):
         pass
 
 
+class _PreparedRows(DataSourceReader):
+    def __init__(self, partitions: int, rows: int) -> None:
+        self._partitions = partitions
+        self._rows = rows
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(self._partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        columns = [pa.array([each] * CHUNK_ROWS) for each in (b"k" * 8, b"v" * 104)]
+        chunk = pa.record_batch(columns, names=["key", "value"])
+        for _ in range(self._rows // self._partitions // CHUNK_ROWS):
+            yield chunk
+
+
+class _DrainedBatch(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
 class _Drained(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         for _ in iterator:
@@ -96,8 +124,14 @@ class Idle(DataSource):
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
         return _PlannedRows(int(self.options["partitions"]))
 
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _PreparedRows(int(self.options["partitions"]), int(self.options["rows"]))
+
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return _Drained()
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return _DrainedBatch()
 
 
 class IdleTasks(Idle):

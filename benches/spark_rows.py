@@ -1,6 +1,6 @@
 """Rows a second of Spark through txn's source and sink, beside Spark's Kafka connector.
 
-    python -m benches.spark_rows [--rounds 5] [--rows 4000000] [--case NAME]... [--json FILE]
+    python -m benches.spark_rows [--rounds 5] [--rows 8000000] [--case NAME]... [--json FILE]
 
 One session and one txn broker, which both connectors use in turns. A row is a key of 8 bytes and a
 value of 104; topics have four partitions, and Spark two tasks at a time. CPU is that of Spark's
@@ -11,6 +11,9 @@ processes, the JVM and all Python workers; the broker's stands beside it.
 | read | a batch read, read_committed, into Spark's `noop` sink |
 | write | a batch write of rows that cost little to make; txn's is exactly once |
 | made | the same rows into `noop`: the part of a write that is neither's |
+
+`txn, two columns` is told by the option `columns` that key and value are enough. `idle` is a source
+or sink in Python that does nothing, the floor of Spark for any.
 """
 
 import argparse
@@ -35,6 +38,8 @@ from support.cpu import CpuMeter
 
 STOCK: Final = "kafka"
 OWN: Final = "txn"
+NARROW: Final = "txn, two columns"
+IDLE: Final = "idle"
 NOOP: Final = "noop"
 PARTITIONS: Final = 4
 VALUE_BYTES: Final = 104
@@ -74,16 +79,22 @@ class Bench:
 
     def read(self, connector: str) -> Cost:
         """Read all rows of a topic."""
-        reader = self._session.read.format(connector)
-        reader = reader.option("kafka.bootstrap.servers", self._broker.bootstrap_servers)
-        reader = reader.option("kafka.isolation.level", "read_committed")
-        rows = reader.option("subscribe", "rows").load().select("key", "value")
+        reader = self._session.read.format(OWN if connector == NARROW else connector)
+        if connector == IDLE:
+            reader = reader.option("partitions", str(PARTITIONS)).option("rows", str(self._rows))
+        else:
+            reader = reader.option("kafka.bootstrap.servers", self._broker.bootstrap_servers)
+            reader = reader.option("kafka.isolation.level", "read_committed")
+            reader = reader.option("subscribe", "rows")
+        if connector == NARROW:
+            reader = reader.option("columns", "key,value")
+        rows = reader.load().select("key", "value")
         return self._measured(lambda: self._save(rows, NOOP))
 
     def write(self, connector: str) -> Cost:
         """Write rows to a topic of their own."""
-        if connector == NOOP:
-            return self._measured(lambda: self._save(self._made(), NOOP))
+        if connector in (NOOP, IDLE):
+            return self._measured(lambda: self._save(self._made(), connector))
         topic = f"written-{next(_numbers)}"
         create_topic(self._broker.bootstrap_servers, topic, PARTITIONS)
         cost = self._measured(lambda: self._save(self._made(), connector, topic))
@@ -97,7 +108,7 @@ class Bench:
 
     def _save(self, rows: Any, sink: str, topic: str = "") -> None:
         writer = rows.write.format(sink).mode("append")
-        if sink != NOOP:
+        if sink not in (NOOP, IDLE):
             writer = writer.option("kafka.bootstrap.servers", self._broker.bootstrap_servers)
             writer = writer.option("topic", topic)
         writer.save()
@@ -117,8 +128,8 @@ class Bench:
 
 
 CASES: Final[Mapping[str, tuple[Callable[[Bench, str], Cost], Sequence[str]]]] = {
-    "read": (Bench.read, (STOCK, OWN)),
-    "write": (Bench.write, (STOCK, OWN)),
+    "read": (Bench.read, (STOCK, OWN, NARROW, IDLE)),
+    "write": (Bench.write, (STOCK, OWN, IDLE)),
     "made": (Bench.write, (NOOP,)),
 }
 
@@ -159,7 +170,7 @@ def _parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5, help="after a cold one (5)")
-    parser.add_argument("--rows", type=int, default=4_000_000, help="in each run (4000000)")
+    parser.add_argument("--rows", type=int, default=8_000_000, help="in each run (8000000)")
     parser.add_argument("--case", action="append", choices=CASES, help="only this one")
     parser.add_argument("--json", type=Path, help="write every value there")
     return parser.parse_args()
