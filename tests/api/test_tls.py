@@ -396,6 +396,23 @@ def test_a_key_that_others_may_read_is_told(
         assert "tls.key_readable_by_others" in caplog.text
 
 
+def test_a_key_of_roots_may_be_read_by_the_brokers_group(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key with the owner, group and mode of deploy/README.md was warned of at each start."""
+    path = issuer.issue("broker")
+    path.chmod(0o640)
+    with txn.Broker(metrics=METRICS, properties=issuer.broker(path)):
+        assert "tls.key_readable_by_others" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr("os.geteuid", lambda: path.stat().st_uid + 1)
+    with txn.Broker(metrics=METRICS, properties=issuer.broker(path)):
+        assert "tls.key_readable_by_others" not in caplog.text
+    path.chmod(0o644)
+    with txn.Broker(metrics=METRICS, properties=issuer.broker(path)):
+        assert "tls.key_readable_by_others" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -213,6 +213,10 @@ def _looks(path: str) -> tuple[int, ...] | None:
 
 def _warn_if_open(path: str) -> None:
     """Tell of a private key that other users may read."""
-    mode = stat.S_IMODE(os.stat(path).st_mode)
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
+    found = os.stat(path)
+    mode = stat.S_IMODE(found.st_mode)
+    open_to = stat.S_IROTH
+    if found.st_uid == os.geteuid():  # a key of another owner, such as root, is read by its group
+        open_to |= stat.S_IRGRP
+    if mode & open_to:
         log.warning("tls.key_readable_by_others", path=path, mode=f"{mode:04o}")
