@@ -7,14 +7,16 @@ taken for something else is quoted. Events that a client can cause at will go to
 
 import json
 import logging
+import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TextIO
 
 from txn.printable import printable
 
+_PRIORITIES: Final = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6}  # of syslog
 _PLAIN: Final = re.compile(r'[^\s"=]+')
 
 
@@ -117,9 +119,37 @@ log: Final = EventLog(_logger)
 rare_log: Final = RareLog(log)
 
 
+class _Formatter(logging.Formatter):
+    """Lines with their priority, `<4>`, where the journal of systemd reads standard error.
+
+    The journal takes the prefix away and keeps it as the line's priority.
+    """
+
+    def __init__(self, form: str) -> None:
+        super().__init__(form)
+        self._is_for_journal = _is_journal(sys.stderr)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's lines; those of a traceback have the priority of the first."""
+        text = super().format(record)
+        if not self._is_for_journal:
+            return text
+        prefix = f"<{_PRIORITIES.get(record.levelno, 6)}>"
+        return "\n".join(prefix + line for line in text.splitlines())
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """True if systemd has connected the stream to its journal: JOURNAL_STREAM names the inode."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
 def show_on_stderr(level: int = logging.INFO) -> None:
     """Send the log lines to standard error; for programs, not for libraries."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
     _logger.addHandler(handler)
     _logger.setLevel(level)

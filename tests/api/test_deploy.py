@@ -1,6 +1,7 @@
 """The files of deploy/: the unit of systemd starts, is told, reloads and stops; the image's words
 are those of `txn serve`."""
 
+import inspect
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import pytest
 
@@ -168,6 +169,7 @@ def run_unit(tmp_path: Path, config: Path, manager: socket.socket, prefix: list[
                 "LANG": "C.UTF-8",
                 "NOTIFY_SOCKET": str(tmp_path / "notify"),
                 "STATE_DIRECTORY": str(state),
+                "JOURNAL_STREAM": stream_of(errors),
             },
             umask=int(UNIT["UMask"][0], 8),
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
@@ -188,6 +190,42 @@ def run_unit(tmp_path: Path, config: Path, manager: socket.socket, prefix: list[
         broker.wait()
     assert (state / ".kafka_cleanshutdown").is_file()  # --data of the unit, not the file's log.dirs
     assert not (tmp_path / "data").exists()
+    told = log.read_text().splitlines()
+    assert [line for line in told if re.match(r"<[46]>20\d\d-", line) is None] == []
+
+
+def stream_of(file: IO[bytes]) -> str:
+    """JOURNAL_STREAM of a process whose standard error is the file."""
+    found = os.fstat(file.fileno())
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+@pytest.mark.parametrize("is_journal", [True, False])
+def test_lines_have_a_priority_in_the_journal_alone(tmp_path: Path, is_journal: bool) -> None:
+    """Every line was of priority 6 there, so `journalctl -p warning` showed no warning."""
+    program = """
+        from txn.logs import log, show_on_stderr
+        show_on_stderr()
+        log.info("one.state")
+        log.warning("one.look")
+        try:
+            raise ValueError("two\\nlines")
+        except ValueError:
+            log.exception("one.bug")
+    """
+    with (tmp_path / "log").open("w+b") as errors:
+        stream = stream_of(errors) if is_journal else "1:2"
+        subprocess.run(
+            [sys.executable, "-c", inspect.cleandoc(program)],
+            stderr=errors,
+            env={**os.environ, "JOURNAL_STREAM": stream},
+            check=True,
+        )
+    lines = (tmp_path / "log").read_text().splitlines()
+    prefixes = [(re.findall(r"^<(\d)>", line) or [""])[0] for line in lines]
+    assert len(lines) > 5
+    expected = ["6", "4", *("3" for _ in lines[2:])] if is_journal else [""] * len(lines)
+    assert prefixes == expected
 
 
 def test_a_service_manager_that_is_gone_stops_nothing(tmp_path: Path) -> None:
