@@ -284,6 +284,16 @@ def of_last_stage(instruction: str) -> list[str]:
     return [rest for name, rest in STEPS[last:] if name == instruction]
 
 
+def test_the_image_is_built_in_the_format_that_has_health_checks() -> None:
+    """Podman left HEALTHCHECK out, with a warning: its own format of images has none."""
+    assert of_last_stage("HEALTHCHECK") != []
+    for page in ("README.md", "Containerfile"):
+        (build,) = re.findall(
+            r"podman build .*-f deploy/Containerfile", (DEPLOY / page).read_text()
+        )
+        assert "--format docker" in build
+
+
 def test_the_images_command_is_one_that_txn_takes() -> None:
     (entry,), (command,) = of_last_stage("ENTRYPOINT"), of_last_stage("CMD")
     assert json.loads(entry) == ["txn"]
