@@ -953,7 +953,7 @@ class TransactionCoordinator:
         assert not isinstance(txn, bytes), f"{transactional_id} was read, not decided on"
         before = known.transactions.get(transactional_id)
         known.transactions.replay(record)
-        if self._host.durability is _COMMIT and (
+        if self._host.durability is _COMMIT and (  # few are two-phase, and each record asks
             txn.timeout_ms == NO_TIMEOUT_MS
             or (before is not None and before.timeout_ms == NO_TIMEOUT_MS)
         ):
