@@ -132,6 +132,20 @@ def test_a_lost_tail_finds_in_what_is_carried_the_result_of_each_transaction(
         assert all(one.is_commit is not next_one.is_commit for one, next_one in pairwise(markers))
 
 
+def test_only_markers_without_a_newer_one_in_their_partition_are_looked_up() -> None:
+    """The look-up of a log for each of thousands of partitions would hold the control loop."""
+    known = [MARKER._replace(partition=partition) for partition in range(3)]
+    written = [MARKER._replace(partition=partition, offset=9) for partition in range(2)]
+    asked: list[UnsyncedMarker] = []
+
+    def is_synced(marker: UnsyncedMarker) -> bool:
+        asked.append(marker)
+        return False
+
+    assert carried(known, written, is_synced) == (known[2], *written)
+    assert asked == [known[2]]
+
+
 # ---------------------------------------------------------------- a start
 
 

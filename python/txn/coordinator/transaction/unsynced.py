@@ -97,5 +97,6 @@ def carried(
             others.append(before)
         newest[key] = marker
     left = (*others, *newest.values())
+    fresh = set(written)  # there may be thousands
     # Asked last, and of few: mostly each known marker has a newer one in its partition.
-    return tuple([each for each in left if each in written or not is_synced(each)])
+    return tuple([each for each in left if each in fresh or not is_synced(each)])
