@@ -61,7 +61,7 @@ bench: jdk setup  ## txn beside a real Apache Kafka, then Spark, about 60 minute
 	$(if $(BENCH),,$(MAKE) bench-spark)
 
 bench-spark: jdk setup  ## format("txn") beside Spark's own connector: rows a second, a tiny micro-batch
-	$(BIN)/python -m benches.spark_rows $(SPARK)
+	$(BIN)/python -m benches.spark_rows
 	$(BIN)/python -m benches.spark
 
 micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commits

@@ -87,8 +87,10 @@ class _PreparedRows(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         columns = [pa.array([each] * CHUNK_ROWS) for each in (b"k" * 8, b"v" * 104)]
         chunk = pa.record_batch(columns, names=["key", "value"])
-        for _ in range(self._rows // self._partitions // CHUNK_ROWS):
-            yield chunk
+        left = self._rows // self._partitions
+        while left:
+            yield chunk.slice(0, left)
+            left -= min(left, CHUNK_ROWS)
 
 
 class _DrainedBatch(DataSourceArrowWriter):

@@ -24,11 +24,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psutil
 from benches.contestants import ROOT, Contestant, Txn, commit_of
@@ -36,6 +37,8 @@ from rich.console import Console
 from rich.table import Table
 
 from support.cpu import CpuMeter
+
+Run = TypeVar("Run")
 
 STOCK: Final = "kafka → kafka"
 OWN: Final = "txn → txn"
@@ -130,30 +133,18 @@ def main() -> None:
     console = Console(stderr=True)
     pairs = arguments.pair or list(PAIRS)
     found: dict[str, list[Cost]] = {pair: [] for pair in pairs}
-    with tempfile.TemporaryDirectory(
-        prefix="txn-bench-", dir=os.environ.get("TXN_BENCH_DIR")
-    ) as folder:
-        place = Path(folder)
-        broker = Txn(place)
-        broker.start()
-        session = in_session({})
-        try:
-            _fill(broker, arguments.partitions, WARM_BATCHES + arguments.batches)
-            bench = Bench(session, broker, place, arguments.partitions)
-            for number in range(arguments.rounds + 1):
-                when = f"round {number}/{arguments.rounds}" if number else "cold"
-                for pair in pairs if number % 2 else pairs[::-1]:
-                    cost = bench.measure(pair, arguments.batches)
-                    console.print(
-                        f"{when}  {pair}: {cost.batch_ms:.0f} ms, {cost.cpu_ms:.0f} ms of CPU, "
-                        f"{_in_words(cost.phases_ms)}",
-                        markup=False,
-                    )
-                    if number:
-                        found[pair].append(cost)
-        finally:
-            session.stop()
-            broker.stop()
+    with spark_and_broker() as (session, broker, place):
+        _fill(broker, arguments.partitions, WARM_BATCHES + arguments.batches)
+        bench = Bench(session, broker, place, arguments.partitions)
+        for when, pair, is_counted in in_turns(pairs, arguments.rounds):
+            cost = bench.measure(pair, arguments.batches)
+            console.print(
+                f"{when}  {pair}: {cost.batch_ms:.0f} ms, {cost.cpu_ms:.0f} ms of CPU, "
+                f"{_in_words(cost.phases_ms)}",
+                markup=False,
+            )
+            if is_counted:
+                found[pair].append(cost)
     Console(width=None if os.isatty(1) else 120).print(_table(found, arguments))
     if arguments.json is not None:
         costs = {pair: [asdict(cost) for cost in each] for pair, each in found.items()}
@@ -164,16 +155,51 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5, help="after a cold one (5)")
-    parser.add_argument("--batches", type=int, default=40, help="counted in each query (40)")
-    parser.add_argument("--partitions", type=int, default=4, help="of the topics (4)")
+    parser.add_argument("--rounds", type=at_least_one, default=5, help="after a cold one (5)")
+    parser.add_argument("--batches", type=at_least_one, default=40, help="of each query (40)")
+    parser.add_argument("--partitions", type=at_least_one, default=4, help="of the topics (4)")
     parser.add_argument("--pair", action="append", choices=PAIRS, help="only this one")
     parser.add_argument("--json", type=Path, help="write every value there")
     return parser.parse_args()
 
 
-def in_session(settings: Mapping[str, str]) -> Any:
-    """Start Spark with both connectors."""
+def at_least_one(text: str) -> int:
+    """Read a count of the command line. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def in_turns(runs: Sequence[Run], rounds: int) -> Iterator[tuple[str, Run, bool]]:
+    """Yield the runs of a cold round and of so many others, each with its round's name.
+
+    The last of the three is True where a run is counted. Every other round has them in reverse.
+    """
+    for number in range(rounds + 1):
+        when = f"round {number}/{rounds}" if number else "cold"
+        for run in runs if number % 2 else runs[::-1]:
+            yield when, run, number > 0
+
+
+@contextmanager
+def spark_and_broker(**settings: str) -> Iterator[tuple[Any, Contestant, Path]]:
+    """Run Spark with both connectors beside a txn broker; yield session, broker, directory."""
+    with tempfile.TemporaryDirectory(
+        prefix="txn-bench-", dir=os.environ.get("TXN_BENCH_DIR")
+    ) as folder:
+        broker = Txn(Path(folder))
+        broker.start()
+        try:
+            session = _session(settings)
+            try:
+                yield session, broker, Path(folder)
+            finally:
+                session.stop()
+        finally:
+            broker.stop()
+
+
+def _session(settings: Mapping[str, str]) -> Any:
     path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), path])  # for the workers
 

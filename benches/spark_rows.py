@@ -28,13 +28,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from benches.contestants import ROOT, Contestant, Txn, commit_of, cpu_time, delete_topic
-from benches.spark import SPARK, in_session, median, ratio, spark_processes
+from benches.contestants import ROOT, Contestant, commit_of, cpu_time, delete_topic
+from benches.spark import (
+    SPARK,
+    at_least_one,
+    in_turns,
+    median,
+    ratio,
+    spark_and_broker,
+    spark_processes,
+)
 from rich.console import Console
 from rich.table import Table
 
 from support.clients import create_topic
 from support.cpu import CpuMeter
+from support.memory import MEMORY
 
 STOCK: Final = "kafka"
 OWN: Final = "txn"
@@ -42,7 +51,11 @@ NARROW: Final = "txn, two columns"
 IDLE: Final = "idle"
 NOOP: Final = "noop"
 PARTITIONS: Final = 4
+SETTINGS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
 VALUE_BYTES: Final = 104
+FIRST_KEY: Final = 10_000_000
+ROWS_MAX: Final = 90_000_000
+"""Keys have eight digits from `FIRST_KEY` on."""
 PAGES_BYTES: Final = 4 << 30
 
 _numbers = count()
@@ -103,7 +116,7 @@ class Bench:
 
     def _made(self) -> Any:
         rows = self._session.range(0, self._rows, 1, PARTITIONS)
-        key = "cast(cast(id + 10000000 AS string) AS binary) AS key"  # eight digits
+        key = f"cast(cast(id + {FIRST_KEY} AS string) AS binary) AS key"
         return rows.selectExpr(key, f"X'{'76' * VALUE_BYTES}' AS value")
 
     def _save(self, rows: Any, sink: str, topic: str = "") -> None:
@@ -140,25 +153,14 @@ def main() -> None:
     cases = arguments.case or list(CASES)
     runs = [(case, connector) for case in cases for connector in CASES[case][1]]
     found: dict[tuple[str, str], list[Cost]] = {run: [] for run in runs}
-    with tempfile.TemporaryDirectory(
-        prefix="txn-bench-", dir=os.environ.get("TXN_BENCH_DIR")
-    ) as folder:
-        broker = Txn(Path(folder))
-        broker.start()
-        session = in_session({"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"})
-        try:
-            bench = Bench(session, broker, arguments.rows)
-            bench.fill()
-            for number in range(arguments.rounds + 1):
-                when = f"round {number}/{arguments.rounds}" if number else "cold"
-                for case, connector in runs if number % 2 else runs[::-1]:
-                    cost = CASES[case][0](bench, connector)
-                    console.print(f"{when}  {case} {connector}: {_in_words(cost)}", markup=False)
-                    if number:
-                        found[case, connector].append(cost)
-        finally:
-            session.stop()
-            broker.stop()
+    with spark_and_broker(**SETTINGS) as (session, broker, _):
+        bench = Bench(session, broker, arguments.rows)
+        bench.fill()
+        for when, (case, connector), is_counted in in_turns(runs, arguments.rounds):
+            cost = CASES[case][0](bench, connector)
+            console.print(f"{when}  {case} {connector}: {_in_words(cost)}", markup=False)
+            if is_counted:
+                found[case, connector].append(cost)
     Console(width=None if os.isatty(1) else 120).print(_table(found, arguments))
     if arguments.json is not None:
         costs = {" ".join(run): [asdict(cost) for cost in each] for run, each in found.items()}
@@ -169,11 +171,19 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5, help="after a cold one (5)")
-    parser.add_argument("--rows", type=int, default=8_000_000, help="in each run (8000000)")
+    parser.add_argument("--rounds", type=at_least_one, default=5, help="after a cold one (5)")
+    parser.add_argument("--rows", type=_rows, default=8_000_000, help="in each run (8000000)")
     parser.add_argument("--case", action="append", choices=CASES, help="only this one")
     parser.add_argument("--json", type=Path, help="write every value there")
     return parser.parse_args()
+
+
+def _rows(text: str) -> int:
+    if (rows := at_least_one(text)) > ROWS_MAX or rows % PARTITIONS:
+        raise argparse.ArgumentTypeError(
+            f"give a multiple of {PARTITIONS}, one part for each partition, up to {ROWS_MAX}"
+        )
+    return rows
 
 
 def _touch_pages() -> None:
@@ -182,7 +192,7 @@ def _touch_pages() -> None:
     A host takes it back from an idle machine, and the first write to such a page costs ten times as
     much. So each run begins with pages that were written a moment ago.
     """
-    with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
+    with tempfile.NamedTemporaryFile(dir=MEMORY) as file:
         block = bytes(16 << 20)
         for _ in range(PAGES_BYTES // len(block)):
             file.write(block)

@@ -42,7 +42,7 @@ def not_synced(error: BaseException) -> StorageError:
 def _settle(done: "asyncio.Future[None]", stores: list[PartitionLog], failures: Failures) -> None:
     if done.done():  # the caller gave up
         return
-    failed = failures and [failures[id(store)] for store in stores if id(store) in failures]
+    failed = [failures[id(store)] for store in stores if id(store) in failures]
     if failed:
         done.set_exception(failed[0])
     else:

@@ -746,11 +746,9 @@ class TransactionCoordinator:
         if not is_named:
             return end
         last_offsets = []
-        named, topic_id = None, None
+        topic_ids = self._ids_of(partitions)
         for topic, index in sorted(partitions):
-            store = self._host.partition(topic, index)
-            if topic != named:  # mostly all are of one topic
-                named, topic_id = topic, self._id_of(topic)
+            store, topic_id = self._host.partition(topic, index), topic_ids[topic]
             if store is not None and topic_id is not None:
                 offset = store.log_end_offset - 1
                 last_offsets.append(LastOffset(topic_id, index, store.epoch_of(offset), offset))
@@ -984,7 +982,7 @@ class TransactionCoordinator:
         return durability is _ALWAYS or (durability is _COMMIT and txn.is_two_phase)
 
     def _sync_before_ack(self, before: Txn | None, txn: Txn) -> None:
-        """Have the answers to Produce of a two-phase transaction wait, from its beginning on."""
+        """Have the answers to Produce wait while a two-phase transaction is open, and no longer."""
         if txn.state not in AT_REST:
             if txn.is_two_phase:
                 self._host.sync_before_ack(txn.producer_id, is_forced=True)
@@ -1019,13 +1017,12 @@ class TransactionCoordinator:
     def _unsynced(
         self, offsets: Mapping[TopicPartition, int], marker: Marker
     ) -> list[UnsyncedMarker]:
-        """A marker that was just appended to partitions, as a record carries it."""
+        """The markers that were just appended at these offsets, as a record carries them."""
         producer_id, producer_epoch, _, is_commit, _ = marker
         written = []
-        named, topic_id = None, None
+        topic_ids = self._ids_of(offsets)
         for (topic, index), offset in offsets.items():
-            if topic != named:
-                named, topic_id = topic, self._id_of(topic)
+            topic_id = topic_ids[topic]
             assert topic_id is not None, f"{topic} took a marker"
             written.append(
                 UnsyncedMarker(topic_id, index, offset, producer_id, producer_epoch, is_commit)
@@ -1049,6 +1046,14 @@ class TransactionCoordinator:
         """The id of a topic, as records have it; None if there is no such topic."""
         topic_id = self._host.topic_id(topic)
         return None if topic_id is None else topic_id.bytes
+
+    def _ids_of(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes | None]:
+        """The ids of the partitions' topics by name; each is looked up once."""
+        topic_ids: dict[str, bytes | None] = {}
+        for topic, _ in partitions:
+            if topic not in topic_ids:
+                topic_ids[topic] = self._id_of(topic)
+        return topic_ids
 
     def _name_of(self, topic_id: bytes) -> str | None:
         """The name of a topic by the id in a record; None if it was deleted."""

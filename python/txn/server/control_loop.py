@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
+from functools import partial
 from time import thread_time
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
@@ -322,8 +323,8 @@ class ControlLoop:
                 work = _Tolled(answerer.answer(request, context), toll)
             answer = eager.step(work)
             if isinstance(answer, eager.Suspended):
-                rest = self._finish(token, context, answer)
-                self._tasks.add(eager.go_on(self._loop, rest, answer, self._on_end(token)))
+                rest, ended = self._finish(token, context, answer), partial(self._on_end, token)
+                self._tasks.add(eager.go_on(self._loop, rest, answer, ended))
             elif not isinstance(answer, bytes) and _is_large(answer):
                 self._start(self._reply_large(token, context, answer), token)
             else:
@@ -477,7 +478,7 @@ class ControlLoop:
     def _start(self, work: Coroutine[Any, Any, None], token: int) -> None:
         """Run work at once; if it has to wait, it goes on as a task."""
         try:
-            task = eager.run(self._loop, work, self._on_end(token))
+            task = eager.run(self._loop, work, partial(self._on_end, token))
         except Exception:
             rare_log.exception("request.failed")
             self._server.disconnect(token)
@@ -485,11 +486,8 @@ class ControlLoop:
         if task is not None:
             self._tasks.add(task)
 
-    def _on_end(self, token: int) -> eager.Ended:
-        def on_end(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled() and task.exception() is not None:
-                rare_log.error("request.failed", exc_info=task.exception())
-                self._server.disconnect(token)
-
-        return on_end
+    def _on_end(self, token: int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            rare_log.error("request.failed", exc_info=task.exception())
+            self._server.disconnect(token)

@@ -16,8 +16,6 @@ from txn.storage.native import NativeLog
 SYNC_THREADS: Final = 6
 """Number of partitions synced at a time: each waits for the disk."""
 
-NO_FAILURES: Final[Failures] = {}
-
 
 class LoopScheduler:
     """Time and waiting on an asyncio loop; a `txn.broker.shell.Scheduler`."""
@@ -81,9 +79,6 @@ class LoopScheduler:
         """Tell of the syncs that have ended."""
         for number, reasons in self._durability.take():
             stores, done = self._waits.pop(number)
-            if not reasons:
-                done(NO_FAILURES)
-                continue
             try:
                 failures = {id(stores[n]): stores[n].sync_failure(why) for n, why in reasons}
             except Exception as error:
