@@ -163,6 +163,12 @@ def test_nothing_imports_what_needs_the_lgpl() -> None:
     assert [str(found) for found in IMPORTS if found.imported.startswith(NOT_OURS)] == []
 
 
+def test_only_one_module_imports_kio() -> None:
+    """Whoever imported it elsewhere first would have it bring Hypothesis along."""
+    importers = {found.importer for found in IMPORTS if found.imported.split(".")[0] == "kio"}
+    assert importers == {"txn.wire.kio"}
+
+
 def test_only_the_extra_for_it_imports_opentelemetry() -> None:
     importers = {
         part_of(found.importer)

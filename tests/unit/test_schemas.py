@@ -65,7 +65,7 @@ def test_a_description_has_no_methods_and_kios_own_classes_keep_theirs() -> None
 def test_schemas_that_are_no_files_are_those_of_kio() -> None:
     schemas.request_schema.cache_clear()
     try:
-        with patch.object(schemas, "ROOT", "/nowhere"):
+        with patch.object(schemas, "SCHEMAS", "/nowhere"):
             found = schemas.request_schema(ApiKey.METADATA, 12)
     finally:
         schemas.request_schema.cache_clear()

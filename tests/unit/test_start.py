@@ -22,7 +22,6 @@ from txn.server.broker import service_of
 
 LOADED = """\
 import builtins, signal, sys
-sys.modules["hypothesis"] = None  # kio takes it along where it is installed, as for these tests
 said = print
 
 def look(line, **_):
@@ -36,7 +35,7 @@ main()
 """
 NOT_NEEDED = (
     *("typer", "click", "pydantic", "rich", "pygments", "argparse", "difflib"),
-    *("confluent_kafka", "pyspark", "pyarrow", "crc32c"),
+    *("confluent_kafka", "pyspark", "pyarrow", "crc32c", "hypothesis"),
     *("email", "importlib.metadata", "tempfile", "shutil", "multiprocessing", "ssl"),
 )
 

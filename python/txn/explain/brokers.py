@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
-from kio.index import load_response_schema
-
 from txn import _core
 from txn.access.connection import client_security, closed_door
 from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
 from txn.security.client import PLAIN, SecuritySettings
 from txn.server.requests import decode_untrusted
 from txn.wire.error_codes import ErrorCode
+from txn.wire.kio import load_response_schema
 from txn.wire.messages import encode_request
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID
 

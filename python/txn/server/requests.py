@@ -9,9 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 
-from kio.serial import entity_reader
-
 from txn import _core
+from txn.wire.kio import entity_reader
 from txn.wire.requests import view
 from txn.wire.schemas import request_schema
 from txn.wire.shapes import steps_of

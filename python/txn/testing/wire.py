@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from kio.index import load_request_schema, load_response_schema
-
 from txn.counts import counted
 from txn.errors import RejectedError
 from txn.hints import did_you_mean
@@ -19,6 +17,7 @@ from txn.server.requests import decode_untrusted
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import encode
 from txn.wire.error_codes import ErrorCode
+from txn.wire.kio import load_request_schema, load_response_schema
 from txn.wire.messages import is_flexible
 
 HEADER: Final = struct.Struct(">hhih")

@@ -15,15 +15,16 @@ from importlib.machinery import SourceFileLoader
 from types import SimpleNamespace
 from typing import Final, TypeVar
 
-import kio.schema
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
-from kio.static.constants import EntityType
+from txn.wire.kio import (
+    SCHEMAS,
+    EntityType,
+    api_key_map,
+    load_request_schema,
+    load_response_schema,
+    schema_name_map,
+)
 
 T = TypeVar("T")
-
-(ROOT,) = kio.schema.__path__
-"""Where kio keeps its schemas."""
 
 
 @cache
@@ -49,7 +50,7 @@ def _described(api_key: int, api_version: int, kind: EntityType) -> type | None:
     except KeyError:
         return None
     module, _, name = place.partition(":")
-    path = os.path.join(ROOT, *module.split(".")[2:]) + ".py"
+    path = os.path.join(SCHEMAS, *module.split(".")[2:]) + ".py"
     try:
         code = SourceFileLoader(module, path).get_code(module)
     except (FileNotFoundError, NotADirectoryError):  # kio is in an archive

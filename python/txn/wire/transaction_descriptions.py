@@ -19,9 +19,8 @@ import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from kio.serial import readers
-
 from txn.wire.error_codes import ErrorCode
+from txn.wire.kio import readers
 from txn.wire.varint import unsigned_varint
 
 T = TypeVar("T")
