@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import txn
+from support.clients import create_topic, plain_producer, send
 from txn import _core
 from txn.cli.commands import app
 from txn.cli.plain_serve import read_plain_serve
@@ -59,6 +60,16 @@ def test_a_first_start_forces_its_metadata_log_once(tmp_path: Path) -> None:
     before = _core.sync_count()
     with txn.Broker(tmp_path / "data", durability="commit"):
         assert _core.sync_count() - before == 3  # the segment, its leader epochs, its topic
+
+
+def test_a_temporary_broker_that_stops_forces_nothing_and_leaves_nothing() -> None:
+    """It waited for the disk once for each partition, and then removed all of it."""
+    with txn.Broker() as broker:
+        create_topic(broker.bootstrap_servers, "orders", 3)
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"1", b"2"], partition=1)
+        before = _core.sync_count()
+    assert _core.sync_count() == before
+    assert not broker.path.exists()
 
 
 def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -35,6 +36,7 @@ from txn.broker.syncs import synced
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.config import BrokerSettings
+from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import Image
@@ -219,6 +221,12 @@ class Node:
             log.error("partition.not_closed", reason=error.message)
         if failures:
             raise failures[0]
+
+    def discard(self) -> None:
+        """Close every log with a directory that is removed next: nothing is forced to the disk."""
+        for store in [*self.replicas.closable(), self.metadata.partition]:
+            with suppress(StorageError):  # the directory goes with all that is left
+                store.delete()
 
 
 def _authorizer(settings: BrokerSettings, image: Image) -> "Authorizer | None":

@@ -345,11 +345,10 @@ class Service:
         self._background.stop()
         self._durability.stop()
         try:
-            self.node.close()
-            self.storage.write_recovery_points()
-            self.storage.write_log_starts()
-            if self._is_in_order:
-                self._directory.mark_clean(self.node.broker_epoch)
+            if self._temporary is None:
+                self._close_logs()
+            else:
+                self.node.discard()
         except OSError as error:
             raise StorageError(
                 f"cannot note in {self.path} that the broker stopped: {error}. Nothing is lost; "
@@ -361,6 +360,13 @@ class Service:
             _open.discard(self)
             forks.forget(self)
             log.info("broker.stopped", directory=str(self.path))
+
+    def _close_logs(self) -> None:
+        self.node.close()
+        self.storage.write_recovery_points()
+        self.storage.write_log_starts()
+        if self._is_in_order:
+            self._directory.mark_clean(self.node.broker_epoch)
 
     def _start(self, path: Path, specs: Sequence[ListenerSpec], users: Mapping[str, str]) -> None:
         self.shares = descriptors.claim(
