@@ -3,7 +3,8 @@
 `idle` hands its rows over with the plan of a batch, as Spark's `SimpleDataSourceStreamReader` does,
 so a batch is one task and no Python worker reads. `idle-tasks` has a task, and a Python worker,
 for each of its partitions. In a batch read `idle` has the rows of option `rows`, prepared once in
-each task. The sink reads its rows to the end and keeps none.
+each task; option `all` gives them all columns of a Kafka source. The sink reads its rows to the
+end and keeps none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,19 @@ ROWS: Final = pa.record_batch([pa.array([b"k"]), pa.array([b"v" * 100])], names=
 """The rows of one partition in one batch."""
 CHUNK_ROWS: Final = 31_250
 """Rows of a chunk in a batch read, some 4 MB, as txn's source has them."""
+
+WIDE_SCHEMA: Final = (
+    f"{SCHEMA}, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+WIDE_ROW: Final = {
+    "key": pa.scalar(b"k" * 8),
+    "value": pa.scalar(b"v" * 104),
+    "topic": pa.scalar("rows"),
+    "partition": pa.scalar(0, pa.int32()),
+    "offset": pa.scalar(0, pa.int64()),
+    "timestamp": pa.scalar(0, pa.timestamp("us", "UTC")),
+    "timestampType": pa.scalar(0, pa.int32()),
+}
 
 Offset = dict[str, int]
 
@@ -77,16 +91,18 @@ class _ReadRows(DataSourceStreamReader):
 
 
 class _PreparedRows(DataSourceReader):
-    def __init__(self, partitions: int, rows: int) -> None:
+    def __init__(self, partitions: int, rows: int, columns: Sequence[str]) -> None:
         self._partitions = partitions
         self._rows = rows
+        self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(number) for number in range(self._partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        columns = [pa.array([each] * CHUNK_ROWS) for each in (b"k" * 8, b"v" * 104)]
-        chunk = pa.record_batch(columns, names=["key", "value"])
+        chunk = pa.record_batch(
+            {name: pa.repeat(WIDE_ROW[name], CHUNK_ROWS) for name in self._columns}
+        )
         left = self._rows // self._partitions
         while left:
             yield chunk.slice(0, left)
@@ -121,13 +137,15 @@ class Idle(DataSource):
         return "idle"
 
     def schema(self) -> str:
-        return SCHEMA
+        return WIDE_SCHEMA if "all" in self.options else SCHEMA
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
         return _PlannedRows(int(self.options["partitions"]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _PreparedRows(int(self.options["partitions"]), int(self.options["rows"]))
+        return _PreparedRows(
+            int(self.options["partitions"]), int(self.options["rows"]), schema.names
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return _Drained()

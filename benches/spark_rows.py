@@ -13,7 +13,8 @@ processes, the JVM and all Python workers; the broker's stands beside it.
 | made | the same rows into `noop`: the part of a write that is neither's |
 
 `txn, two columns` is told by the option `columns` that key and value are enough. `idle` is a source
-or sink in Python that does nothing, the floor of Spark for any.
+or sink in Python that does nothing, the floor of Spark for any; its source has the same columns as
+`txn`, or two.
 """
 
 import argparse
@@ -49,6 +50,7 @@ STOCK: Final = "kafka"
 OWN: Final = "txn"
 NARROW: Final = "txn, two columns"
 IDLE: Final = "idle"
+IDLE_NARROW: Final = "idle, two columns"
 NOOP: Final = "noop"
 PARTITIONS: Final = 4
 SETTINGS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
@@ -92,9 +94,11 @@ class Bench:
 
     def read(self, connector: str) -> Cost:
         """Read all rows of a topic."""
-        reader = self._session.read.format(OWN if connector == NARROW else connector)
-        if connector == IDLE:
+        reader = self._session.read.format(connector.partition(",")[0])
+        if connector in (IDLE, IDLE_NARROW):
             reader = reader.option("partitions", str(PARTITIONS)).option("rows", str(self._rows))
+            if connector == IDLE:
+                reader = reader.option("all", "true")
         else:
             reader = reader.option("kafka.bootstrap.servers", self._broker.bootstrap_servers)
             reader = reader.option("kafka.isolation.level", "read_committed")
@@ -141,7 +145,7 @@ class Bench:
 
 
 CASES: Final[Mapping[str, tuple[Callable[[Bench, str], Cost], Sequence[str]]]] = {
-    "read": (Bench.read, (STOCK, OWN, NARROW, IDLE)),
+    "read": (Bench.read, (STOCK, OWN, IDLE, NARROW, IDLE_NARROW)),
     "write": (Bench.write, (STOCK, OWN, IDLE)),
     "made": (Bench.write, (NOOP,)),
 }
