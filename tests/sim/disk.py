@@ -122,16 +122,25 @@ class SimFile:
         for last_offsets in by_producer.values():
             self.outdated.update(last_offsets[:-BATCHES_KEPT])
 
-    def newest_of(self, producer_id: int) -> tuple[int, int]:
-        """A producer's newest epoch, and the last offset of its data there; -1 without any."""
-        producer_epoch = last_offset = -1
-        for batch in self.originals:
-            if batch.producer_id == producer_id:
-                if batch.producer_epoch != producer_epoch:
-                    producer_epoch, last_offset = batch.producer_epoch, -1
-                if batch.kind in (BatchKind.IDEMPOTENT, BatchKind.TRANSACTIONAL):
-                    last_offset = self.ends[batch.base_offset] - 1
-        return producer_epoch, last_offset
+    def may_be_newest(self, producer_id: int, producer_epoch: int, last_offset: int) -> bool:
+        """Say whether a producer wrote this, and later only batches that a cleaning may take.
+
+        Args:
+            producer_id: The producer.
+            producer_epoch: The newest that is known of it.
+            last_offset: Of its data there; -1 without any.
+        """
+        known = (producer_epoch, last_offset)
+        written = {
+            (batch.producer_epoch, self.ends[batch.base_offset] - 1)
+            if batch.kind in (BatchKind.IDEMPOTENT, BatchKind.TRANSACTIONAL)
+            else (batch.producer_epoch, -1)
+            for batch in self.originals
+            if batch.producer_id == producer_id
+        }
+        return known in written and not any(
+            each > known and each[1] not in self.outdated for each in written
+        )
 
     def contents(self) -> dict[str, bytes]:
         return self._disk.machine.files(self.directory)
@@ -532,7 +541,7 @@ class SimLog(NativeLog):
         for producer_id, producer_epoch, last_offset in self.producer_state.last_batches():
             known = newest.get(producer_id, (producer_epoch, -1))
             newest[producer_id] = max(known, (producer_epoch, last_offset))
-        return {each for each, known in newest.items() if file.newest_of(each) == known}
+        return {each for each, known in newest.items() if file.may_be_newest(each, *known)}
 
     def replayed(self) -> "SimLog":
         """The log opened again on its own files, when the run is over and nobody uses this one."""

@@ -299,6 +299,20 @@ def test_P8_a_snapshot_may_know_a_producer_of_which_the_log_has_nothing() -> Non
     assert not result.anomalies, text_of(result)
 
 
+def test_P8_a_snapshot_may_know_an_older_batch_than_the_newest_that_was_written() -> None:
+    """The cleaner took a producer's older batches, since there were five newer ones. Power took
+    those, and the snapshot of before the older ones was left."""
+    result = run_plan(make_plan(4_086_200))
+    assert not result.anomalies, text_of(result)
+
+
+def test_P2_a_group_passes_no_operators_marker_that_is_not_on_the_disk() -> None:
+    """An operator ended a hanging transaction, and a group committed the offset behind the marker.
+    Power took marker and records, and other records got their offsets: the group missed them."""
+    result = run_plan(make_plan(4_079_188))
+    assert not result.anomalies, text_of(result)
+
+
 def test_P2_a_second_power_failure_brings_back_no_batch_that_a_start_had_cut() -> None:
     """Power took the first of two batches, and the start cut both.
 

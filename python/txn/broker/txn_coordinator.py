@@ -524,7 +524,15 @@ class TransactionCoordinator:
             return _code_of(error)
         marker = marker._replace(timestamp_ms=self._host.now_ms())
         refused = self._markers.send([partition], marker).refused.get(partition)
-        return ErrorCode.NONE if refused is None else _code_of(refused)
+        if refused is not None:
+            return _code_of(refused)
+        if self._host.durability is not Durability.PROCESS:
+            # A group may commit an offset behind the marker, and the disk would not have it yet.
+            try:
+                await self._host.sync([store])
+            except StorageError as error:
+                return _code_of(error)
+        return ErrorCode.NONE
 
     def partition(self, topic: str, index: int) -> PartitionLog | None:
         """The partition, or None when there is none. Raises StorageError."""
