@@ -306,6 +306,13 @@ def test_P8_a_snapshot_may_know_an_older_batch_than_the_newest_that_was_written(
     assert not result.anomalies, text_of(result)
 
 
+def test_P4_an_aborted_transaction_whose_batches_were_deleted_may_be_forgotten() -> None:
+    """A segment began with its marker. The batches went with the segment before, so a start after a
+    power failure found a marker that ends nothing. No reader can ask for those batches."""
+    result = run_plan(make_plan(4_095_135))
+    assert not result.anomalies, text_of(result)
+
+
 def test_P2_a_group_passes_no_operators_marker_that_is_not_on_the_disk() -> None:
     """An operator ended a hanging transaction, and a group committed the offset behind the marker.
     Power took marker and records, and other records got their offsets: the group missed them."""
