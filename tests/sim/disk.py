@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from sim.agenda import Crash
 from sim.cleaning import SimCleaning, key_of, stored_value
 from sim.machine import Machine, SyncMarks
-from sim.segments import LocatedBatch, batches_of, decoded
+from sim.segments import LocatedBatch, batches_in, batches_of, decoded
 from support.memory import MEMORY
 from support.python_syncs import sync_in_turn
 from txn import _core
@@ -278,9 +278,20 @@ class SimFile:
         """
         self._flipped.clear()
         if self.damaged:
-            last = batches_of(sure)[-1:]
-            end = self.ends[last[0].base_offset] if last else 0
-            self.recovery_point = max(self.recovery_point, end)
+            self.recovery_point = max(self.recovery_point, self._whole_end(sure))
+
+    def _whole_end(self, files: Mapping[str, bytes]) -> int:
+        """Up to where the segments have every batch; 0 without any."""
+        end = 0
+        for name in sorted(name for name in files if name.endswith(".log")):
+            if end and int(name.removesuffix(".log")) > max(end, self.cleaned_end):
+                break  # the segment before lost its last batches
+            batches = [*batches_in(name, files[name])]
+            if batches:
+                end = self.ends[batches[-1].base_offset]
+            if sum(len(each.data) for each in batches) < len(files[name]):
+                break  # its last batch is torn
+        return end
 
     def is_damage(self, refusal: CorruptLogError) -> bool:
         """True if a refusal names a damaged batch of this file."""

@@ -306,6 +306,13 @@ def test_P8_a_snapshot_may_know_an_older_batch_than_the_newest_that_was_written(
     assert not result.anomalies, text_of(result)
 
 
+def test_P9_a_second_power_failure_makes_no_damage_of_what_the_first_took() -> None:
+    """The simulator put a recovery point above a batch that power had torn, since whole ones stood
+    behind it. A start took that for damage, which no operator could repair."""
+    result = run_plan(make_plan(4_088_368))
+    assert not result.anomalies, text_of(result)
+
+
 def test_P4_an_aborted_transaction_whose_batches_were_deleted_may_be_forgotten() -> None:
     """A segment began with its marker. The batches went with the segment before, so a start after a
     power failure found a marker that ends nothing. No reader can ask for those batches."""

@@ -335,6 +335,8 @@ class World(ClientsWorld):
             if damaged.is_damage(refusal):
                 damaged.repair()
                 return
+        if self.disk.accepted:
+            raise RuntimeError(f"a start refuses what was accepted: {refusal.message}")
         self.history.found("damage-unnamed", refusal.message)
         self.disk.accepted |= self.disk.files.keys()  # or no start would come to an end
         for damaged in self.disk.files.values():
