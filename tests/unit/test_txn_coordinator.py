@@ -960,12 +960,14 @@ async def test_a_timeout_that_comes_during_a_commit_changes_nothing() -> None:
 
 
 @in_loop
-async def test_an_abort_does_not_wait_for_records() -> None:
+async def test_P2_an_abort_has_no_marker_before_its_records_are_on_the_disk() -> None:
+    """A reader passes the records with the marker, and its group commits an offset behind them."""
     bench = WaitingBench()
     producer = await bench.start()
     bench.end(producer, ABORT)
     await let_run()
-    assert bench.host.syncs == [[log_of(bench)]]
+    assert bench.host.syncs == [[P0, P1, log_of(bench)]]
+    assert bench.host.store(*P0).last_stable_offset == 0
 
 
 @in_loop

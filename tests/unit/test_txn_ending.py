@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from txn.coordinator.operations import Committed, Reply, Request, Synced
+from txn.coordinator.operations import COMMITTED, Committed, Reply, Request, Synced
 from txn.coordinator.transaction.decide import plan
 from txn.coordinator.transaction.ending import Ending, Marked, WriteMarkers, finish
 from txn.coordinator.transaction.states import (
@@ -100,12 +100,19 @@ def test_P5_markers_that_are_too_many_to_carry_are_synced_before_complete() -> N
     assert steps[3].partitions == {P0}
 
 
-def test_an_abort_waits_for_its_prepare_alone_and_syncs_its_partitions_behind_the_answer() -> None:
+def test_P2_an_abort_syncs_its_data_with_its_prepare_and_its_markers_behind_the_answer() -> None:
     abort = PREPARE._replace(state=TxnState.PREPARE_ABORT)
     steps = steps_of(Ending(plan(abort)), answer="done")
     assert kinds(steps) == [Committed, Marks, Reply, Synced, Wrote]
-    assert steps[0].partitions == frozenset()
-    assert steps[3].partitions == {P0, P1}
+    assert steps[0].partitions == steps[3].partitions == {P0, P1}
+
+
+def test_an_abort_goes_on_without_the_data_that_a_disk_refuses() -> None:
+    end = Ending(plan(PREPARE._replace(state=TxnState.PREPARE_ABORT)))
+    request: Request[None] = finish(end, nothing_refused, lambda _: None, "done")
+    assert next(request).partitions == {P0, P1}  # type: ignore[union-attr]
+    assert request.throw(REFUSED) == COMMITTED
+    assert isinstance(next(request), Reply)
 
 
 def test_an_end_that_nobody_waits_for_answers_nobody() -> None:

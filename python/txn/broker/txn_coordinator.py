@@ -723,7 +723,7 @@ class TransactionCoordinator:
             if not ending.is_decided:
                 yield from decide(ending)
         except StorageError as error:
-            if ending.data and not decision.prepare.is_two_phase:
+            if ending.is_commit and ending.data and not decision.prepare.is_two_phase:
                 _tell_not_durable(transactional_id, error)
                 undo = self._undo(shard, transactional_id, producer, ending, error)
                 return (yield from undo)

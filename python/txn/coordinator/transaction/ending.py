@@ -1,7 +1,7 @@
 """The end of a transaction, from a Prepare in the log to its Complete: one plan, one generator.
 
-    1  Prepare, and of a commit the data: one wait for the disk. From then on Prepare is the
-       decision (P2, P3); readers could else see records that are then undone
+    1  Prepare and the data: one wait for the disk. From then on Prepare is the decision (P2, P3);
+       readers could else see records that are then undone
     2  a marker in every partition; here the client gets its answer
     3  Complete. That of a commit carries the markers that are not on the disk; an abort syncs its
        partitions before it
@@ -11,8 +11,10 @@ start which markers are missing, and so does the list in Complete (`unsynced`). 
 without `last_offsets` cannot tell the records of its transaction from those of the next one. Its
 Complete is synced before the next one begins.
 
-Readers pass the records of an abort, which nothing else syncs. A power failure would give their
-offsets to other records, which a group that committed a later offset would miss.
+Readers pass the records of an abort with its marker. If a power failure took them, other records
+would get their offsets, and a group that committed a later offset would miss those. So they are on
+the disk before the marker, if that disk takes them; and the marker before Complete, since a start
+writes it again without.
 
 The Prepare is the request's (`broker.txn_coordinator`). All that follows is here, for every end
 alike: a client's, a time-out, a fence, an operator's, and a start that finds a Prepare. The plan
@@ -63,7 +65,8 @@ class Ending:
         plan: The decision.
         is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
             Where nothing is promised of a power failure it is from the beginning.
-        data: Partitions whose records are synced with the Prepare.
+        data: Partitions whose records are synced with the Prepare. Those of an abort need not be
+            there: a log that cannot be synced takes no marker either.
         unmarked: Partitions that have no marker yet.
         written: Those of a commit that were written, where a power failure may take them.
         is_put_off: A disk refused a marker.
@@ -80,9 +83,14 @@ class Ending:
 
     def __post_init__(self) -> None:
         prepare = self.plan.prepare
-        is_with_data = prepare.last_offsets and prepare.state is _PREPARE_COMMIT
+        is_with_data = prepare.last_offsets or not self.is_commit
         self.data = prepare.partitions if is_with_data else frozenset()
         self.unmarked = prepare.partitions
+
+    @property
+    def is_commit(self) -> bool:
+        """False for an abort."""
+        return self.plan.prepare.state is _PREPARE_COMMIT
 
 
 WriteMarkers = Callable[[Ending], Marked]
@@ -99,7 +107,12 @@ def decide(ending: Ending) -> Request[None]:
         StorageError: a disk refused the Prepare, or the data of a commit.
     """
     if not ending.is_decided:
-        yield Committed(ending.data)
+        try:
+            yield Committed(ending.data)
+        except StorageError:
+            if ending.is_commit:
+                raise
+            yield COMMITTED
         ending.is_decided = True
 
 
@@ -127,13 +140,12 @@ def finish(
     for error in marked.refused.values():
         raise error
     prepare = ending.plan.prepare
-    is_commit = prepare.state is _PREPARE_COMMIT
-    to_sync = marked.to_sync if is_commit else marked.to_sync | prepare.partitions
+    to_sync = marked.to_sync if ending.is_commit else marked.to_sync | prepare.partitions
     if to_sync:
         yield Synced(to_sync)
     completed = ending.plan.complete
     if completed.updated_ms != marked.at_ms or completed.unsynced_markers != marked.unsynced:
         completed = completed._replace(updated_ms=marked.at_ms, unsynced_markers=marked.unsynced)
     write(completed)
-    if is_commit and not prepare.last_offsets:
+    if ending.is_commit and not prepare.last_offsets:
         yield COMMITTED
