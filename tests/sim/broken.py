@@ -63,7 +63,7 @@ from txn.coordinator.transaction.decide import (
     Write,
     decide_init,
 )
-from txn.coordinator.transaction.ending import Ending, WriteMarkers, WriteState, finish
+from txn.coordinator.transaction.ending import Ending, WriteMarkers, WriteState, decide, finish
 from txn.coordinator.transaction.open_transactions import unexplained
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
 from txn.coordinator.transaction.states import (
@@ -327,6 +327,12 @@ def _records_carry_no_markers(seam: Seam) -> None:
 
 
 def _an_abort_is_not_synced(seam: Seam) -> None:
+    @seam.instead_of(decide)
+    def decide_without_data(ending: Ending) -> Request[None]:
+        if not ending.is_commit:
+            ending.data = frozenset()
+        yield from decide(ending)
+
     @seam.instead_of(finish)
     def finish_without_sync(
         ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
