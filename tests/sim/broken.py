@@ -28,6 +28,7 @@ from sim.plan import (
     make_late_plan,
     make_operator_plan,
     make_passed_abort_plan,
+    make_passing_abort_plan,
     make_plan,
     make_power_plan,
     make_prepared_power_plan,
@@ -326,12 +327,16 @@ def _records_carry_no_markers(seam: Seam) -> None:
     seam.instead_of(carried)(lambda known, written, is_synced: ())
 
 
-def _an_abort_is_not_synced(seam: Seam) -> None:
+def _an_abort_is_synced_behind_its_marker(seam: Seam) -> None:
     @seam.instead_of(decide)
     def decide_without_data(ending: Ending) -> Request[None]:
         if not ending.is_commit:
             ending.data = frozenset()
         yield from decide(ending)
+
+
+def _an_abort_is_not_synced(seam: Seam) -> None:
+    _an_abort_is_synced_behind_its_marker(seam)
 
     @seam.instead_of(finish)
     def finish_without_sync(
@@ -961,6 +966,13 @@ RULES = (
         "offset-split",
         _an_abort_is_not_synced,
         plans=make_passed_abort_plan,
+    ),
+    BrokenRule(
+        "an abort is synced behind its marker",
+        "offset-split",
+        _an_abort_is_synced_behind_its_marker,
+        plans=make_passing_abort_plan,
+        seeds_max=1_000,
     ),
     BrokenRule(
         "a marker that is written again ends a later transaction",

@@ -472,6 +472,13 @@ def make_passed_abort_plan(seed: int) -> SimPlan:
     )
 
 
+def make_passing_abort_plan(seed: int) -> SimPlan:
+    """The same with power that fails while the group passes the abort."""
+    at_us = random.Random(seed).randrange(30_000, 60_000)
+    power = PlannedFault("power", at_us, bias="all")
+    return replace(make_passed_abort_plan(seed), faults=(power,))
+
+
 def make_damage_plan(seed: int) -> SimPlan:
     """A plan in which a bit flips, and nothing else goes wrong."""
     chance = random.Random(seed)

@@ -499,6 +499,10 @@ class TransactionCoordinator:
             must_bump: The transaction was of version 2, so its marker has a later epoch than
                 its records.
         """
+        # A group may commit an offset behind records and marker, so both have to be on the disk.
+        unsynced = await self._synced(partition)
+        if unsynced is not ErrorCode.NONE:
+            return unsynced
         owner = self._owner_of(partition, marker.producer_id)
         if owner is not None:
             shard = self._shard_with(owner)
@@ -511,7 +515,8 @@ class TransactionCoordinator:
                     return ErrorCode.KAFKA_STORAGE_ERROR
         try:
             store = self._host.partition(*partition)
-            assert store is not None, f"{partition} was looked up"
+            if store is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             is_unsure = any(
                 shard.phase is not ShardPhase.ACTIVE or shard.state.withheld
                 for shard in self.transactions.shards
@@ -524,14 +529,18 @@ class TransactionCoordinator:
             return _code_of(error)
         marker = marker._replace(timestamp_ms=self._host.now_ms())
         refused = self._markers.send([partition], marker).refused.get(partition)
-        if refused is not None:
-            return _code_of(refused)
-        if self._host.durability is not Durability.PROCESS:
-            # A group may commit an offset behind the marker, and the disk would not have it yet.
-            try:
+        return await self._synced(partition) if refused is None else _code_of(refused)
+
+    async def _synced(self, partition: TopicPartition) -> ErrorCode:
+        """Force a partition to the disk, unless nothing is promised of a power failure."""
+        if self._host.durability is _PROCESS:
+            return ErrorCode.NONE
+        try:
+            store = self._host.partition(*partition)
+            if store is not None:  # else its topic was deleted
                 await self._host.sync([store])
-            except StorageError as error:
-                return _code_of(error)
+        except StorageError as error:
+            return _code_of(error)
         return ErrorCode.NONE
 
     def partition(self, topic: str, index: int) -> PartitionLog | None:
