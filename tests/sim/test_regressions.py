@@ -313,6 +313,13 @@ def test_P9_a_second_power_failure_makes_no_damage_of_what_the_first_took() -> N
     assert not result.anomalies, text_of(result)
 
 
+def test_P2_the_cleaner_takes_no_record_for_a_later_one_that_is_not_on_the_disk() -> None:
+    """The later record of its key was in another segment. The cleaner had put the first segment's
+    output in place when power took the second: neither was left."""
+    result = run_plan(make_plan(4_154_981))
+    assert not result.anomalies, text_of(result)
+
+
 def test_P4_an_aborted_transaction_whose_batches_were_deleted_may_be_forgotten() -> None:
     """A segment began with its marker. The batches went with the segment before, so a start after a
     power failure found a marker that ends nothing. No reader can ask for those batches."""

@@ -24,6 +24,9 @@
 //! 5. The last batch of every cleaned segment: it tells how far the segment reaches, so that
 //!    a start after a crash knows whose place it takes.
 //!
+//! All of it is forced to the disk before: a record goes because of a later one of its key, maybe in
+//! a later segment, and a power failure would else leave neither.
+//!
 //! Every batch that is read is checked; damage ends the cleaning and changes nothing. A batch
 //! whose checksum is right and whose records cannot be read is no damage. Its client sent it so,
 //! to an earlier version or another broker. It stays as it is, its keys count for nothing, and
@@ -207,6 +210,8 @@ impl Cleaner {
             .into_iter()
             .take_while(|segment| segment.end_offset <= end)
             .collect();
+        // A record goes because of a later one, which a power failure must not take then.
+        log.sync_up_to(segments.last().map_or(0, |segment| segment.end_offset))?;
         let needed = Needed {
             last_batches: by_producer(log.last_batches()?),
             aborted: log.aborted_transactions(),
