@@ -1,9 +1,9 @@
 """The parts of kio that txn uses; everything else imports them from here.
 
 kio imports Hypothesis where it is installed, to give it strategies for kio's types. Beside a test
-suite this was a third of a broker's start. So the module of kio that does it is run here with an
-import that does not find Hypothesis. A program that imported Hypothesis or kio before has kio as it
-is, with the strategies.
+suite this was half of the CPU of a broker's start. So the module of kio that does it is run here
+with an import that does not find Hypothesis. A program that imported Hypothesis or kio before has
+kio as it is, with the strategies.
 """
 
 import builtins
@@ -12,32 +12,39 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec, module_from_spec
 from typing import Final
 
-HYPOTHESIS: Final = "hypothesis"
 IMPORTER: Final = "kio.static._phantom"
 """The module of kio that imports Hypothesis."""
 
 
-def _import(
-    name: str,
-    globals: Mapping[str, object] | None = None,
-    locals: Mapping[str, object] | None = None,
-    fromlist: Sequence[str] = (),
-    level: int = 0,
-) -> object:
-    if name.partition(".")[0] == HYPOTHESIS:
-        raise ModuleNotFoundError(f"txn loads kio without {HYPOTHESIS}", name=name)
-    return __import__(name, globals, locals, fromlist, level)
+def builtins_with(**modules: object) -> dict[str, object]:
+    """The builtins for a module of kio that imports these instead; None: no such module."""
+
+    def import_(
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] = (),
+        level: int = 0,
+    ) -> object:
+        top = name.partition(".")[0]
+        if top not in modules:
+            return __import__(name, globals, locals, fromlist, level)
+        if modules[top] is None:
+            raise ModuleNotFoundError(f"txn loads kio without {top}", name=name)
+        return modules[top]
+
+    return {**vars(builtins), "__import__": import_}
 
 
 def _load_importer() -> None:
     """Run `IMPORTER` without Hypothesis; a kio that has no such module is left as it is."""
-    if HYPOTHESIS in sys.modules or IMPORTER in sys.modules:
+    if "hypothesis" in sys.modules or IMPORTER in sys.modules:
         return
     spec = find_spec(IMPORTER)
     if spec is None or spec.loader is None:
         return
     module = module_from_spec(spec)
-    module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
+    module.__dict__["__builtins__"] = builtins_with(hypothesis=None)
     spec.loader.exec_module(module)
     sys.modules.setdefault(IMPORTER, module)  # whole, as another thread may ask for it
 
@@ -57,6 +64,7 @@ __all__ = [
     "SCHEMAS",
     "EntityType",
     "api_key_map",
+    "builtins_with",
     "entity_reader",
     "load_request_schema",
     "load_response_schema",

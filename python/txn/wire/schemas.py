@@ -6,10 +6,9 @@ Nothing calls them: requests and responses have classes of our own. So a module 
 with a `dataclass` that compiles none. The classes that kio itself loads are left as they are.
 """
 
-import builtins
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from txn.wire.kio import (
     SCHEMAS,
     EntityType,
     api_key_map,
+    builtins_with,
     load_request_schema,
     load_response_schema,
     schema_name_map,
@@ -71,18 +71,6 @@ def _dataclass(**_: bool) -> Callable[[type[T]], type[T]]:
     return described
 
 
-_DATACLASSES: Final = SimpleNamespace(dataclass=_dataclass, field=dataclasses.field)
-
-
-def _import(
-    name: str,
-    globals: Mapping[str, object] | None = None,
-    locals: Mapping[str, object] | None = None,
-    fromlist: Sequence[str] = (),
-    level: int = 0,
-) -> object:
-    is_replaced = name == dataclasses.__name__
-    return _DATACLASSES if is_replaced else __import__(name, globals, locals, fromlist, level)
-
-
-_BUILTINS: Final = {**vars(builtins), "__import__": _import}
+_BUILTINS: Final = builtins_with(
+    dataclasses=SimpleNamespace(dataclass=_dataclass, field=dataclasses.field)
+)
