@@ -25,7 +25,7 @@ from support.broken_rules import (
 from support.seam import Seam
 from txn.broker.local_host import LocalHost
 from txn.coordinator.operations import Request
-from txn.coordinator.transaction.ending import Ending, WriteMarkers, WriteState, decide, finish
+from txn.coordinator.transaction.ending import Ending, Steps, decide, finish
 from txn.coordinator.transaction.unsynced import is_to_decide
 from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
@@ -42,13 +42,11 @@ def mark_before_prepare(seam: Seam) -> None:
         yield from ()
 
     @seam.instead_of(finish)
-    def mark_and_finish(
-        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
-    ) -> Request[None]:
-        marked = write_markers(ending)
+    def mark_and_finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
+        marked = steps.write_markers(ending)
         ending.unmarked = frozenset(marked.refused)
         yield from decide(ending)
-        yield from finish(ending, write_markers, write, answer)
+        yield from finish(ending, steps, answer)
 
 
 def believe_every_prepare(seam: Seam) -> None:

@@ -6,7 +6,7 @@ by.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -49,7 +49,7 @@ from txn.broker.controller import LocalController
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.broker.host import Timer
 from txn.broker.local_host import LocalHost
-from txn.broker.marker_sender import LocalMarkerSender, MarkersSent, to_be_retried
+from txn.broker.marker_sender import NONE_HELD, LocalMarkerSender, MarkersSent, to_be_retried
 from txn.broker.runtime import Shard
 from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
 from txn.coordinator.group.classic import Group, commit_refusal
@@ -64,7 +64,7 @@ from txn.coordinator.transaction.decide import (
     Write,
     decide_init,
 )
-from txn.coordinator.transaction.ending import Ending, WriteMarkers, WriteState, decide, finish
+from txn.coordinator.transaction.ending import Ending, Steps, decide, finish
 from txn.coordinator.transaction.open_transactions import unexplained
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
 from txn.coordinator.transaction.states import (
@@ -262,10 +262,10 @@ def _recovery_forgets_prepare(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_unless_it_starts(
-        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
+        ending: Ending, steps: Steps, answer: object = None
     ) -> Request[None]:
         if not start.is_under_way:
-            yield from finish(ending, write_markers, write, answer)
+            yield from finish(ending, steps, answer)
 
 
 def _an_election_forgets_prepare(seam: Seam) -> None:
@@ -283,10 +283,10 @@ def _an_election_forgets_prepare(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_unless_it_is_elected(
-        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
+        ending: Ending, steps: Steps, answer: object = None
     ) -> Request[None]:
         if not electing:
-            yield from finish(ending, write_markers, write, answer)
+            yield from finish(ending, steps, answer)
 
 
 def _recovery_aborts_prepared_commits(seam: Seam) -> None:
@@ -315,19 +315,21 @@ def _prepare_ends_a_later_transaction(seam: Seam) -> None:
     start = BrokenStart(seam)
 
     @seam.instead_of(finish)
-    def finish_everywhere(
-        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
-    ) -> Request[None]:
+    def finish_everywhere(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
         if start.is_under_way:
             ending.unmarked = ending.plan.prepare.partitions
-        yield from finish(ending, write_markers, write, answer)
+        yield from finish(ending, steps, answer)
 
 
 def _records_carry_no_markers(seam: Seam) -> None:
     seam.instead_of(carried)(lambda known, written, is_synced: ())
 
 
-def _an_abort_is_synced_behind_its_marker(seam: Seam) -> None:
+def _nothing_is_late(_: Ending) -> tuple[()]:
+    return ()
+
+
+def _an_abort_is_decided_without_its_data(seam: Seam) -> None:
     @seam.instead_of(decide)
     def decide_without_data(ending: Ending) -> Request[None]:
         if not ending.is_commit:
@@ -335,18 +337,27 @@ def _an_abort_is_synced_behind_its_marker(seam: Seam) -> None:
         yield from decide(ending)
 
 
-def _an_abort_is_not_synced(seam: Seam) -> None:
-    _an_abort_is_synced_behind_its_marker(seam)
+def _an_abort_is_synced_behind_its_marker(seam: Seam) -> None:
+    _an_abort_is_decided_without_its_data(seam)
 
     @seam.instead_of(finish)
-    def finish_without_sync(
-        ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
+    def finish_before_the_sync(
+        ending: Ending, steps: Steps, answer: object = None
     ) -> Request[None]:
+        yield from finish(ending, steps._replace(block=_nothing_is_late), answer)
+
+
+def _an_abort_is_not_synced(seam: Seam) -> None:
+    _an_abort_is_decided_without_its_data(seam)
+
+    @seam.instead_of(finish)
+    def finish_without_sync(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
+        steps = steps._replace(block=_nothing_is_late)
         prepare = ending.plan.prepare
         if prepare.state is not TxnState.PREPARE_COMMIT:
             unnamed = prepare._replace(partitions=frozenset())
             ending.plan = ending.plan._replace(prepare=unnamed)
-        yield from finish(ending, write_markers, write, answer)
+        yield from finish(ending, steps, answer)
 
 
 def _lost_markers_stay_lost(seam: Seam) -> None:
@@ -402,8 +413,14 @@ def _one_partition_gets_no_marker(seam: Seam) -> None:
     @seam.instead_of(LocalMarkerSender)
     class Forgetful(LocalMarkerSender):
         @override
-        def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> MarkersSent:
-            return super().send([each for each in partitions if each != ("sink", 1)], marker)
+        def send(
+            self,
+            partitions: Iterable[TopicPartition],
+            marker: Marker,
+            held: Mapping[TopicPartition, StorageError] = NONE_HELD,
+        ) -> MarkersSent:
+            remembered = [each for each in partitions if each != ("sink", 1)]
+            return super().send(remembered, marker, held)
 
 
 InitResult = Refuse | Write | AbortFirst
@@ -557,7 +574,7 @@ def _what_is_kept_takes_more(seam: Seam) -> None:
         __slots__ = ()
 
         @override
-        def block_txn(self, producer_id: int) -> None:
+        def block_txn(self, producer_id: int, holder: object = None) -> None:
             """Let more in."""
 
 
@@ -569,9 +586,9 @@ def _a_start_lets_more_into_what_is_kept(seam: Seam) -> None:
         __slots__ = ()
 
         @override
-        def block_txn(self, producer_id: int) -> None:
+        def block_txn(self, producer_id: int, holder: object = None) -> None:
             if not start.is_under_way:
-                super().block_txn(producer_id)
+                super().block_txn(producer_id, holder)
 
 
 def _what_is_kept_has_no_more_time(seam: Seam) -> None:

@@ -430,6 +430,24 @@ def test_P7_what_is_sealed_stays_so_when_the_rules_are_brought_to_the_log_again(
     assert partition.admit(1, 1, 7, 0, 1, 1, 0, True)[0] == REFUSE
 
 
+def test_a_block_is_taken_back_by_its_holder_alone() -> None:
+    mine, anothers = object(), object()
+    log = FakeLog()
+    log.transact(7)
+    log.producer_state.block_txn(7, mine)
+    log.producer_state.block_txn(7, anothers)
+    log.producer_state.unblock_txn(7, anothers)
+    assert log.produce(sequence=1, transactional=True) == (REFUSE, 47, None)
+    log.producer_state.unblock_txn(7, mine)
+    assert log.produce(sequence=1, transactional=True)[0] == ADMIT
+    log.producer_state.block_txn(7, mine)
+    log.producer_state.block_txn(7)  # decided meanwhile: until the marker
+    log.producer_state.unblock_txn(7, mine)
+    assert log.produce(sequence=2, transactional=True) == (REFUSE, 47, None)
+    log.mark(7)
+    log.transact(7, sequence=2)
+
+
 def test_P7_the_marker_of_an_earlier_transaction_breaks_no_seal_either() -> None:
     log = FakeLog()
     log.transact(7)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -18,7 +19,7 @@ from txn.broker.txn_coordinator import (
     TransactionCoordinator,
 )
 from txn.coordinator.operations import Request
-from txn.coordinator.transaction.decide import TV2
+from txn.coordinator.transaction.decide import TV1, TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value, encode_key, encode_value
 from txn.coordinator.transaction.states import NOBODY, ProducerIdAndEpoch, Txn, TxnResult, TxnState
@@ -94,13 +95,13 @@ class Bench:
         return txn.state
 
 
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test on a loop of its own."""
 
-    def run() -> None:
-        asyncio.run(test())
+    @wraps(test)
+    def run(**arguments: object) -> None:
+        asyncio.run(test(**arguments))
 
-    run.__name__ = test.__name__
     return run
 
 
@@ -1298,6 +1299,129 @@ async def test_an_operators_abort_waits_for_the_producer_id_of_the_next_transact
     give_block(bench, range(5_000, 5_010))
     assert await aborted is ErrorCode.NONE
     assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+# ---------------------------------------------------------------- records that come late
+
+
+def fence(bench: WaitingBench) -> None:
+    bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
+
+
+def let_time_out(bench: WaitingBench) -> None:
+    bench.host.advance(TIMEOUT_MS + 1)
+
+
+def end_by_an_operator(bench: WaitingBench) -> None:
+    marker = Marker(1_000, 0, 0, is_commit=False, timestamp_ms=0)
+    bench.coordinator.write_marker(P0, marker, must_bump=False)
+
+
+@in_loop
+@pytest.mark.parametrize("ends", [fence, let_time_out, end_by_an_operator])
+async def test_P3_readers_pass_no_record_of_an_abort_that_a_power_failure_may_take(
+    ends: Callable[[WaitingBench], None],
+) -> None:
+    """The producer does not know yet that it is fenced, and writes while the disk is at work."""
+    bench = WaitingBench()
+    producer = await bench.start()
+    store = bench.host.store(*P0)
+    ends(bench)
+    await let_run()
+    assert bench.state() is TxnState.PREPARE_ABORT
+    assert store.client_append(producer, 1, b"late", TV2) == (ADMIT, 1)
+    await bench.finish_sync()
+    assert store.markers() == []
+    assert store.client_append(producer, 2, b"later", TV2)[0] == REFUSE
+    await bench.finish_sync()
+    assert len(store.markers()) == 1
+    assert store.synced_end >= 2
+
+
+@in_loop
+async def test_P3_records_that_nobody_explains_are_on_the_disk_before_their_marker() -> None:
+    bench = WaitingBench()
+    await bench.start()
+    stranger, store = ProducerIdAndEpoch(77, 3), bench.host.store(*P0)
+    store.producer_state.allow_txn(*stranger)
+    assert store.client_append(stranger, 0, b"x", TV1)[0] == ADMIT
+    marker = Marker(*stranger, 0, is_commit=False, timestamp_ms=0)
+    written = bench.coordinator.write_marker(P0, marker, must_bump=False)
+    await let_run()
+    assert store.client_append(stranger, 1, b"late", TV1)[0] == REFUSE
+    assert store.markers() == []
+    await bench.finish_sync()
+    assert store.markers() == [(77, 3, False)]
+    assert not written.done()
+    await bench.finish_sync()
+    assert await written is ErrorCode.NONE
+
+
+@in_loop
+async def test_an_operator_who_is_refused_leaves_the_producer_as_it_was() -> None:
+    bench = WaitingBench()
+    await bench.start()
+    stranger, store = ProducerIdAndEpoch(77, 3), bench.host.store(*P0)
+    store.producer_state.allow_txn(*stranger)
+    assert store.client_append(stranger, 0, b"x", TV2)[0] == ADMIT
+    marker = Marker(*stranger, 0, is_commit=False, timestamp_ms=0)
+    refused = bench.coordinator.write_marker(P0, marker, must_bump=True)
+    await let_run()
+    await bench.finish_sync()
+    assert await refused is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert store.client_append(stranger, 1, b"y", TV2)[0] == ADMIT
+
+
+def test_P3_an_operator_commits_nothing_that_no_id_explains() -> None:
+    """No Prepare stands behind it, so a power failure could turn it into an abort."""
+    bench = Bench()
+    stranger, store = ProducerIdAndEpoch(77, 3), bench.host.store(*P0)
+    store.producer_state.allow_txn(*stranger)
+    assert store.client_append(stranger, 0, b"x", TV1)[0] == ADMIT
+    store.sync()
+    marker = Marker(*stranger, 0, is_commit=True, timestamp_ms=0)
+    refused = bench.coordinator.write_marker(P0, marker, must_bump=False)
+    assert refused is ErrorCode.INVALID_TXN_STATE
+    assert store.committed() == []
+    assert store.client_append(stranger, 1, b"y", TV1)[0] == ADMIT
+
+
+@in_loop
+@pytest.mark.parametrize("outcome", [ABORT, COMMIT])
+async def test_P3_a_partition_that_cannot_be_opened_leaves_no_other_unsynced(
+    outcome: TxnResult,
+) -> None:
+    """One partition was damaged, and the records of the others were not synced at all."""
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    bench.host.unopenable.add(P1)
+    bench.end(producer, outcome)
+    await let_run()
+    store = bench.host.store(*P0)
+    assert len(store.markers()) == 1
+    assert store.synced_end >= 1
+    assert bench.state() is TxnState.PREPARE_ABORT
+
+
+@in_loop
+async def test_P3_late_batches_of_a_partition_opened_again_precede_its_marker() -> None:
+    bench = WaitingBench()
+    producer = await bench.start()
+    bench.host.unfinished_syncs = None
+    bench.host.unopenable.add(P1)
+    bench.end(producer, ABORT)
+    await let_run()
+    bench.host.unopenable.clear()
+    store = bench.host.store(*P1)
+    assert store.client_append(producer, 1, b"late", TV2)[0] == ADMIT
+    bench.host.unfinished_syncs = []
+    bench.host.advance(RETRY_MS)
+    await let_run()
+    assert store.markers() == []
+    await bench.finish_sync()
+    assert len(store.markers()) == 1
+    assert store.synced_end >= 2
 
 
 # ---------------------------------------------------------------- loading

@@ -1,13 +1,14 @@
 """The end of a transaction as a generator: the order of its operations, and a second try."""
 
 import uuid
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import pytest
 
 from txn.coordinator.operations import COMMITTED, Committed, Reply, Request, Synced
 from txn.coordinator.transaction.decide import plan
-from txn.coordinator.transaction.ending import Ending, Marked, WriteMarkers, finish
+from txn.coordinator.transaction.ending import Ending, Marked, Steps, finish
 from txn.coordinator.transaction.states import (
     LastOffset,
     TopicPartition,
@@ -51,8 +52,15 @@ class Marks(NamedTuple):
     """Markers were written."""
 
 
+def nothing_late(_: Ending) -> tuple[()]:
+    return ()
+
+
 def steps_of(
-    end: Ending, write_markers: WriteMarkers = nothing_refused, answer: object = None
+    end: Ending,
+    write_markers: Callable[[Ending], Marked] = nothing_refused,
+    answer: object = None,
+    block: Callable[[Ending], Collection[TopicPartition]] = nothing_late,
 ) -> list[Any]:
     """The steps of an end in their order, each done as soon as it is asked for."""
     done: list[Any] = []
@@ -62,7 +70,7 @@ def steps_of(
         return write_markers(ending)
 
     try:
-        for step in finish(end, mark, lambda txn: done.append(Wrote(txn)), answer):
+        for step in finish(end, Steps(block, mark, lambda txn: done.append(Wrote(txn))), answer):
             done.append(step)
     except StorageError as error:
         done.append(error)
@@ -109,10 +117,36 @@ def test_P2_an_abort_syncs_its_data_with_its_prepare_and_its_markers_behind_the_
 
 def test_an_abort_goes_on_without_the_data_that_a_disk_refuses() -> None:
     end = Ending(plan(PREPARE._replace(state=TxnState.PREPARE_ABORT)))
-    request: Request[None] = finish(end, nothing_refused, lambda _: None, "done")
+    request: Request[None] = finish(end, Steps(nothing_late, nothing_refused, print), "done")
     assert next(request).partitions == {P0, P1}  # type: ignore[union-attr]
     assert request.throw(REFUSED) == COMMITTED
     assert isinstance(next(request), Reply)
+
+
+def test_P3_late_batches_are_synced_before_the_marker() -> None:
+    end = Ending(plan(PREPARE._replace(state=TxnState.PREPARE_ABORT)))
+    steps = steps_of(end, answer="done", block=lambda _: [P0, P1])
+    assert kinds(steps) == [Committed, Synced, Synced, Marks, Reply, Synced, Wrote]
+    assert [set(step.partitions) for step in steps[1:3]] == [{P0}, {P1}]
+
+
+def test_P3_a_partition_that_cannot_be_synced_is_held_back_for_this_try() -> None:
+    end = Ending(plan(PREPARE._replace(state=TxnState.PREPARE_ABORT)))
+    held: list[dict[TopicPartition, StorageError]] = []
+
+    def mark(end: Ending) -> Marked:
+        held.append(dict(end.held))
+        return Marked(400, dict(end.held))
+
+    request: Request[None] = finish(end, Steps(lambda _: [P0, P1], mark, print), "done")
+    assert isinstance(next(request), Committed)
+    assert next(request) == Synced((P0,))
+    assert request.throw(REFUSED) == Synced((P1,))
+    assert isinstance(next(request), Reply)
+    with pytest.raises(StorageError):
+        next(request)
+    assert steps_of(end, mark, block=lambda _: []) != []
+    assert held == [{P0: REFUSED}, {}]
 
 
 def test_an_end_that_nobody_waits_for_answers_nobody() -> None:
@@ -140,7 +174,7 @@ def test_P3_no_marker_is_written_while_the_prepare_is_not_durable() -> None:
     def unexpected(_: object) -> Any:
         raise AssertionError("the Prepare is no decision yet")
 
-    request: Request[None] = finish(ending(), unexpected, unexpected, "done")
+    request: Request[None] = finish(ending(), Steps(unexpected, unexpected, unexpected), "done")
     next(request)
     with pytest.raises(StorageError):
         request.throw(REFUSED)

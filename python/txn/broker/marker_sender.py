@@ -9,6 +9,7 @@ tell, too, how far each of their logs is synced: the coordinator asks that of it
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from txn.coordinator.transaction.states import TopicPartition
@@ -19,6 +20,8 @@ from txn.storage.base import Marker, PartitionLog
 from txn.wire.error_codes import ErrorCode
 
 INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+NONE_HELD: Final[Mapping[TopicPartition, StorageError]] = MappingProxyType({})
 
 FindPartition = Callable[[str, int], PartitionLog | None]
 """Finds a partition by topic and number; None: it was deleted. Raises StorageError."""
@@ -41,8 +44,16 @@ class MarkersSent(NamedTuple):
 class MarkerSender(Protocol):
     """Writes a transaction's markers."""
 
-    def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> MarkersSent:
-        """Write a marker to partitions, one after the other. A deleted one needs none."""
+    def send(
+        self,
+        partitions: Iterable[TopicPartition],
+        marker: Marker,
+        held: Mapping[TopicPartition, StorageError] = NONE_HELD,
+    ) -> MarkersSent:
+        """Write a marker to partitions, one after the other. A deleted one needs none.
+
+        Those in `held` get none and count as refused.
+        """
         ...
 
 
@@ -65,17 +76,24 @@ class LocalMarkerSender:
         self._on_offsets_marker = on_offsets_marker
         self._on_offsets_refusal = on_offsets_refusal
 
-    def send(self, partitions: Iterable[TopicPartition], marker: Marker) -> MarkersSent:
+    def send(
+        self,
+        partitions: Iterable[TopicPartition],
+        marker: Marker,
+        held: Mapping[TopicPartition, StorageError] = NONE_HELD,
+    ) -> MarkersSent:
         """See `MarkerSender`."""
         offsets: dict[TopicPartition, int] = {}
         refused: dict[TopicPartition, StorageError] = {}
         for partition in partitions:
             topic, index = partition
             try:
+                if partition in held:
+                    raise held[partition]
                 store = self._find(topic, index)
                 if store is None:  # the topic was deleted, and its readers with it
                     continue
-                offset = store.append_marker(marker)
+                offset = _mark(store, marker)
                 if topic == OFFSETS_TOPIC:
                     self._on_offsets_marker(index, marker.producer_id, marker.is_commit)
             except StorageError as error:
@@ -85,6 +103,15 @@ class LocalMarkerSender:
             else:
                 offsets[partition] = offset
         return MarkersSent(offsets, refused)
+
+
+def _mark(store: PartitionLog, marker: Marker) -> int:
+    try:
+        return store.append_marker(marker)
+    except StorageError as error:
+        if _is_fenced(error):  # it is not sent again
+            store.producer_state.unblock_txn(marker.producer_id)
+        raise
 
 
 def to_be_retried(

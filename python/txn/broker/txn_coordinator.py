@@ -56,7 +56,13 @@ from txn.coordinator.transaction.decide import (
     decide_verify,
     plan,
 )
-from txn.coordinator.transaction.ending import Ending, Marked, decide, finish
+from txn.coordinator.transaction.ending import (
+    Ending,
+    Marked,
+    Steps,
+    decide,
+    finish,
+)
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
@@ -499,48 +505,73 @@ class TransactionCoordinator:
             must_bump: The transaction was of version 2, so its marker has a later epoch than
                 its records.
         """
-        # A group may commit an offset behind records and marker, so both have to be on the disk.
-        unsynced = await self._synced(partition)
-        if unsynced is not ErrorCode.NONE:
-            return unsynced
         owner = self._owner_of(partition, marker.producer_id)
-        if owner is not None:
-            shard = self._shard_with(owner)
-            while True:
-                request = self._abort_for(shard, owner, partition, marker)
-                code = await shard.run(owner, request, _the_code)
-                if code is not None:
-                    return code
-                if not await self._producer_ids.ready():
-                    return ErrorCode.KAFKA_STORAGE_ERROR
+        if owner is None:
+            code = await self._end_unowned(partition, marker, must_bump=must_bump)
+            owner = self._owner_of(partition, marker.producer_id) if code is None else None
+            if owner is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code is None else code
+        shard = self._shard_with(owner)
+        while True:
+            request = self._abort_for(shard, owner, partition, marker)
+            code = await shard.run(owner, request, _the_code)
+            if code is not None:
+                return code
+            if not await self._producer_ids.ready():
+                return ErrorCode.KAFKA_STORAGE_ERROR
+
+    async def _end_unowned(
+        self, partition: TopicPartition, marker: Marker, *, must_bump: bool
+    ) -> ErrorCode | None:
+        """End a transaction that no id explains; None: one does by now, or the topic is gone.
+
+        A group may commit an offset behind records and marker, so both are synced, the records
+        before readers can pass them.
+        """
+        producer_id, holder = marker.producer_id, object()
+        store = None
         try:
             store = self._host.partition(*partition)
             if store is None:
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            is_unsure = any(
-                shard.phase is not ShardPhase.ACTIVE or shard.state.withheld
-                for shard in self.transactions.shards
-            )
-            if is_unsure and _is_open_at(store, marker.producer_id, 0):
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE  # it may be another's, and decided
-            if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
-                return ErrorCode.INVALID_PRODUCER_EPOCH
-        except StorageError as error:
-            return _code_of(error)
-        marker = marker._replace(timestamp_ms=self._host.now_ms())
-        refused = self._markers.send([partition], marker).refused.get(partition)
-        return await self._synced(partition) if refused is None else _code_of(refused)
-
-    async def _synced(self, partition: TopicPartition) -> ErrorCode:
-        """Force a partition to the disk, unless nothing is promised of a power failure."""
-        if self._host.durability is _PROCESS:
-            return ErrorCode.NONE
-        try:
-            store = self._host.partition(*partition)
-            if store is not None:  # else its topic was deleted
+                return None
+            if self._host.durability is not _PROCESS:
+                if store.block_txn(producer_id, holder) > store.synced_end:
+                    await self._host.sync([store])
+                if self._owner_of(partition, producer_id) is not None:
+                    return None
+            refusal = self._refusal_of_unowned(store, marker, must_bump=must_bump)
+            if refusal is not ErrorCode.NONE:
+                return refusal
+            marker = marker._replace(timestamp_ms=self._host.now_ms())
+            sent = self._markers.send([partition], marker)
+            if partition in sent.refused:
+                return _code_of(sent.refused[partition])
+            if partition not in sent.offsets:
+                return None
+            if self._host.durability is not _PROCESS:
                 await self._host.sync([store])
         except StorageError as error:
             return _code_of(error)
+        finally:
+            if store is not None:
+                store.producer_state.unblock_txn(producer_id, holder)
+        return ErrorCode.NONE
+
+    def _refusal_of_unowned(
+        self, store: PartitionLog, marker: Marker, *, must_bump: bool
+    ) -> ErrorCode:
+        """Why an operator may not end a transaction that no id explains. Raises StorageError."""
+        is_unsure = any(
+            shard.phase is not ShardPhase.ACTIVE or shard.state.withheld
+            for shard in self.transactions.shards
+        )
+        if is_unsure and _is_open_at(store, marker.producer_id, 0):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # it may be another's, and decided
+        if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        # No Prepare stands behind it: after a power failure an abort could follow what was read.
+        if marker.is_commit and _is_open_at(store, marker.producer_id, 0):
+            return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 
     def partition(self, topic: str, index: int) -> PartitionLog | None:
@@ -739,8 +770,7 @@ class TransactionCoordinator:
             self._retry_later(shard, transactional_id, ending, error)
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            mark, write = partial(self._mark, shard), partial(_write, shard, transactional_id)
-            yield from finish(ending, mark, write, following)
+            yield from finish(ending, self._steps(shard, transactional_id), following)
         except StorageError as error:
             self._retry_later(shard, transactional_id, ending, error)
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -919,8 +949,7 @@ class TransactionCoordinator:
         if ending is None:
             return
         try:
-            mark, write = partial(self._mark, shard), partial(_write, shard, transactional_id)
-            yield from finish(ending, mark, write)
+            yield from finish(ending, self._steps(shard, transactional_id))
         except StorageError as error:
             self._retry_later(shard, transactional_id, ending, error)
 
@@ -1008,6 +1037,26 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ steps
 
+    def _steps(self, shard: TxnShard, transactional_id: str) -> Steps:
+        return Steps(
+            self._block, partial(self._mark, shard), partial(_write, shard, transactional_id)
+        )
+
+    def _block(self, ending: Ending) -> list[TopicPartition]:
+        """Let nothing more into a transaction that is decided; return its unsynced partitions."""
+        if self._host.durability is _PROCESS:
+            return []
+        producer_id = ending.plan.prepare.producer_id
+        unsynced = []
+        for partition in sorted(ending.unmarked):
+            try:
+                store = self._host.partition(*partition)
+                if store is not None and store.block_txn(producer_id) > store.synced_end:
+                    unsynced.append(partition)
+            except StorageError as error:
+                ending.held[partition] = error
+        return unsynced
+
     def _mark(self, shard: TxnShard, ending: Ending) -> Marked:
         """Write the markers that an end lacks, each to the log of its partition."""
         prepare = ending.plan.prepare
@@ -1019,7 +1068,7 @@ class TransactionCoordinator:
             is_commit,
             self._host.now_ms(),
         )
-        sent = self._markers.send(sorted(ending.unmarked), marker)
+        sent = self._markers.send(sorted(ending.unmarked), marker, ending.held)
         refused = to_be_retried(sent.refused, marker) if sent.refused else {}
         if is_commit and self._host.durability is not _PROCESS:
             ending.written += self._unsynced(sent.offsets, marker)

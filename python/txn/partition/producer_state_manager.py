@@ -14,13 +14,14 @@ The state changes as soon as a batch is admitted, before the bytes are written. 
 the log restores and replays the state before it takes another batch.
 
 Threads. The log calls the producer state's methods under the partition's lock, one at a time. The
-control loop calls `allow_txn`, `forget`, `block_txn` and `expire` beside them and without the lock:
+control loop calls `allow_txn`, `forget`, `block_txn`, `unblock_txn` and `expire` beside them and
+without the lock:
 
-* `allow_txn`, `forget` and `block_txn` set or delete one key that `admit` looks for once. An
-  expectation only spares asking the coordinator again, so a stale *no* costs a question. A
+* `allow_txn`, `forget`, `block_txn` and `unblock_txn` set or delete one key that `admit` looks for
+  once. An expectation only spares asking the coordinator again, so a stale *no* costs a question. A
   stale *yes* cannot outlive its transaction: markers are written by the same loop that
   expects, and deletes the expectation under the partition's lock.
-  A batch that was admitted beside `block_txn` came before the answer to that request.
+  A batch may be admitted beside `block_txn`. `PartitionLog.block_txn` waits until it is stored.
 * `expire` leaves the time in one attribute; the sweep is done by the next call that holds
   the lock. Sweeping beside `admit` could drop a state that is just being appended to.
 * `describe` and `aborted_entries` copy in one step. Fields of one producer may be a batch apart.
@@ -97,7 +98,7 @@ class ProducerStateManager:
 
     def __init__(self) -> None:
         self._sweep: tuple[int, int] | None = None
-        self._sealed: set[int] = set()
+        self._sealed: dict[int, object] = {}
         self._expected: dict[int, AllowedTxn] = {}
         self.restore(None, ())
 
@@ -189,7 +190,7 @@ class ProducerStateManager:
         if refused is not None:
             return refused
         self._expected.pop(producer_id, None)
-        self._sealed.discard(producer_id)
+        self._sealed.pop(producer_id, None)
         aborted = self._apply_marker(
             producer_id, producer_epoch, coordinator_epoch, is_commit, timestamp_ms, next_offset
         )
@@ -342,14 +343,32 @@ class ProducerStateManager:
         """Withdraw an expectation; batches that came in under it stay, and need a marker."""
         self._expected.pop(producer_id, None)
 
-    def block_txn(self, producer_id: int) -> None:
+    def block_txn(self, producer_id: int, holder: object = None) -> None:
         """Let nothing more into a producer's open transaction; holds until the marker.
 
         Its client has prepared it and left, and another client now decides its end. Later batches
-        of the first client must not be decided with it (P7).
+        of the first client must not be decided with it (P7). Or it is decided, and its records
+        have to be on the disk before the marker.
+
+        Args:
+            producer_id: The producer.
+            holder: May take the block back by `unblock_txn`. Holds nothing that another blocks.
         """
         self.forget(producer_id)
-        self._sealed.add(producer_id)
+        if holder is None:
+            self._sealed[producer_id] = None
+        else:
+            self._sealed.setdefault(producer_id, holder)
+
+    def unblock_txn(self, producer_id: int, holder: object = None) -> None:
+        """Take a block back: no marker will come. That of another holder stays."""
+        if producer_id in self._sealed and self._sealed[producer_id] is holder:
+            del self._sealed[producer_id]
+
+    def end_of(self, producer_id: int) -> int:
+        """The offset behind the newest batch of a producer; 0 if none is known."""
+        state = self._producers.get(producer_id)
+        return 0 if state is None else state.last_offset + 1
 
     def expire(self, now_ms: int, idle_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
         """Ask that producers idle for `idle_ms` be dropped.

@@ -157,6 +157,14 @@ class PartitionLog(Protocol):
         """Append a transaction marker; return its offset. Raises StorageError."""
         ...
 
+    def block_txn(self, producer_id: int, holder: object = None) -> int:
+        """Block a producer's open transaction; return the offset behind its batches.
+
+        Nothing more gets in until the marker; with a `holder`, until `producer_state.unblock_txn`
+        if that is earlier. Raises StorageError: the log cannot be read.
+        """
+        ...
+
     def batches(self, start: int = 0) -> Iterator[StoredBatch]:
         """Read stored batches in order, from the one that contains `start` or the log's first."""
         ...

@@ -222,6 +222,12 @@ class NativeLog:
         except (_core.LogRefusedError, OSError) as error:
             raise self._failure("append a marker to", error) from error
 
+    def block_txn(self, producer_id: int, holder: object = None) -> int:
+        """Block a producer's open transaction; return the offset behind its batches."""
+        self.producer_state.block_txn(producer_id, holder)
+        self._settle()
+        return self.producer_state.end_of(producer_id)
+
     def batches(self, start: int = 0) -> Iterator[StoredBatch]:
         """Read stored batches in order, from the one that contains `start` or the log's first."""
         offset = max(start, self.log_start_offset)
@@ -325,11 +331,15 @@ class NativeLog:
 
     def producers(self) -> list[ActiveProducer]:
         """List the producers that the log knows, as its stored batches make them."""
+        self._settle()
+        return self.producer_state.describe()
+
+    def _settle(self) -> None:
+        """Wait for the append that is under way, and bring the producers to what is stored."""
         try:
             self.log.settle()
         except OSError as error:
             raise self._failure("look into", error) from error
-        return self.producer_state.describe()
 
     def sync(self) -> None:
         """Force appended batches to the disk; blocks."""

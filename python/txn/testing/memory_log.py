@@ -143,6 +143,11 @@ class MemoryLog:
         self._at_write()
         return offset
 
+    def block_txn(self, producer_id: int, holder: object = None) -> int:
+        """Block a producer's open transaction; return the offset behind its batches."""
+        self.producer_state.block_txn(producer_id, holder)
+        return self.producer_state.end_of(producer_id)
+
     def client_append(
         self,
         producer: ProducerIdentity | ProducerIdAndEpoch,

@@ -2,8 +2,9 @@
 
     1  Prepare and the data: one wait for the disk. From then on Prepare is the decision (P2, P3);
        readers could else see records that are then undone
-    2  a marker in every partition; here the client gets its answer
-    3  Complete. That of a commit carries the markers that are not on the disk; an abort syncs its
+    2  nothing more gets into the transaction
+    3  a marker in every partition; here the client gets its answer
+    4  Complete. That of a commit carries the markers that are not on the disk; an abort syncs its
        partitions before it
 
 Nothing behind the answer to a commit waits for the disk. After a power failure Prepare tells a
@@ -11,10 +12,11 @@ start which markers are missing, and so does the list in Complete (`unsynced`). 
 without `last_offsets` cannot tell the records of its transaction from those of the next one. Its
 Complete is synced before the next one begins.
 
-Readers pass the records of an abort with its marker. If a power failure took them, other records
-would get their offsets, and a group that committed a later offset would miss those. So they are on
-the disk before the marker, if that disk takes them; and the marker before Complete, since a start
-writes it again without.
+Readers pass the records of a transaction with its marker. If a power failure took them, other
+records would get their offsets, and a group that committed a later offset would miss those. So all
+of them are on the disk before the marker, also those that a producer wrote which did not know yet
+that it was fenced. A partition that cannot be opened or synced gets its marker later. The marker of
+an abort is on the disk before Complete, since a start writes it again without.
 
 The Prepare is the request's (`broker.txn_coordinator`). All that follows is here, for every end
 alike: a client's, a time-out, a fence, an operator's, and a start that finds a Prepare. The plan
@@ -23,7 +25,7 @@ is made with the decision; no step asks the rules again.
 Pure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -66,8 +68,9 @@ class Ending:
         is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
             Where nothing is promised of a power failure it is from the beginning.
         data: Partitions whose records are synced with the Prepare. Those of an abort need not be
-            there: a log that cannot be synced takes no marker either.
+            there: they are synced one by one then.
         unmarked: Partitions that have no marker yet.
+        held: Those of them that get none at this try, and why.
         written: Those of a commit that were written, where a power failure may take them.
         is_put_off: A disk refused a marker.
         told: The failure that was logged last.
@@ -77,6 +80,7 @@ class Ending:
     is_decided: bool = False
     data: frozenset[TopicPartition] = field(init=False)
     unmarked: frozenset[TopicPartition] = field(init=False)
+    held: dict[TopicPartition, StorageError] = field(default_factory=dict)
     written: list[UnsyncedMarker] = field(default_factory=list)
     is_put_off: bool = False
     told: str = ""
@@ -93,11 +97,21 @@ class Ending:
         return self.plan.prepare.state is _PREPARE_COMMIT
 
 
-WriteMarkers = Callable[[Ending], Marked]
-"""Appends the markers that an ending lacks, to one partition after the other."""
+class Steps(NamedTuple):
+    """The steps of an end that touch logs.
 
-WriteState = Callable[[Txn], object]
-"""Appends the next state of the id, and replays it. Raises StorageError: nothing changed."""
+    Attributes:
+        block: Lets nothing more into the partitions that have no marker yet. Puts those that cannot
+            be opened into `held`, and returns those with records that a power failure may take.
+        write_markers: Appends the markers that are left, to one partition after the other, but to
+            none in `held`.
+        write_state: Appends the next state of the id and replays it. Raises StorageError: nothing
+            changed.
+    """
+
+    block: Callable[[Ending], Collection[TopicPartition]]
+    write_markers: Callable[[Ending], Marked]
+    write_state: Callable[[Txn], object]
 
 
 def decide(ending: Ending) -> Request[None]:
@@ -116,15 +130,12 @@ def decide(ending: Ending) -> Request[None]:
         ending.is_decided = True
 
 
-def finish(
-    ending: Ending, write_markers: WriteMarkers, write: WriteState, answer: object = None
-) -> Request[None]:
+def finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
     """Carry a Prepare that is in the log to its Complete.
 
     Args:
         ending: The plan, and how far an earlier try came.
-        write_markers: Writes the markers that are left.
-        write: Writes the Complete.
+        steps: Touch the logs.
         answer: Given once every partition was asked to take its marker; None: nobody waits.
 
     Raises:
@@ -132,13 +143,19 @@ def finish(
     """
     if not ending.is_decided:
         yield from decide(ending)
-    marked = write_markers(ending)
+    ending.held.clear()
+    for partition in steps.block(ending):
+        try:
+            yield Synced((partition,))
+        except StorageError as error:
+            ending.held[partition] = error
+    marked = steps.write_markers(ending)
     ending.unmarked = frozenset(marked.refused)
     ending.is_put_off = bool(marked.refused)
     if answer is not None:
         yield Reply(answer)
-    for error in marked.refused.values():
-        raise error
+    for refusal in marked.refused.values():
+        raise refusal
     prepare = ending.plan.prepare
     to_sync = marked.to_sync if ending.is_commit else marked.to_sync | prepare.partitions
     if to_sync:
@@ -146,6 +163,6 @@ def finish(
     completed = ending.plan.complete
     if completed.updated_ms != marked.at_ms or completed.unsynced_markers != marked.unsynced:
         completed = completed._replace(updated_ms=marked.at_ms, unsynced_markers=marked.unsynced)
-    write(completed)
+    steps.write_state(completed)
     if ending.is_commit and not prepare.last_offsets:
         yield COMMITTED
