@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+import txn
 from support.brokers import BrokerProcess
 from support.clients import (
     WAIT_S,
@@ -17,6 +18,7 @@ from support.clients import (
     send,
     transactional_producer,
 )
+from txn.server.broker import service_of
 
 pytestmark = pytest.mark.crash
 
@@ -38,6 +40,20 @@ def test_P1_acknowledged_records_survive_sigkill(broker: BrokerProcess) -> None:
     broker.restart()
 
     assert read_all(broker.bootstrap_servers, "orders") == values
+
+
+@pytest.mark.parametrize("durability", ["commit", "always"])
+def test_P3_a_broker_that_promises_more_than_the_killed_one_serves_nothing_unsynced(
+    broker: BrokerProcess, tmp_path: Path, durability: str
+) -> None:
+    """Groups commit their offsets durably now, behind records that the last broker never synced."""
+    create_topic(broker.bootstrap_servers, "orders")
+    commit_values(transactional_producer(broker.bootstrap_servers, "pay"), "orders", [b"a", b"b"])
+    broker.kill()
+    with txn.Broker(tmp_path / "data", durability=durability) as following:
+        orders = service_of(following).node.replicas.get("orders", 0)
+        assert orders is not None
+        assert orders.last_stable_offset == orders.synced_end == 3
 
 
 def test_P6_a_producer_goes_on_over_sigkill_without_losing_or_doubling(

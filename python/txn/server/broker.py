@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from txn import _core, forks
+from txn.broker.host import Durability
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
@@ -400,6 +401,7 @@ class Service:
             self._directory = DataDirectory.open(
                 path,
                 node_id=self._settings.given.get("node.id"),
+                durability=self._settings["durability"],
                 is_temporary=self._temporary is not None,
             )
             undo.callback(self._directory.release)
@@ -408,9 +410,11 @@ class Service:
             scheduler = self._make_scheduler(loop, self._durability)
             self.node = self._open_node(scheduler)
             if self._directory.was_left_by_kafka:
-                self.storage.take_over_from_kafka()
+                self.storage.force_all()
             elif self._directory.power_failed:
                 self.storage.correct_checkpoints()
+            elif self._may_break_its_promise:
+                self.storage.force_all()
             self.logins = self._logins_of(listeners, scheduler)
             limits.apply(self._server)
             self._settings.when_changed(lambda: limits.apply(self._server))
@@ -455,6 +459,18 @@ class Service:
             self._directory.note_boot()
         if replicas.is_all_open:
             self.storage.forget_losses()
+
+    @property
+    def _may_break_its_promise(self) -> bool:
+        """Say whether readers may see what a power failure takes, though this broker promises more.
+
+        The last broker promised less and was killed, or an operator accepted a loss, which ends
+        transactions whose records no commit has synced.
+        """
+        if self.node.durability is Durability.PROCESS:
+            return False
+        was_less = self._directory.promised in ("", Durability.PROCESS.value)
+        return was_less or bool(self.storage.given_up)
 
     @property
     def _is_in_order(self) -> bool:

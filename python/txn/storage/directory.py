@@ -60,21 +60,23 @@ class Use:
     boot: bytes
     quorum_state: bytes
     """Digest of `quorum-state` then; empty where an earlier version has noted the use."""
+    durability: bytes = b""
+    """The promise of that broker; empty where an earlier version or no broker has noted it."""
 
     @classmethod
     def decode(cls, text: bytes) -> Self:
         """Read the text of `.lock`."""
-        boot, _, rest = text.partition(b"\n")
-        return cls(boot, rest.partition(b"\n")[0])
+        boot, quorum_state, durability, *_ = *text.split(b"\n"), b"", b"", b""
+        return cls(boot, quorum_state, durability)
 
     @classmethod
-    def now(cls, root: Path) -> Self:
+    def now(cls, root: Path, durability: str) -> Self:
         """The use by this process. Raises OSError: the machine does not tell its boot."""
-        return cls(_boot(), _digest(root / QUORUM_STATE))
+        return cls(_boot(), _digest(root / QUORUM_STATE), durability.encode())
 
     def encode(self) -> bytes:
         """The text of `.lock`."""
-        return b"%b\n%b\n" % (self.boot, self.quorum_state)
+        return b"%b\n%b\n%b\n" % (self.boot, self.quorum_state, self.durability)
 
     def was_in_another_boot(self) -> bool:
         """Say whether the machine was started again since. Raises OSError as `now` does."""
@@ -107,7 +109,12 @@ class DataDirectory:
     """A data directory, locked from `open` to `release`."""
 
     def __init__(
-        self, path: Path, lock: int, force: Callable[[int], None], found: "_Found"
+        self,
+        path: Path,
+        lock: int,
+        force: Callable[[int], None],
+        found: "_Found",
+        durability: str,
     ) -> None:
         self.path = path
         self._lock = lock
@@ -116,6 +123,11 @@ class DataDirectory:
         self.was_clean = found.was_clean
         self.was_left_by_kafka = found.was_left_by_kafka
         self.power_failed = found.power_failed
+        self.promised = found.promised
+        """The durability of the broker that used it last and did not stop in order; empty where
+        that is unknown. None: it stopped in order.
+        """
+        self._durability = durability
         self._is_boot_noted = False
 
     @classmethod
@@ -124,6 +136,7 @@ class DataDirectory:
         path: Path,
         *,
         node_id: int | None = None,
+        durability: str = "",
         is_temporary: bool = False,
         takes_over: bool = True,
     ) -> Self:
@@ -132,6 +145,7 @@ class DataDirectory:
         Args:
             path: The directory.
             node_id: The node it has to belong to; None takes the one it does.
+            durability: The promise of the broker that uses it.
             is_temporary: It goes with its broker, so nothing in it is forced to the disk.
             takes_over: False for a caller that reads, and keeps others out. The directory must
                 exist, and the next start finds it as it was.
@@ -150,8 +164,9 @@ class DataDirectory:
                 was_clean=was_clean,
                 was_left_by_kafka=use.is_not_the_last(path),
                 power_failed=not was_clean and use.was_in_another_boot(),
+                promised=None if was_clean else use.durability.decode(errors="replace"),
             )
-            directory = cls(path, lock, force, found)
+            directory = cls(path, lock, force, found, durability)
             if was_clean and takes_over:
                 directory._take_clean_mark()
             if takes_over:
@@ -170,7 +185,7 @@ class DataDirectory:
         """
         if self._is_boot_noted:
             return
-        text = Use.now(self.path).encode()
+        text = Use.now(self.path, self._durability).encode()
         os.pwrite(self._lock, text, 0)
         os.ftruncate(self._lock, len(text))
         self._force(self._lock)
@@ -210,6 +225,7 @@ class _Found(NamedTuple):
     was_clean: bool
     was_left_by_kafka: bool
     power_failed: bool
+    promised: str | None
 
 
 def _locked(path: Path, *, makes: bool) -> int:

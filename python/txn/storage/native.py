@@ -958,12 +958,13 @@ class NativeStorage:
         except OSError as error:
             raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
 
-    def take_over_from_kafka(self) -> None:
-        """Have the checkpoints cover all logs that Kafka has left; blocks.
+    def force_all(self) -> None:
+        """Force all logs to the disk, and have the checkpoints cover them; blocks.
 
-        Its cleaner leaves gaps between segments. After a power failure, only the recovery point and
-        its last cleaning tell them from losses. Its retention notes no log start before it removes
-        segments; from here on an entry proves where a log begins. Raises StorageError.
+        For a broker that did not write them all under its own promise. Kafka's cleaner leaves gaps
+        between segments. After a power failure, only the recovery point and its last cleaning tell
+        them from losses. Its retention notes no log start before it removes segments; from here on
+        an entry proves where a log begins. Raises StorageError.
         """
         logs = self._recovery_points.logs()
         if not logs.keys() - {METADATA}:
