@@ -569,7 +569,7 @@ class TransactionCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE  # it may be another's, and decided
         if must_bump and _is_open_at(store, marker.producer_id, marker.producer_epoch):
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        # No Prepare stands behind it: after a power failure an abort could follow what was read.
+        # No Prepare stands behind it: a power failure could make it an abort after readers saw it.
         if marker.is_commit and _is_open_at(store, marker.producer_id, 0):
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE

@@ -14,9 +14,10 @@ Complete is synced before the next one begins.
 
 Readers pass the records of a transaction with its marker. If a power failure took them, other
 records would get their offsets, and a group that committed a later offset would miss those. So all
-of them are on the disk before the marker, also those that a producer wrote which did not know yet
-that it was fenced. A partition that cannot be opened or synced gets its marker later. The marker of
-an abort is on the disk before Complete, since a start writes it again without.
+of them are on the disk before the marker. A fenced producer hears of it at its next request, and
+may write until then: its late records are synced, too. A partition that cannot be opened or synced
+gets its marker later. The marker of an abort is on the disk before Complete, since a start writes
+it again without.
 
 The Prepare is the request's (`broker.txn_coordinator`). All that follows is here, for every end
 alike: a client's, a time-out, a fence, an operator's, and a start that finds a Prepare. The plan
