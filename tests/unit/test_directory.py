@@ -1,6 +1,7 @@
 """The data directory knows whether the machine went down under it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,27 @@ def test_a_directory_keeps_the_node_it_was_made_for(tmp_path: Path, boot: Path) 
     again = DataDirectory.open(tmp_path / "data")
     again.release()
     assert again.node_id == 7
+
+
+def test_P1_a_new_directory_is_on_the_disk_with_all_that_were_made_for_it(
+    tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure could take the directory, and what was promised in it with it."""
+    forced: set[int] = set()
+
+    def force(descriptor: int) -> None:
+        forced.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", force)
+    DataDirectory.open(tmp_path / "of" / "mine" / "data").release()
+    made = [tmp_path, tmp_path / "of", tmp_path / "of" / "mine", tmp_path / "of" / "mine" / "data"]
+    assert forced >= {each.stat().st_ino for each in made}
+
+
+def test_a_directory_is_made_in_one_that_cannot_be_read(tmp_path: Path, boot: Path) -> None:
+    (tmp_path / "above").mkdir(0o300)
+    DataDirectory.open(tmp_path / "above" / "data").release()
+    assert (tmp_path / "above" / "data").is_dir()
 
 
 def test_the_clean_mark_carries_the_broker_epoch(tmp_path: Path, boot: Path) -> None:

@@ -126,6 +126,8 @@ def recover_metadata(
             "AccessControlEntry: or give authorizer.class.name",
         )
     _require_all_is_here(image, identity)
+    if replay.deleted:
+        metadata.force()  # a power failure could bring back a topic whose files are gone
     storage.discard(replay.deleted, image.topics)
     take_over_broker_settings(settings, image, identity.node_id)
     missing = [

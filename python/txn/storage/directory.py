@@ -17,6 +17,7 @@ import stat
 import struct
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -285,6 +286,8 @@ def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> 
         temporary = meta.with_suffix(".properties.tmp")
         replace_file(meta, temporary, text, force)
         _force_entries(path, force)
+        with suppress(PermissionError):  # a kill may have come between its making and a sync
+            _force_entries(path.parent, force)
         return node_id, cluster_id, directory_id
     return read_identity(meta, node_id)
 

@@ -20,13 +20,15 @@ ASIDE_SUFFIX: Final = "given-up"
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing. Raises OSError."""
+    """Make a directory, and those above it that are missing, on the disk. Raises OSError."""
     if path.is_dir():
         return
     for directory in reversed((path, *path.parents)):
         if not directory.exists():
             with suppress(FileExistsError):  # somebody else was faster
                 directory.mkdir(DIRECTORY_MODE)
+            with suppress(PermissionError):  # it may be written and not read
+                force_directory(directory.parent)
     if not path.is_dir():
         raise NotADirectoryError(20, os.strerror(20), str(path))
 

@@ -5,6 +5,9 @@
 //! `retention.bytes` are left without it. The active segment may go too: it is sealed first, and an
 //! empty one takes its place.
 //!
+//! A segment that goes by size goes because of later records. They are forced to the disk before: a
+//! power failure would else leave less than `retention.bytes`.
+//!
 //! It is carried out in two steps, so that one write of `log-start-offset-checkpoint` can note the
 //! new starts of many logs before any of them loses a segment.
 
@@ -35,17 +38,29 @@ pub struct Expired {
     pub truncations: u64,
 }
 
-/// Number of the oldest segments that may go.
+/// Segments that may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// How many of the oldest.
+    pub count: usize,
+    /// How many of them go whatever comes after them: by their age or the log start.
+    pub alone: usize,
+}
+
+/// The oldest segments that may go.
 pub(crate) fn expired(
     segments: &[Candidate],
     settings: &Settings,
     log_start_offset: i64,
     now_ms: i64,
-) -> usize {
+) -> Due {
     let sealed = &segments[..segments.len().saturating_sub(1)];
     let by_start = count_while(sealed, |segment| segment.end_offset <= log_start_offset);
     if !settings.is_deleted_by_retention {
-        return by_start;
+        return Due {
+            count: by_start,
+            alone: by_start,
+        };
     }
     let is_old = |segment: &Candidate| now_ms - segment.newest_ms > settings.retention_ms;
     let by_age = if settings.retention_ms < 0 {
@@ -63,7 +78,11 @@ pub(crate) fn expired(
         excess = excess.saturating_sub(segment.bytes);
         goes
     });
-    by_start.max(by_age).max(by_size)
+    let alone = by_start.max(by_age);
+    Due {
+        count: alone.max(by_size),
+        alone,
+    }
 }
 
 fn count_while(segments: &[Candidate], mut goes: impl FnMut(&Candidate) -> bool) -> usize {
@@ -130,7 +149,7 @@ impl PartitionLog {
             })
             .collect::<Result<Vec<_>, ReadError>>()?;
         let state = self.state();
-        let expired = expired(
+        let due = expired(
             &candidates,
             &self.settings(),
             state.log_start_offset,
@@ -138,11 +157,16 @@ impl PartitionLog {
         );
         // Offsets that are not replicated yet stay, at any age.
         let is_replicated = |segment: &Candidate| segment.end_offset <= state.high_watermark;
-        let mut count = expired.min(count_while(&candidates, is_replicated));
+        let mut count = due.count.min(count_while(&candidates, is_replicated));
         if count == segments.len()
             && !self.seal_active(candidates.last().map(|last| last.end_offset))?
         {
             count = count.saturating_sub(1);
+        }
+        if count > due.alone
+            && let Some(counted) = candidates.last()
+        {
+            self.sync_up_to(counted.end_offset)?;
         }
         Ok(count.checked_sub(1).map(|last| Expired {
             end_offset: candidates[last].end_offset,
@@ -197,23 +221,23 @@ mod tests {
             (5, NOW - 100),
             (5, NOW - 300),
         ]);
-        assert_eq!(expired(&aged, &policy(100, -1), 0, NOW), 2);
-        assert_eq!(expired(&aged, &policy(-1, -1), 0, NOW), 0);
+        assert_eq!(expired(&aged, &policy(100, -1), 0, NOW).count, 2);
+        assert_eq!(expired(&aged, &policy(-1, -1), 0, NOW).count, 0);
     }
 
     #[test]
     fn all_may_go_by_age_the_active_one_too() {
         let aged = segments(&[(5, 0), (5, 1)]);
-        assert_eq!(expired(&aged, &policy(100, -1), 0, NOW), 2);
+        assert_eq!(expired(&aged, &policy(100, -1), 0, NOW).count, 2);
     }
 
     #[test]
     fn a_segment_goes_by_size_only_if_enough_is_left_without_it() {
         let sized = segments(&[(10, NOW), (10, NOW), (10, NOW)]);
-        assert_eq!(expired(&sized, &policy(-1, 25), 0, NOW), 0);
-        assert_eq!(expired(&sized, &policy(-1, 20), 0, NOW), 1);
-        assert_eq!(expired(&sized, &policy(-1, 9), 0, NOW), 2);
-        assert_eq!(expired(&sized, &policy(-1, 0), 0, NOW), 3);
+        assert_eq!(expired(&sized, &policy(-1, 25), 0, NOW).count, 0);
+        assert_eq!(expired(&sized, &policy(-1, 20), 0, NOW).count, 1);
+        assert_eq!(expired(&sized, &policy(-1, 9), 0, NOW).count, 2);
+        assert_eq!(expired(&sized, &policy(-1, 0), 0, NOW).count, 3);
     }
 
     #[test]
@@ -223,13 +247,16 @@ mod tests {
             ..policy(0, 0)
         };
         let three = segments(&[(10, 0), (10, 0), (10, 0)]);
-        assert_eq!(expired(&three, &compacted, 0, NOW), 0);
-        assert_eq!(expired(&three, &compacted, 19, NOW), 1);
-        assert_eq!(expired(&three, &compacted, 30, NOW), 2);
+        assert_eq!(expired(&three, &compacted, 0, NOW).count, 0);
+        assert_eq!(expired(&three, &compacted, 19, NOW).count, 1);
+        assert_eq!(expired(&three, &compacted, 30, NOW).count, 2);
     }
 
     #[test]
     fn an_empty_segment_does_not_go_by_size() {
-        assert_eq!(expired(&segments(&[(0, NOW)]), &policy(-1, 0), 0, NOW), 0);
+        assert_eq!(
+            expired(&segments(&[(0, NOW)]), &policy(-1, 0), 0, NOW).count,
+            0
+        );
     }
 }

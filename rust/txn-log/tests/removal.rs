@@ -646,6 +646,37 @@ fn a_log_start_is_noted_behind_the_sync_and_before_the_first_removal() {
 }
 
 #[test]
+fn what_goes_by_size_goes_once_the_records_that_count_for_it_are_on_the_disk() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    log.sync_up_to(bases(root.path())[1]).unwrap();
+    log.configure(Settings {
+        retention_ms: -1,
+        retention_bytes: 4000,
+        ..SMALL
+    });
+    assert!(log.recovery_point() < log.state().log_end_offset);
+
+    let expired = log.find_expired(0).unwrap().unwrap();
+
+    assert!(expired.end_offset < log.state().log_end_offset);
+    assert_eq!(log.recovery_point(), log.state().log_end_offset);
+}
+
+#[test]
+fn what_goes_by_age_waits_for_no_later_record() {
+    let root = tempfile::tempdir().unwrap();
+    let log = long_log(root.path());
+    let synced = log.recovery_point();
+    log.configure(Settings {
+        retention_ms: 0,
+        ..SMALL
+    });
+    log.find_expired(i64::MAX).unwrap().unwrap();
+    assert_eq!(log.recovery_point(), synced);
+}
+
+#[test]
 fn nothing_is_removed_if_its_start_cannot_be_noted() {
     let root = tempfile::tempdir().unwrap();
     let log = long_log(root.path());
