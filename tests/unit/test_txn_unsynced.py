@@ -279,6 +279,17 @@ def test_P3_nothing_of_an_id_is_served_while_a_marker_of_it_may_be_gone() -> Non
     assert bench.seen() == [b"a", b"b"]
 
 
+def test_a_partition_that_cannot_be_opened_leaves_no_marker_of_a_start_unsynced() -> None:
+    bench = Bench()
+    bench.commit(finishes=True)
+    bench.lose_power(of_coordinator)
+    bench.host.unopenable.add(P1)
+    bench.recover()
+    written_again = bench.host.store(*P0)
+    assert len(written_again.markers()) == 1
+    assert written_again.synced_end == written_again.log_end_offset
+
+
 # ---------------------------------------------------------------- an election behind such a start
 
 

@@ -1150,6 +1150,10 @@ class TransactionCoordinator:
         for store in self._opened_of(partitions):
             store.producer_state.allow_txn(producer_id, producer_epoch, id_hash)
 
+    def _synced(self, partitions: Iterable[TopicPartition]) -> Synced:
+        """A wait for those partitions that can be opened; one that cannot holds back no other."""
+        return Synced([(store.topic, store.index) for store in self._opened_of(partitions)])
+
     def _require_open(self, partitions: Iterable[TopicPartition]) -> None:
         """Raise StorageError if a partition that exists cannot be opened now."""
         partition = self._host.partition
@@ -1308,7 +1312,7 @@ class TransactionCoordinator:
         """Sync the markers of an id, which is forgotten once they are on the disk."""
         txn = shard.state.transactions.get(transactional_id)
         if txn is not None:
-            yield from _forced(Synced(self._places_of(txn.unsynced_markers)))
+            yield from _forced(self._synced(self._places_of(txn.unsynced_markers)))
 
     # ------------------------------------------------------------ recovery
 
@@ -1370,7 +1374,7 @@ class TransactionCoordinator:
             self._go_on(shard)
             for _, txn in shard.state.transactions.decoded():
                 if txn.is_two_phase:  # a process before this one may have promised less
-                    shard.run_blocking(_forced(Synced(txn.partitions)))
+                    shard.run_blocking(_forced(self._synced(txn.partitions)))
             if shard.phase is ShardPhase.ACTIVE:
                 shard.run_blocking(_forced(COMMITTED, is_due=True))
         self._sweep_later()
@@ -1682,7 +1686,7 @@ class TransactionCoordinator:
             places |= self._places_of(txn.unsynced_markers)
         for shard in self.transactions.shards:
             if shard.phase is ShardPhase.ACTIVE:
-                shard.run_blocking(_forced(Synced(places)))
+                shard.run_blocking(_forced(self._synced(places)))
                 return
 
     def _refuse_unexplained(self, stores: Iterable[PartitionLog], unread: Sequence[str]) -> None:
