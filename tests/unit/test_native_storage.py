@@ -6,13 +6,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.metadata.image import Topic
+from txn.partition import ProducerStateManager
+from txn.partition.admission import AdmitResult
+from txn.storage.base import ProducerIdentity
 from txn.storage.checkpoints import (
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -416,3 +421,32 @@ def test_snapshots_that_a_power_failure_has_torn_are_removed(tmp_path: Path) -> 
     assert not first.exists()
     assert others
     assert all(path.exists() for path in others)
+
+
+def test_P3_a_block_waits_for_the_batch_that_was_admitted_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records have to be on the disk before the marker, so they have to be counted."""
+    is_admitted, may_be_written = threading.Event(), threading.Event()
+    admit = ProducerStateManager.admit
+
+    def admit_slowly(*arguments: Any) -> AdmitResult:
+        verdict = admit(*arguments)
+        is_admitted.set()
+        assert may_be_written.wait(10)
+        return verdict
+
+    monkeypatch.setattr(ProducerStateManager, "admit", admit_slowly)
+    store = storage_in(tmp_path).open(ORDERS, 0)
+    records = [(None, b"a"), (None, b"b")]
+    producer = ProducerIdentity(7, 0)
+    with ThreadPoolExecutor() as threads:
+        appended = threads.submit(store.append, records, timestamp_ms=0, producer=producer)
+        assert is_admitted.wait(10)
+        blocked = threads.submit(store.block_txn, 7)
+        with pytest.raises(TimeoutError):
+            blocked.result(0.1)
+        may_be_written.set()
+        assert blocked.result(10) == appended.result(10) + len(records) == store.log_end_offset
+    with pytest.raises(StorageError):
+        store.append(records, timestamp_ms=0, producer=producer)
