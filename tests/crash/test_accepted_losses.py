@@ -145,6 +145,17 @@ def test_P9_what_is_given_up_is_named_and_the_log_goes_on_where_it_had_come(
     assert not any(line.startswith("log.") for line in caplog.messages)
 
 
+def test_a_loss_is_given_up_in_the_directory_that_one_stands_in(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory above `bad-0` had an empty name, and the start failed at its sync."""
+    cut(data)
+    monkeypatch.chdir(data)
+    assert accept(Path(), "bad-0").exit_code == 0
+    with txn.Broker(".") as broker:
+        assert read_all(broker.bootstrap_servers, "bad") == VALUES[:20]
+
+
 def test_P9_records_after_a_loss_are_written_in_a_later_leader_epoch(data: Path) -> None:
     cut(data)
     accept(data, "bad-0")

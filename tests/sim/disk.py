@@ -15,13 +15,14 @@ import tempfile
 import uuid
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from sim.agenda import Crash
 from sim.cleaning import SimCleaning, key_of, stored_value
 from sim.machine import Machine, SyncMarks
-from sim.segments import LocatedBatch, batches_in, batches_of, decoded
+from sim.segments import LocatedBatch, batches_in, batches_of, decoded, is_sound
 from support.memory import MEMORY
 from support.python_syncs import sync_in_turn
 from txn import _core
@@ -249,7 +250,7 @@ class SimFile:
             is_believed: Its segment lies below the recovery point. Else a start finds it by its
                 checksum, unless no batch is behind it: then the process may have died writing it.
         """
-        found = self.found()
+        found = [*takewhile(is_sound, self.found())]  # power may have torn the next one
         count = len(found) if is_believed else len(found) - 1
         if count <= 0:
             return None

@@ -39,6 +39,15 @@ def batches_of(files: Mapping[str, bytes]) -> list[LocatedBatch]:
     return [found for name in names for found in batches_in(name, files[name])]
 
 
+def is_sound(batch: LocatedBatch) -> bool:
+    """False if its checksum is wrong."""
+    try:
+        decoded(batch.data)
+    except _core.CorruptLogError:
+        return False
+    return True
+
+
 def decoded(data: bytes) -> StoredBatch:
     """One batch. Raises `_core.CorruptLogError`."""
     ((base, _, producer_id, producer_epoch, kind, records),) = _core.decode_batches(data)

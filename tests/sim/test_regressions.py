@@ -382,6 +382,19 @@ def test_a_last_stable_offset_that_power_took_out_of_the_transaction_index_is_to
     assert not result.anomalies, text_of(result)
 
 
+def test_P9_a_damaged_marker_is_told_of_by_the_start_that_replays_it() -> None:
+    """Power had taken the snapshot, so a trusted segment was replayed. The marker could not be read
+    and ended nothing; a later one ended its transaction."""
+    result = run_plan(make_plan(9_019_285))
+    assert not result.anomalies, text_of(result)
+
+
+def test_damage_is_done_to_no_batch_behind_one_that_power_tore() -> None:
+    """The simulated damage vouched for the torn batch, and the start refused it again and again."""
+    result = run_plan(make_plan(9_048_211))
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

@@ -241,6 +241,13 @@ pub(crate) fn sync_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Forces the entry of a file or directory to the disk.
+pub(crate) fn sync_directory_above(path: &Path) -> io::Result<()> {
+    let above = path.parent().unwrap_or(Path::new("."));
+    let is_here = above.as_os_str().is_empty();
+    sync_directory(if is_here { Path::new(".") } else { above })
+}
+
 /// Forces a directory's entries to the disk.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     announce(path, &Change::SyncDirectory(path))?;

@@ -223,9 +223,7 @@ pub fn carry_out(directory: &Path, plan: &LossPlan) -> io::Result<i64> {
         disk::sync(&file, &path)?;
     }
     disk::sync_directory(directory)?;
-    if let Some(parent) = directory.parent() {
-        disk::sync_directory(parent)?;
-    }
+    disk::sync_directory_above(directory)?;
     let left = snapshot::offsets_of(directory, "log")?.into_iter().min();
     Ok(left.unwrap_or(plan.kept_end))
 }

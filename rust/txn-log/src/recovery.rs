@@ -37,7 +37,8 @@
 //!
 //! # In any case
 //! Snapshots or `.txnindex` entries that do not fit the batches can be made from the batches, so
-//! the producer state replays from an older snapshot or from the start.
+//! the producer state replays from an older snapshot or from the start. Batches that it replays are
+//! read with their checksums, in a trusted segment too: a marker that is damaged ends nothing.
 //!
 //! # Telling a torn tail from damage below a recovery point
 //! If the damaged batch's header is sound, its successor has to begin at `last offset + 1`;
@@ -1161,6 +1162,7 @@ fn replay_from(
         .filter(|segment| segment.next_offset() > start)
     {
         if let Some((position, _)) = segment.find(start)? {
+            segment.verify(position, segment.size() - position)?;
             replay.read(segment, position, segment.size())?;
         }
     }

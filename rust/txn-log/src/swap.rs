@@ -157,6 +157,11 @@ pub(crate) fn finish_swaps(directory: &Path) -> Result<(), OpenError> {
         .filter_map(|path| snapshot::parse_name(&path.with_extension(""), "log"))
         .collect();
     decided.sort_unstable();
+    if !decided.is_empty() {
+        // A kill may have come before the decision was on the disk; then a power failure could take
+        // the new name and the old segments.
+        disk::sync_directory(directory)?;
+    }
     for &base_offset in &decided {
         finish_swap(directory, base_offset)?;
     }

@@ -6,7 +6,6 @@
 //! them, see [`PartitionLog::flush_due`].
 
 use std::io;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -191,9 +190,7 @@ impl PartitionLog {
             AbortedSums::sync(&self.directory)?;
             disk::sync_if_there(&self.directory.join(METADATA_NAME))?;
             disk::sync_directory(&self.directory)?;
-            let parent = self.directory.parent().unwrap_or(Path::new("."));
-            let is_here = parent.as_os_str().is_empty();
-            disk::sync_directory(if is_here { Path::new(".") } else { parent })?;
+            disk::sync_directory_above(&self.directory)?;
         }
         Ok(())
     }

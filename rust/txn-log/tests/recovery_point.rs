@@ -120,6 +120,37 @@ fn without_the_snapshot_of_the_recovery_point_more_is_replayed() {
 }
 
 #[test]
+fn a_damaged_marker_that_is_replayed_is_told_of_below_the_recovery_point_too() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, transactional(1, 2));
+    log.append_marker(&marker(1, true)).unwrap();
+    while files(root.path(), "log").len() == 1 {
+        append(&log, plain(1, 200));
+    }
+    log.sync().unwrap();
+    let point = log.recovery_point();
+    drop(log);
+    let damaged = files(root.path(), "log").remove(0);
+    let bytes = fs::read(&damaged).unwrap();
+    let at = Batches::new(&bytes)
+        .take(2)
+        .map(|batch| batch.bytes().len())
+        .sum::<usize>();
+    flip(&damaged, at - 1); // the number of headers of the control record
+    for path in files(root.path(), "snapshot") {
+        fs::remove_file(path).unwrap();
+    }
+
+    let opened = try_open_from(root.path(), SMALL, behind(point));
+
+    let Err(OpenError::Corrupt(corrupt)) = opened else {
+        panic!("it opened");
+    };
+    assert_eq!(corrupt.path, damaged);
+}
+
+#[test]
 fn a_recovery_point_beyond_the_end_proves_a_loss() {
     // The story: after a power failure a log that was emptied, or that had lost its last segment,
     // was served as far as it went, though the checkpoint said that more was on the disk.
