@@ -1,5 +1,6 @@
 """The data directory knows whether the machine went down under it."""
 
+import errno
 import json
 import os
 import subprocess
@@ -100,10 +101,31 @@ def test_P1_a_new_directory_is_on_the_disk_with_all_that_were_made_for_it(
     assert forced >= {each.stat().st_ino for each in made}
 
 
-def test_a_directory_is_made_in_one_that_cannot_be_read(tmp_path: Path, boot: Path) -> None:
-    (tmp_path / "above").mkdir(0o300)
-    DataDirectory.open(tmp_path / "above" / "data").release()
-    assert (tmp_path / "above" / "data").is_dir()
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EINVAL, errno.EROFS])
+def test_a_directory_is_made_in_one_that_cannot_be_forced(
+    tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """It may be written and not read, or stands on a file system without such a call."""
+    above = tmp_path.stat().st_ino
+
+    def refuse(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == above:
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    DataDirectory.open(tmp_path / "data").release()
+    assert (tmp_path / "data" / "meta.properties").is_file()
+
+
+def test_a_disk_that_fails_to_keep_a_new_directory_is_told_of(
+    tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(DirectoryError, match="error"):
+        DataDirectory.open(tmp_path / "data")
 
 
 def test_the_clean_mark_carries_the_broker_epoch(tmp_path: Path, boot: Path) -> None:

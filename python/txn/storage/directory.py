@@ -17,7 +17,6 @@ import stat
 import struct
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -26,7 +25,13 @@ from txn.errors import DirectoryError
 from txn.logs import log
 from txn.storage.ids import decode_id, encode_id
 from txn.storage.plain_files import TEXT_BYTES_MAX, open_plain, read_plain
-from txn.storage.private import DIRECTORY_MODE, make_directory, replace_file
+from txn.storage.private import (
+    DIRECTORY_MODE,
+    force_directory,
+    force_entry,
+    make_directory,
+    replace_file,
+)
 
 META = "meta.properties"
 LOCK = ".lock"
@@ -202,7 +207,7 @@ class DataDirectory:
         temporary = mark.with_suffix(".tmp")
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
         replace_file(mark, temporary, text, self._force)
-        _force_entries(self.path, self._force)
+        force_directory(self.path, self._force)
 
     def release(self) -> None:
         """Let another process have the directory.
@@ -216,7 +221,7 @@ class DataDirectory:
         """Remove the mark; from here on only the boot says that nothing was lost."""
         self.note_boot()
         (self.path / CLEAN).unlink()
-        _force_entries(self.path, self._force)
+        force_directory(self.path, self._force)
 
 
 class _Found(NamedTuple):
@@ -285,9 +290,8 @@ def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> 
         )
         temporary = meta.with_suffix(".properties.tmp")
         replace_file(meta, temporary, text, force)
-        _force_entries(path, force)
-        with suppress(PermissionError):  # a kill may have come between its making and a sync
-            _force_entries(path.parent, force)
+        force_directory(path, force)
+        force_entry(path, force)  # a kill may have come between its making and a sync
         return node_id, cluster_id, directory_id
     return read_identity(meta, node_id)
 
@@ -338,15 +342,6 @@ def _tell_if_open_to_others(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & ~DIRECTORY_MODE:
         log.warning("directory.open_to_others", path=str(path), mode=f"{mode:04o}")
-
-
-def _force_entries(path: Path, force: Callable[[int], None]) -> None:
-    """Force the names in the directory to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        force(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _force_nothing(_descriptor: int) -> None:

@@ -50,4 +50,4 @@ def write_partition_list(path: Path, name: str, entries: Mapping[Place, Mapping[
         replace_file(path, path.with_suffix(".tmp"), text, os.fsync)
     elif path.exists():
         path.unlink()
-    force_directory(path.parent)
+    force_directory(path.parent, os.fsync)

@@ -5,6 +5,7 @@ not by the umask. That is the whole process's, and an embedded broker is not alo
 directory or file that is there keeps the mode it has; one that is replaced whole is a new one.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from typing import Final
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
+
+CANNOT_BE_FORCED: Final = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}
 
 ASIDE_SUFFIX: Final = "given-up"
 """Last part of the new name of an entry that stood in the way of a file."""
@@ -27,8 +30,7 @@ def make_directory(path: Path) -> None:
         if not directory.exists():
             with suppress(FileExistsError):  # somebody else was faster
                 directory.mkdir(DIRECTORY_MODE)
-            with suppress(PermissionError):  # it may be written and not read
-                force_directory(directory.parent)
+            force_entry(directory, os.fsync)
     if not path.is_dir():
         raise NotADirectoryError(20, os.strerror(20), str(path))
 
@@ -77,10 +79,23 @@ def _move_aside(path: Path) -> None:
             path.rename(path.with_name(f"{path.name}.{ASIDE_SUFFIX}"))
 
 
-def force_directory(path: Path) -> None:
+def force_directory(path: Path, force: Callable[[int], object]) -> None:
     """Force the names in a directory to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        force(descriptor)
     finally:
         os.close(descriptor)
+
+
+def force_entry(path: Path, force: Callable[[int], object]) -> None:
+    """Force the name of a directory to the disk, if the one above it can be forced.
+
+    That may be for writing alone, or of a file system without such a call, as above a mount point.
+    Raises OSError: the disk fails.
+    """
+    try:
+        force_directory(path.parent, force)
+    except OSError as error:
+        if error.errno not in CANNOT_BE_FORCED:
+            raise
