@@ -67,6 +67,26 @@ def test_P1_a_start_removes_no_files_of_a_topic_before_its_deletion_is_on_the_di
     ]
 
 
+def test_a_kill_while_a_start_removes_a_topic_leaves_its_name_free(tmp_path: Path) -> None:
+    """`partition.metadata` was gone and other files were not: nobody knew whose they were."""
+    storage, metadata, _ = recovered(tmp_path)
+    metadata.append(
+        creation_records("orders", TOPIC_ID, 1, {}, node_id=1, directory_id=uuid.UUID(int=8))
+    )
+    storage.open(ORDERS, 0).append([(b"k", b"v")], timestamp_ms=1)
+    metadata.append([RemoveTopicRecord(TOPIC_ID)])
+
+    def remove_a_part(directory: Path) -> None:
+        (directory / "partition.metadata").unlink()
+        raise PowerFailure
+
+    with patch("shutil.rmtree", remove_a_part), pytest.raises(PowerFailure):
+        recovered(tmp_path)
+    assert not (tmp_path / "orders-0").exists()
+    recovered(tmp_path)
+    assert [path.name for path in tmp_path.glob("*-delete")] == []
+
+
 def test_a_start_removes_the_files_of_a_topic_whose_deletion_was_cut_short(tmp_path: Path) -> None:
     storage, metadata, _ = recovered(tmp_path)
     metadata.append(

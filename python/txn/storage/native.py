@@ -532,6 +532,9 @@ class NativeStorage:
                 import shutil  # most starts have nothing to remove
 
                 try:
+                    if not is_doomed:  # a kill must not leave a part of it under its name
+                        doomed = self.root / f"deleted-0.{uuid.uuid4().hex}{DOOMED_SUFFIX}"
+                        directory = directory.rename(doomed)
                     shutil.rmtree(directory)
                 except OSError as error:
                     raise StorageError(
