@@ -1598,6 +1598,9 @@ class TransactionCoordinator:
                 return
         known.undecided.discard(transactional_id)
         self._resume(shard, transactional_id, txn, power_failed=True)
+        ending = known.volatile[transactional_id].ending
+        assert ending is not None, f"{transactional_id} was resumed"
+        self._fence_with(ending)
         yield from self._finish(shard, transactional_id)
 
     def _write_lost_markers(self) -> None:
@@ -1729,9 +1732,21 @@ class TransactionCoordinator:
             for transactional_id, txn in shard.state.transactions.decoded():
                 volatile = shard.state.volatile.get(transactional_id)
                 is_fenced = txn.state in PREPARED and not shard.state.is_left(transactional_id)
-                if is_fenced and volatile is not None and volatile.ending is None:
+                if not is_fenced or volatile is None:
+                    continue
+                if volatile.ending is None:
                     volatile.ending = Ending(plan(txn))
                     shard.run_blocking(self._finish(shard, transactional_id))
+                else:  # a disk refuses its markers
+                    self._fence_with(volatile.ending)
+
+    def _fence_with(self, ending: Ending) -> None:
+        """Have the Complete of an end fence its client, as if power failed behind it."""
+        complete = ending.plan.complete
+        fenced = self._fenced(complete)
+        if fenced is not None:
+            ending.plan = ending.plan._replace(complete=fenced._replace(state=complete.state))
+        ending.is_fenced = True
 
     def _fenced(self, txn: Txn) -> Txn | None:
         """The next state of an id after a power failure; None: it stays as it is."""
@@ -1780,7 +1795,8 @@ def _answer_to_refused_end(
     if volatile is None:
         return _refused(code)
     ending = volatile.ending
-    if code is ErrorCode.CONCURRENT_TRANSACTIONS and ending is not None and ending.is_put_off:
+    is_waiting = code is ErrorCode.CONCURRENT_TRANSACTIONS
+    if is_waiting and ending is not None and ending.is_put_off and not ending.is_fenced:
         return InitProducerIdResult(
             ending.plan.following
         )  # it is on the disk; a marker has to wait

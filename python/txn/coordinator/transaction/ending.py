@@ -74,6 +74,8 @@ class Ending:
         held: Those of them that get none at this try, and why.
         written: Those of a commit that were written, where a power failure may take them.
         is_put_off: A disk refused a marker.
+        is_fenced: Power failed behind it, so its client may mean a later transaction, now gone. Its
+            Complete fences that client, and no end is answered before.
         told: The failure that was logged last.
     """
 
@@ -84,6 +86,7 @@ class Ending:
     held: dict[TopicPartition, StorageError] = field(default_factory=dict)
     written: list[UnsyncedMarker] = field(default_factory=list)
     is_put_off: bool = False
+    is_fenced: bool = False
     told: str = ""
 
     def __post_init__(self) -> None:
