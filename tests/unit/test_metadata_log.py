@@ -28,6 +28,17 @@ def recovered(
     return storage, metadata, image
 
 
+def with_orders(root: Path) -> tuple[NativeStorage, MetadataLog, NativeLog]:
+    """A start that makes a topic and writes a record to it."""
+    storage, metadata, _ = recovered(root)
+    directory_id = IDENTITY.directory_id
+    made = creation_records("orders", TOPIC_ID, 1, {}, node_id=1, directory_id=directory_id)
+    metadata.append(made)
+    log = storage.open(ORDERS, 0)
+    log.append([(b"k", b"promised")], timestamp_ms=1)
+    return storage, metadata, log
+
+
 class PowerFailure(Exception):
     """Nothing that comes later is done."""
 
@@ -38,12 +49,8 @@ def test_P1_a_start_removes_no_files_of_a_topic_before_its_deletion_is_on_the_di
     """The broker was killed before the deletion was. Power took the record, and the files were gone
     already: the topic was there, and empty.
     """
-    storage, metadata, _ = recovered(tmp_path)
-    made = creation_records("orders", TOPIC_ID, 1, {}, node_id=1, directory_id=uuid.UUID(int=8))
-    metadata.append(made)
+    storage, metadata, log = with_orders(tmp_path)
     metadata.force()
-    log = storage.open(ORDERS, 0)
-    log.append([(b"k", b"promised")], timestamp_ms=1)
     log.sync()
     storage.write_recovery_points()
     segment = max(tmp_path.glob("__cluster_metadata-0/*.log"))
@@ -69,11 +76,7 @@ def test_P1_a_start_removes_no_files_of_a_topic_before_its_deletion_is_on_the_di
 
 def test_a_kill_while_a_start_removes_a_topic_leaves_its_name_free(tmp_path: Path) -> None:
     """`partition.metadata` was gone and other files were not: nobody knew whose they were."""
-    storage, metadata, _ = recovered(tmp_path)
-    metadata.append(
-        creation_records("orders", TOPIC_ID, 1, {}, node_id=1, directory_id=uuid.UUID(int=8))
-    )
-    storage.open(ORDERS, 0).append([(b"k", b"v")], timestamp_ms=1)
+    _, metadata, _ = with_orders(tmp_path)
     metadata.append([RemoveTopicRecord(TOPIC_ID)])
 
     def remove_a_part(directory: Path) -> None:
@@ -88,11 +91,7 @@ def test_a_kill_while_a_start_removes_a_topic_leaves_its_name_free(tmp_path: Pat
 
 
 def test_a_start_removes_the_files_of_a_topic_whose_deletion_was_cut_short(tmp_path: Path) -> None:
-    storage, metadata, _ = recovered(tmp_path)
-    metadata.append(
-        creation_records("orders", TOPIC_ID, 1, {}, node_id=1, directory_id=uuid.UUID(int=8))
-    )
-    storage.open(ORDERS, 0).append([(b"k", b"v")], timestamp_ms=1)
+    _, metadata, _ = with_orders(tmp_path)
     metadata.append([RemoveTopicRecord(TOPIC_ID)])
     _, _, image = recovered(tmp_path)
     assert "orders" not in image.topics

@@ -27,7 +27,7 @@ from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker
-from txn.testing import FakeHost
+from txn.testing import FakeHost, MemoryLog
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
@@ -1304,6 +1304,14 @@ async def test_an_operators_abort_waits_for_the_producer_id_of_the_next_transact
 # ---------------------------------------------------------------- records that come late
 
 
+def a_stranger(bench: Bench) -> tuple[ProducerIdAndEpoch, MemoryLog]:
+    """A producer with an open transaction that no id explains, and the partition that holds it."""
+    stranger, store = ProducerIdAndEpoch(77, 3), bench.host.store(*P0)
+    store.producer_state.allow_txn(*stranger)
+    assert store.client_append(stranger, 0, b"x", TV1)[0] == ADMIT
+    return stranger, store
+
+
 def fence(bench: WaitingBench) -> None:
     bench.coordinator.init_producer_id("pay", TIMEOUT_MS, None)
 
@@ -1342,9 +1350,7 @@ async def test_P3_readers_pass_no_record_of_an_abort_that_a_power_failure_may_ta
 async def test_P3_records_that_nobody_explains_are_on_the_disk_before_their_marker() -> None:
     bench = WaitingBench()
     await bench.start()
-    stranger, store = ProducerIdAndEpoch(77, 3), bench.host.store(*P0)
-    store.producer_state.allow_txn(*stranger)
-    assert store.client_append(stranger, 0, b"x", TV1)[0] == ADMIT
+    stranger, store = a_stranger(bench)
     marker = Marker(*stranger, 0, is_commit=False, timestamp_ms=0)
     written = bench.coordinator.write_marker(P0, marker, must_bump=False)
     await let_run()
@@ -1361,9 +1367,7 @@ async def test_P3_records_that_nobody_explains_are_on_the_disk_before_their_mark
 async def test_an_operator_who_is_refused_leaves_the_producer_as_it_was() -> None:
     bench = WaitingBench()
     await bench.start()
-    stranger, store = ProducerIdAndEpoch(77, 3), bench.host.store(*P0)
-    store.producer_state.allow_txn(*stranger)
-    assert store.client_append(stranger, 0, b"x", TV2)[0] == ADMIT
+    stranger, store = a_stranger(bench)
     marker = Marker(*stranger, 0, is_commit=False, timestamp_ms=0)
     refused = bench.coordinator.write_marker(P0, marker, must_bump=True)
     await let_run()
@@ -1375,9 +1379,7 @@ async def test_an_operator_who_is_refused_leaves_the_producer_as_it_was() -> Non
 def test_P3_an_operator_commits_nothing_that_no_id_explains() -> None:
     """No Prepare stands behind it, so a power failure could turn it into an abort."""
     bench = Bench()
-    stranger, store = ProducerIdAndEpoch(77, 3), bench.host.store(*P0)
-    store.producer_state.allow_txn(*stranger)
-    assert store.client_append(stranger, 0, b"x", TV1)[0] == ADMIT
+    stranger, store = a_stranger(bench)
     store.sync()
     marker = Marker(*stranger, 0, is_commit=True, timestamp_ms=0)
     refused = bench.coordinator.write_marker(P0, marker, must_bump=False)

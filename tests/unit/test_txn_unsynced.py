@@ -258,6 +258,20 @@ def test_P3_a_commit_is_left_prepared_until_all_its_partitions_can_be_read() -> 
     assert bench.seen() == [b"a", b"b"]
 
 
+def test_P2_a_prepare_that_is_decided_after_its_start_fences_its_client() -> None:
+    """Power may have taken all of the transaction that the client means with its next EndTxn."""
+    bench = Bench()
+    producer = bench.commit(finishes=False)
+    bench.lose_power(lambda topic, synced, written: written)
+    bench.host.unopenable.add(P1)
+    bench.recover()
+    bench.host.unopenable.clear()
+    asyncio.run(_advance(bench.host))
+    following = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
+    answer = bench.coordinator.end("pay", following, TxnResult.COMMIT, bumps_epoch=True)
+    assert answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
 def test_P3_nothing_of_an_id_is_served_while_a_marker_of_it_may_be_gone() -> None:
     bench = Bench()
     producer = bench.commit(finishes=True)

@@ -56,13 +56,7 @@ from txn.coordinator.transaction.decide import (
     decide_verify,
     plan,
 )
-from txn.coordinator.transaction.ending import (
-    Ending,
-    Marked,
-    Steps,
-    decide,
-    finish,
-)
+from txn.coordinator.transaction.ending import Ending, Marked, Steps, decide, finish
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
@@ -1731,8 +1725,8 @@ class TransactionCoordinator:
             _append_in_batches(shard, fenced)
             for transactional_id, txn in shard.state.transactions.decoded():
                 volatile = shard.state.volatile.get(transactional_id)
-                is_fenced = txn.state in PREPARED and not shard.state.is_left(transactional_id)
-                if not is_fenced or volatile is None:
+                is_ending = txn.state in PREPARED and not shard.state.is_left(transactional_id)
+                if not is_ending or volatile is None:
                     continue
                 if volatile.ending is None:
                     volatile.ending = Ending(plan(txn))
