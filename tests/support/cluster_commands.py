@@ -1,8 +1,10 @@
 """The commands that speak to a cluster, one after the other, as an operator has them."""
 
 import json
+import time
 from typing import Any
 
+from support.clients import WAIT_S
 from support.command_line import run_txn
 
 
@@ -13,6 +15,14 @@ def told(*words: object, stdin: bytes = b"") -> Any:
     return json.loads(out) if "--json" in words else out
 
 
+def committed(topic: str, *ways: object) -> str:
+    """The records of a commit. Apache Kafka answers it, and its markers come some time after."""
+    deadline = time.monotonic() + WAIT_S
+    while not (text := str(told("consume", topic, *ways))):
+        assert time.monotonic() < deadline, "the commit's markers do not come"
+    return text
+
+
 def use_every_command(topic: str, *ways: object) -> None:
     """Make a topic, write, read, look, change and delete, by options that name a cluster."""
     made = told("topics", "create", topic, "--partitions", 2, "--json", *ways)
@@ -20,7 +30,7 @@ def use_every_command(topic: str, *ways: object) -> None:
     transaction = ("--transactional-id", topic, "--partition", 1)
     written = told("produce", topic, *transaction, "--json", *ways, stdin=b"1\n2\n")
     assert written["records"] == 2
-    assert told("consume", topic, *ways) == "1\n2\n"
+    assert committed(topic, *ways) == "1\n2\n"
     assert told("consume", topic, "--group", topic, "-n", 1, *ways) == "1\n"
     described = told("groups", "describe", topic, "--json", *ways)
     assert (described["lag"], described["drained"]) == (1, False)
