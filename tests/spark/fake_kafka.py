@@ -13,7 +13,7 @@ from typing import Any, cast
 from txn._core import KafkaError
 from txn.spark.kafka import TransactionalClient, Writer
 
-FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_TOPIC = 90, 47, 48, 3
+FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_TOPIC, UNKNOWN_ID = 90, 47, 48, 3, 49
 
 Place = tuple[str, int]
 
@@ -65,6 +65,7 @@ class FakeKafka:
         """Per partition and producer id: (epoch, next sequence)."""
         self.inits: list[str] = []
         self.allows_two_phase = False
+        self.forgotten = 0
 
     # ---------------------------------------------------------------- topics
 
@@ -138,7 +139,7 @@ class FakeKafka:
         if is_two_phase and not self.allows_two_phase:
             raise KafkaError("InitProducerId 6 is not offered", 35, False)
         self.inits.append(transactional_id)
-        new = FakeProducer(1000 + len(self.producers))
+        new = FakeProducer(1000 + self.forgotten + len(self.producers))
         producer = self.producers.setdefault(transactional_id, new)
         if producer.open is not None:  # under any epoch that the caller expects, as Kafka has it
             self._end_with(producer, False)
@@ -157,6 +158,8 @@ class FakeKafka:
     def end_txn(
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool
     ) -> tuple[int, int]:
+        if transactional_id not in self.producers:
+            raise KafkaError(f"{transactional_id} is unknown", UNKNOWN_ID, False)
         producer = self.producers[transactional_id]
         is_repeated = (
             producer.open is None
@@ -186,6 +189,12 @@ class FakeKafka:
                 self._end_with(producer, False)
                 producer.epoch += 1
                 producer.ended_epoch = producer.epoch
+
+    def forget(self, transactional_ids: Sequence[str]) -> None:
+        """Forget ids whose transactions have ended, as transactional.id.expiration.ms does."""
+        for name in transactional_ids:
+            assert self.producers.pop(name).open is None
+            self.forgotten += 1
 
     def _end_with(self, producer: FakeProducer, commit: bool) -> None:
         assert producer.open is not None

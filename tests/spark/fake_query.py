@@ -14,7 +14,7 @@ from txn.spark.columns import one_record
 from txn.spark.driver import Driver, DriverSettings, Handout
 from txn.spark.identities import OwnIdentities
 from txn.spark.kafka import TransactionalClient
-from txn.spark.progress import SkipBatch, Slot, judge
+from txn.spark.progress import OnLost, SkipBatch, Slot, judge
 
 TIMEOUT_MS = 900_000
 OUTPUT = "out"
@@ -39,13 +39,13 @@ class FakeQuery:
         query: str = "query-1",
         tasks: int = 3,
         seed: int = 0,
-        replays_lost: bool = False,
+        on_lost: OnLost = OnLost.FAIL,
     ) -> None:
         self.cluster = cluster
         self.id = id
         self.query = query
         self.tasks = tasks
-        self.replays_lost = replays_lost
+        self.on_lost = on_lost
         self.has_losers = True
         self.dice = random.Random(seed)
         self.next_batch = 0
@@ -62,7 +62,7 @@ class FakeQuery:
             progress_topic="__txn_spark",
             timeout_ms=TIMEOUT_MS,
             margin_ms=30_000,
-            replays_lost=self.replays_lost,
+            on_lost=self.on_lost,
         )
         cluster = self.cluster
         return Driver(client or cluster, settings, now_ms=lambda: cluster.now_ms, pause=self._wait)

@@ -14,9 +14,9 @@ from txn._core import KafkaError
 from txn.errors import FencedError
 from txn.spark.columns import one_record
 from txn.spark.driver import Handout, driver_id, is_task_id
-from txn.spark.errors import LostError, NotPreparedError, RefusedError
+from txn.spark.errors import LostError, NotPreparedError, RefusedError, ReplayError
 from txn.spark.kafka import TransactionalClient
-from txn.spark.progress import BatchStage, Progress, SkipBatch, Slot, judge
+from txn.spark.progress import BatchStage, OnLost, Progress, SkipBatch, Slot, judge
 
 pytestmark = pytest.mark.parametrize("version", [1, 2])
 
@@ -229,7 +229,7 @@ def test_decided_transactions_of_a_two_phase_commit_are_never_lost(query: FakeQu
 
 
 def test_lost_tasks_alone_are_replayed_when_asked_for(cluster: FakeKafka) -> None:
-    query = FakeQuery(cluster, replays_lost=True)
+    query = FakeQuery(cluster, on_lost=OnLost.REPLAY)
     decided_but_not_committed(query)
     names = [n for n in cluster.producers if is_task_id("q", n)]
     cluster.expire(names[:1])
@@ -244,6 +244,126 @@ def test_lost_tasks_alone_are_replayed_when_asked_for(cluster: FakeKafka) -> Non
     query.next_batch = 1
     query.run_batch()
     assert query.written() == query.expected(2)
+
+
+def lose_one_while_deciding(query: FakeQuery) -> list[str]:
+    """Decide the next batch; its first task's transaction is gone before it is committed."""
+    handout = query.driver().begin()
+    rows = query.rows(query.next_batch)
+    slots = [query.attempt(query.cluster, handout, task, rows[task::2]) for task in range(2)]
+    slots_there = [slot for slot in slots if slot is not None]
+    lost = slots_there[0].identity.transactional_id
+    power_fails = Faulty(query.cluster, 2, lambda: query.cluster.expire([lost]), after=True)
+    query.driver(cast(TransactionalClient, power_fails)).decide(
+        handout, query.query, query.next_batch, slots_there
+    )
+    return [lost]
+
+
+def test_loss_while_deciding_is_no_success(cluster: FakeKafka) -> None:
+    """`decide` returned, so Spark counted the batch, and the lost rows never came again."""
+    query = FakeQuery(cluster, on_lost=OnLost.REPLAY)
+    with pytest.raises(ReplayError, match=r"1 of its 2 transactions .*task 0, 3 rows"):
+        lose_one_while_deciding(query)
+    progress = query.driver().begin().progress
+    assert progress is not None
+    assert (progress.state, [slot.task for slot in progress.slots]) == (BatchStage.LOST, [0])
+
+
+@pytest.mark.parametrize("on_lost", [OnLost.FAIL, OnLost.ACCEPT])
+def test_a_loss_is_accepted_by_a_start_alone(cluster: FakeKafka, on_lost: OnLost) -> None:
+    query = FakeQuery(cluster, on_lost=on_lost)
+    with pytest.raises(LostError, match=r"start the query once with txn\.on\.lost=accept"):
+        lose_one_while_deciding(query)
+    query.on_lost = OnLost.ACCEPT
+    progress = query.driver().begin().progress
+    assert progress is not None
+    assert progress.state is BatchStage.DONE
+    query.on_lost = OnLost.FAIL
+    query.next_batch = 1
+    query.run_batch()
+    assert query.written() == sorted([*query.rows(0)[1::2], *query.rows(1)])
+
+
+def test_a_loss_that_was_to_be_replayed_may_be_accepted(cluster: FakeKafka) -> None:
+    query = FakeQuery(cluster, on_lost=OnLost.REPLAY)
+    with pytest.raises(ReplayError):
+        lose_one_while_deciding(query)
+    query.on_lost = OnLost.ACCEPT
+    progress = query.driver().begin().progress
+    assert progress is not None
+    assert (progress.state, progress.slots) == (BatchStage.DONE, ())
+
+
+def test_commits_of_expired_ids_are_not_called_lost(cluster: FakeKafka) -> None:
+    """They were replayed, and all their rows were in the output twice."""
+    query = FakeQuery(cluster, on_lost=OnLost.REPLAY)
+    decided_but_not_committed(query)
+    for name in [name for name in cluster.producers if is_task_id("q", name)]:
+        producer = cluster.producers[name]
+        cluster.end_txn(name, producer.producer_id, producer.epoch, commit=True)
+        cluster.forget([name])
+    cluster.now_ms += 8 * 24 * 3_600_000
+    with pytest.raises(LostError, match=r"does not know 2 of its 2 .*\(transactional\.id\.exp"):
+        query.driver().begin()
+    query.on_lost = OnLost.ACCEPT
+    query.driver().begin()
+    query.next_batch = 1
+    query.run_batch()
+    assert query.written() == query.expected(2)
+
+
+def test_driver_that_was_replaced_is_told_so_and_settles_nothing(query: FakeQuery) -> None:
+    """It took the batch of its successor for a time-out, and aborted it."""
+    old = query.driver().begin()
+    mine = query.attempt(query.cluster, old, 0, query.rows(0))
+    assert mine is not None
+    successor = query.driver().begin()
+    theirs = query.attempt(query.cluster, successor, 0, query.rows(0))
+    assert theirs is not None
+    with pytest.raises(FencedError):
+        query.driver().decide(old, query.query, 0, [mine])
+    with pytest.raises(FencedError):
+        query.driver().begin(old.token)
+    query.driver().decide(successor, query.query, 0, [theirs])
+    assert query.written() == query.expected(1)
+
+
+def test_driver_settles_its_own_batch_without_a_takeover(query: FakeQuery) -> None:
+    handout = query.driver().begin()
+    query.attempt(query.cluster, handout, 0, [b"half"])
+    query.driver().begin(handout.token)
+    assert query.cluster.list_transactions(["Ongoing"], "q.") == []
+    query.run_batch()
+    assert query.written() == query.expected(1)
+
+
+def test_batch_whose_end_cannot_be_noted_is_in_the_output(
+    query: FakeQuery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It failed, and a caller that saved the rows again had them twice."""
+    handout = query.driver().begin()
+    slot = query.attempt(query.cluster, handout, 0, query.rows(0))
+    assert slot is not None
+
+    def no_answer() -> None:
+        raise KafkaError("node 1 did not answer", -1, True)
+
+    silent = Hooked(query.cluster, list_transactions=no_answer)
+    query.driver(cast(TransactionalClient, silent)).decide(handout, query.query, 0, [slot])
+    assert "All its rows are in the output" in caplog.text
+    assert query.written() == query.expected(1)
+    query.next_batch = 1
+    query.run_batch()
+    assert query.written() == query.expected(2)
+
+
+def test_producers_of_an_old_record_are_not_used_again(query: FakeQuery) -> None:
+    """Their transactional ids may have expired, and then each attempt of a task failed."""
+    query.run_batch()
+    assert query.driver().begin().spares != ()
+    query.cluster.now_ms += 11 * 60_000
+    assert query.driver().begin().spares == ()
 
 
 def test_fenced_driver_does_not_cry_loss(query: FakeQuery) -> None:

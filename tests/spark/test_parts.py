@@ -18,9 +18,17 @@ from txn._core import KafkaError
 from txn.errors import ConfigError
 from txn.spark import checkpoint, connector_jars, run
 from txn.spark.driver import Handout
-from txn.spark.errors import RefusedError, is_hopeless, reason_of
+from txn.spark.errors import NotPreparedError, RefusedError, is_hopeless, reason_of
 from txn.spark.identities import OwnIdentities
-from txn.spark.progress import BatchStage, Progress, Spare, TransactionIdentity
+from txn.spark.progress import (
+    BatchStage,
+    Progress,
+    Slot,
+    Spare,
+    TransactionIdentity,
+    check_replayed,
+    check_skipped,
+)
 from txn.spark.supervise import RESTARTS_MAX
 
 TOKEN = TransactionIdentity("q.driver", 1, 0)
@@ -49,6 +57,21 @@ def test_producer_is_used_once_per_epoch() -> None:
     first = own.claim(cluster, handout(), 1000)
     second = own.claim(cluster, handout(first), 1000)
     assert second.transactional_id != first.transactional_id
+
+
+@pytest.mark.parametrize(("timeout_ms", "is_two_phase"), [(2000, None), (1000, False)])
+def test_producer_made_on_other_terms_is_not_used_again(
+    timeout_ms: int, is_two_phase: bool | None
+) -> None:
+    """A query that was started again with another timeout went on with the one before."""
+    cluster, own = FakeKafka(), OwnIdentities()
+    first = own.claim(cluster, handout(), 1000)
+    following = TransactionIdentity(
+        first.transactional_id, first.producer_id, first.producer_epoch + 1
+    )
+    next_one = own.claim(cluster, handout(following), timeout_ms, is_two_phase=is_two_phase)
+    assert next_one.transactional_id != first.transactional_id
+    assert cluster.producers[next_one.transactional_id].timeout_ms == timeout_ms
 
 
 def test_producer_of_another_process_is_left_alone() -> None:
@@ -126,6 +149,49 @@ def test_source_offsets_are_those_of_kafka_sources(stored: Path) -> None:
 def test_source_offsets_of_another_batch_are_refused(stored: Path) -> None:
     with pytest.raises(ConfigError, match="needs the offsets of batch 8"):
         checkpoint.source_offsets(str(stored), 8)
+
+
+def test_the_ends_of_a_batch_are_told_from_those_of_a_plan_made_anew(stored: Path) -> None:
+    planned = checkpoint.source_ends(str(stored), 7)
+    assert planned is not None
+    lines = (stored / "offsets" / "7").read_text().splitlines()
+    later = [lines[0], lines[1].replace("0", "5"), *lines[2:]]
+    (stored / "offsets" / "7").write_text("\n".join(later))
+    assert checkpoint.source_ends(str(stored), 7) == planned
+    (stored / "offsets" / "7").write_text("\n".join([*lines[:2], lines[2].replace("20", "30")]))
+    assert checkpoint.source_ends(str(stored), 7) not in (planned, None)
+    assert checkpoint.source_ends(str(stored), 8) is None
+    assert checkpoint.source_ends("s3a://bucket/checkpoint", 7) is None
+
+
+def record(state: BatchStage, batch: int, ends: str | None, *slots: Slot) -> Progress:
+    return Progress(state, "query-1", batch, slots, (), 0, 0, ends)
+
+
+def test_batch_is_skipped_only_if_it_is_the_one_in_the_output(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A checkpoint of an earlier time planned batch 1 anew, with rows that were never written."""
+    newest = record(BatchStage.DONE, 1, "ends")
+    for same in ("ends", None):
+        check_skipped(newest, 1, same)
+    check_skipped(record(BatchStage.DONE, 1, None), 1, "others")
+    with pytest.raises(RefusedError, match="the checkpoint was brought back from an earlier time"):
+        check_skipped(newest, 1, "others")
+    assert caplog.text == ""
+    check_skipped(newest, 0, "others")
+    assert "the checkpoint is older than the output" in caplog.text
+
+
+def test_replay_writes_the_lost_rows_or_nothing() -> None:
+    """A replay in one task instead of two was taken for done, and the lost rows for written."""
+    lost = Slot(1, TOKEN, 2)
+    known = record(BatchStage.LOST, 1, None, lost)
+    check_replayed(known, 1, [Slot(1, TOKEN, 2)])
+    for others in ([], [Slot(0, TOKEN, 2)], [Slot(1, TOKEN, 4)], [lost, Slot(2, TOKEN, 1)]):
+        with pytest.raises(NotPreparedError, match=r"has lost rows \(task: rows\) \{1: 2\}"):
+            check_replayed(known, 1, others)
+    check_replayed(record(BatchStage.DONE, 1, None), 2, [])
 
 
 # ---------------------------------------------------------------- the supervisor

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
 import txn.spark
@@ -30,12 +31,13 @@ from spark.kill.harness import kill_session, session_of
 from spark.logs import tail
 from support import clients
 from txn._core import KafkaClient
-from txn.errors import ConfigError
+from txn.errors import ConfigError, FencedError
 from txn.spark import writer as sink
 from txn.spark.driver import Driver, DriverSettings, is_task_id
-from txn.spark.errors import NotPreparedError
+from txn.spark.errors import NotPreparedError, RefusedError, ReplayError
 from txn.spark.identities import OwnIdentities
 from txn.spark.options import SinkSettings, sink_settings
+from txn.spark.progress import OnLost
 from txn.spark.session import register
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
@@ -284,6 +286,16 @@ def one_task(work: sink.Work, *values: str) -> sink.Part:
     return sink.write_task(work, "query-1", 0, 0, rows(*values))
 
 
+def two_tasks(work: sink.Work, query: str) -> list[WriterCommitMessage | None]:
+    return [sink.write_task(work, query, 0, task, rows(*"ab")) for task in range(2)]
+
+
+def name_of(part: WriterCommitMessage | None) -> str:
+    assert isinstance(part, sink.Part)
+    assert part.slot is not None
+    return part.slot.identity.transactional_id
+
+
 def test_abort_after_a_failed_commit_keeps_what_was_decided(
     cluster: FakeKafka, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +325,85 @@ def test_abort_of_an_undecided_batch_frees_the_output(
     writer.abort([None])
     assert cluster.committed("out") == []
     assert cluster.list_transactions(["Ongoing"], "q.") == []
+
+
+def test_abort_of_a_replaced_driver_leaves_its_successor_alone(
+    cluster: FakeKafka, settings: SinkSettings
+) -> None:
+    """It took over in its turn, and two copies of a query ended each other's batches for ever."""
+    cluster.now_ms = time.time_ns() // 1_000_000
+    old = sink.begin_batch(settings, VALUE)
+    mine = one_task(old.work, "a")
+    new = sink.begin_batch(settings, VALUE)
+    theirs = one_task(new.work, "a")
+    with pytest.raises(FencedError):
+        old.commit([mine])
+    old.abort([mine])
+    new.commit([theirs])
+    assert cluster.committed("out") == [b"a"]
+
+
+def test_a_write_after_a_loss_is_not_taken_for_its_replay(
+    cluster: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other rows were saved under the id, and only those of the lost tasks were written."""
+    cluster.now_ms = time.time_ns() // 1_000_000
+    options = {"kafka.bootstrap.servers": "nowhere:1", "topic": "out", "txn.id": "q"}
+    replays = sink_settings({**options, "txn.on.lost": "replay"})
+    writer = sink.begin_batch(replays, VALUE)
+    parts = two_tasks(writer.work, "")
+    lost = name_of(parts[1])
+    power_fails = Faulty(cluster, 2, lambda: cluster.expire([lost]), after=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(sink, "shared_client", lambda _: power_fails)
+        with pytest.raises(ReplayError):
+            writer.commit(parts)
+    with pytest.raises(RefusedError, match=r"lost the rows of tasks \[1\].*txn\.batch=0"):
+        sink.begin_batch(replays, VALUE)
+    again = sink.begin_batch(replace(replays, batch=0), VALUE)
+    again.commit(two_tasks(again.work, ""))
+    assert cluster.committed("out") == [b"a", b"b", b"a", b"b"]
+
+
+def test_a_replay_in_other_tasks_is_refused(
+    cluster: FakeKafka, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task had all the rows; nobody wrote those of the lost one, and the batch was done."""
+    cluster.now_ms = time.time_ns() // 1_000_000
+    settings = replace(settings, on_lost=OnLost.REPLAY)
+    writer = sink.begin_batch(settings, VALUE)
+    parts = two_tasks(writer.work, "query-1")
+    lost = name_of(parts[1])
+    power_fails = Faulty(cluster, 2, lambda: cluster.expire([lost]), after=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(sink, "shared_client", lambda _: power_fails)
+        with pytest.raises(ReplayError):
+            writer.commit(parts)
+    again = sink.begin_batch(settings, VALUE)
+    part = one_task(again.work, *"abab")
+    with pytest.raises(NotPreparedError, match="does not give every task the same rows"):
+        again.commit([part])
+    assert cluster.committed("out") == [b"a", b"b"]
+
+
+def test_batch_planned_anew_under_a_used_number_is_refused(
+    cluster: FakeKafka, settings: SinkSettings, tmp_path: Path
+) -> None:
+    """The checkpoint came back from a backup; its next batch was skipped with its new rows."""
+    cluster.now_ms = time.time_ns() // 1_000_000
+    settings = replace(settings, checkpoint=str(tmp_path))
+    plan = tmp_path / "offsets" / "0"
+    plan.parent.mkdir()
+    plan.write_text('v1\n{"batchTimestampMs":1}\n{"in":{"0":2}}')
+    for _ in range(2):  # the second time as a replay, which is skipped
+        writer = sink.begin_batch(settings, VALUE)
+        writer.commit([one_task(writer.work, "a", "b")])
+    plan.write_text('v1\n{"batchTimestampMs":2}\n{"in":{"0":3}}')
+    writer = sink.begin_batch(settings, VALUE)
+    part = one_task(writer.work, "a", "b", "c")
+    with pytest.raises(RefusedError, match="ended at other offsets"):
+        writer.commit([part])
+    assert cluster.committed("out") == [b"a", b"b"]
 
 
 def test_task_without_rows_opens_no_transaction(cluster: FakeKafka, settings: SinkSettings) -> None:

@@ -6,6 +6,7 @@ each, a version, Spark's own settings, and where every source ends in that batch
 Source: StreamMetadata, OffsetSeqLog, Spark 4.2.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -61,6 +62,23 @@ def source_offsets(location: str, batch: int) -> list[tuple[str, int, int]]:
     for line in lines[1:]:
         offsets.update(_kafka_offsets(line))
     return [(topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())]
+
+
+def source_ends(location: str, batch: int) -> str | None:
+    """A digest of where a batch's sources end; None when the checkpoint does not tell it here.
+
+    A replay of a batch finds the same. A checkpoint of an earlier time lets Spark plan a batch of
+    that number anew: it finds the same only if it ends at the same place.
+    """
+    path = local_path(location)
+    if path is None:
+        return None
+    try:
+        lines = (path / "offsets" / str(batch)).read_bytes().splitlines()
+    except FileNotFoundError:
+        return None
+    sources = lines[2:]  # the lines before have a version, and the time of the plan
+    return hashlib.sha256(b"\n".join(sources)).hexdigest()[:16]
 
 
 def source_topics(location: str) -> set[str]:

@@ -33,7 +33,16 @@ transactions must not matter, so:
 Between the commit point and the last task's commit, a few milliseconds, a driver may die. If no
 other begins before the tasks' transactions time out (`txn.timeout.ms`, 15 minutes), the cluster
 aborts decided transactions. So it does after a power failure that took a task's rows: they are
-forced to the disk with the task's own commit. That is found, and `txn.on.lost` says what to do.
+forced to the disk with the task's own commit. That is found, and `txn.on.lost` says what to do:
+
+| `txn.on.lost` | `begin` finds the loss | `decide` finds it |
+|---|---|---|
+| fail | DECIDED stays, LostError | the same |
+| replay | LOST: their tasks write again | LOST, ReplayError, so that the batch runs again |
+| accept | DONE | DECIDED stays, LostError; accepted at the next start |
+
+A transaction of an expired transactional id may have been committed before. So it is never
+written again by itself.
 A two-phase commit closes the window, where the cluster allows it (`identities`).
 
 Source of the idea: two-phase commit with a log of decisions, as in KIP-939; the requests
@@ -52,9 +61,18 @@ from txn._core import KafkaError
 from txn.errors import FencedError
 from txn.spark import kafka
 from txn.spark.columns import keys_and_values, one_record
-from txn.spark.errors import LostError, NotPreparedError
+from txn.spark.errors import LostError, NotPreparedError, ReplayError
 from txn.spark.kafka import TransactionalClient, code_of
-from txn.spark.progress import BatchStage, Progress, Slot, Spare, TransactionIdentity, spares_after
+from txn.spark.logs import log
+from txn.spark.progress import (
+    BatchStage,
+    OnLost,
+    Progress,
+    Slot,
+    Spare,
+    TransactionIdentity,
+    spares_after,
+)
 from txn.wire.error_codes import ErrorCode
 
 T = TypeVar("T")
@@ -75,6 +93,13 @@ SCAN_GROWTH: Final = 8
 IN_ONE_THREAD: Final = 8
 """Up to this many transactions are ended one after the other, at about a millisecond each."""
 
+SPARE_MS_MAX: Final = 10 * 60_000
+"""Producers of an older record are not used again: their ids may have expired."""
+
+EXPIRED_MS_MIN: Final = 60 * 60_000
+"""A transactional id that is unknown this long after the decision may have expired; before that,
+a power failure took it. Kafka's default of transactional.id.expiration.ms is seven days."""
+
 PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
 
 
@@ -86,7 +111,7 @@ class DriverSettings:
     progress_topic: str
     timeout_ms: int
     margin_ms: int
-    replays_lost: bool = False
+    on_lost: OnLost = OnLost.FAIL
     is_disposable: bool = False
     """Nobody will come back to this id: its record is removed once all is committed."""
 
@@ -104,7 +129,9 @@ class Handout:
     @property
     def spares(self) -> tuple[Spare, ...]:
         """The producers that their processes may use again."""
-        return self.progress.spares if self.progress is not None else ()
+        if self.progress is None or self.began_ms - self.progress.written_ms > SPARE_MS_MAX:
+            return ()
+        return self.progress.spares
 
     def without_spares(self) -> "Handout":
         """The same for the way back: of many tasks one is enough to bring the producers."""
@@ -160,9 +187,12 @@ class Driver:
         self._pause = pause
         self._timeout_ms = min(DRIVER_TIMEOUT_MS, settings.timeout_ms)
 
-    def begin(self) -> Handout:
+    def begin(self, own: TransactionIdentity | None = None) -> Handout:
         """Take over: settle the transactions of earlier batches, and hand out identities for the
         next one.
+
+        Args:
+            own: The token of the batch under way. A driver that began after it keeps its place.
 
         Raises:
             LostError: decided transactions are gone, and `txn.on.lost` is fail.
@@ -172,13 +202,19 @@ class Driver:
         """
         began_ms = self._now_ms()
         self._ensure_topic()
-        token = self._take_token()
+        token = self._take_token() if own is None else self._proved(own)
+        accepts = own is None and self._settings.on_lost is OnLost.ACCEPT
         progress = self._read()
         if progress is not None and progress.state is BatchStage.DECIDED:
-            progress, token = self._finish(progress, token)
+            ended = self._commit_all(progress)
+            if ended.lost and not accepts:
+                self._check_replayable(progress, ended, token)
+            progress, token = self._note_end(progress, ended, token)
         elif orphans := self._open_transactions():
             token = self._proved(token)
             self._abort(orphans)
+        if progress is not None and progress.state is BatchStage.LOST and accepts:
+            progress, token = self._accepted(progress, token)
         return Handout(self._settings.id, token, progress, began_ms)
 
     def decide(
@@ -190,6 +226,7 @@ class Driver:
         *,
         group: str | None = None,
         source_offsets: Sequence[tuple[str, int, int]] = (),
+        source_ends: str | None = None,
     ) -> None:
         """Commit a batch: all these transactions, or none.
 
@@ -200,14 +237,20 @@ class Driver:
             slots: The tasks' transactions; tasks without rows have none.
             group: A consumer group that gets `source_offsets` in the same transaction.
             source_offsets: (topic, partition, next offset).
+            source_ends: A digest of where the batch's sources end, kept to be compared.
 
         Raises:
             NotPreparedError: a transaction is not open any more, or about to time out.
-            FencedError: another driver took over. Neither of them decided anything.
-            LostError: decided, and then timed out before they could be committed.
+            FencedError: another driver took over. It has finished the decision, if one was made.
+            LostError: decided, and then gone before they could be committed.
+            ReplayError: the same, and the batch has to run again for their tasks.
             KafkaError: unknown whether it is decided; the next `begin` finds out.
         """
-        self._check_open(slots, handout.began_ms)
+        try:
+            self._check_open(slots, handout.began_ms)
+        except NotPreparedError:
+            self._proved(handout.token)  # a successor, which aborts them, is told of as such
+            raise
         decided = Progress(
             state=BatchStage.DECIDED if slots else BatchStage.DONE,
             query=query,
@@ -216,12 +259,26 @@ class Driver:
             spares=handout.spares if slots else spares_after(handout.spares, (), ()),
             rows=sum(slot.rows for slot in slots),
             written_ms=self._now_ms(),
+            source_ends=source_ends,
         )
         token = self._record(decided, handout.token, group, source_offsets)
-        if slots:
-            decided, token = self._finish(decided, token)
-        if self._settings.is_disposable and decided.state is BatchStage.DONE:
-            self._record(None, token)
+        ended = self._commit_all(decided)
+        if ended.lost:
+            self._check_replayable(decided, ended, token)
+            self._note_end(decided, ended, token)
+            raise ReplayError(_loss(ended.lost, decided) + REPLAYED, batch=batch)
+        try:
+            if slots:
+                _, token = self._note_end(decided, ended, token)
+            if self._settings.is_disposable:
+                self._record(None, token)
+        except KafkaError as error:
+            # An error would have the caller write rows again that are in the output.
+            log.warning(
+                "batch.end_not_noted txn_id=%s batch=%s reason: %s. All its rows are in the "
+                "output; the next start notes it",
+                *(self._settings.id, batch, error.args[0]),
+            )
 
     def _ensure_topic(self) -> None:
         topic = self._settings.progress_topic
@@ -244,47 +301,86 @@ class Driver:
                 name, *self._client.init_producer_id(name, self._timeout_ms, *producer)
             )
 
-    def _finish(
-        self, decided: Progress, token: TransactionIdentity
-    ) -> tuple[Progress, TransactionIdentity]:
-        """Commit the decided transactions, write that down, and abort the other open ones.
+    def _commit_all(self, decided: Progress) -> "_Ended":
+        """Commit the decided transactions."""
+        is_old = self._now_ms() - decided.written_ms > EXPIRED_MS_MIN
 
-        That is left by attempts that failed or lost; it would hold back readers of the
-        output until the next batch.
+        def commit(client: TransactionalClient, slot: Slot) -> TransactionIdentity | _Lost:
+            who = slot.identity
+            try:
+                producer = client.end_txn(
+                    who.transactional_id, who.producer_id, who.producer_epoch, commit=True
+                )
+            except KafkaError as error:
+                code = code_of(error)
+                if code not in kafka.GONE:
+                    raise
+                return _Lost(slot, str(error.args[0]), is_old and code in kafka.UNKNOWN)
+            return TransactionIdentity(who.transactional_id, *producer)
+
+        answers = list(self._each(commit, decided.slots))
+        return _Ended(
+            tuple(answer for answer in answers if isinstance(answer, _Lost)),
+            tuple(answer for answer in answers if isinstance(answer, TransactionIdentity)),
+        )
+
+    def _check_replayable(
+        self, decided: Progress, ended: "_Ended", token: TransactionIdentity
+    ) -> None:
+        """Check that the tasks of lost transactions may write again.
+
+        A driver that was replaced may find that its successor committed these long ago and uses
+        the producers again. Only one that can still write knows of a loss.
+
+        Raises:
+            LostError: they may not.
+        """
+        is_unknown = any(item.is_unknown for item in ended.lost)
+        is_disposable = self._settings.is_disposable
+        if self._settings.on_lost is OnLost.REPLAY and not is_unknown and not is_disposable:
+            return
+        self._record(decided, token)
+        if is_unknown:
+            story = _told_of_expired(ended.lost, decided) + TO_ACCEPT
+        else:
+            story = _loss(ended.lost, decided) + (BY_HAND if is_disposable else TO_REPLAY)
+        raise LostError(story, batch=decided.batch)
+
+    def _note_end(
+        self, decided: Progress, ended: "_Ended", token: TransactionIdentity
+    ) -> tuple[Progress, TransactionIdentity]:
+        """Write down how a decided batch ended, and abort the other open transactions.
+
+        Those are left by attempts that failed or lost. They would hold back readers of the output
+        until the next batch.
 
         Returns:
             The record that was written, and the next token.
         """
-        answers = list(self._each(self._commit, decided.slots))
-        lost = tuple(answer for answer in answers if isinstance(answer, _Lost))
-        next_identities = [answer for answer in answers if isinstance(answer, TransactionIdentity)]
-        if lost and not self._settings.replays_lost:
-            # A driver that was replaced may find that its successor committed these long ago
-            # and uses the producers again. Only one that can still write knows of a loss.
-            self._record(decided, token)
-            raise LostError(_story_of(lost, decided), batch=decided.batch)
         orphans = self._open_transactions()
         finished = replace(
             decided,
-            state=BatchStage.LOST if lost else BatchStage.DONE,
-            slots=tuple(answer.slot for answer in lost),
-            spares=spares_after(decided.spares, decided.slots, next_identities),
+            state=BatchStage.LOST if ended.lost else BatchStage.DONE,
+            slots=tuple(item.slot for item in ended.lost),
+            spares=spares_after(decided.spares, decided.slots, ended.next_identities),
         )
         token = self._record(finished, token)
         self._abort(orphans)
         return finished, token
 
-    def _commit(self, client: TransactionalClient, slot: Slot) -> "TransactionIdentity | _Lost":
-        who = slot.identity
-        try:
-            producer = client.end_txn(
-                who.transactional_id, who.producer_id, who.producer_epoch, commit=True
-            )
-        except KafkaError as error:
-            if code_of(error) in kafka.GONE:
-                return _Lost(slot, str(error.args[0]))
-            raise
-        return TransactionIdentity(who.transactional_id, *producer)
+    def _accepted(
+        self, lost: Progress, token: TransactionIdentity
+    ) -> tuple[Progress, TransactionIdentity]:
+        """Write down that a batch is done without its lost rows."""
+        done = replace(lost, state=BatchStage.DONE, slots=())
+        token = self._record(done, token)
+        log.warning(
+            "batch.loss_accepted txn_id=%s batch=%s tasks=%s rows=%s. Take txn.on.lost=accept out "
+            "again: it would accept the next loss, too",
+            *(self._settings.id, lost.batch, [slot.task for slot in lost.slots]),
+            sum(slot.rows for slot in lost.slots),
+        )
+        return done, token
 
     def _open_transactions(self) -> list[TransactionIdentity]:
         """The open transactions of tasks; nobody's, once all that was decided is committed."""
@@ -454,20 +550,59 @@ def read_progress(
 class _Lost:
     slot: Slot
     answer: str
+    is_unknown: bool
+    """Its transactional id may have expired after a commit."""
 
 
-def _story_of(lost: Sequence[_Lost], decided: Progress) -> str:
-    tasks = "; ".join(
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The answers to the commits of a decided batch."""
+
+    lost: tuple[_Lost, ...]
+    next_identities: tuple[TransactionIdentity, ...]
+
+
+REPLAYED: Final = ". Their tasks write again when the batch does (txn.on.lost=replay)"
+
+TO_ACCEPT: Final = (
+    "start the query once with txn.on.lost=accept: it goes on behind the batch, and writes none of "
+    "these rows"
+)
+
+TO_REPLAY: Final = (
+    ". If the query gives every task the same rows when the batch runs again, start it once with "
+    "txn.on.lost=replay: only these tasks will write. Otherwise write the rows by other means, and "
+    + TO_ACCEPT
+)
+
+BY_HAND: Final = (
+    ". The other tasks' rows are in the output, and a write without txn.id cannot be finished "
+    "later: write the missing rows by other means"
+)
+
+
+def _loss(lost: Sequence[_Lost], decided: Progress) -> str:
+    return (
+        f"batch {decided.batch} was decided, and {len(lost)} of its {len(decided.slots)} "
+        "transactions were aborted before they could be committed: no driver came back within "
+        f"txn.timeout.ms, or the cluster lost power. Missing in the output: {_tasks(lost)}"
+    )
+
+
+def _told_of_expired(lost: Sequence[_Lost], decided: Progress) -> str:
+    return (
+        f"batch {decided.batch} was decided, and the cluster does not know {len(lost)} of its "
+        f"{len(decided.slots)} transactions any more (transactional.id.expiration.ms), so they may "
+        f"have been committed before: {_tasks(lost)}. Look whether their rows are in the output. "
+        "If they are, or once you have written them by other means, "
+    )
+
+
+def _tasks(lost: Sequence[_Lost]) -> str:
+    return "; ".join(
         f"task {item.slot.task}, {item.slot.rows} rows, {item.slot.identity.transactional_id}: "
         f"{item.answer}"
         for item in lost
-    )
-    return (
-        f"batch {decided.batch} was decided, and {len(lost)} of its {len(decided.slots)} "
-        f"transactions were aborted before they could be committed, since no driver came back "
-        f"within txn.timeout.ms. Missing in the output: {tasks}. If the query gives every task "
-        "the same rows when the batch runs again, start it once with txn.on.lost=replay: only "
-        "these tasks will write. Otherwise restore them by hand"
     )
 
 

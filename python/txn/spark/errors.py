@@ -3,6 +3,7 @@
 | error | starting the query again |
 |---|---|
 | `NotPreparedError` | replays the batch |
+| `ReplayError` | replays the lost tasks of the batch, as `txn.on.lost=replay` asks |
 | `NoAnswerError` | helps once the cluster answers again |
 | `FencedError` (of `txn.errors`) | helps once, if the other driver was its own predecessor |
 | `RefusedError`, `LostError`, `DataLossError`, `ConfigError`, `RejectedError` | cannot help |
@@ -35,6 +36,12 @@ class RefusedError(RejectedError):
     known_batch: int | None = None
     query: str | None = None
     known_query: str | None = None
+
+
+class ReplayError(RetriableError):
+    """Decided transactions are gone, and the batch has to run again for their tasks."""
+
+    batch: int | None = None
 
 
 class LostError(RejectedError):

@@ -9,7 +9,8 @@ worker makes its own under a random name, and takes one again only when
 1. this very process made it, so no attempt elsewhere can hold it,
 2. the driver handed it out for this batch, so its last transaction has ended and no decision
    waits for it, and
-3. its epoch was not used before.
+3. its epoch was not used before, and
+4. it was made with the same timeout and the same wish for a two-phase commit.
 
 Otherwise it makes a new one. So only this process ever asks for an epoch under a name, and only
 when nothing is open there. A task of a driver that was replaced can fail, but never abort a
@@ -24,6 +25,7 @@ do not time out and survive a power failure, so a decision is always carried out
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from txn._core import KafkaError
@@ -39,13 +41,21 @@ NO_TWO_PHASE: Final = frozenset(
 """The answers of a cluster that offers no two-phase commit, or allows it not."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The options that a producer keeps for life."""
+
+    timeout_ms: int
+    is_two_phase: bool | None
+
+
 class OwnIdentities:
     """The identities of this process."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._used: dict[str, TransactionIdentity] = {}
-        """Transactional id → the newest identity that was used."""
+        self._used: dict[str, tuple[TransactionIdentity, _Terms]] = {}
+        """Transactional id → the newest identity that was used, and the terms it was made with."""
 
     def claim(
         self,
@@ -71,26 +81,27 @@ class OwnIdentities:
             self._process = os.getpid()
             self._used = {}
         offered = {spare.identity.transactional_id: spare.identity for spare in handout.spares}
-        identity = self._reusable(client, offered, timeout_ms, is_two_phase)
+        terms = _Terms(timeout_ms, is_two_phase)
+        identity = self._reusable(client, offered, terms)
         if identity is None:
-            name = task_id(handout.id, secrets.token_hex(8))
-            identity = _made(client, name, timeout_ms, is_two_phase)
-        self._used[identity.transactional_id] = identity
+            identity = _made(client, task_id(handout.id, secrets.token_hex(8)), terms)
+        self._used[identity.transactional_id] = identity, terms
         return identity
 
     def _reusable(
         self,
         client: TransactionalClient,
         offered: Mapping[str, TransactionIdentity],
-        timeout_ms: int,
-        is_two_phase: bool | None,
+        terms: "_Terms",
     ) -> TransactionIdentity | None:
-        for name, used in self._used.items():
+        for name, (used, its_terms) in self._used.items():
             identity = offered.get(name)
-            if identity is not None and _is_newer(identity, used):
+            if identity is None or its_terms != terms:
+                continue
+            if _is_newer(identity, used):
                 return identity
             if identity == used and client.transaction_version < 2:
-                return _made(client, name, timeout_ms, is_two_phase)
+                return _made(client, name, terms)
         return None
 
 
@@ -108,10 +119,9 @@ def _is_newer(identity: TransactionIdentity, used: TransactionIdentity) -> bool:
     return identity.producer_epoch > used.producer_epoch
 
 
-def _made(
-    client: TransactionalClient, name: str, timeout_ms: int, is_two_phase: bool | None
-) -> TransactionIdentity:
-    if is_two_phase is not False:
+def _made(client: TransactionalClient, name: str, terms: _Terms) -> TransactionIdentity:
+    timeout_ms = terms.timeout_ms
+    if terms.is_two_phase is not False:
         try:
             return TransactionIdentity(
                 name, *client.init_producer_id(name, timeout_ms, is_two_phase=True)
@@ -119,7 +129,7 @@ def _made(
         except KafkaError as error:
             if code_of(error) not in NO_TWO_PHASE:
                 raise
-            if is_two_phase:
+            if terms.is_two_phase:
                 raise ConfigError(
                     "the cluster allows no two-phase commit, which txn.two.phase.commit=true asks "
                     "for. It needs InitProducerId 6, transaction.two.phase.commit.enable=true and "

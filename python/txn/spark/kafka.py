@@ -30,6 +30,11 @@ FENCED: Final = frozenset(
 GONE: Final = FENCED | {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
 """Answers to the commit of a transaction that is not open and was not committed."""
 
+UNKNOWN: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
+)
+"""Those of them that a committed transaction gets, too, once its transactional id has expired."""
+
 
 class Writer(Protocol):
     """The used part of `txn._core.Writer`."""

@@ -26,6 +26,7 @@ from txn.security.client_names import READ as SECURITY_NAMES
 from txn.security.client_reader import is_about_security, read_security
 from txn.spark.java_pattern import UnsupportedPatternError, compiled
 from txn.spark.logs import log
+from txn.spark.progress import OnLost
 from txn.spark.tokens import pickled
 
 PROGRESS_TOPIC: Final = "__txn_spark"
@@ -146,7 +147,7 @@ class SinkSettings:
     """None: where the cluster allows it."""
     progress_topic: str
     group: str | None
-    replays_lost: bool
+    on_lost: OnLost
     trusts_checkpoint: bool
     batch_bytes: int
     compression: str
@@ -349,7 +350,7 @@ _WRITE: Final[Mapping[str, _Option]] = {
     "txn.group": _text(),
     "txn.id": _Option(_id, None, f"at most {ID_LENGTH_MAX} printable characters"),
     "txn.margin.ms": _whole(30_000, 0, 2**31 - 1),
-    "txn.on.lost": _one_of("fail", "replay"),
+    "txn.on.lost": _one_of(*(each.value for each in OnLost)),
     "txn.on.missing.progress": _one_of("fail", "trust-checkpoint"),
     "txn.query": _text(),
     "txn.timeout.ms": _whole(900_000, 1, 2**31 - 1),
@@ -515,7 +516,7 @@ def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
         is_two_phase={"auto": None, "true": True, "false": False}[options["txn.two.phase.commit"]],
         progress_topic=options["txn.progress.topic"],
         group=options["txn.group"],
-        replays_lost=options["txn.on.lost"] == "replay",
+        on_lost=OnLost(options["txn.on.lost"]),
         trusts_checkpoint=options["txn.on.missing.progress"] == "trust-checkpoint",
         batch_bytes=options["batch.bytes"],
         compression=_compression(options),

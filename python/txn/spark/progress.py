@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from txn.spark.errors import RefusedError
+from txn.spark.errors import NotPreparedError, RefusedError
+from txn.spark.logs import log
 
 VERSION: Final = 1
 """Version of the JSON; a reader refuses a newer one."""
@@ -59,6 +60,16 @@ class Spare:
     """Number of batches for which it has not been used."""
 
 
+class OnLost(Enum):
+    """The option `txn.on.lost`: the next step when decided transactions are gone."""
+
+    FAIL = "fail"
+    REPLAY = "replay"
+    """Their tasks write again."""
+    ACCEPT = "accept"
+    """Their rows are in the output by other means, or are not wanted: go on."""
+
+
 class BatchStage(Enum):
     """The stage of a record's batch."""
 
@@ -83,6 +94,8 @@ class Progress:
     spares: tuple[Spare, ...]
     rows: int
     written_ms: int
+    source_ends: str | None = None
+    """A digest of where the batch's sources end; None where the checkpoint could not be read."""
 
     def to_json(self) -> bytes:
         """The record's value."""
@@ -94,6 +107,7 @@ class Progress:
                 "batch": self.batch,
                 "rows": self.rows,
                 "written_ms": self.written_ms,
+                "source_ends": self.source_ends,
                 "slots": [[slot.task, *_texts(slot.identity), slot.rows] for slot in self.slots],
                 "spares": [[*_texts(spare.identity), spare.idle] for spare in self.spares],
             },
@@ -138,6 +152,7 @@ def _progress(fields: Mapping[str, Any]) -> Progress:
         ),
         rows=fields["rows"],
         written_ms=fields["written_ms"],
+        source_ends=fields.get("source_ends"),  # older records have none
     )
 
 
@@ -212,6 +227,59 @@ def judge(
         batch=batch,
         known_batch=progress.batch,
     )
+
+
+def check_skipped(progress: Progress | None, batch: int, source_ends: str | None) -> None:
+    """Check that a batch that is skipped is the one in the output.
+
+    Spark runs only the newest batch again, with the same ends. An older checkpoint lets it plan
+    batches anew under numbers that were used, and these may hold rows that are not in the output.
+    Offsets never go back, so it is enough to compare the newest.
+
+    Args:
+        progress: The newest record.
+        batch: The number of the skipped batch.
+        source_ends: A digest of where its sources end, if the checkpoint tells.
+
+    Raises:
+        RefusedError: the batch ends elsewhere.
+    """
+    if progress is None or batch > progress.batch:
+        return
+    if batch < progress.batch:
+        log.warning(
+            "batch.skipped query=%s batch=%s newest=%s: the checkpoint is older than the output",
+            *(progress.query, batch, progress.batch),
+        )
+    elif None not in (source_ends, progress.source_ends) and source_ends != progress.source_ends:
+        raise RefusedError(
+            f"batch {batch} is in the output already, and it ended at other offsets than this one: "
+            "the checkpoint was brought back from an earlier time, and its batch was planned anew. "
+            "To skip it would lose rows, to write it would repeat some. Bring the newest "
+            "checkpoint back, or start with a new checkpoint, a new txn.id and startingOffsets at "
+            "the end of the output (of a query with txn.group, txn.spark.offsets tells them)",
+            batch=batch,
+            known_batch=progress.batch,
+        )
+
+
+def check_replayed(progress: Progress, batch: int, slots: Sequence[Slot]) -> None:
+    """Check that a replay has written as many rows as were lost, task by task.
+
+    Raises:
+        NotPreparedError: it has not; nothing was decided.
+    """
+    if progress.state is not BatchStage.LOST or batch != progress.batch:
+        return
+    lost = {slot.task: slot.rows for slot in progress.slots}
+    written = {slot.task: slot.rows for slot in slots}
+    if written != lost:
+        raise NotPreparedError(
+            f"batch {batch} has lost rows (task: rows) {lost}, and now its tasks wrote {written}: "
+            "the batch does not give every task the same rows again. Nothing was decided. Write "
+            "the rows by other means, and start once with txn.on.lost=accept",
+            batch=batch,
+        )
 
 
 def spares_after(

@@ -29,15 +29,23 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from txn._core import KafkaError
-from txn.errors import ConfigError
+from txn.errors import ConfigError, FencedError
 from txn.spark import checkpoint, kafka
 from txn.spark.columns import Layout, layout_of, write_batch
 from txn.spark.driver import Driver, DriverSettings, Handout
 from txn.spark.errors import NotPreparedError, RefusedError
 from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
+from txn.spark.logs import log
 from txn.spark.options import SinkSettings
-from txn.spark.progress import BatchStage, SkipBatch, Slot, judge
+from txn.spark.progress import (
+    BatchStage,
+    SkipBatch,
+    Slot,
+    check_replayed,
+    check_skipped,
+    judge,
+)
 from txn.spark.python_worker import begin_task
 from txn.wire.error_codes import ErrorCode
 
@@ -105,7 +113,7 @@ class StreamWriter(_StreamArrowWriter):  # type: ignore[misc]
         """Settle open transactions; a batch that was decided stays decided."""
         parts = [message for message in messages or () if isinstance(message, Part)]
         if parts or not _is_nameless(self._settings):
-            recover(_named_by(self._settings, parts))
+            recover(_named_by(self._settings, parts), parts[0].handout if parts else None)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -127,7 +135,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Settle open transactions."""
-        recover(self.work.settings)
+        recover(self.work.settings, self.work.handout)
 
 
 def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
@@ -273,7 +281,9 @@ def settle(
             handout = driver.begin()
             query = _query_of(settings)
         plan = judge(handout.progress, query, batch, trusts_checkpoint=settings.trusts_checkpoint)
+        ends = checkpoint.source_ends(settings.checkpoint, batch) if settings.checkpoint else None
         if isinstance(plan, SkipBatch):
+            check_skipped(handout.progress, batch, ends)
             return
         skipped = [part.task for part in parts if part.was_skipped]
         if skipped:
@@ -283,20 +293,31 @@ def settle(
                 "will be replayed",
                 batch=batch,
             )
+        slots = [part.slot for part in parts if part.slot is not None]
+        if handout.progress is not None:
+            check_replayed(handout.progress, batch, slots)
         driver.decide(
             handout,
             query,
             batch,
-            [part.slot for part in parts if part.slot is not None],
+            slots,
             group=settings.group,
             source_offsets=_source_offsets(settings, batch),
+            source_ends=ends,
         )
 
 
-def recover(settings: SinkSettings) -> None:
-    """Settle the transactions of a failed batch: decided ones are committed, the rest aborted."""
+def recover(settings: SinkSettings, handout: Handout | None) -> None:
+    """Settle the transactions of a failed batch: decided ones are committed, the rest aborted.
+
+    A driver that was replaced leaves that to its successor. Without its handout it cannot know that
+    it was, and takes over.
+    """
     with _driver(settings) as driver:
-        driver.begin()
+        try:
+            driver.begin(handout.token if handout is not None else None)
+        except FencedError as error:
+            log.info("batch.left_to_successor txn_id=%s reason: %s", _id_of(settings), error)
 
 
 def _begin(settings: SinkSettings) -> Handout:
@@ -316,7 +337,7 @@ def _driver(settings: SinkSettings) -> Iterator[Driver]:
                     progress_topic=settings.progress_topic,
                     timeout_ms=settings.timeout_ms,
                     margin_ms=settings.margin_ms,
-                    replays_lost=settings.replays_lost,
+                    on_lost=settings.on_lost,
                     is_disposable=settings.is_disposable,
                 ),
                 connect=open_another,
@@ -339,7 +360,15 @@ def _numbered(work: Work) -> tuple[str, int]:
     known = work.handout.progress
     if known is None:
         return NO_QUERY, 0
-    return NO_QUERY, known.batch + (known.state is BatchStage.DONE)
+    if known.state is BatchStage.LOST:
+        raise RefusedError(
+            f"the last write under this txn.id, number {known.batch}, has lost the rows of tasks "
+            f"{[slot.task for slot in known.slots]}, and it is not known whether this write has "
+            f"the same rows. If it has, set txn.batch={known.batch}, and only these tasks write. "
+            "Otherwise write the rows by other means, and set txn.on.lost=accept for one write",
+            known_batch=known.batch,
+        )
+    return NO_QUERY, known.batch + 1
 
 
 def _is_nameless(settings: SinkSettings) -> bool:
