@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -116,10 +116,17 @@ def delete(servers: str, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(clients.WAIT_S)
 
 
-def delete_records(servers: str, topic: str, before: int) -> None:
+def delete_records(servers: str, topic: str, before: int, partition: int = 0) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    place = TopicPartition(topic, 0, before)
+    place = TopicPartition(topic, partition, before)
     admin.delete_records([place])[place].result(clients.WAIT_S)
+
+
+def add_partition(servers: str, topic: str, values: list[str]) -> None:
+    """Add partition 1, and write to it."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(clients.WAIT_S)
+    put(servers, topic, values, 1)
 
 
 triggers = pytest.mark.parametrize(
@@ -254,6 +261,81 @@ def test_records_deleted_between_batches_are_told_with_their_offsets(
     with pytest.raises(DataLossError, match=rf"offsets 1 to 3 \(exclusive\) of {name}-0 were del"):
         query.run()
     assert query.run({"failOnDataLoss": "false"}) == [b"d"]
+
+
+def test_added_partition_that_has_lost_its_first_records_ends_the_query(
+    cluster: str, name: str
+) -> None:
+    """It was added and written to while the query was down, and retention came first.
+
+    The query read it from its first record that was left, without a word.
+    """
+    create(cluster, name)
+    put(cluster, name, ["a"])
+    query = RestartedQuery(cluster, name)
+    query.run()
+    add_partition(cluster, name, ["x", "y", "z"])
+    delete_records(cluster, name, 2, partition=1)
+    with pytest.raises(DataLossError, match=rf"offsets 0 to 2 \(exclusive\) of {name}-1 were del"):
+        query.run()
+    assert query.run({"failOnDataLoss": "false"}) == [b"z"]
+    put(cluster, name, ["zz"], 1)
+    assert query.run() == [b"zz"]
+
+
+def planned_beside(query: RestartedQuery, servers: str, topic: str) -> tuple[Offset, Offset]:
+    """Run a query, add a partition of three records, and plan the batch that reads it."""
+    query.run()
+    add_partition(servers, topic, ["x", "y", "z"])
+    return query.log[-1], planned(query.reader().latestOffset(query.log[-1], ReadAllAvailable()))
+
+
+@pytest.mark.parametrize(("before", "left"), [(2, [b"z"]), (3, [])])
+def test_planned_batch_of_an_added_partition_misses_its_first_records(
+    cluster: str, name: str, before: int, left: list[bytes]
+) -> None:
+    """Spark's log has only the end of that batch, and its start had moved by the replay."""
+    create(cluster, name)
+    query = RestartedQuery(cluster, name)
+    start, end = planned_beside(query, cluster, name)
+    delete_records(cluster, name, before, partition=1)
+    with pytest.raises(DataLossError, match=rf"offsets 0 to {before} .* of {name}-1 were deleted"):
+        query.reader().partitions(start, end)
+    reader = query.reader(failOnDataLoss="false")
+    assert rows_of(reader, reader.partitions(start, end)) == left
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_planned_batch_of_a_topic_that_was_new_and_is_gone(
+    cluster: str, name: str, lenient: bool
+) -> None:
+    """Its start was asked for, and the answer ended each replay, with failOnDataLoss=false too."""
+    other = f"{name}-other"
+    create(cluster, name)
+    options = {"subscribePattern": f"^{name}", "failOnDataLoss": str(not lenient).lower()}
+    query = RestartedQuery(cluster, name, **options)
+    del query.options["subscribe"]
+    query.run()
+    create(cluster, other)
+    put(cluster, other, ["x"])
+    end = planned(query.reader().latestOffset(query.log[-1], ReadAllAvailable()))
+    delete(cluster, other)
+    if lenient:
+        assert query.reader().partitions(query.log[-1], end) == []
+    else:
+        with pytest.raises(DataLossError, match=rf"offsets 0 to 1 .* of {other}-0 .* gone"):
+            query.reader().partitions(query.log[-1], end)
+
+
+@pytest.mark.parametrize(("start", "left"), [("earliest", [b"c"]), ("2", [b"c"]), ("latest", [])])
+def test_new_query_starts_where_its_options_say_and_misses_nothing(
+    cluster: str, name: str, start: str, left: list[bytes]
+) -> None:
+    create(cluster, name)
+    put(cluster, name, ["a", "b", "c"])
+    delete_records(cluster, name, 2)
+    starting = at(name, int(start)) if start.isdigit() else start
+    assert RestartedQuery(cluster, name, startingOffsets=starting).run() == left
 
 
 @pytest.mark.parametrize("lenient", [False, True])

@@ -13,6 +13,7 @@ With `failOnDataLoss=true` a DataLossError ends the query; with false, after a w
 | a partition that ends before its place | ended | goes on there; without ids, at the start |
 | no such topic or partition | ended | keeps its place, in case it comes back |
 | the first records deleted | planned, read | goes on with the first that is left |
+| those of a partition that is new to it | planned | starts with the first that is left |
 | another topic id | planned, read | reads nothing there; the next batch finds it |
 
 A place that moves back does so in a batch without rows, under every trigger: that batch ends
@@ -103,8 +104,7 @@ class Reader:
                     self._settings,
                     span.place,
                     f"offsets {span.start} to {last} (exclusive) of {named(span.place)} were "
-                    "deleted before the query had read them: the topic's retention is shorter "
-                    "than the query was away",
+                    "deleted before the query had read them, by the topic's retention or by hand",
                 )
             checked.append(replace(span, start=min(max(span.start, first), span.end)))
         return checked

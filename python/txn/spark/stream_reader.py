@@ -113,17 +113,17 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges of one batch."""
         starts, ends = Mark.from_json(start), Mark.from_json(end)
         replaced = made_anew(starts, ends)  # this batch only moves them to their beginning
-        fresh = sorted(ends.at.keys() - starts.at.keys())
+
+        # A partition that is new to the query has no start, and its records count from offset 0 on.
+        # A place may move back where records are gone. It also may in the first batch of a query
+        # that starts at "latest". That batch is empty, and may be planned again from a later
+        # "latest".
+        ranges = [
+            Range(place, min(starts.at.get(place, 0), last), last, ends.ids.get(place[0]))
+            for place, last in sorted(ends.at.items())
+            if place[0] not in replaced
+        ]
         with kafka.told("read", self._settings.connection):
-            earliest = self._partitions().ends(fresh, EARLIEST)
-            # A place may move back where records are gone. It also may in the first batch of a
-            # query that starts at "latest". That batch is empty, and may be planned again from a
-            # later "latest".
-            ranges = [
-                Range(place, min((earliest | starts.at)[place], last), last, ends.ids.get(place[0]))
-                for place, last in sorted(ends.at.items())
-                if place[0] not in replaced
-            ]
             return self._tasks(ranges)
 
     def commit(self, end: dict[str, dict[str, Any]]) -> None:
