@@ -8,7 +8,10 @@ import os
 import subprocess
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -90,6 +93,57 @@ def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path)
 
     assert open_files() == before
     assert [node() for node in nodes] == [None, None, None]
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+LOG_IN = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "alice",
+    "sasl_password": "secret",
+}
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize(
+    ("options", "client"),
+    [
+        ({}, {}),
+        ({"durability": "always"}, {}),
+        ({"metrics": "127.0.0.1:0", "users": {"alice": "secret"}}, LOG_IN),
+    ],
+    ids=["plain", "always", "log-ins-and-metrics"],
+)
+def test_a_close_gives_descriptors_and_threads_back_without_a_collection(
+    options: dict[str, Any], client: dict[str, Any]
+) -> None:
+    """The story: each left four descriptors and the two threads that open large batches, which a
+    collection after hundreds of resets of a test's broker took away."""
+
+    def left() -> tuple[int, list[str]]:
+        names = []
+        for path in Path("/proc/self/task").glob("*/comm"):
+            with suppress(OSError):  # a client's thread has ended meanwhile
+                names.append(path.read_text())
+        return len(os.listdir("/proc/self/fd")), [name for name in names if name.startswith("txn-")]
+
+    def use() -> None:
+        with txn.Broker(**options) as broker:
+            large = {"compression_type": "gzip", "message_max_bytes": 4_000_000, **client}
+            send(plain_producer(broker.bootstrap_servers, **large), "orders", [bytes(2_000_000)])
+
+    use()  # any descriptor that the first one opens for the whole process
+    gc.collect()
+    before = left()
+    use()
+    assert left() == before
 
 
 Asked = tuple[Path | None, str, str | None, str | None, list[str], Path | None]

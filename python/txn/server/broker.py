@@ -360,7 +360,17 @@ class Service:
             self._remove_temporary()
             _open.discard(self)
             forks.forget(self)
+            self._let_go()
             log.info("broker.stopped", directory=str(self.path))
+
+    def _let_go(self) -> None:
+        """Free the server and the durability service, with their descriptors and threads.
+
+        The node is in reference cycles and holds both. It stays until a collection.
+        """
+        self._catalog.close()
+        self.storage.let_go()
+        del self._server, self._durability, self._control, self.logins
 
     def _close_logs(self) -> None:
         self.node.close()
@@ -505,11 +515,12 @@ class Service:
             was_left_by_kafka=directory.was_left_by_kafka,
             durability=self._durability,
         )
+        self._catalog = ServerCatalog(self._server)
         return Node.start(
             settings=self._settings,
             storage=self.storage,
             scheduler=scheduler,
-            catalog=ServerCatalog(self._server),
+            catalog=self._catalog,
             identity=NodeIdentity(directory.node_id, directory.cluster_id, directory.directory_id),
             power_failed=directory.power_failed,
         )

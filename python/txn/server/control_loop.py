@@ -176,6 +176,10 @@ class ServerCatalog:
         """Have the sockets bind clients to these quotas from now on."""
         self._server.publish_quotas(quotas, samples=samples, length_s=length_s)
 
+    def close(self) -> None:
+        """Let go of the server; nothing is passed on any more."""
+        del self._server
+
 
 class ControlLoop:
     """Answers requests on its own thread, and on reactors' threads, until it is stopped."""

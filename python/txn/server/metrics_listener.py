@@ -109,6 +109,7 @@ class MetricsListener:
         if self._thread is not None:
             self._thread.join()
         self._socket.close()
+        self._metrics = None
 
     def _run(self, probes: Probes) -> None:
         # A program may let SIGPIPE end it, and a write to a client that has left raises the signal.

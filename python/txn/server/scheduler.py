@@ -90,6 +90,7 @@ class LoopScheduler:
         self._is_closed = True
         self._asked.clear()
         self._loop.remove_reader(self._durability.wakeup_fd)
+        del self._durability  # the scheduler stays until a collection, its descriptor need not
 
     def _ask(self) -> None:
         asked, self._asked = self._asked, []

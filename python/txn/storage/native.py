@@ -1017,6 +1017,10 @@ class NativeStorage:
             self._note_new_logs()
         _core.close_idle_files()
 
+    def let_go(self) -> None:
+        """Let go of the durability service; `tick` is called no more."""
+        del self._durability
+
     def _note_new_logs(self) -> None:
         try:
             self.write_log_starts()  # first: `are_behind` asks the others, until they are written
