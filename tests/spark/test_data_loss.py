@@ -237,6 +237,99 @@ def test_lenient_query_goes_on_without_a_deleted_topic_and_with_it_when_it_is_ba
     assert query.run() == [b"x", b"y"]
 
 
+def chosen_by(option: str, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Options that choose `name` and `name`-other, and such that choose only `name`."""
+    other = f"{name}-other"
+    both, one = {
+        "subscribe": (f"{name},{other}", name),
+        "subscribePattern": (f"^{name}", f"^{name}$"),
+        "assign": (json.dumps({name: [0], other: [0]}), json.dumps({name: [0]})),
+    }[option]
+    return {option: both}, {option: one}
+
+
+def choosing(servers: str, chosen: dict[str, str]) -> RestartedQuery:
+    query = RestartedQuery(servers, "", **chosen)
+    if "subscribe" not in chosen:
+        del query.options["subscribe"]
+    return query
+
+
+@triggers
+@pytest.mark.parametrize("option", ["subscribe", "subscribePattern", "assign"])
+def test_topic_that_the_options_do_not_choose_any_more_is_told_once_and_keeps_its_place(
+    cluster: str, name: str, option: str, available_now: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each start failed, with failOnDataLoss=false too.
+
+    The topic was there, so a node counted as one that did not know it for a moment.
+    """
+    both, one = chosen_by(option, name)
+    for topic in (name, f"{name}-other"):
+        create(cluster, topic)
+        put(cluster, topic, ["a"])
+    query = choosing(cluster, both)
+    assert query.run(available_now=available_now) == [b"a", b"a"]
+    put(cluster, name, ["b"])
+    put(cluster, f"{name}-other", ["c"])
+    with pytest.raises(DataLossError, match=rf"do not choose partition {name}-other-0 any more"):
+        query.run(one, available_now=available_now)
+    with caplog.at_level(logging.WARNING, "txn.spark"):
+        assert query.run({**one, "failOnDataLoss": "false"}, available_now=available_now) == [b"b"]
+    assert caplog.text.count(f"do not choose partition {name}-other-0 any more") == 1
+    put(cluster, name, ["d"])
+    assert query.run(one, available_now=available_now) == [b"d"]
+    assert query.run(both, available_now=available_now) == [b"c"]
+    assert query.run(both, available_now=available_now) == []
+
+
+def test_partition_that_assign_does_not_name_any_more_keeps_its_place(
+    cluster: str, name: str
+) -> None:
+    create(cluster, name, 2)
+    both, one = {"assign": json.dumps({name: [0, 1]})}, {"assign": json.dumps({name: [0]})}
+    put(cluster, name, ["a"], 1)
+    query = choosing(cluster, both)
+    assert query.run() == [b"a"]
+    put(cluster, name, ["b"], 1)
+    with pytest.raises(DataLossError, match=rf"do not choose partition {name}-1 any more"):
+        query.run(one)
+    assert query.run({**one, "failOnDataLoss": "false"}) == []
+    assert query.run(both) == [b"b"]
+
+
+def test_topic_made_anew_while_the_options_did_not_choose_it_is_noticed(
+    cluster: str, name: str
+) -> None:
+    both, one = chosen_by("subscribe", name)
+    for topic in (name, f"{name}-other"):
+        create(cluster, topic)
+        put(cluster, topic, ["a"])
+    query = choosing(cluster, both)
+    query.run()
+    query.run({**one, "failOnDataLoss": "false"})
+    make_anew(cluster, f"{name}-other", ["x", "y"])
+    assert query.run(one) == []
+    with pytest.raises(DataLossError, match=rf"topic '{name}-other' was deleted and made anew"):
+        query.run(both)
+    assert query.run({**both, "failOnDataLoss": "false"}) == [b"x", b"y"]
+
+
+def test_batch_planned_before_the_options_left_a_topic_out_is_replayed_with_it(
+    cluster: str, name: str
+) -> None:
+    both, one = chosen_by("subscribe", name)
+    for topic in (name, f"{name}-other"):
+        create(cluster, topic)
+        put(cluster, topic, ["a"])
+    query = choosing(cluster, both)
+    reader = query.reader()
+    start = reader.initialOffset()
+    end = planned(reader.latestOffset(start, ReadAllAvailable()))
+    reader = query.reader(**one)
+    assert rows_of(reader, reader.partitions(start, end)) == [b"a", b"a"]
+
+
 def test_topic_made_anew_with_fewer_partitions_is_noticed(cluster: str, name: str) -> None:
     create(cluster, name, 3)
     put(cluster, name, ["a"], 2)

@@ -25,6 +25,15 @@ def test_ids_of_topics_are_kept_beside_the_offsets() -> None:
     assert Mark.from_json(mark.to_json()) == mark
 
 
+def test_places_that_are_left_out_are_kept_beside_the_others_until_they_are_chosen() -> None:
+    mark = Mark({("a", 0): 2}, {}, {("a", 1): 5, ("b", 0): 7})
+    assert mark.to_json() == {"a": {"0": 2}, "left out": {"a": {"1": 5}, "b": {"0": 7}}}
+    assert Mark.from_json(mark.to_json()) == mark
+    assert mark.choosing([("a", 1), ("c", 0)]) == Mark(
+        {("a", 0): 2, ("a", 1): 5}, {}, {("b", 0): 7}
+    )
+
+
 def test_limit_is_shared_out_by_what_is_waiting() -> None:
     start = {("t", 0): 100, ("t", 1): 0, ("t", 2): 5}
     latest = {("t", 0): 400, ("t", 1): 100, ("t", 2): 5}

@@ -10,12 +10,15 @@ again, so without the id they would be taken for those of the old topic. Rows of
 be skipped, or read as the continuation of the old one. Checkpoints of earlier versions and of
 Spark's Kafka source have no ids; they get them with the next batch.
 
+A partition that the options do not choose any more keeps its place under another such key. So it is
+told once, and goes on there when the options choose it again.
+
 Pure: no client. Source: KIP-516 (topic ids).
 """
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 Place = tuple[str, int]
@@ -24,7 +27,8 @@ Place = tuple[str, int]
 Offsets = dict[Place, int]
 
 IDS: Final = "topic ids"
-"""A name with a space, which Kafka refuses for a topic."""
+LEFT_OUT: Final = "left out"
+"""Names with a space, which Kafka refuses for a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +37,46 @@ class Mark:
 
     at: Offsets
     ids: Mapping[str, str]
-    """Topic ids by topic; topics of unknown id are left out."""
+    """Topic ids by topic; those that are not known are missing."""
+    left_out: Offsets = field(default_factory=dict)
+    """The same of partitions that were read once, and that the options do not choose any more."""
 
     @staticmethod
     def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> "Mark":
         """The mark that Spark gives back."""
-        at = {
-            (topic, int(partition)): offset
-            for topic, partitions in offsets.items()
-            if topic != IDS
-            for partition, offset in partitions.items()
-        }
-        return Mark(at, dict(offsets.get(IDS, {})))
+        read = {topic: at for topic, at in offsets.items() if topic not in (IDS, LEFT_OUT)}
+        left_out = _from_json(offsets.get(LEFT_OUT, {}))
+        return Mark(_from_json(read), dict(offsets.get(IDS, {})), left_out)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """The mark as Spark keeps it: equal marks give equal text."""
-        content: dict[str, dict[str, Any]] = {}
-        for (topic, partition), offset in sorted(self.at.items()):
-            content.setdefault(topic, {})[str(partition)] = offset
+        content: dict[str, dict[str, Any]] = dict(_to_json(self.at))
         if self.ids:
             content[IDS] = dict(sorted(self.ids.items()))
+        if self.left_out:
+            content[LEFT_OUT] = _to_json(self.left_out)
         return content
+
+    def choosing(self, places: Iterable[Place]) -> "Mark":
+        """The mark with those of these partitions that were left out in their places again."""
+        again = {place: self.left_out[place] for place in places if place in self.left_out}
+        left_out = {place: at for place, at in self.left_out.items() if place not in again}
+        return Mark(self.at | again, self.ids, left_out)
+
+
+def _from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {
+        (topic, int(partition)): offset
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def _to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    content: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        content.setdefault(topic, {})[str(partition)] = offset
+    return content
 
 
 def id_text(topic_id: bytes) -> str:

@@ -12,6 +12,7 @@ With `failOnDataLoss=true` a DataLossError ends the query; with false, after a w
 | another topic id | ended | starts the new topic at its beginning |
 | a partition that ends before its place | ended | goes on there; without ids, at the start |
 | no such topic or partition | ended | keeps its place, in case it comes back |
+| a partition that the options do not choose any more | ended | keeps its place apart, told once |
 | the first records deleted | planned, read | goes on with the first that is left |
 | those of a partition that is new to it | planned | starts with the first that is left |
 | another topic id | planned, read | reads nothing there; the next batch finds it |

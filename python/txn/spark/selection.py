@@ -6,13 +6,16 @@ Sources: KafkaOffsetReaderAdmin, ConsumerStrategy, Spark 4.2 (behaviour).
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from txn._core import KafkaClient
 from txn.errors import ConfigError, RetriableError
 from txn.spark.java_pattern import compiled
 from txn.spark.mark import Mark, Offsets, Place, id_text, named, topics_of
 from txn.spark.options import EARLIEST, LATEST, PROGRESS_TOPIC, Boundary, SourceSettings
+
+KAFKAS_TOPICS: Final = ("__consumer_offsets", "__share_group_state", "__transaction_state")
+"""The internal topics, which the client leaves out of a cluster's list, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,15 @@ class SelectedPartitions:
             if number < count
         ]
         return places, {name: id for name, (_, id) in described.items() if id is not None}
+
+    def chooses(self, place: Place) -> bool:
+        """Say whether the options choose a partition; it need not be there."""
+        (topic, number), chosen = place, self._settings.topics
+        if chosen.assigned is not None:
+            return number in chosen.assigned.get(topic, ())
+        if chosen.pattern is not None:
+            return self._matches(compiled(chosen.pattern), topic)
+        return topic in chosen.names
 
     def describe(
         self, topics: Sequence[str], *, is_patient: bool = False
@@ -158,13 +170,13 @@ class SelectedPartitions:
         return {place: at if at >= 0 else LATEST for place, at in offsets.items()}
 
     def _matching(self, pattern: re.Pattern[str]) -> list[str]:
-        """Topics in whose name it is found, as by Spark's Kafka source.
+        """Topics in whose name it is found, as by Spark's Kafka source."""
+        return sorted(name for name in self._client.topics() if self._matches(pattern, name))
 
-        Kafka's own and the sink's are left out: a query would feed itself.
-        """
-        hidden = {PROGRESS_TOPIC, self._settings.progress_topic}
-        names = set(self._client.topics()) - hidden
-        return sorted(name for name in names if pattern.search(name))
+    def _matches(self, pattern: re.Pattern[str], topic: str) -> bool:
+        """Kafka's own and the sink's topics are left out: a query would feed itself."""
+        hidden = {*KAFKAS_TOPICS, PROGRESS_TOPIC, self._settings.progress_topic}
+        return topic not in hidden and pattern.search(topic) is not None
 
     def _no_topic(self, topic: str, option: str) -> NoReturn:
         raise ConfigError(

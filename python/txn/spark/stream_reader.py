@@ -82,6 +82,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         with kafka.told("read", self._settings.connection):
             now = self._target if self._target is not None else self._latest()
             self._seen = now
+            begin = begin.choosing(now.at)
             kept = self._absent(begin, now)
             moved = self._moved(begin, now)
             left = [place for place in now.at if place not in moved]
@@ -96,7 +97,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._settings.offsets_per_trigger_max
         if isinstance(limit, ReadMaxRows | ReadMinRows) and most is not None:
             ends = limited(starts, ends, most)
-        return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}).to_json()
+        return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}, kept.left_out).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: at the present end of the topics."""
@@ -111,7 +112,8 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, dict[str, Any]], end: dict[str, dict[str, Any]]
     ) -> list[InputPartition]:
         """The ranges of one batch."""
-        starts, ends = Mark.from_json(start), Mark.from_json(end)
+        ends = Mark.from_json(end)
+        starts = Mark.from_json(start).choosing(ends.at)
         replaced = made_anew(starts, ends)  # this batch only moves them to their beginning
 
         # A partition that is new to the query has no start, and its records count from offset 0 on.
@@ -138,24 +140,23 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Mark(partitions.ends(places, LATEST), ids)
 
     def _absent(self, begin: Mark, now: Mark) -> Mark:
-        """The places of partitions that are gone, to be kept in case they come back."""
-        absent = gone(begin, now)
-        topics = {topic for topic, _ in absent}
-        partitions = self._partitions()
+        """The places of partitions that are not read now, to be kept in case they come back."""
+        partitions, absent = self._partitions(), gone(begin, now)
+        chosen = {place for place in absent if partitions.chooses(place)}
+        untold = sorted(set(absent) - self._told)
         partitions.check_all_are_there(list(now.at | begin.at))
-        partitions.check_gone(sorted(set(absent) - self._told))
-        for place in sorted(set(absent) - self._told):
-            miss(
-                self._settings,
-                place,
-                f"partition {named(place)}, which the query has read up to offset "
-                f"{begin.at[place]}, is gone: its topic was deleted, or the options do not "
-                "choose it any more",
-            )
+        partitions.check_gone([place for place in untold if place in chosen])
+        for place in untold:
+            miss(self._settings, place, _absence(place, begin.at[place], place in chosen))
         self._told = set(absent)
+        replaced = made_anew(begin, now)
+        left_out = {place: at for place, at in begin.left_out.items() if place[0] not in replaced}
+        left_out |= {place: begin.at[place] for place in absent if place not in chosen}
+        topics = {topic for topic, _ in (*chosen, *left_out)}
         return Mark(
-            {place: begin.at[place] for place in absent},
+            {place: begin.at[place] for place in chosen},
             {topic: id for topic, id in begin.ids.items() if topic in topics},
+            left_out,
         )
 
     def _moved(self, begin: Mark, now: Mark) -> Offsets:
@@ -200,3 +201,15 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         initial, self._initial = self._initial, None
         return initial.latest if initial is not None and begin == initial.mark else frozenset()
+
+
+def _absence(place: Place, offset: int, is_chosen: bool) -> str:
+    if is_chosen:
+        return (
+            f"partition {named(place)}, which the query has read up to offset {offset}, is gone: "
+            "its topic was deleted"
+        )
+    return (
+        f"the options do not choose partition {named(place)} any more, and the query has read its "
+        f"records only up to offset {offset}"
+    )
