@@ -183,18 +183,30 @@ def test_row_without_topic_is_refused() -> None:
         written({"value": ["1", "2"], "topic": ["a", None]}, layout)
 
 
-def test_rows_without_partition_go_where_their_key_belongs() -> None:
+def test_rows_with_and_without_a_partition_keep_their_order() -> None:
+    """Those without were written first, so rows 1 2 3 4 could lie as 2 4 1 3 in one partition.
+
+    -1 leaves the choice to the key.
+    """
     layout = layout_of([("key", "binary"), ("value", "binary"), ("partition", "int")], "t")
     columns = {
-        "key": pa.array([b"k1", b"k2", b"k3"]),
-        "value": pa.array([b"1", b"2", b"3"]),
-        "partition": pa.array([2, None, 0], pa.int32()),
+        "key": pa.array([b"k1", b"k2", b"k3", None]),
+        "value": pa.array([b"1", b"2", b"3", b"4"]),
+        "partition": pa.array([2, None, 0, None], pa.int32()),
     }
-    assert sorted(written(columns, layout), key=lambda row: row[1]) == [
+    assert written(columns, layout) == [
         ("t", b"k1", b"1", None, 2),
-        ("t", b"k2", b"2", None, None),
+        ("t", b"k2", b"2", None, -1),
         ("t", b"k3", b"3", None, 0),
+        ("t", None, b"4", None, -1),
     ]
+
+
+@pytest.mark.parametrize("partition", [-1, -7])
+def test_negative_partition_is_refused(partition: int) -> None:
+    columns = {"value": ["1", "2"], "partition": pa.array([None, partition], pa.int32())}
+    with pytest.raises(RejectedError, match=f"a row has partition {partition}"):
+        written(columns, layout_of([("value", "string"), ("partition", "int")], "t"))
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.bin
 
 PROGRESS_PARTITION: Final = struct.pack("<i", 0)
 
+BY_KEY: Final = -1
+"""The partition of a row that its key decides, as `txn._core.Writer` has it."""
+
 
 # ---------------------------------------------------------------- reading
 
@@ -207,13 +210,9 @@ def _write_rows(writer: Writer, topic: str, columns: Mapping[str, Any], layout: 
             f"a row has partition {least}, and partitions are numbered from 0. Make it null where "
             "the key decides"
         )
-    if chosen.null_count == 0:
-        _write_part(writer, topic, columns, layout, _fixed_bytes(chosen))
-        return
-    # A row without a partition goes where its key belongs, as in Spark's Kafka sink.
-    free, fixed = pc.is_null(chosen), pc.is_valid(chosen)
-    _write_part(writer, topic, _where(columns, free), layout, None)
-    _write_part(writer, topic, _where(columns, fixed), layout, _fixed_bytes(chosen.filter(fixed)))
+    # A row without a partition goes where its key belongs, as in Spark's Kafka sink. All rows go
+    # along in one call, for those of one partition have to keep their order.
+    _write_part(writer, topic, columns, layout, _fixed_bytes(pc.fill_null(chosen, BY_KEY)))
 
 
 def _write_part(
