@@ -209,6 +209,28 @@ def test_negative_partition_is_refused(partition: int) -> None:
         written(columns, layout_of([("value", "string"), ("partition", "int")], "t"))
 
 
+@pytest.mark.parametrize("listed", [[{"key": None, "value": b"1"}], [None]])
+def test_header_without_a_key_is_refused(listed: list[Any]) -> None:
+    """It was written with the key "". Spark's sink fails there, too."""
+    columns = {"value": ["1", "2"], "headers": pa.array([None, listed], HEADERS_TYPE)}
+    fields = [("value", "string"), ("headers", "array<struct<key:string,value:binary>>")]
+    with pytest.raises(RejectedError, match="1 headers have no key"):
+        written(columns, layout_of(fields, "t"))
+
+
+def test_headers_that_no_row_has_are_not_looked_at() -> None:
+    """Arrow allows entries before and behind a slice, and behind a list that is null."""
+    pairs = pa.array([None, {"key": "a", "value": None}, None], HEADERS_TYPE.value_type)
+    offsets = pa.array([0, 1, 2, 3], pa.int32())
+    column = pa.ListArray.from_arrays(offsets, pairs, HEADERS_TYPE)
+    hidden = pa.ListArray.from_arrays(
+        offsets, pairs, HEADERS_TYPE, mask=pa.array([True, False, True])
+    )
+    expected = [[{"key": "a", "value": None}]]
+    assert read_headers_back(header_buffers(column.slice(1, 1)), 1) == expected
+    assert read_headers_back(header_buffers(hidden), 3) == [None, *expected, None]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -178,7 +178,7 @@ def write_batch(writer: Writer, batch: pa.RecordBatch, layout: Layout) -> None:
     """Hand the rows of one record batch to a writer.
 
     Raises:
-        RejectedError: a row has no topic, or a negative partition.
+        RejectedError: a row has no topic, a negative partition, or a header without a key.
         KafkaError: the cluster refused them.
     """
     columns = {
@@ -254,8 +254,18 @@ def buffers(column: pa.Array) -> Buffers:
 
 
 def header_buffers(column: pa.Array) -> HeaderBuffers:
-    """The buffers of a headers column, starting at its first row."""
+    """The buffers of a headers column, starting at its first row.
+
+    Raises:
+        RejectedError: a header has no key. Kafka allows none, and Spark's sink fails there.
+    """
     plain = _plain(column, HEADERS_TYPE)
+    keyless = _child(plain.flatten(), 0).null_count  # without entries that no row has
+    if keyless:
+        raise RejectedError(
+            f"{keyless} headers have no key: it is null there, or the whole entry is. Leave them "
+            "out, for example with filter(headers, header -> header.key IS NOT NULL)"
+        )
     validity, offsets = plain.buffers()[:2]
     # The pairs of the rows, without those outside of the slice, before and after.
     first, end = (plain.offsets[0].as_py(), plain.offsets[-1].as_py()) if len(plain) else (0, 0)
