@@ -15,7 +15,9 @@ ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_ADVISED = 65_536
 
 REDACTION = "spark.sql.redaction.options.regex"
-KEYS_HIDDEN = r"(?i)(?:ssl\.key\.pem|ssl\.keystore\.key$|jaas\.config|txn\.token)"
+KEYS_HIDDEN = (
+    r"(?i)(?:ssl\.key\.pem|ssl\.keystore\.key$|jaas\.config|oauthbearer\.config|txn\.token)"
+)
 """Options that plans and the UI must not show, and Spark's own expressions do not all match."""
 
 
@@ -25,7 +27,7 @@ def register(spark: SparkSession) -> None:
     Spark also finds it by itself, by the module `pyspark_txn`. This call adds three things:
 
     - an immediate error for a session whose Python workers cannot find txn
-    - the redaction of private keys in plans and in the UI (`spark.sql.redaction.options.regex`)
+    - the redaction of every secret in plans and in the UI (`spark.sql.redaction.options.regex`)
     - `df.write.format("txn").save()` without a mode, which appends as with `format("kafka")`
 
     Raises:
@@ -60,7 +62,7 @@ def activate() -> None:
 
 
 def _hide_keys(spark: SparkSession) -> None:
-    known = spark.conf.get(REDACTION, None)
+    known = spark.conf.get(REDACTION)  # by default an expression of Spark, which has to stay
     if KEYS_HIDDEN not in (known or ""):
         spark.conf.set(REDACTION, f"{known}|{KEYS_HIDDEN}" if known else KEYS_HIDDEN)
 
