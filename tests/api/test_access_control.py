@@ -828,3 +828,12 @@ def test_a_client_with_every_right_sees_no_difference(broker: txn.Broker) -> Non
         ended = wired.ask(ApiKey.END_TXN, 3, **of_txn, committed=True)
     assert read_all(servers, "paid") == [b"7 apples"]
     assert (int(added.error_code), int(ended.error_code)) == (0, 0)
+
+
+def test_a_filter_of_deletions_that_is_repeated_finds_nothing_more(tmp_path: Path) -> None:
+    """Each repetition of eight bytes was answered with all entries again."""
+    with secured(tmp_path / "data") as broker:
+        allow(broker, STRANGER, (TOPIC, "a", Operation.READ), (TOPIC, "b", Operation.READ))
+        of_stranger = any_acl(host_filter=STRANGER)
+        answer = ask(broker, ADMIN, ApiKey.DELETE_ACLS, 3, filters=[of_stranger] * 3)
+    assert [len(found.matching_acls) for found in answer.filter_results] == [2, 0, 0]

@@ -82,7 +82,6 @@ def test_create_topics_makes_or_says_why_not(broker: txn.Broker, version: int) -
         INVALID_REPLICATION_FACTOR,
         INVALID_CONFIG,
         INVALID_REQUEST,
-        INVALID_REQUEST,
     ]
 
 

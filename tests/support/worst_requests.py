@@ -12,6 +12,14 @@ from txn.wire.varint import unsigned_varint
 TEXT = b"t"
 
 
+class Filler(NamedTuple):
+    """The values of a request's fields."""
+
+    text: bytes
+    number: int
+    is_flexible: bool
+
+
 class StepField(NamedTuple):
     """A step, and those of its structure or items."""
 
@@ -49,20 +57,33 @@ def arrays_of(key: int, version: int) -> int:
     return sum(1 for field in fields for _ in field.arrays())
 
 
-def with_many(key: int, version: int, array: int, items: int) -> bytes:
-    """A body whose `array`-th array has so many small items, and the others one or none."""
+def with_many(
+    key: int, version: int, array: int, items: int, *, text: bytes = TEXT, number: int = 0
+) -> bytes:
+    """A body whose `array`-th array has so many small items, and the others one or none.
+
+    Its strings are `text`, and its numbers `number`, or the largest that there is room for. The
+    smallest numbers outside of arrays are truth values.
+    """
     schema = load_request_schema(key, version)
     fields = _fields(steps_of(schema))
     target = [found for field in fields for found in field.arrays()][array]
-    return b"".join(_put(field, target, items, is_flexible=schema.__flexible__) for field in fields)
+    filler = Filler(text, number, schema.__flexible__)
+    return b"".join(
+        bytes([min(number, 1)])
+        if field.step == (shapes.FIXED, 1)
+        else _put(field, target, items, filler)
+        for field in fields
+    )
 
 
-def _put(field: StepField, target: StepField, items: int, *, is_flexible: bool) -> bytes:
+def _put(field: StepField, target: StepField, items: int, filler: Filler) -> bytes:
+    is_flexible = filler.is_flexible
     (kind, size), inner = field.step, field.inner
     holds_target = any(found is target for found in field.arrays())
 
     def put_inner() -> bytes:
-        return b"".join(_put(one, target, items, is_flexible=is_flexible) for one in inner)
+        return b"".join(_put(one, target, items, filler) for one in inner)
 
     def length(count: int, width: int) -> bytes:
         return unsigned_varint(count + 1) if is_flexible else count.to_bytes(width, "big")
@@ -72,9 +93,9 @@ def _put(field: StepField, target: StepField, items: int, *, is_flexible: bool) 
         return length(count, 4) + (put_inner() * count if count else b"")
     match kind:
         case shapes.FIXED:
-            return bytes(size)
+            return min(filler.number, (1 << 8 * size - 1) - 1).to_bytes(size, "big")
         case shapes.STRING | shapes.NULLABLE_STRING:
-            return length(len(TEXT), 2) + TEXT
+            return length(len(filler.text), 2) + filler.text
         case shapes.BYTES | shapes.NULLABLE_BYTES:
             return length(0, 4)
         case shapes.NULLABLE:

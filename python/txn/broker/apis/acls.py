@@ -3,12 +3,15 @@
 Without an authorizer each of them is SECURITY_DISABLED, as in Kafka. A request with a number that
 Kafka does not know costs its sender the connection, as in Kafka too.
 
+Where this differs from Kafka: a filter that DeleteAcls repeats finds nothing, since the first has
+deleted its entries; Kafka tells them again.
+
 Sources: KIP-140, KIP-290 (pattern types); the validations of Apache Kafka 4.2.
 """
 
 from collections.abc import Awaitable
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from txn.broker.apis.api import Api
 from txn.broker.audit import audit
@@ -111,9 +114,11 @@ async def delete_acls(
         return DeleteAclsResponse([refused] * len(filters))
     turns = Turns()
     known = dict(node.controller.image.acls)
-    selected = []
+    selected: list[dict[UUID, Acl]] = []
+    looked_for: set[AclFilter] = set()
     for wanted in filters:
-        selected.append(matching(known, wanted))
+        selected.append({} if wanted in looked_for else matching(known, wanted))
+        looked_for.add(wanted)
         await turns.next(1 + len(known))
     doomed = {key: acl for found in selected for key, acl in found.items()}
     failure = await _failure(node.controller.delete_acls(doomed))

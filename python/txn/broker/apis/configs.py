@@ -2,13 +2,14 @@
 
 Topics and this broker have settings; loggers, client metrics and groups have none here.
 
-Deviations from Kafka: an unknown broker property is refused with INVALID_CONFIG, also when it is
-to be deleted; Kafka keeps it. The internal topics stay compacted.
+Deviations from Kafka: DescribeConfigs answers a resource that is named several times once, with
+the settings of all its entries. An unknown broker property is refused with INVALID_CONFIG, also
+when it is to be deleted; Kafka keeps it. The internal topics stay compacted.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from txn.broker.apis.api import Api
@@ -72,6 +73,9 @@ from txn.wire.messages import encode_entry, join_entries
 ALTERATION_ITEMS = 10
 """Cost of altering one resource, in the items of `Turns`."""
 
+KEYS_PER_ITEM = 20
+"""Names of settings read at the cost of one item of `Turns`."""
+
 LISTED_KINDS = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, 8, CLIENT_METRICS, 32})
 """Resource types of the request: topics, brokers, broker loggers, client metrics, groups."""
 
@@ -90,19 +94,41 @@ async def describe_configs(node: Node, request: DescribeConfigsRequest, context:
 
     Cost: a millisecond for each resource; others are served in between.
     """
-    results = await described_configs(node, request, context)
+    resources = await each_once(request.resources)
+    results = await described_configs(node, resources, request, context)
     return join_entries(context.api_key, context.api_version, results)
 
 
+Wanted = Mapping[tuple[int, str], Collection[str]]
+"""Type and name of a resource → the names of the wanted settings; none: all."""
+
+
+async def each_once(resources: Iterable[DescribeConfigsResource]) -> Wanted:
+    """The resources of a request: 5 bytes that name one again would be answered with 20 KB."""
+    turns = Turns()
+    wanted: dict[tuple[int, str], set[str]] = {}
+    in_full: set[tuple[int, str]] = set()
+    for resource in resources:
+        keys = resource.configuration_keys or ()
+        await turns.next(1 + len(keys) // KEYS_PER_ITEM)
+        place = (resource.resource_type, resource.resource_name)
+        wanted.setdefault(place, set()).update(keys)
+        if not keys:
+            in_full.add(place)
+    return {place: () if place in in_full else keys for place, keys in wanted.items()}
+
+
 async def described_configs(
-    node: Node, request: DescribeConfigsRequest, context: Context
+    node: Node, resources: Wanted, request: DescribeConfigsRequest, context: Context
 ) -> list[bytes]:
     """The encoded results, one for each resource."""
     results = []
-    for resource in request.resources:
+    for (kind, name), keys in resources.items():
         described = _described(
             node,
-            resource,
+            kind,
+            name,
+            keys,
             with_synonyms=request.include_synonyms,
             with_documentation=request.include_documentation,
         )
@@ -112,18 +138,22 @@ async def described_configs(
 
 
 def _described(
-    node: Node, resource: DescribeConfigsResource, *, with_synonyms: bool, with_documentation: bool
+    node: Node,
+    kind: int,
+    name: str,
+    keys: Collection[str],
+    *,
+    with_synonyms: bool,
+    with_documentation: bool,
 ) -> DescribeConfigsResult:
-    kind, name = resource.resource_type, resource.resource_name
     try:
         settings = _settings_of(node, kind, name)
     except _Fault as fault:
         return DescribeConfigsResult(fault.code, fault.message, kind, name)
-    names = resource.configuration_keys or [setting.name for setting in settings]
     configs = [
         _entry(setting, with_synonyms=with_synonyms, with_documentation=with_documentation)
         for setting in settings
-        if setting.name in names
+        if not keys or setting.name in keys
     ]
     return DescribeConfigsResult(ErrorCode.NONE, None, kind, name, configs)
 

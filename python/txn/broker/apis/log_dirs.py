@@ -23,13 +23,19 @@ from txn.wire.error_codes import ErrorCode
 async def describe_log_dirs(
     node: Node, request: DescribeLogDirsRequest, context: Context
 ) -> DescribeLogDirsResponse:
-    """Answer with the sizes of the partitions asked for, or of all; unknown ones are left out."""
+    """Answer with the sizes of the partitions asked for, or of all; unknown ones are left out.
+
+    A partition that is named several times is told once, as in Kafka.
+    """
     if request.topics is None:
         requested: dict[str, Iterable[int]] = {
             name: range(len(logs)) for name, logs in node.partitions.items()
         }
     else:
-        requested = {topic.topic: topic.partitions for topic in request.topics}
+        named: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            named.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+        requested = {**named}
     try:
         space = node.space()
     except StorageError as error:

@@ -1,6 +1,7 @@
 """An operator's requests: list transactions, describe them, end hanging ones.
 
-Where this differs from Kafka: an operator's marker in the midst of a transaction that is
+Where this differs from Kafka: an id, or a partition, that is to be described several times is
+described once. An operator's marker in the midst of a transaction that is
 open here aborts all of it (`broker.txn_coordinator`). No marker goes into `__transaction_state`. A
 marker for no producer is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. A pattern is RE2's own, of
 which Kafka's RE2/J is a copy. `\\C` and a repeated group name are taken here and not there;
@@ -57,7 +58,8 @@ async def describe_transactions(
     coordinator: TransactionCoordinator, request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse | bytes:
     """Describe transactional ids; to `txn explain` also their last clients."""
-    described = await described_transactions(coordinator, request.transactional_ids)
+    asked = dict.fromkeys(request.transactional_ids)
+    described = await described_transactions(coordinator, list(asked))
     return with_last_clients(coordinator, context, described)
 
 
@@ -191,14 +193,22 @@ async def describe_producers(
     """Tell which producers partitions know, and where their open transactions begin."""
     turns = Turns()
     topics = []
-    for topic in request.topics:
+    for name, indexes in each_partition_once(request).items():
         partitions = []
-        for index in topic.partition_indexes:
-            active = _active_producers(coordinator, topic.name, index)
+        for index in indexes:
+            active = _active_producers(coordinator, name, index)
             await turns.next(OPENING_ITEMS + len(active.active_producers))
             partitions.append(active)
-        topics.append(ProducersOfTopic(topic.name, partitions))
+        topics.append(ProducersOfTopic(name, partitions))
     return DescribeProducersResponse(topics)
+
+
+def each_partition_once(request: DescribeProducersRequest) -> dict[str, dict[int, None]]:
+    """The topics of a request, and their partitions: each of them may have many producers."""
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return asked
 
 
 def _active_producers(

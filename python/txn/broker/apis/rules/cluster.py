@@ -1,10 +1,11 @@
 """Rules of the APIs for the cluster: coordinators, settings, directories, access control lists."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Final, TypeVar
 
 from txn.broker.apis.access import Access, Proceed, Rule
-from txn.broker.apis.configs import described_configs
+from txn.broker.apis.configs import described_configs, each_once
 from txn.broker.apis.metadata import TRANSACTION_KEY
 from txn.broker.host import Context
 from txn.broker.node import Node
@@ -143,18 +144,17 @@ async def _describe_configs(
 ) -> bytes:
     """DESCRIBE_CONFIGS on the topic, the group or the cluster."""
     turns = Turns()
-    allowed, refused = [], []
-    for resource in request.resources:
+    allowed: dict[tuple[int, str], Collection[str]] = {}
+    refused = []
+    for (kind, name), keys in (await each_once(request.resources)).items():
         await turns.next()
-        kind, name = resource.resource_type, resource.resource_name
         code = _fault_of_config(access, Operation.DESCRIBE_CONFIGS, kind, name)
         if code is None:
-            allowed.append(resource)
+            allowed[kind, name] = keys
             continue
         result = DescribeConfigsResult(code, MESSAGES[code], kind, name)
         refused.append(encode_entry(context.api_key, context.api_version, "results", result))
-    reduced = changed(request, resources=tuple(allowed))
-    described = await described_configs(node, reduced, context)
+    described = await described_configs(node, allowed, request, context)
     return join_entries(context.api_key, context.api_version, [*described, *refused])
 
 

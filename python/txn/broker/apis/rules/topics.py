@@ -11,6 +11,7 @@ from txn.broker.apis.metadata import (
     asks_for_all,
     created_topics,
     described_topics,
+    each_topic_once,
     encoded_metadata,
     name_asked_for,
     name_of_unnamed,
@@ -75,6 +76,7 @@ async def _metadata(
 
     A list of all topics leaves out those that may not be seen.
     """
+    request = each_topic_once(request)
     refused: list[MetadataTopic] = []
     if asks_for_all(request, context):
         found, _ = await described_topics(node, request, context)
@@ -165,7 +167,7 @@ async def _delete_topics(
     turns = Turns()
     refused = []
     names = []
-    for name in request.topic_names:
+    for name in dict.fromkeys(request.topic_names):
         await turns.next()
         deleted = _not_deleted(access, node, DeleteTopicState(name=name, topic_id=None))
         if deleted is None:
@@ -173,7 +175,7 @@ async def _delete_topics(
         else:
             refused.append(deleted)
     topics = []
-    for entry in request.topics:
+    for entry in dict.fromkeys(request.topics):
         await turns.next()
         deleted = _not_deleted(access, node, entry)
         if deleted is None:

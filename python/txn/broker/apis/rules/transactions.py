@@ -10,7 +10,11 @@ from txn.broker.apis.txn import (
     add_partitions_but,
     topic_results,
 )
-from txn.broker.apis.txn_tools import described_transactions, with_last_clients
+from txn.broker.apis.txn_tools import (
+    described_transactions,
+    each_partition_once,
+    with_last_clients,
+)
 from txn.broker.host import Context
 from txn.broker.turns import Turns
 from txn.broker.txn_coordinator import TransactionCoordinator
@@ -175,7 +179,7 @@ async def _describe_transactions(
     proceed: Proceed[DescribeTransactionsRequest, DescribeTransactionsResponse],
 ) -> DescribeTransactionsResponse | bytes:
     """DESCRIBE on the transactional id; topics without DESCRIBE are left out."""
-    ids = request.transactional_ids
+    ids = list(dict.fromkeys(request.transactional_ids))
     allowed = await access.among(Operation.DESCRIBE, TRANSACTIONAL_ID, ids)
     found = iter(await described_transactions(coordinator, [one for one in ids if one in allowed]))
     described = []
@@ -220,19 +224,19 @@ async def _describe_producers(
     names = [topic.name for topic in request.topics]
     allowed = await access.among(Operation.READ, ResourceType.TOPIC, names)
     kept = tuple(topic for topic in request.topics if topic.name in allowed)
-    found = iter((await proceed(changed(request, topics=kept))).topics)
+    found = {one.name: one for one in (await proceed(changed(request, topics=kept))).topics}
     turns = Turns()
     topics = []
-    for topic in request.topics:
-        await turns.next(1 + len(topic.partition_indexes))
-        if topic.name in allowed:
-            topics.append(next(found))
+    for name, indexes in each_partition_once(request).items():
+        await turns.next(1 + len(indexes))
+        if name in allowed:
+            topics.append(found[name])
             continue
         partitions = [
             ProducersOfPartition(index, TOPIC_FAILED, MESSAGES[TOPIC_FAILED], [])
-            for index in topic.partition_indexes
+            for index in indexes
         ]
-        topics.append(ProducersOfTopic(topic.name, partitions))
+        topics.append(ProducersOfTopic(name, partitions))
     return DescribeProducersResponse(topics)
 
 
