@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from support.flights import TOPIC, coordinator_on, flights_host
 from support.served import APIS, decode, versions_of
 from support.sessions import session
 from txn.broker.host import Context
+from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnState
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.wire.error_codes import ErrorCode
@@ -555,3 +557,19 @@ def test_nobody_writes_markers_into_the_coordinators_log() -> None:
     assert write_marker(api, ("__transaction_state", 0)) == {
         ("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED
     }
+
+
+def test_the_filters_of_a_listing_are_looked_up_and_not_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """200,000 producer ids were compared with that of each transactional id, one by one."""
+    apis = TxnApis()
+    asked: list[Filter] = []
+
+    def find(criteria: Filter) -> Iterator[None]:
+        asked.append(criteria)
+        return iter(())
+
+    monkeypatch.setattr(apis.coordinator, "find", find)
+    apis.ask(LIST, 0, state_filters=["Ongoing", "Ongoing"], producer_id_filters=[1, 2, 1])
+    assert asked == [Filter(frozenset({TxnState.ONGOING}), frozenset({1, 2}))]

@@ -1125,10 +1125,11 @@ def test_ids_are_found_by_what_is_asked_for() -> None:
         return [found[0] for found in bench.coordinator.find(wanted) if found is not None]
 
     assert found(Filter()) == ["pay", "stock"]
-    assert found(Filter(states=[TxnState.ONGOING])) == ["pay"]
-    assert found(Filter(producer_ids=[other.producer_id])) == ["stock"]
-    assert found(Filter(states=[TxnState.ONGOING], longer_than_ms=999)) == ["pay"]
-    assert found(Filter(states=[TxnState.ONGOING], longer_than_ms=1_000)) == []
+    assert found(Filter(states=frozenset({TxnState.ONGOING}))) == ["pay"]
+    assert found(Filter(producer_ids=frozenset({other.producer_id}))) == ["stock"]
+    ongoing = frozenset({TxnState.ONGOING})
+    assert found(Filter(states=ongoing, longer_than_ms=999)) == ["pay"]
+    assert found(Filter(states=ongoing, longer_than_ms=1_000)) == []
 
 
 def test_P8_a_marker_that_a_partition_refused_is_told_to_nobody() -> None:

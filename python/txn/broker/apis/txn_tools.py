@@ -150,7 +150,7 @@ async def list_transactions(
 ) -> ListTransactionsResponse:
     """List the transactional ids that pass the filters."""
     labels = request.state_filters
-    states = [STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL]
+    states = frozenset(STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL)
     unknown = [label for label in labels if label not in STATES_BY_LABEL]
     try:
         pattern_text = request.transactional_id_pattern
@@ -161,7 +161,7 @@ async def list_transactions(
         return _listing(ErrorCode.NONE, unknown, [])
     criteria = Filter(
         states=states,
-        producer_ids=request.producer_id_filters,
+        producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=request.duration_filter,
         pattern=pattern,
     )
