@@ -13,7 +13,7 @@ from txn.coordinator.group.classic import (
     SyncAnswer,
     commit_refusal,
     group_value,
-    is_subscribed,
+    subscribed_topics,
 )
 from txn.wire.error_codes import ErrorCode
 
@@ -652,18 +652,17 @@ def test_group_knows_which_topics_its_members_consume() -> None:
     rounds = Rounds()
     rounds.enter(protocols=(("range", subscription),))
     rounds.pass_time(0)
-    assert is_subscribed(rounds.group, "orders")
-    assert not is_subscribed(rounds.group, "payments")
+    assert subscribed_topics(rounds.group) == {"orders"}
 
 
 def test_unreadable_subscription_counts_as_every_topic() -> None:
     rounds = Rounds()
     rounds.form(1)
-    assert is_subscribed(rounds.group, "orders")
+    assert subscribed_topics(rounds.group) is None
 
 
 def test_group_that_does_not_consume_topics_is_subscribed_to_none() -> None:
     rounds = Rounds()
     rounds.join(version=3, protocol_type="connect")
     rounds.pass_time(0)
-    assert not is_subscribed(rounds.group, "orders")
+    assert subscribed_topics(rounds.group) == set()

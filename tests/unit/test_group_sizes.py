@@ -1,10 +1,15 @@
 """Clients' data in a group coordinator: bounded for a member, a group and all groups.
 
 A JoinGroup of 50 MB was kept until its session ended, and another, and another.
+
+Later only that data counted. Ten thousand groups of one member each, with ids of 32 KB, took 333 MB
+and as much in log lines; one group held 302 MB of instance ids. DescribeGroups that named a group a
+thousand times made an answer of 954 MB.
 """
 
 import asyncio
 import io
+import logging
 from typing import Any
 
 import pytest
@@ -18,11 +23,13 @@ from support.served import APIS, decode
 from support.sessions import session
 from txn.broker import group_coordinator as coordinator
 from txn.broker.apis import groups as apis
+from txn.broker.audit import ACTS_AT_ONCE, NAME_MAX
 from txn.broker.group_coordinator import Committer
 from txn.broker.group_shards import BATCH_BYTES_MIN
 from txn.broker.host import Context
 from txn.coordinator.group import classic
-from txn.coordinator.group.classic import GroupState, Limits
+from txn.coordinator.group.classic import GROUP_BYTES, PENDING_BYTES, GroupState, Limits
+from txn.coordinator.group.members import MEMBER_BYTES, text_bytes
 from txn.coordinator.group.records import OffsetKey
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
@@ -48,12 +55,21 @@ def answer(node: GroupNode, key: int, version: int, **fields: Any) -> Any:
     return asyncio.run(ask())
 
 
-def join(node: GroupNode, metadata_bytes: int, *, group_id: str = "g", protocols: int = 1) -> Any:
+def join(
+    node: GroupNode,
+    metadata_bytes: int,
+    *,
+    group_id: str = "g",
+    protocols: int = 1,
+    version: int = 1,
+    **fields: Any,
+) -> Any:
     names = [f"p{number}" for number in range(protocols)]
     return answer(
         node,
         ApiKey.JOIN_GROUP,
-        1,
+        version,
+        **fields,
         group_id=group_id,
         session_timeout=10_000,
         rebalance_timeout=60_000,
@@ -61,6 +77,10 @@ def join(node: GroupNode, metadata_bytes: int, *, group_id: str = "g", protocols
         protocol_type="consumer",
         protocols=[{"name": name, "metadata": bytes(metadata_bytes)} for name in names],
     )
+
+
+def held_bytes(node: GroupNode) -> int:
+    return sum(shard.state.held_bytes for shard in node.shards.shards)
 
 
 def node() -> GroupNode:
@@ -117,12 +137,12 @@ def test_offsets_that_no_batch_holds_are_refused_whole() -> None:
 
 
 def test_a_group_takes_no_member_beyond_the_bytes_it_may_hold() -> None:
-    rounds = Rounds(Limits(initial_rebalance_delay_ms=0, group_bytes_max=100))
-    rounds.join(version=3, protocols=(("range", bytes(60)),))
-    full = rounds.join(version=3, protocols=(("range", bytes(60)),))
+    rounds = Rounds(Limits(initial_rebalance_delay_ms=0, group_bytes_max=3_100))
+    rounds.join(version=3, protocols=(("range", bytes(400)),))
+    full = rounds.join(version=3, protocols=(("range", bytes(400)),))
     assert rounds.joins[full].error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert len(rounds.group.members) == 1
-    rounds.join(version=3, protocols=(("range", bytes(20)),))
+    rounds.join(version=3, protocols=(("range", bytes(9)),))
     assert len(rounds.group.members) == 2
 
 
@@ -138,3 +158,160 @@ def test_ids_that_are_given_out_and_not_used_are_bounded_and_lapse(
     rounds.pass_time(300_000)
     again = rounds.join()
     assert rounds.joins[again].error is ErrorCode.MEMBER_ID_REQUIRED
+
+
+# ---------------------------------------------------------------- ids and fixed costs
+
+
+def test_the_ids_of_a_group_and_of_its_members_count() -> None:
+    one = node()
+    join(one, 0, group_id="g" * 30_000)
+    with_group_id = held_bytes(one)
+    assert with_group_id > 30_000 + GROUP_BYTES + MEMBER_BYTES
+    join(one, 0, group_id="h", version=5, group_instance_id="i" * 30_000)
+    assert held_bytes(one) > with_group_id + 30_000
+    join(one, 0, group_id="k", version=5, group_instance_id=None)
+    assert held_bytes(one) > with_group_id + 30_000 + 2 * GROUP_BYTES + PENDING_BYTES
+
+
+def test_a_text_that_is_not_ascii_counts_by_its_memory() -> None:
+    assert text_bytes("é" * 10) == 40
+    assert text_bytes("e" * 10) == 10
+
+
+def test_groups_that_only_gave_out_an_id_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "HELD_BYTES_MAX", 100 * KIB)
+    many = node()
+    codes = [
+        join(many, 1, group_id=f"{number}".zfill(30_000), version=5, group_instance_id=None)
+        for number in range(5)
+    ]
+    given, refused = ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [one.error_code for one in codes] == [given] * 3 + [refused] * 2
+    many.host.pass_time(11_000)  # the ids lapse
+    many.host.pass_time(600_000)  # the clean-up takes the groups
+    assert held_bytes(many) == 0
+    assert list(many.groups.groups()) == []
+
+
+def test_a_member_may_join_again_where_all_groups_are_at_their_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = node()
+    member_id = join(one, 1_000, group_id="g").member_id
+    monkeypatch.setattr(coordinator, "HELD_BYTES_MAX", held_bytes(one))
+    again = answer(
+        one,
+        ApiKey.JOIN_GROUP,
+        1,
+        group_id="g",
+        session_timeout=10_000,
+        rebalance_timeout=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[{"name": "p0", "metadata": bytes(1_000)}],
+    )
+    assert again.error_code is ErrorCode.NONE
+    assert join(one, 1, group_id="h").error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_group_that_is_left_with_its_offsets_alone_does_not_count() -> None:
+    one = node()
+    one.commit("g", 5)
+    one.form("g")
+    assert held_bytes(one) > 0
+    one.host.pass_time(60_000)  # the member's session ends
+    assert held_bytes(one) == 0
+    one.restart()
+    assert held_bytes(one) == 0
+    assert one.offset("g") == 5
+
+
+# ---------------------------------------------------------------- lines
+
+
+def test_a_line_has_the_beginning_of_a_long_name(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "txn")
+    join(node(), 0, group_id="g" * 30_000)
+    moves = [line for line in caplog.messages if line.startswith("group.moved")]
+    assert moves
+    assert max(map(len, moves)) < 2 * NAME_MAX
+
+
+def test_a_flood_of_moves_is_counted_and_not_written(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "txn")
+    many = node()
+    for number in range(ACTS_AT_ONCE + 10):
+        many.join(f"g{number}")
+    moves = [line for line in caplog.messages if line.startswith("group.moved")]
+    assert len(moves) == ACTS_AT_ONCE
+    many.host.pass_time(1_000)  # each group's round begins, without a line
+    many.join("late")
+    assert caplog.messages[-1].endswith(f"left_out={10 + ACTS_AT_ONCE + 10}")
+
+
+# ---------------------------------------------------------------- answers
+
+
+def described(node: GroupNode, *groups: str) -> Any:
+    fields = {"groups": groups, "include_authorized_operations": False}
+    return answer(node, ApiKey.DESCRIBE_GROUPS, 6, **fields).groups
+
+
+def test_a_group_that_is_named_again_is_described_once() -> None:
+    one = node()
+    one.form("g")
+    assert [group.group_id for group in described(one, *["g"] * 1_000, "h", "h")] == ["g", "h"]
+
+
+def test_groups_beyond_the_bytes_of_an_answer_are_to_be_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(apis, "ANSWER_BYTES_MAX", 1_000)
+    one = node()
+    one.form("g")
+    one.form("h")
+    full, told = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE
+    assert [group.error_code for group in described(one, "g", "h")] == [told, full]
+    assert [group.error_code for group in described(one, "h")] == [told]
+
+
+def fetched(node: GroupNode, *groups: tuple[str, list[tuple[str, list[int]]] | None]) -> Any:
+    asked = [
+        {
+            "group_id": group_id,
+            "topics": None
+            if topics is None
+            else [{"name": name, "partition_indexes": indexes} for name, indexes in topics],
+        }
+        for group_id, topics in groups
+    ]
+    return answer(node, ApiKey.OFFSET_FETCH, 8, groups=asked, require_stable=False).groups
+
+
+def test_the_offsets_of_a_group_that_is_named_again_are_told_once() -> None:
+    one = node()
+    one.commit("g", 5)
+    (group,) = fetched(one, *[("g", None)] * 600)
+    assert [len(topic.partitions) for topic in group.topics] == [1]
+
+
+def test_topics_of_a_group_that_is_named_again_are_told_together_and_each_partition_once() -> None:
+    one = node()
+    one.commit("g", 5)
+    (group,) = fetched(one, ("g", [("orders", [0, 1, 0])]), ("g", [("orders", [0, 2])]))
+    told = [(p.partition_index, p.committed_offset) for t in group.topics for p in t.partitions]
+    assert told == [(0, 5), (1, -1), (2, -1)]
+
+
+def test_offsets_beyond_the_bytes_of_an_answer_are_to_be_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(apis, "ANSWER_BYTES_MAX", 50)
+    one = node()
+    one.commit("g", 5)
+    one.commit("h", 6)
+    full, told = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE
+    groups = fetched(one, ("g", None), ("h", None))
+    assert [group.error_code for group in groups] == [told, full]
+    assert [group.error_code for group in fetched(one, ("h", None))] == [told]

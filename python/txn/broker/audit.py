@@ -48,7 +48,7 @@ class AuditLog:
         self._second = -1
         self._lines = 0
         self._left_out = 0
-        self._acts: dict[str, _Allowance] = {}
+        self._acts: dict[str, Allowance] = {}
         self._lock = Lock()  # reactors ask too
         self._refusals: Counter[tuple[Operation, ResourceType]] = Counter()
 
@@ -84,14 +84,14 @@ class AuditLog:
             host=host,
             request=ApiKey(api_key).name,
             operation=operation.name,
-            resource=f"{kind.name}:{_short(name)}",
+            resource=f"{kind.name}:{short(name)}",
             **left_out,
         )
 
     def acted(self, context: Context, event: str, kind: str, name: str, **facts: object) -> None:
         """An administrator changed a resource: a topic, a group, a broker or a user."""
-        texts = {fact: _short(str(value)) for fact, value in facts.items()}
-        self._write_act(context, event, resource=f"{kind}:{_short(name)}", **texts)
+        texts = {fact: short(str(value)) for fact, value in facts.items()}
+        self._write_act(context, event, resource=f"{kind}:{short(name)}", **texts)
 
     def administered(self, context: Context, event: str, acl: Acl) -> None:
         """An administrator added or removed an entry."""
@@ -106,8 +106,7 @@ class AuditLog:
     def altered_quota(self, context: Context, change: ClientQuotaRecord) -> None:
         """An administrator set a quota, or took it away."""
         named = (
-            f"{kind}:{'<default>' if name is None else _short(name)}"
-            for kind, name in change.entity
+            f"{kind}:{'<default>' if name is None else short(name)}" for kind, name in change.entity
         )
         value = {} if change.value is None else {"value": change.value}
         event = "quota.removed" if change.value is None else "quota.set"
@@ -115,7 +114,7 @@ class AuditLog:
 
     def _write_act(self, context: Context, event: str, **facts: object) -> None:
         with self._lock:
-            allowance = self._acts.setdefault(event, _Allowance())
+            allowance = self._acts.setdefault(event, Allowance())
             is_written, left_out = allowance.take(self._clock())
         if is_written:
             self._events.info(
@@ -127,8 +126,8 @@ class AuditLog:
             )
 
 
-class _Allowance:
-    """The lines that one kind of act may still write."""
+class Allowance:
+    """The lines that one kind of act or event may still write."""
 
     def __init__(self) -> None:
         self._lines = float(ACTS_AT_ONCE)
@@ -148,7 +147,8 @@ class _Allowance:
         return True, left_out
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """The beginning of a name, for a line; `…` says that there is more."""
     return f"{name[:NAME_MAX]}{'…' * (len(name) > NAME_MAX)}"
 
 

@@ -24,12 +24,15 @@ Sources: KIP-98, KIP-211, KIP-447; Apache Kafka's group coordinator.
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from txn.broker.audit import Allowance, short
 from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import RETRY_MS, Durability, Host
 from txn.broker.runtime import ShardPhase
+from txn.broker.turns import Turns
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.coordinator.group.classic import (
     Group,
@@ -44,11 +47,10 @@ from txn.coordinator.group.classic import (
     commit_refusal,
     expire,
     heartbeat,
-    is_subscribed,
     join,
     leave,
+    leave_refusal,
     next_deadline,
-    protocols_bytes,
     sync,
     touch,
 )
@@ -74,12 +76,15 @@ MINUTE_MS: Final = 60_000
 
 TOMBSTONES_PER_BATCH: Final = 500
 
+CLEANED_ITEMS: Final = 10
+"""Cost of a group that is cleaned up, in the items of `Turns`."""
+
 GROUP_BATCHES: Final = 8
-"""Limit of the members' metadata of one group, in largest batches. The record of a generation is a
-batch of its own and holds one of each member's protocols."""
+"""Limit of the members of one group, in largest batches. The record of a generation is a batch of
+its own and holds one of each member's protocols."""
 
 HELD_BYTES_MAX: Final = 256 << 20
-"""Limit of the members' metadata of all groups together."""
+"""Limit of all groups and their members together. Committed offsets do not count."""
 
 OFFSET_BYTES_MIN: Final = 42
 """Size of a committed offset's record without names and metadata."""
@@ -139,6 +144,7 @@ class GroupCoordinator:
         self._shards = shards
         self._verifier = verifier
         self._tickets = itertools.count(1)
+        self._allowances: dict[str, Allowance] = {}
         for group in self.groups():
             self._set_timer(group)
         self._schedule_clean_up()
@@ -196,8 +202,7 @@ class GroupCoordinator:
         """Let a member join; returns when the round is complete, or at once with a refusal."""
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return JoinAnswer(refusal, request.member_id)
-        held_bytes = sum(shard.state.held_bytes for shard in self._shards.shards)
-        if held_bytes + protocols_bytes(request.protocols) > HELD_BYTES_MAX:
+        if self._added_bytes(group_id, request) + self._held_bytes > HELD_BYTES_MAX:
             return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         member_id = request.member_id
         joining = self._shard_of(group_id).run_or_wait(
@@ -205,6 +210,18 @@ class GroupCoordinator:
         )
         del request  # the wait may be long
         return await joining
+
+    @property
+    def _held_bytes(self) -> int:
+        return sum(shard.state.held_bytes for shard in self._shards.shards)
+
+    def _added_bytes(self, group_id: str, request: Join) -> int:
+        """The bytes by which a member's JoinGroup lets its group grow."""
+        group = self.group(group_id)
+        if group is None:
+            return Group(group_id).size_bytes + request.size_bytes
+        before = group.members.get(request.member_id)
+        return request.size_bytes - (0 if before is None else before.size_bytes)
 
     def _join(self, group_id: str, request: Join) -> Request[JoinAnswer | Later]:
         ticket = next(self._tickets)
@@ -260,8 +277,28 @@ class GroupCoordinator:
             self._take(group)
         return error
 
-    async def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
-        """Remove members; one code for each, in order. Raises StorageError: none was removed."""
+    async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> tuple[ErrorCode, ...]:
+        """Remove members; one code for each, in order. Raises StorageError: none was removed.
+
+        The members are removed in one step. The names of no member are told apart before it, with
+        turns for others.
+        """
+        turns = Turns()
+        codes: list[ErrorCode] = []
+        leaving: dict[Leaver, int] = {}
+        for position, leaver in enumerate(leavers):
+            await turns.next()
+            code = leave_refusal(self.group(group_id), leaver)
+            if code is ErrorCode.NONE:
+                leaving.setdefault(leaver, position)
+                code = ErrorCode.UNKNOWN_MEMBER_ID  # if it is named again
+            codes.append(code)
+        left = await self._remove(group_id, tuple(leaving))
+        for position, code in zip(leaving.values(), left, strict=True):
+            codes[position] = code
+        return tuple(codes)
+
+    async def _remove(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
         self._require_loaded(group_id)
         return await self._shard_of(group_id).run(
             None, self._leave(group_id, leavers), lambda code: (code,) * len(leavers)
@@ -431,11 +468,6 @@ class GroupCoordinator:
             for group in list(shard.state.groups.values())  # one step: a scrape asks from a thread
         ]
 
-    def is_subscribed(self, group_id: str, topic: str) -> bool:
-        """Say whether a group's members consume a topic."""
-        group = self.group(group_id)
-        return group is not None and is_subscribed(group, topic)
-
     async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete a group without members and all its offsets. Raises StorageError."""
         self._require_loaded(group_id)
@@ -452,7 +484,7 @@ class GroupCoordinator:
         shard = self._shard_of(group_id)
         _delete_offsets(shard, shard.state.offsets.keys_of_group(group_id))
         shard.append([GroupRecord(GroupKey(group_id), None)])
-        log.info("group.deleted", group_id=group_id)
+        self._tell("group.deleted", group_id)
 
     # ------------------------------------------------------------ one change
 
@@ -560,7 +592,7 @@ class GroupCoordinator:
         try:
             yield from self._carry_out(group_id, expire(group, now_ms=self.host.monotonic_ms()))
         except StorageError as error:
-            log.error("group.not_written", group_id=group_id, reason=str(error))
+            log.error("group.not_written", group_id=short(group_id), reason=short(str(error)))
             self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
 
     def _schedule_clean_up(self) -> None:
@@ -571,11 +603,24 @@ class GroupCoordinator:
         """Drop offsets that are over, and groups that have nothing left."""
         self._schedule_clean_up()
         retention_ms = self.host.setting("offsets.retention.minutes") * MINUTE_MS
-        for group in self.groups():
+        self._clean_up_some(iter([group.group_id for group in self.groups()]), retention_ms)
+
+    def _clean_up_some(self, group_ids: Iterator[str], retention_ms: int) -> None:
+        """Clean up groups for a turn, and the others in a turn of their own."""
+        turns = Turns()
+        for group_id in group_ids:
+            group = self.group(group_id)  # it may be gone since the last turn
+            if group is None:
+                continue
             try:
                 self._clean_up_group(group, retention_ms)
             except StorageError as error:
-                log.error("group.not_cleaned", group_id=group.group_id, reason=str(error))
+                named = short(group_id)
+                log.error("group.not_cleaned", group_id=named, reason=short(str(error)))
+            if turns.are_over(CLEANED_ITEMS):
+                again = partial(self._clean_up_some, group_ids, retention_ms)
+                self.host.call_at(self.host.monotonic_ms(), again)
+                return
 
     def _clean_up_group(self, group: Group, retention_ms: int) -> None:
         shard = self._shard_of(group.group_id)
@@ -584,20 +629,28 @@ class GroupCoordinator:
         over = expired_offsets(group, table, now_ms=now_ms, retention_ms=retention_ms)
         _delete_offsets(shard, over)
         if over:
-            log.info("group.offsets_expired", group_id=group.group_id, offsets=len(over))
+            self._tell("group.offsets_expired", group.group_id, offsets=len(over))
         is_left_alone = group.state is GroupState.EMPTY and not group.pending
         if is_left_alone and not table.keys_of_group(group.group_id):
             self._delete_empty(group.group_id)
 
     def _log_move(self, before: Group | None, after: Group) -> None:
         if before is None or before.state is not after.state:
-            log.info(
+            self._tell(
                 "group.moved",
-                group_id=after.group_id,
+                after.group_id,
                 state=after.state.value,
                 generation=after.generation,
                 members=len(after.members),
             )
+
+    def _tell(self, event: str, group_id: str, **facts: object) -> None:
+        """Write a line, if the event has one left: clients bring it about at will."""
+        allowance = self._allowances.setdefault(event, Allowance())
+        is_written, left_out = allowance.take(self.host.monotonic_ms() / 1_000)
+        if is_written:
+            more = {"left_out": left_out} if left_out else {}
+            log.info(event, group_id=short(group_id), **facts, **more)
 
 
 def _committed() -> Request[ErrorCode]:

@@ -42,15 +42,19 @@ class LiveGroups(GroupStore):
         self.timers: dict[str, tuple[int, Timer]] = {}
         """Group → (when its timer rings, on the monotonic clock; the timer)."""
         self.sizes: dict[str, int] = {}
-        """Bytes of the members of each group."""
+        """Bytes of each group and its members, as far as they count for the limit."""
         self.held_bytes = 0
         """The same, of all groups together."""
         self.unmarked: set[int] = set()
         """Producer ids of commits that are decided, and whose marker the disk refuses."""
 
     def note_size(self, group: Group) -> None:
-        """Note the bytes that the members of a group take."""
-        self._set_size(group.group_id, group.size_bytes)
+        """Note the bytes that a group and its members take.
+
+        One that is left with its committed offsets alone takes none: it is stored, as records are.
+        """
+        is_live = group.members or group.pending or not self.offsets.committed(group.group_id)
+        self._set_size(group.group_id, group.size_bytes if is_live else 0)
 
     def arm(self, group_id: str, when_ms: int, timer: Timer) -> None:
         """Keep a group's timer in place of its former one."""
@@ -64,7 +68,7 @@ class LiveGroups(GroupStore):
             armed[1].cancel()
 
     def forget(self, group_id: str) -> None:
-        """Drop a deleted group's timer, and the size of its members."""
+        """Drop a deleted group's timer and its size."""
         self.disarm(group_id)
         self._set_size(group_id, 0)
 

@@ -30,9 +30,10 @@ from txn.coordinator.group.classic import (
     Join,
     JoinAnswer,
     Leaver,
-    Member,
     Sync,
+    subscribed_topics,
 )
+from txn.coordinator.group.members import Member
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import ProducerIdAndEpoch
@@ -101,6 +102,13 @@ OFFSET_FETCH_FAILS_WHOLE_FROM: Final = 2
 
 WRITTEN_ITEMS: Final = 10
 """Cost of an entry for which a record is written, in the items of `Turns`."""
+
+ANSWER_BYTES_MAX: Final = 32 << 20
+"""Size of the groups, or of the offsets of groups, in one answer. The first group is always told.
+Those behind the limit are refused with COORDINATOR_LOAD_IN_PROGRESS, on which clients ask again."""
+
+FETCHED_BYTES: Final = 64
+"""Cost of a fetched offset without its metadata."""
 
 CLASSIC: Final = "classic"
 
@@ -217,21 +225,21 @@ async def leave_group(
     if not _is_group_id(request.group_id):
         return LeaveGroupResponse(ErrorCode.INVALID_GROUP_ID)
     is_single = context.api_version < 3
-    leavers = (
-        (Leaver(request.member_id),)
-        if is_single
-        else tuple(Leaver(member.member_id, member.group_instance_id) for member in request.members)
-    )
+    turns = Turns()
+    leavers = [Leaver(request.member_id)] if is_single else []
+    for member in () if is_single else request.members:
+        await turns.next()
+        leavers.append(Leaver(member.member_id, member.group_instance_id))
     try:
         codes = await groups.leave(request.group_id, leavers)
     except StorageError as error:
         return LeaveGroupResponse(group_error(error))
     if is_single:
         return LeaveGroupResponse(codes[0])
-    left = [
-        LeftMember(leaver.member_id, leaver.instance_id, code)
-        for leaver, code in zip(leavers, codes, strict=True)
-    ]
+    left = []
+    for leaver, code in zip(leavers, codes, strict=True):
+        await turns.next()
+        left.append(LeftMember(leaver.member_id, leaver.instance_id, code))
     return LeaveGroupResponse(ErrorCode.NONE, left)
 
 
@@ -380,7 +388,7 @@ async def offset_fetch(
 
     With `require_stable` a partition that a transaction holds has UNSTABLE_OFFSET_COMMIT; the
     client asks again. Without it, a group has no coordinator while the disk refuses the marker of
-    one of its commits.
+    one of its commits. A group, and a partition, that is named again is answered once.
     """
     is_stable_only = request.require_stable
     turns = Turns()
@@ -389,12 +397,46 @@ async def offset_fetch(
         fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns)
         return OffsetFetchResponse(fetched.error_code, fetched.topics)
     fetched_groups = []
-    for group in request.groups:
+    left_bytes = ANSWER_BYTES_MAX
+    for group in await each_once(request.groups):
         await turns.next()
-        fetched_groups.append(
-            await _fetched_of_group(groups, group, context, is_stable_only, turns)
-        )
+        if left_bytes < 0:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            fetched_groups.append(FetchedGroup(group.group_id, code, []))
+            continue
+        fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns)
+        fetched_groups.append(fetched)
+        left_bytes -= await _fetched_bytes(fetched, turns)
     return OffsetFetchResponse(groups=fetched_groups)
+
+
+async def each_once(groups: Sequence[OffsetFetchGroup]) -> Sequence[OffsetFetchGroup]:
+    """The groups of a request, one that is named again with all the topics asked for."""
+    turns = Turns()
+    topics: dict[str, list[OffsetFetchTopic] | None] = {}
+    for group in groups:
+        await turns.next()
+        asked = topics.setdefault(group.group_id, [])
+        if group.topics is None:
+            topics[group.group_id] = None
+        elif asked is not None:
+            asked += group.topics
+    if len(topics) == len(groups):
+        return groups
+    return [
+        OffsetFetchGroup(group_id=group_id, topics=None if asked is None else tuple(asked))
+        for group_id, asked in topics.items()
+    ]
+
+
+async def _fetched_bytes(fetched: FetchedGroup, turns: Turns) -> int:
+    """About the size of a group's offsets in the answer."""
+    size_bytes = 0
+    for topic in fetched.topics:
+        await turns.next(1 + len(topic.partitions))
+        size_bytes += FETCHED_BYTES + len(topic.name)
+        size_bytes += sum(FETCHED_BYTES + len(one.metadata) for one in topic.partitions)
+    return size_bytes
 
 
 async def _fetched_of_group(
@@ -428,12 +470,17 @@ async def _fetched(
     if group.topics is None:
         return await _fetched_all(groups, group.group_id, context, is_stable_only, turns)
     answers = []
+    told: set[tuple[str | uuid.UUID | None, int]] = set()
     for topic in group.topics:
         name, _ = resolved(groups, topic.name, topic.topic_id)
         partitions = []
         await turns.next()
         for index in topic.partition_indexes:
             await turns.next()
+            place = (topic.topic_id if name is None else name, index)
+            if place in told:
+                continue
+            told.add(place)
             partitions.append(
                 FetchedOffset(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 if name is None
@@ -488,10 +535,13 @@ async def offset_delete(
     fault = _delete_fault(group)
     if fault is not ErrorCode.NONE:
         return OffsetDeleteResponse(fault)
+    assert group is not None, "there is none, which is a fault"
     turns = Turns()
     codes = {}
+    consumed = subscribed_topics(group)
     for topic in request.topics:
-        is_subscribed = groups.is_subscribed(request.group_id, topic.name)
+        await turns.next()
+        is_subscribed = consumed is None or topic.name in consumed
         for partition in topic.partitions:
             await turns.next()
             key = OffsetKey(request.group_id, topic.name, partition.partition_index)
@@ -505,6 +555,7 @@ async def offset_delete(
         audit.acted(context, "offsets.deleted", "GROUP", request.group_id, offsets=len(keys))
     deleted = []
     for topic in request.topics:
+        await turns.next(1 + len(topic.partitions))
         indexes = [partition.partition_index for partition in topic.partitions]
         partitions = [
             DeletedOffset(index, codes[OffsetKey(request.group_id, topic.name, index)])
@@ -536,17 +587,27 @@ def _delete_code(groups: GroupCoordinator, key: OffsetKey, *, is_subscribed: boo
 async def describe_groups(
     groups: GroupCoordinator, request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
-    """Tell a group's state, its members and their assignments."""
+    """Tell a group's state, its members and their assignments; each group once."""
     turns = Turns()
     described = []
-    for group_id in request.groups:
+    left_bytes = ANSWER_BYTES_MAX
+    for group_id in dict.fromkeys(request.groups):
         group = groups.group(group_id)
         await turns.next(1 if group is None else 1 + len(group.members))
+        if left_bytes < 0:
+            described.append(_not_described(group_id))
+            continue
+        left_bytes -= 0 if group is None else group.size_bytes
         answer = _described(groups, group_id, context)
         if request.include_authorized_operations and answer.error_code is ErrorCode.NONE:
             answer = answer._replace(authorized_operations=GROUP_OPERATIONS)
         described.append(answer)
     return DescribeGroupsResponse(described)
+
+
+def _not_described(group_id: str) -> DescribedGroup:
+    message = "The answer is full. Ask for this group again, with fewer others."
+    return DescribedGroup(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message, group_id, "")
 
 
 def _described(groups: GroupCoordinator, group_id: str, context: Context) -> DescribedGroup:

@@ -37,17 +37,25 @@ member still owes passes to its new id. If nobody rejoined, the next try comes a
 timeout but at least a second. A tie of votes goes to the protocol of the member that joined first.
 
 Sources: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static members), KIP-389
-(group size), KIP-394 (member id), KIP-447 (fenced offsets), KIP-559 (protocol in SyncGroup),
-KIP-800 (reasons) and KIP-814 (skipped assignment); Apache Kafka's behaviour where these are silent.
+(group size), KIP-394 (member id). KIP-447 (fenced offsets), KIP-559 (protocol in SyncGroup),
+KIP-800 (reasons) and KIP-814 (skipped assignment). Apache Kafka's behaviour where these are silent.
 """
 
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from txn.coordinator.group.members import (
+    Member,
+    Members,
+    Protocols,
+    member_bytes,
+    protocols_bytes,
+    text_bytes,
+)
 from txn.coordinator.group.records import NEVER, GroupValue, MemberValue
 from txn.wire.error_codes import ErrorCode
 
@@ -59,6 +67,17 @@ EMPTY_REBALANCE_RETRY_MS: Final = 1_000
 
 PENDING_MAX: Final = 10_000
 """Ids of a group that are given out and not used; each lapses with its session timeout."""
+
+PENDING_BYTES: Final = 512
+GROUP_BYTES: Final = 2_048
+"""Fixed cost of an id that is given out, and of a group with its timer."""
+
+SUBSCRIBED_MAX: Final = 100_000
+"""Topic names that are read in the different subscriptions of a group."""
+
+VERSION_BYTES: Final = 2
+COUNT_BYTES: Final = 4
+"""Beginning of a subscription: its version, and the number of topics."""
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
@@ -91,50 +110,6 @@ MOVES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 }
 """Every legal move. Dead is a group that was deleted; it is not kept."""
 
-Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) of the assignors a member can use, the preferred one first."""
-
-
-def protocols_bytes(protocols: Protocols) -> int:
-    """The size of a member's own data."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
-
-
-class Member(NamedTuple):
-    """One member of a group.
-
-    `awaiting_join` and `awaiting_sync` are the tickets of requests that wait. `is_new` until its
-    first generation.
-    """
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    protocols: Protocols
-    session_deadline_ms: int
-    assignment: bytes = b""
-    is_new: bool = False
-    awaiting_join: int | None = None
-    awaiting_sync: int | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Its own data and its assignment."""
-        return protocols_bytes(self.protocols) + len(self.assignment)
-
-    @property
-    def deadline_ms(self) -> int | None:
-        """When the member is given up; None while it waits for us."""
-        is_waiting = self.awaiting_join is not None or self.awaiting_sync is not None
-        return None if is_waiting and not self.is_new else self.session_deadline_ms
-
-    def metadata(self, protocol: str | None) -> bytes:
-        """The member's metadata for a protocol; empty if it does not know it."""
-        return next((data for name, data in self.protocols if name == protocol), b"")
-
 
 class InitialWait(NamedTuple):
     """An empty group waits for more members before its first round.
@@ -163,7 +138,7 @@ class Group(NamedTuple):
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    members: Mapping[str, Member] = MappingProxyType({})
+    members: Members = Members()
     pending: Mapping[str, int] = MappingProxyType({})
     unsynced: frozenset[str] = frozenset()
     state_timestamp_ms: int = NEVER
@@ -179,8 +154,9 @@ class Group(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The data and assignments of its members."""
-        return sum(member.size_bytes for member in self.members.values())
+        """Its own id, the ids that were given out, and all of its members."""
+        pending_bytes = PENDING_BYTES * len(self.pending) + sum(map(text_bytes, self.pending))
+        return GROUP_BYTES + text_bytes(self.group_id) + pending_bytes + self.members.size_bytes
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -189,7 +165,7 @@ class Group(NamedTuple):
 
     def static_member(self, instance_id: str) -> Member | None:
         """The member that holds an instance id."""
-        return next((m for m in self.members.values() if m.instance_id == instance_id), None)
+        return self.members.of_instance(instance_id)
 
 
 class Limits(NamedTuple):
@@ -198,7 +174,7 @@ class Limits(NamedTuple):
     initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2**31 - 1
     group_bytes_max: int = 2**31 - 1
-    """Size of the data of a group's members, all together."""
+    """Size of a group's members, all together."""
 
 
 class Join(NamedTuple):
@@ -218,6 +194,13 @@ class Join(NamedTuple):
     protocol_type: str
     protocols: Protocols
     ticket: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the member that it makes."""
+        member_id = self.member_id or self.fresh_member_id
+        names = (member_id, self.instance_id, self.client_id, self.client_host)
+        return member_bytes(*names) + protocols_bytes(self.protocols)
 
 
 class Sync(NamedTuple):
@@ -306,7 +289,7 @@ def sync(group: Group | None, request: Sync, *, now_ms: int) -> GroupTransition:
     error = _sync_refusal(group, request)
     if draft is None or error is not ErrorCode.NONE:
         return GroupTransition(group, ((request.ticket, SyncAnswer(error)),))
-    draft.mark_synced(request.member_id)
+    draft.mark_synced((request.member_id,))
     if draft.group.state is S.STABLE:
         draft.answer(request.ticket, _assignment(draft.group, request.member_id))
         return draft.outcome()
@@ -339,31 +322,48 @@ def leave(
     if group is None:
         return GroupTransition(None), (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leavers)
     draft = _Draft(group)
-    codes = tuple(_leave_one(draft, leaver) for leaver in leavers)
-    if len(draft.group.members) < len(group.members):
+    going: dict[str, None] = {}
+    lapsing: set[str] = set()
+    codes = tuple(_leave_one(group, leaver, going, lapsing) for leaver in leavers)
+    draft.forget_pending(lapsing)
+    draft.remove(going)
+    if going:
         draft.rebalance_or_complete(now_ms)
     else:
         draft.complete_if_all_joined(now_ms)
     return draft.outcome(), codes
 
 
+def leave_refusal(group: Group | None, leaver: Leaver) -> ErrorCode:
+    """Say why nobody leaves by this name now; NONE: a member does, or an id that was given out."""
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if leaver.member_id:
+        is_pending = leaver.member_id in group.pending
+        named = group, leaver.member_id, leaver.instance_id
+        return ErrorCode.NONE if is_pending else _member_refusal(*named)
+    is_known = leaver.instance_id is not None and group.static_member(leaver.instance_id)
+    return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def expire(group: Group, *, now_ms: int) -> GroupTransition:
-    """Do due work: give up members that went silent, end rounds that took too long."""
+    """Do due work: give up members that went silent, end rounds that took too long.
+
+    All that is due at once goes in one step.
+    """
     draft = _Draft(group)
-    for member_id, lapses_ms in group.pending.items():
-        if lapses_ms <= now_ms:
-            draft.forget_pending(member_id)
-            draft.complete_if_all_joined(now_ms)
-    for member_id in group.members:
-        member = draft.group.members.get(member_id)
-        if member is not None and _is_due(member.deadline_ms, now_ms):
-            draft.remove(member_id)
-            draft.rebalance_or_complete(now_ms)
+    lapsed = {member_id for member_id, lapses_ms in group.pending.items() if lapses_ms <= now_ms}
+    if lapsed:
+        draft.forget_pending(lapsed)
+        draft.complete_if_all_joined(now_ms)
+    silent = [m.member_id for m in draft.group.members.values() if _is_due(m.deadline_ms, now_ms)]
+    if silent:
+        draft.remove(silent)
+        draft.rebalance_or_complete(now_ms)
     if _is_due(draft.group.join_deadline_ms, now_ms):
         draft.end_wait_for_joins(now_ms)
     if _is_due(draft.group.sync_deadline_ms, now_ms):
-        for member_id in sorted(draft.group.unsynced):
-            draft.remove(member_id)
+        draft.remove(sorted(draft.group.unsynced))
         draft.prepare_rebalance(now_ms)
     return draft.outcome()
 
@@ -417,23 +417,31 @@ def touch(group: Group, member_id: str, *, now_ms: int) -> Group:
     if member is None:
         return group
     prolonged = member._replace(session_deadline_ms=now_ms + member.session_timeout_ms)
-    return group._replace(members={**group.members, member_id: prolonged})
+    return group._replace(members=group.members.with_member(prolonged))
 
 
-def is_subscribed(group: Group, topic: str) -> bool:
-    """Say whether members consume a topic, as far as their subscriptions can be read.
+def subscribed_topics(group: Group) -> frozenset[str] | None:
+    """The topics that members consume, as far as their subscriptions can be read.
 
-    A consumer group whose subscriptions cannot be read counts as subscribed to everything.
+    None stands for every topic: a subscription cannot be read, or they name too many. Equal lists
+    of topics count once, as most groups have one. Cost: that of `SUBSCRIBED_MAX` names.
     """
+    topics: set[str] = set()
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return False
-    try:
-        return any(
-            topic in _subscribed_topics(member.metadata(group.protocol))
-            for member in group.members.values()
-        )
-    except ValueError:
-        return True
+        return frozenset()
+    left, known = SUBSCRIBED_MAX, b""
+    for member in group.members.values():
+        subscription = member.metadata(group.protocol)
+        if known and subscription.startswith(known, VERSION_BYTES):
+            continue
+        try:
+            names, end = _subscribed_topics(subscription, left)
+        except ValueError:
+            return None
+        known = subscription[VERSION_BYTES:end]
+        left -= len(names)
+        topics.update(names)
+    return frozenset(topics)
 
 
 # ---------------------------------------------------------------- what is written and read back
@@ -465,8 +473,8 @@ def group_value(group: Group) -> GroupValue:
 
 def restore(group_id: str, value: GroupValue, *, now_ms: int) -> Group:
     """The group a record describes; its members' sessions begin now."""
-    members = {
-        stored.member_id: Member(
+    members = Members(
+        Member(
             stored.member_id,
             stored.instance_id,
             stored.client_id,
@@ -478,7 +486,7 @@ def restore(group_id: str, value: GroupValue, *, now_ms: int) -> Group:
             stored.assignment,
         )
         for stored in value.members
-    }
+    )
     return Group(
         group_id,
         state=S.STABLE if members else S.EMPTY,
@@ -526,8 +534,7 @@ class _Draft:
 
     def put(self, member: Member) -> None:
         """Add or change a member."""
-        members = {**self.group.members, member.member_id: member}
-        self.group = self.group._replace(members=members)
+        self.group = self.group._replace(members=self.group.members.with_member(member))
 
     # ---- members
 
@@ -558,17 +565,18 @@ class _Draft:
             )
         )
 
-    def remove(self, member_id: str) -> None:
-        """Drop a member; its waiting requests are answered, and the next in line leads."""
-        members = dict(self.group.members)
-        removed = members.pop(member_id)
-        self._answer_waiting(removed, ErrorCode.UNKNOWN_MEMBER_ID)
-        is_leader = self.group.leader == member_id
-        self.group = self.group._replace(
-            members=members,
-            leader=next(iter(members), None) if is_leader else self.group.leader,
-        )
-        self.mark_synced(member_id)
+    def remove(self, member_ids: Collection[str]) -> None:
+        """Drop members; their waiting requests are answered, and the next in line leads."""
+        if not member_ids:
+            return
+        before = self.group
+        for member_id in member_ids:
+            self._answer_waiting(before.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID)
+        members = before.members.without(member_ids)
+        is_led = before.leader in members
+        leader = before.leader if is_led else next(iter(members), None)
+        self.group = before._replace(members=members, leader=leader)
+        self.mark_synced(member_ids)
 
     def replace_static(self, old: Member, request: Join, now_ms: int) -> Member:
         """Give a static member's place, assignment and leadership to its new id."""
@@ -585,7 +593,7 @@ class _Draft:
         if old.member_id in unsynced:
             unsynced = unsynced - {old.member_id} | {new.member_id}
         self.group = group._replace(
-            members={member.member_id: member for member in in_line},
+            members=Members(in_line),
             leader=new.member_id if group.leader == old.member_id else group.leader,
             unsynced=unsynced,
         )
@@ -595,9 +603,9 @@ class _Draft:
         """Remember an id that was given out."""
         self.group = self.group._replace(pending={**self.group.pending, member_id: lapses_ms})
 
-    def forget_pending(self, member_id: str) -> None:
-        """Forget an id that was given out."""
-        pending = {name: ms for name, ms in self.group.pending.items() if name != member_id}
+    def forget_pending(self, member_ids: Collection[str]) -> None:
+        """Forget ids that were given out."""
+        pending = {name: ms for name, ms in self.group.pending.items() if name not in member_ids}
         self.group = self.group._replace(pending=pending)
 
     def _answer_waiting(self, member: Member, error: ErrorCode) -> None:
@@ -668,9 +676,10 @@ class _Draft:
         Dynamic members that did not join are dropped; static ones stay until their session ends. If
         only such are left, there is nobody to lead, and the wait goes on.
         """
-        for member in tuple(self.group.members.values()):
-            if member.awaiting_join is None and member.instance_id is None:
-                self.remove(member.member_id)
+        members = self.group.members.values()
+        self.remove(
+            [m.member_id for m in members if m.awaiting_join is None and m.instance_id is None]
+        )
         leader = _joined_leader(self.group)
         if leader is None and self.group.members:
             wait_ms = max(self.group.rebalance_timeout_ms, EMPTY_REBALANCE_RETRY_MS)
@@ -693,26 +702,27 @@ class _Draft:
 
     def _answer_joins(self, now_ms: int) -> None:
         group = self.group
-        members = {}
+        members = []
         for member in group.members.values():
             if member.awaiting_join is not None:
                 self.answer(member.awaiting_join, _generation_answer(group, member.member_id))
-            members[member.member_id] = member._replace(
+            joined = member._replace(
                 awaiting_join=None,
                 is_new=False,
                 session_deadline_ms=now_ms + member.session_timeout_ms,
             )
+            members.append(joined)
         self.group = group._replace(
-            members=members,
-            unsynced=frozenset(members),
+            members=Members(members),
+            unsynced=frozenset(group.members),
             sync_deadline_ms=now_ms + group.rebalance_timeout_ms,
         )
 
     # ---- assignments
 
-    def mark_synced(self, member_id: str) -> None:
-        """A member asked for its assignment, or will not ask any more."""
-        unsynced = self.group.unsynced - {member_id}
+    def mark_synced(self, member_ids: Iterable[str]) -> None:
+        """Members asked for their assignment, or will not ask any more."""
+        unsynced = self.group.unsynced.difference(member_ids)
         deadline_ms = self.group.sync_deadline_ms if unsynced else None
         self.group = self.group._replace(unsynced=unsynced, sync_deadline_ms=deadline_ms)
 
@@ -726,34 +736,33 @@ class _Draft:
 
     def become_stable(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         """Hand out the leader's assignments; members it left out get an empty one."""
-        members = {
-            member.member_id: member._replace(assignment=assignments.get(member.member_id, b""))
+        members = Members(
+            member._replace(assignment=assignments.get(member.member_id, b""))
             for member in self.group.members.values()
-        }
+        )
         self.group = self.group._replace(members=members)
         self.move_to(S.STABLE, now_ms)
         self.write()
         self._answer_syncs(now_ms)
 
     def _withdraw_assignments(self, now_ms: int) -> None:
-        members = {
-            member.member_id: member._replace(assignment=b"")
-            for member in self.group.members.values()
-        }
+        members = Members(member._replace(assignment=b"") for member in self.group.members.values())
         self.group = self.group._replace(members=members)
         self._answer_syncs(now_ms)
 
     def _answer_syncs(self, now_ms: int) -> None:
         group = self.group
-        members = dict(group.members)
+        members = []
         for member in group.members.values():
+            answered = member
             if member.awaiting_sync is not None:
                 self.answer(member.awaiting_sync, _assignment(group, member.member_id))
-                members[member.member_id] = member._replace(
+                answered = member._replace(
                     awaiting_sync=None,
                     session_deadline_ms=now_ms + member.session_timeout_ms,
                 )
-        self.group = group._replace(members=members)
+            members.append(answered)
+        self.group = group._replace(members=Members(members))
 
 
 # ---------------------------------------------------------------- joining, case by case
@@ -766,7 +775,7 @@ def _join(draft: _Draft, request: Join, now_ms: int, limits: Limits) -> _Draft:
         and _has_room_for_bytes(group, request, limits.group_bytes_max)
     ):
         if request.member_id in group.members:
-            draft.remove(request.member_id)
+            draft.remove((request.member_id,))
             draft.complete_if_all_joined(now_ms)
         draft.answer(request.ticket, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not _supports(group, request.protocol_type, request.protocols):
@@ -857,23 +866,35 @@ def _new_member(request: Join, member_id: str, now_ms: int) -> Member:
     )
 
 
-def _leave_one(draft: _Draft, leaver: Leaver) -> ErrorCode:
-    group = draft.group
+def _leave_one(
+    group: Group, leaver: Leaver, going: dict[str, None], lapsing: set[str]
+) -> ErrorCode:
+    """Note the member, or the id that was given out, and say why not if it is neither any more.
+
+    `going` and `lapsing` are noted already.
+    """
     member_id = leaver.member_id
     if not member_id:
         known = group.static_member(leaver.instance_id) if leaver.instance_id is not None else None
         if known is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         member_id = known.member_id
-    elif member_id in group.pending:
-        draft.forget_pending(member_id)
+    elif member_id in group.pending and member_id not in lapsing:
+        lapsing.add(member_id)
         return ErrorCode.NONE
-    else:
-        error = _member_refusal(group, member_id, leaver.instance_id)
-        if error is not ErrorCode.NONE:
-            return error
-    draft.remove(member_id)
+    elif (error := _member_refusal(group, member_id, leaver.instance_id)) is not ErrorCode.NONE:
+        is_gone = error is ErrorCode.FENCED_INSTANCE_ID and _holder(group, leaver) in going
+        return ErrorCode.UNKNOWN_MEMBER_ID if is_gone else error
+    if member_id in going:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    going[member_id] = None
     return ErrorCode.NONE
+
+
+def _holder(group: Group, leaver: Leaver) -> str | None:
+    """The member id that belongs to a leaver's instance id."""
+    known = group.static_member(leaver.instance_id or "")
+    return None if known is None else known.member_id
 
 
 # ---------------------------------------------------------------- questions
@@ -894,8 +915,8 @@ def _has_room(group: Group, member_id: str, group_max_size: int) -> bool:
 def _has_room_for_bytes(group: Group, request: Join, bytes_max: int) -> bool:
     """Return True if the group can keep a member's data, and one more id that is given out."""
     before = group.members.get(request.member_id)
-    others = group.size_bytes - (0 if before is None else before.size_bytes)
-    fits = others + protocols_bytes(request.protocols) <= bytes_max
+    others = group.members.size_bytes - (0 if before is None else before.size_bytes)
+    fits = others + request.size_bytes <= bytes_max
     return fits and (bool(request.member_id) or len(group.pending) < PENDING_MAX)
 
 
@@ -903,19 +924,13 @@ def _supports(group: Group, protocol_type: str, protocols: Protocols) -> bool:
     """Say whether a member speaks a protocol that every member of the group speaks."""
     if group.state is S.EMPTY:
         return bool(protocol_type) and bool(protocols)
-    common = _common_protocols(group)
-    speaks = not group.members or any(name in common for name, _ in protocols)
+    speaks = not group.members or any(group.members.all_speak(name) for name, _ in protocols)
     return bool(protocols) and speaks and protocol_type == group.protocol_type
-
-
-def _common_protocols(group: Group) -> set[str]:
-    names = [{name for name, _ in member.protocols} for member in group.members.values()]
-    return set.intersection(*names) if names else set()
 
 
 def _select_protocol(group: Group) -> str:
     """The protocol most members prefer, among those all of them speak."""
-    common = _common_protocols(group)
+    common = group.members.common_protocols()
     assert common, f"{group.group_id}: no protocol is common to {len(group.members)} members"
     votes = Counter(
         next(name for name, _ in member.protocols if name in common)
@@ -1004,21 +1019,23 @@ def _is_due(deadline_ms: int | None, now_ms: int) -> bool:
     return deadline_ms is not None and deadline_ms <= now_ms
 
 
-def _subscribed_topics(subscription: bytes) -> set[str]:
-    """The topics of a consumer's subscription.
+def _subscribed_topics(subscription: bytes, names_max: int) -> tuple[list[str], int]:
+    """The topics of a consumer's subscription, and the end of their list.
 
     Every version begins with the version (int16) and the topics (an array of strings); the rest
     is of no interest here. Raises ValueError. Source: ConsumerProtocolSubscription.
     """
     try:
         _, count = struct.unpack_from(">hi", subscription)
-        position, topics = 6, set()
+        if count > names_max:
+            raise ValueError(f"a subscription has {count} topics, more than {names_max}")
+        position, topics = VERSION_BYTES + COUNT_BYTES, []
         for _ in range(count):
             (size,) = struct.unpack_from(">h", subscription, position)
             start, position = position + 2, position + 2 + size
             if size < 0 or position > len(subscription):
                 raise ValueError(f"a topic name of {size} bytes does not fit the subscription")
-            topics.add(subscription[start:position].decode())
+            topics.append(subscription[start:position].decode())
     except struct.error as error:
         raise ValueError(f"a subscription of {len(subscription)} bytes ends early") from error
-    return topics
+    return topics, position

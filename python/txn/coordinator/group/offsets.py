@@ -15,14 +15,14 @@ Sources: KIP-98 (offsets in transactions), KIP-447 (pending offsets hold a fetch
 (expiry); Apache Kafka's behaviour for overlapping commits.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from txn.coordinator.group.classic import (
     CONSUMER_PROTOCOL_TYPE,
     Group,
     GroupState,
-    is_subscribed,
+    subscribed_topics,
 )
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 
@@ -42,8 +42,8 @@ class OffsetTable:
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
         self._pending: dict[int, dict[OffsetKey, StoredOffset]] = {}
-        self._holders: dict[OffsetKey, set[int]] = {}
-        """Which producer ids hold a pending offset for a key."""
+        self._holders: dict[str, dict[TopicPartition, set[int]]] = {}
+        """Group → which producer ids hold a pending offset for a partition."""
 
     # ---------------------------------------------------------------- changes
 
@@ -61,14 +61,15 @@ class OffsetTable:
             self._commit(key, stored)
         else:
             self._pending.setdefault(producer_id, {})[key] = stored
-            self._holders.setdefault(key, set()).add(producer_id)
+            holders = self._holders.setdefault(key.group_id, {})
+            holders.setdefault((key.topic, key.partition), set()).add(producer_id)
 
     def delete(self, key: OffsetKey) -> None:
         """Take in a tombstone."""
         offsets = self._committed.get(key.group_id, {})
         if offsets.pop((key.topic, key.partition), None) is not None and not offsets:
             del self._committed[key.group_id]
-        for producer_id in tuple(self._holders.get(key, ())):
+        for producer_id in tuple(self._holders_of(key)):
             self._release(producer_id, key)
             offsets_left = self._pending[producer_id]
             del offsets_left[key]
@@ -89,10 +90,16 @@ class OffsetTable:
             offsets[key.topic, key.partition] = stored
 
     def _release(self, producer_id: int, key: OffsetKey) -> None:
-        holders = self._holders[key]
+        of_group = self._holders[key.group_id]
+        holders = of_group[key.topic, key.partition]
         holders.discard(producer_id)
         if not holders:
-            del self._holders[key]
+            del of_group[key.topic, key.partition]
+        if not of_group:
+            del self._holders[key.group_id]
+
+    def _holders_of(self, key: OffsetKey) -> Collection[int]:
+        return self._holders.get(key.group_id, {}).get((key.topic, key.partition), ())
 
     # ---------------------------------------------------------------- questions
 
@@ -106,16 +113,16 @@ class OffsetTable:
 
     def is_pending(self, key: OffsetKey) -> bool:
         """Say whether an open transaction holds an offset for this key."""
-        return key in self._holders
+        return bool(self._holders_of(key))
 
     def has_pending(self, group_id: str, producer_id: int) -> bool:
         """Say whether a producer's open transaction holds an offset of a group."""
-        return any(key.group_id == group_id for key in self._pending.get(producer_id, ()))
+        return any(producer_id in holders for holders in self._holders.get(group_id, {}).values())
 
     def keys_of_group(self, group_id: str) -> set[OffsetKey]:
         """Every key of a group, committed or pending."""
-        committed = {OffsetKey(group_id, *pair) for pair in self.committed(group_id)}
-        return committed | {key for key in self._holders if key.group_id == group_id}
+        pairs = self.committed(group_id).keys() | self._holders.get(group_id, {}).keys()
+        return {OffsetKey(group_id, *pair) for pair in pairs}
 
     def keys_of_topic(self, topic: str) -> set[OffsetKey]:
         """Every key of a topic, committed or pending. Cost: all offsets of this partition."""
@@ -123,13 +130,13 @@ class OffsetTable:
 
     def has_open_transactions(self, group_id: str) -> bool:
         """Say whether an open transaction holds any offset of a group."""
-        return any(key.group_id == group_id for key in self._holders)
+        return group_id in self._holders
 
     def _keys(self) -> Iterator[OffsetKey]:
-        for group_id, offsets in self._committed.items():
-            for pair in offsets:
-                yield OffsetKey(group_id, *pair)
-        yield from self._holders
+        for table in (self._committed, self._holders):
+            for group_id, offsets in table.items():
+                for pair in offsets:
+                    yield OffsetKey(group_id, *pair)
 
 
 def expired_offsets(
@@ -152,13 +159,13 @@ def expired_offsets(
     if not (is_without_members or is_deserted or is_consuming):
         return set()
     since_ms = group.state_timestamp_ms if is_deserted else NEVER
-    return {
+    over = {
         key
         for key, stored in _stored(table, group.group_id)
-        if _is_over(stored.value, since_ms, now_ms, retention_ms)
-        and not is_subscribed(group, key.topic)
-        and not table.is_pending(key)
+        if _is_over(stored.value, since_ms, now_ms, retention_ms) and not table.is_pending(key)
     }
+    topics = subscribed_topics(group) if over else frozenset()
+    return set() if topics is None else {key for key in over if key.topic not in topics}
 
 
 def _stored(table: OffsetTable, group_id: str) -> Iterator[tuple[OffsetKey, StoredOffset]]:
