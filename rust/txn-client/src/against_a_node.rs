@@ -42,6 +42,8 @@ enum RequestFate {
     Refuse(i16),
     /// It is done, and this code is answered.
     RefuseAfterStoring(i16),
+    /// It is never answered, and the connection stays open.
+    Ignore,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +67,8 @@ struct NodeState {
     aborted: Vec<(i64, i64, i64)>,
     /// -1: the end of the log.
     last_stable_offset: i64,
+    /// True if a Fetch that finds nothing is answered only after its `max_wait_ms`.
+    waits_for_records: bool,
 }
 
 struct Node {
@@ -181,8 +185,12 @@ fn serve(mut stream: TcpStream, state: &Mutex<NodeState>, port: u16) {
         if matches!(fault, RequestFate::LoseRequest) {
             return;
         }
-        state.answer(key, version, &mut r, &mut answer, fault, port);
+        if matches!(fault, RequestFate::Ignore) {
+            continue;
+        }
+        let wait_ms = state.answer(key, version, &mut r, &mut answer, fault, port);
         drop(state);
+        thread::sleep(Duration::from_millis(wait_ms));
         if matches!(fault, RequestFate::LoseAnswer) {
             return;
         }
@@ -195,6 +203,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<NodeState>, port: u16) {
 }
 
 impl NodeState {
+    /// Encodes the answer; returns the time to wait before it is sent.
     fn answer(
         &mut self,
         key: i16,
@@ -203,10 +212,10 @@ impl NodeState {
         e: &mut Vec<u8>,
         fault: RequestFate,
         port: u16,
-    ) {
+    ) -> u64 {
         match key {
             0 => self.produce(version, r, e, fault),
-            1 => self.fetch(r, e, fault),
+            1 => return self.fetch(r, e, fault),
             2 => self.list_offsets(r, e),
             3 => self.metadata(e, port),
             10 => {
@@ -229,6 +238,7 @@ impl NodeState {
             24 => self.add_partitions(r, e),
             _ => panic!("a request of API {key}, which this node does not offer"),
         }
+        0
     }
 
     fn api_versions(&self, e: &mut Vec<u8>) {
@@ -360,10 +370,8 @@ impl NodeState {
         e.put_no_tags(true);
     }
 
-    fn fetch(&mut self, r: &mut Reader<'_>, e: &mut Vec<u8>, fault: RequestFate) {
-        for _ in 0..4 {
-            r.i32().unwrap();
-        }
+    fn fetch(&mut self, r: &mut Reader<'_>, e: &mut Vec<u8>, fault: RequestFate) -> u64 {
+        let [_, wait_ms, _, _] = [(); 4].map(|()| r.i32().unwrap());
         r.bool().unwrap();
         for _ in 0..2 {
             r.i32().unwrap();
@@ -437,6 +445,10 @@ impl NodeState {
             e.put_no_tags(true);
         });
         e.put_no_tags(true);
+        if self.waits_for_records && code == 0 && records.is_empty() {
+            return wait_ms as u64;
+        }
+        0
     }
 
     /// Every partition begins at 0, on this node's own disk.
@@ -900,6 +912,33 @@ fn an_open_transaction_is_waited_for_and_then_named() {
     node.state.lock().unwrap().last_stable_offset = 2; // and once it is over, the fetch goes on
     assert_eq!(fetch.next_chunk().unwrap().unwrap().rows, 1);
     assert_eq!(fetch.next_chunk().unwrap(), None);
+}
+
+/// The last Fetch waited half a second at the node, and the rest of the timeout was shorter. Its answer
+/// came too late, and the error told the user to look after the broker.
+#[test]
+fn an_open_transaction_is_named_when_the_last_answer_has_too_little_time() {
+    let node = Node::start(1, 2);
+    node.store(0, batch_of((1, 0), true, &["open"]));
+    {
+        let mut state = node.state.lock().unwrap();
+        (state.last_stable_offset, state.waits_for_records) = (0, true);
+    }
+    let error = read(&node.client(1_300), 0, 1, 1 << 20).unwrap_err();
+    assert!(
+        error.message.contains("last stable offset stayed at 0"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_node_that_falls_silent_is_named_though_a_transaction_was_open() {
+    let node = Node::start(1, 2);
+    node.store(0, batch_of((1, 0), true, &["open"]));
+    node.state.lock().unwrap().last_stable_offset = 0;
+    node.fault(&[RequestFate::None, RequestFate::Ignore]);
+    let error = read(&node.client(1_500), 0, 1, 1 << 20).unwrap_err();
+    assert!(error.message.contains("did not answer Fetch"), "{error}");
 }
 
 #[test]

@@ -21,6 +21,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use txn_log::builder::decode_marker;
 use txn_protocol::Reader;
@@ -34,7 +35,7 @@ use crate::error::KafkaError;
 use crate::messages::{self, fetch};
 
 /// Time that a node may wait for the first byte; short, so that a stop is noticed.
-const WAIT_MS: i32 = 500;
+const WAIT: Duration = Duration::from_millis(500);
 /// Largest answer ever asked for.
 const ANSWER_BYTES_MAX: i32 = 1 << 30;
 /// `ListOffsets` timestamp for the first offset on the node's own disk; since version 8 (KIP-405).
@@ -192,6 +193,8 @@ impl Fetch {
         let cluster = Arc::clone(&self.cluster);
         let mut retry = cluster.begin();
         let mut limit_before = i64::MIN;
+        // The limit seen before an attempt whose answer has little time. If that is late, the limit is the cause.
+        let mut cause = None;
         loop {
             match self.attempt(&retry) {
                 Ok(FetchAttempt::Batches(answer)) => return Ok(Some(answer)),
@@ -209,11 +212,17 @@ impl Fetch {
                     if retry.left().is_zero() || retry.is_interrupted() {
                         return Err(self.out_of_reach(limit));
                     }
+                    let is_short = retry.left() < 2 * WAIT && limit < self.selection.end;
+                    cause = is_short.then_some(limit);
                 }
                 Err(error) => {
                     self.connection = None;
                     self.is_asked = false;
-                    retry.after(error)?;
+                    let is_late = error.code == codes::REQUEST_TIMED_OUT;
+                    let cause = cause.take().filter(|_| is_late);
+                    retry
+                        .after(error)
+                        .map_err(|error| cause.map_or(error, |limit| self.out_of_reach(limit)))?;
                     limit_before = i64::MIN;
                 }
             }
@@ -284,7 +293,7 @@ impl Fetch {
             partition: self.partition,
             offset,
             read_committed: self.selection.read_committed,
-            wait_ms: WAIT_MS,
+            wait_ms: WAIT.min(retry.left() / 2).as_millis() as i32, // the rest is for its answer
             bytes_min: 1,
             bytes_max: self.selection.bytes_max,
         };
