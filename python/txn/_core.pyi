@@ -967,9 +967,13 @@ class KafkaClient:
         batch_bytes: int = 1 << 20,
         compression: str = "none",
         acks: int = -1,
+        metadata_max_age_ms: int = 300000,
     ) -> Writer:
         """Write columns in the open transaction of this producer identity (None: idempotent without
         one).
+
+        `metadata_max_age_ms`: a topic's partitions are counted anew, for the rows that choose none,
+        if this client's knowledge of them is older.
 
         One writer per identity and transaction: a second one in this client is refused when it
         sends."""

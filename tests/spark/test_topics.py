@@ -4,10 +4,12 @@ import struct
 import time
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 import txn
 from support import clients
 from txn._core import KafkaClient, KafkaError
+from txn.spark.options import LATEST
 
 
 @pytest.fixture(params=["txn", pytest.param("kafka", marks=pytest.mark.peer)])
@@ -60,6 +62,42 @@ def test_partition_minus_one_is_any(servers: str) -> None:
     write(client, name, -1)
     client.close()
     assert clients.read_all(servers, name) == [b"x"]
+
+
+def written_partitions(servers: str, client: KafkaClient, topic: str, age_ms: int) -> set[int]:
+    """Write rows of 40 keys, as a task of a long-lived worker does; return their partitions."""
+    who = (topic, *client.init_producer_id(topic, 60_000))
+    keys = [f"key {number}".encode() for number in range(40)]
+    ends = [sum(map(len, keys[:number])) for number in range(41)]
+    column = (struct.pack("<41i", *ends), b"".join(keys), None)
+    observer = KafkaClient(servers)  # asking the client itself would renew its knowledge
+    places = list(range(observer.partition_count(topic)))
+    before = observer.list_offsets(topic, places, LATEST, read_committed=False)
+    writer = client.writer(*who, metadata_max_age_ms=age_ms)
+    writer.write(topic, 40, column, column)
+    writer.flush()
+    after = observer.list_offsets(topic, places, LATEST, read_committed=False)
+    client.end_txn(*who, commit=True)
+    observer.close()
+    return {place for place in places if after[place] > before[place]}
+
+
+def test_added_partitions_are_counted_by_a_client_that_knew_the_topic_before(cluster: str) -> None:
+    """A worker's client counted the partitions of its first task for ever.
+
+    A newer worker counts the added ones, so one batch had rows of the same key in two partitions.
+    """
+    name = f"added-{time.time_ns()}"
+    clients.create_topic(cluster, name)
+    client = KafkaClient(cluster)
+    assert written_partitions(cluster, client, name, 0) == {0}
+    admin = AdminClient({"bootstrap.servers": cluster})
+    admin.create_partitions([NewPartitions(name, 4)])[name].result(clients.WAIT_S)
+    while KafkaClient(cluster).partition_count(name) < 4:
+        pass  # Kafka answers before its nodes know
+    assert written_partitions(cluster, client, name, 300_000) == {0}
+    assert written_partitions(cluster, client, name, 0) == {0, 1, 2, 3}
+    client.close()
 
 
 def test_topics_are_described_with_their_ids(cluster: str) -> None:

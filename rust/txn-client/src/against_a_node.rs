@@ -491,7 +491,12 @@ fn selection(end: i64, bytes_max: i32) -> Selection {
 }
 
 fn settings(batch_bytes: usize, codec: Codec) -> WriterSettings {
-    WriterSettings { batch_bytes, codec }
+    let metadata_age_max = Duration::from_secs(300);
+    WriterSettings {
+        batch_bytes,
+        codec,
+        metadata_age_max,
+    }
 }
 
 fn little_endian<const N: usize>(numbers: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
@@ -985,6 +990,35 @@ fn rows_for_a_partition_that_does_not_exist_leave_the_writer_usable() {
     assert_eq!(write(&mut writer, &[(-2, vec![])]).unwrap_err().code, 3);
     write(&mut writer, &[(1, vec![])]).unwrap();
     assert_eq!(writer.flush().unwrap(), 1);
+}
+
+/// A worker's client counted the partitions of its first day for ever. Those of a newer worker counted the
+/// added ones too, so one batch of Spark had rows of the same key in two partitions.
+#[test]
+fn a_writer_counts_added_partitions_once_the_metadata_is_old() {
+    let node = Node::start(1, 2);
+    let client = node.client(20_000);
+    let put = |producer_id, metadata_age_max| {
+        let settings = WriterSettings {
+            metadata_age_max,
+            ..settings(1 << 20, Codec::None)
+        };
+        let mut writer = client
+            .writer(Some("id"), (producer_id, 0), settings)
+            .unwrap();
+        let row = (-1, vec![0; 1 << 14]); // without a key, and large: the next goes to another partition
+        let values = vec![row; 8];
+        write(&mut writer, &values).unwrap();
+        writer.flush().unwrap();
+        let state = node.state.lock().unwrap();
+        let written = state.partitions.iter().filter(|p| p.next_offset > 0);
+        written.count()
+    };
+    assert_eq!(put(1, Duration::ZERO), 1);
+    let added = (0..3).map(|_| NodePartition::default());
+    node.state.lock().unwrap().partitions.extend(added);
+    assert_eq!(put(2, Duration::from_secs(300)), 1);
+    assert_eq!(put(3, Duration::ZERO), 4);
 }
 
 #[test]

@@ -49,8 +49,8 @@ struct KnownCluster {
     is_closed: bool,
     idle: HashMap<Address, Vec<BrokerConnection>>,
     nodes: BTreeMap<i32, Address>,
-    /// By topic: the leader of each partition, -1 if it has none now.
-    leaders: HashMap<String, Vec<i32>>,
+    /// Leaders of the partitions, by topic.
+    leaders: HashMap<String, TopicLeaders>,
     seen_topics: HashSet<String>,
     coordinators: HashMap<(CoordinatorOf, String), Address>,
     /// (features epoch, level of `transaction.version`), the newest seen.
@@ -59,6 +59,13 @@ struct KnownCluster {
     written: HashSet<(i64, i16)>,
     /// Where the next search for any node starts.
     turn: usize,
+}
+
+#[derive(Debug)]
+struct TopicLeaders {
+    /// The leader of each partition, -1 if it has none now.
+    by_partition: Vec<i32>,
+    learned: Instant,
 }
 
 impl fmt::Debug for Cluster {
@@ -206,6 +213,15 @@ impl Cluster {
         self.known().leaders.remove(topic);
     }
 
+    /// Drops the knowledge of a topic's partitions if it is older: some may have been added since.
+    pub fn forget_old_topic(&self, topic: &str, age_max: Duration) {
+        let mut known = self.known();
+        let leaders = known.leaders.get(topic);
+        if leaders.is_some_and(|leaders| leaders.learned.elapsed() >= age_max) {
+            known.leaders.remove(topic);
+        }
+    }
+
     fn forget(&self, error: &KafkaError) {
         let mut known = self.known();
         match error.code {
@@ -237,15 +253,23 @@ impl Cluster {
                 .collect();
         }
         for topic in metadata.topics.iter().filter(|topic| topic.error_code == 0) {
-            let mut leaders = vec![-1; topic.partitions.len()];
+            let mut by_partition = vec![-1; topic.partitions.len()];
             for &(error_code, partition, leader) in &topic.partitions {
                 // 9: a replica is missing, but there is a leader.
-                if let (0 | 9, Some(slot)) = (error_code, leaders.get_mut(partition as usize)) {
+                if let (0 | 9, Some(slot)) = (error_code, by_partition.get_mut(partition as usize))
+                {
                     *slot = leader;
                 }
             }
+            let learned = Instant::now();
             known.seen_topics.insert(topic.name.clone());
-            known.leaders.insert(topic.name.clone(), leaders);
+            known.leaders.insert(
+                topic.name.clone(),
+                TopicLeaders {
+                    by_partition,
+                    learned,
+                },
+            );
         }
     }
 }
@@ -490,16 +514,12 @@ impl Retry<'_> {
     /// As `topic`.
     pub fn leaders(&self, topic: &str) -> Result<Vec<i32>, KafkaError> {
         if let Some(leaders) = self.cluster.known().leaders.get(topic) {
-            return Ok(leaders.clone());
+            return Ok(leaders.by_partition.clone());
         }
         self.topic(topic)?;
-        Ok(self
-            .cluster
-            .known()
-            .leaders
-            .get(topic)
-            .cloned()
-            .unwrap_or_default())
+        let known = self.cluster.known();
+        let leaders = known.leaders.get(topic);
+        Ok(leaders.map_or_else(Vec::new, |leaders| leaders.by_partition.clone()))
     }
 
     /// Where a partition's leader listens.

@@ -31,7 +31,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use txn_log::builder::BatchBuilder;
 use txn_protocol::Reader;
@@ -63,6 +63,8 @@ pub struct WriterSettings {
     pub batch_bytes: usize,
     /// How batches are compressed.
     pub codec: Codec,
+    /// The client's knowledge of a topic counts up to this age when the writer meets the topic.
+    pub metadata_age_max: Duration,
 }
 
 /// Writes under one producer identity; see the module.
@@ -205,6 +207,9 @@ impl Writer {
         if let Some(index) = self.topics.iter().position(|topic| topic.name == name) {
             return Ok(index);
         }
+        // A client may live for days, and rows of one key have to meet those of newer clients.
+        self.cluster
+            .forget_old_topic(name, self.settings.metadata_age_max);
         let count = match self.cluster.retry(|retry| retry.leaders(name)) {
             Ok(leaders) => leaders.len(),
             Err(error) if error.code == codes::UNKNOWN_TOPIC_OR_PARTITION => {

@@ -325,9 +325,9 @@ impl KafkaClient {
 
     #[pyo3(
         signature = (transactional_id, producer_id, producer_epoch, *, batch_bytes = 1 << 20,
-                     compression = "none", acks = -1),
+                     compression = "none", acks = -1, metadata_max_age_ms = 300_000),
         text_signature = "($self, transactional_id, producer_id, producer_epoch, *, \
-                          batch_bytes=..., compression='none', acks=-1)"
+                          batch_bytes=..., compression='none', acks=-1, metadata_max_age_ms=300000)"
     )]
     #[allow(clippy::too_many_arguments)]
     fn writer(
@@ -339,6 +339,7 @@ impl KafkaClient {
         batch_bytes: usize,
         compression: &str,
         acks: i32,
+        metadata_max_age_ms: u64,
     ) -> PyResult<Writer> {
         let codec = Codec::from_name(compression).ok_or_else(|| {
             let known = "none, gzip, snappy, lz4 or zstd";
@@ -355,7 +356,11 @@ impl KafkaClient {
                 "batch_bytes is 0; it must be positive",
             ));
         }
-        let settings = WriterSettings { batch_bytes, codec };
+        let settings = WriterSettings {
+            batch_bytes,
+            codec,
+            metadata_age_max: Duration::from_millis(metadata_max_age_ms),
+        };
         let who = (producer_id, producer_epoch);
         let writer = self.run(py, |client| client.writer(transactional_id, who, settings))?;
         Ok(Writer {
