@@ -211,6 +211,38 @@ def test_the_offsets_of_a_group_are_listed_without_those_of_others() -> None:
     assert keys_of_group(100) == keys_of_group(1)
 
 
+def heartbeat(others: int) -> int:
+    """The steps of a heartbeat in a group with so many other members."""
+    node = GroupNode()
+    member = node.form("g")
+    group = node.coordinator.group("g")
+    assert group is not None
+    members = [*group.members.values(), *stable(others).members.values()]
+    node.shards.of("g").state.take(group._replace(members=Members(members)))
+    beat = (member.member_id, None, member.generation)
+    return steps_of(lambda: node.groups.heartbeat("g", *beat))
+
+
+def test_a_heartbeat_looks_at_no_other_session() -> None:
+    assert heartbeat(400) < heartbeat(1) + 400
+
+
+def test_a_session_that_a_heartbeat_shortens_ends_on_time() -> None:
+    """A new member may wait for five minutes; from its first heartbeat on its session counts."""
+    node = GroupNode(group_initial_rebalance_delay_ms=60_000)
+    node.join("g")
+    (member_id,) = _members(node)
+    node.host.pass_time(1_000)
+    assert node.groups.heartbeat("g", member_id, None, 0) is ErrorCode.REBALANCE_IN_PROGRESS
+    node.host.pass_time(10_000)
+    assert _members(node) == []
+
+
+def _members(node: GroupNode) -> list[str]:
+    group = node.coordinator.group("g")
+    return [] if group is None else list(group.members)
+
+
 # ---------------------------------------------------------------- the same answers as one by one
 
 

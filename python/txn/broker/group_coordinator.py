@@ -274,7 +274,7 @@ class GroupCoordinator:
         group = self.group(group_id)
         group, error = heartbeat(group, member_id, instance_id, generation, now_ms=now_ms)
         if group is not None:
-            self._take(group)
+            self._prolong(group, member_id)
         return error
 
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> tuple[ErrorCode, ...]:
@@ -337,7 +337,8 @@ class GroupCoordinator:
             GroupState.STABLE,
             GroupState.PREPARING_REBALANCE,
         ):
-            self._take(touch(group, committer.member_id, now_ms=self.host.monotonic_ms()))
+            prolonged = touch(group, committer.member_id, now_ms=self.host.monotonic_ms())
+            self._prolong(prolonged, committer.member_id)
         return await self._put(committer.group_id, offsets, None)
 
     async def commit_in_transaction(
@@ -513,6 +514,16 @@ class GroupCoordinator:
         """Take a group's new state in memory, and set its timer."""
         self._shard_of(group.group_id).state.take(group)
         self._set_timer(group)
+
+    def _prolong(self, group: Group, member_id: str) -> None:
+        """Take a group in which one session was prolonged, without a look at all the others."""
+        state = self._shard_of(group.group_id).state
+        armed = state.timers.get(group.group_id)
+        member = group.members.get(member_id)
+        if armed is None or (member is not None and member.session_deadline_ms < armed[0]):
+            self._take(group)
+        else:
+            state.take(group)
 
     def _stamped(self, before: Group | None, outcome: GroupTransition) -> GroupTransition:
         """An outcome with the time of day at which the group came to its state, if it just did."""

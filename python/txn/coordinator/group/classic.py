@@ -370,9 +370,14 @@ def expire(group: Group, *, now_ms: int) -> GroupTransition:
 
 def next_deadline(group: Group) -> int | None:
     """When `expire` has something to do next, in milliseconds since the epoch; None for never."""
-    deadlines = [member.deadline_ms for member in group.members.values()]
-    deadlines += [*group.pending.values(), group.join_deadline_ms, group.sync_deadline_ms]
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    deadlines = [
+        member.session_deadline_ms
+        for member in group.members.values()
+        if member.is_new or (member.awaiting_join is None and member.awaiting_sync is None)
+    ]  # those of `deadline_ms`, without a call for each of thousands
+    deadlines += group.pending.values()
+    deadlines += [ms for ms in (group.join_deadline_ms, group.sync_deadline_ms) if ms is not None]
+    return min(deadlines, default=None)
 
 
 # ---------------------------------------------------------------- what offset commits ask
@@ -903,13 +908,13 @@ def _holder(group: Group, leaver: Leaver) -> str | None:
 def _has_room(group: Group, member_id: str, group_max_size: int) -> bool:
     """Say whether one more may join; in a round, those who are first in it have the places."""
     member = group.members.get(member_id)
-    if group.state is S.EMPTY:
+    if group.state is S.EMPTY or len(group.members) < group_max_size:
         return True
     if group.state is S.PREPARING_REBALANCE:
         waiting = sum(m.awaiting_join is not None for m in group.members.values())
         is_waiting = member is not None and member.awaiting_join is not None
         return is_waiting or waiting < group_max_size
-    return member is not None or len(group.members) < group_max_size
+    return member is not None
 
 
 def _has_room_for_bytes(group: Group, request: Join, bytes_max: int) -> bool:
