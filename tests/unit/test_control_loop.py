@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import os
 import struct
 import uuid
@@ -14,24 +15,35 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from support.sessions import LISTENER
+from support.sessions import LISTENER, session
 from txn import _core
 from txn.broker.apis.table import Answerer, BoundApi
-from txn.broker.host import Durability
+from txn.broker.host import Context, Durability
 from txn.broker.syncs import synced
 from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.logs import RareLog, log
 from txn.metadata.image import Topic
+from txn.security.sessions import Connection
 from txn.server import control_loop
 from txn.server.control_lock import ControlLockLoop
 from txn.server.control_loop import ControlLoop
 from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog, NativeStorage
+from txn.wire.bodies.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from txn.wire.bodies.offsets import DeleteRecordsRequest, DeleteRecordsResponse
+from txn.wire.error_codes import ErrorCode
 
 DELETE_RECORDS = 21
 NO_TOPICS = struct.pack(">ii", 0, 1000)
+DESCRIBE_CONFIGS = 32
+LARGE = struct.pack(">i", 2_000) + b"\2\0\1t\0\0\0\0" * 2_000 + b"\0"
+RESULT = DescribeConfigsResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, 2, "t")
+ATTACKER, NEIGHBOUR = "10.0.0.2", "10.0.0.3"
 
 Decide = Callable[[list[Any], list[Any]], bool]
 
@@ -146,6 +158,99 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     control.serve([(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, None, 1, None)], [])
     server.reply.assert_called_once_with(7, False, b"at once")
     loop.close()
+
+
+class Crowd:
+    """A broker whose handler waits for `gate`, but answers a neighbour at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, node: Any = NODE) -> None:
+        self.loop = ControlLockLoop()
+        self.gate = asyncio.Event()
+        self.begun: list[str] = []
+        self.server = Mock(attach=lambda token, attachment: None, throttle_ms=Mock(return_value=0))
+        self.answered: dict[int, asyncio.Event] = {}
+        self.server.reply = lambda token, flexible, body: self.answered[token].set()
+        answerer = Answerer(DescribeConfigsRequest, DescribeConfigsResponse, self._answer)
+        api = BoundApi(DESCRIBE_CONFIGS, (1, 1), lambda _: answerer)
+        monkeypatch.setattr(control_loop, "build_table", lambda node: {DESCRIBE_CONFIGS: api})
+        scheduler = LoopScheduler(self.loop, _core.Durability(1))
+        self._control = ControlLoop(self.loop, scheduler, self.server, node, [LISTENER])
+
+    async def _answer(self, request: object, context: Context) -> DescribeConfigsResponse:
+        self.begun.append(context.client_host)
+        if context.client_host != NEIGHBOUR:
+            await self.gate.wait()
+            await asyncio.sleep(0)
+        return DescribeConfigsResponse([RESULT] * 500)
+
+    def ask(self, token: int, host: str) -> Connection:
+        """Send a large request; return its connection, which is closed when nobody has it."""
+        self.answered[token] = asyncio.Event()
+        connection = Connection(session(host, token))
+        request = (token, DESCRIBE_CONFIGS, 1, 1, None, LARGE, host, 0, None, token, connection)
+        self.loop.stand_in(self._control.serve, [request], [])
+        return connection
+
+    def wait(self, token: int) -> None:
+        """Return when a request is answered."""
+        self.loop.run_until_complete(asyncio.wait_for(self.answered[token].wait(), 10))
+
+    def close(self) -> None:
+        waiting = asyncio.all_tasks(self.loop)
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            self.loop.run_until_complete(asyncio.wait(waiting))
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+
+def test_large_requests_of_one_client_keep_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All waited in one line: 20 of a client without rights held a neighbour up for 24 s."""
+    crowd = Crowd(monkeypatch)
+    kept = [crowd.ask(token, ATTACKER) for token in range(20)]
+    kept.append(crowd.ask(99, NEIGHBOUR))
+    crowd.wait(99)
+    assert crowd.begun == [ATTACKER, ATTACKER, NEIGHBOUR]
+    crowd.close()
+
+
+def test_large_requests_of_clients_that_have_left_are_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client could send as many as it liked and leave: each was read and answered."""
+    crowd = Crowd(monkeypatch)
+    kept = [crowd.ask(0, ATTACKER)]
+    gone = [crowd.ask(1, ATTACKER)]  # it leaves while it is answered
+    for token in range(2, 20):
+        crowd.ask(token, ATTACKER)  # and these while they wait
+    kept += [crowd.ask(20, ATTACKER), crowd.ask(99, NEIGHBOUR)]
+    crowd.wait(99)
+    gone.clear()
+    crowd.gate.set()
+    crowd.wait(20)
+    assert crowd.begun == [ATTACKER, ATTACKER, NEIGHBOUR, ATTACKER]
+    answered = [token for token, event in crowd.answered.items() if event.is_set()]
+    assert answered == [0, 20, 99]
+    crowd.close()
+
+
+def test_the_time_of_worker_threads_counts_for_the_quota_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Large requests are read, and large answers made, on other threads: both were free."""
+    seconds = itertools.count()
+    monkeypatch.setattr(control_loop, "thread_time", lambda: next(seconds))
+    quotas = SimpleNamespace(takes_toll=True, counts_time=True)
+    crowd = Crowd(monkeypatch, SimpleNamespace(**{**vars(NODE), "quotas": quotas}))
+    kept = crowd.ask(99, NEIGHBOUR)
+    crowd.wait(99)
+    (_, host, _, spent_s), _ = crowd.server.throttle_ms.call_args
+    assert (host, spent_s) == (NEIGHBOUR, 3)  # to read it, one step of its handler, the answer
+    del kept
+    crowd.close()
 
 
 def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(

@@ -67,10 +67,10 @@ class Connection:
     """A connection as Python knows it. The sockets keep it, and bring it with every request.
 
     `login` is its authentication; None where the listener asks for none. An authentication
-    replaces `session`, and nothing else does.
+    replaces `session`, and nothing else does. Nobody has it once the connection is closed.
     """
 
-    __slots__ = ("login", "session")
+    __slots__ = ("__weakref__", "login", "session")
 
     def __init__(self, session: Session, login: "Login | None" = None) -> None:
         self.session = session

@@ -6,17 +6,19 @@ sleeps, see `ControlLockLoop`. A request that cannot be read costs its sender th
 other client anything.
 
 Nor does a large request. It is decoded on a worker thread, as a large answer is encoded on one, and
-its handler gives way to others (`broker.turns`). Few large requests are under way at a time. The
-others wait as the bytes they came in, for a decoded request takes many times that.
+its handler gives way to others (`broker.turns`). Few large requests are under way at a time, and
+clients take turns (`client_turns`). The others wait as the bytes they came in, for a decoded
+request takes many times that. One whose connection was closed is not begun, nor gone on with if it
+changes nothing.
 """
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from time import thread_time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from weakref import ref
 
 from txn import _core
@@ -31,6 +33,7 @@ from txn.logs import log, rare_log
 from txn.metadata.image import Topic
 from txn.security.sessions import Connection, Listener, Session, begin
 from txn.server import eager
+from txn.server.client_turns import ClientLeftError, ClientTurns
 from txn.server.control_lock import ControlLockLoop
 from txn.server.requests import MalformedRequestError, decode_request
 from txn.server.routing import decided_by_reactors
@@ -52,13 +55,31 @@ LARGE_BYTES = 8 << 10
 LARGE_ENTRIES = 500
 """Entries from which on an answer is large."""
 
-LARGE_AT_A_TIME = 2
-"""Limit of large requests under way; those that search logs have one of their own, as high."""
+LARGE_AT_A_TIME, LARGE_OF_A_CLIENT = 3, 2
+"""Limits of large requests under way, in all and of one principal at one address. Those that search
+logs have limits of their own, as high.
+"""
 
 LOGIN_KEYS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 """APIs of brokers among themselves, whose time no quota counts."""
+
+READ_ONLY = frozenset(
+    {
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    }
+)
+"""APIs with large requests that change nothing: they end with the client's connection."""
 
 WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose answers wait for other members; they count as under way while decoded alone."""
@@ -87,22 +108,20 @@ def _counted(body: tuple[object, ...], entries: int) -> int:
     return entries
 
 
+def _is_held(connection: "ref[Connection]") -> bool:
+    return connection() is not None
+
+
 T = TypeVar("T")
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 
-class _Tolled(Coroutine[Any, Any, T]):
-    """A coroutine whose steps are counted in a toll, in CPU time of the thread that takes them."""
+class _Stepped(Coroutine[Any, Any, T]):
+    """A coroutine of which each step is watched; awaited once."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], toll: Toll) -> None:
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
-        self._toll = toll
-
-    def send(self, value: Any) -> Any:
-        began = thread_time()
-        try:
-            return self._work.send(value)
-        finally:
-            self._toll.spent_s += thread_time() - began
 
     def throw(self, *error: Any) -> Any:
         return self._work.throw(*error)
@@ -117,6 +136,48 @@ class _Tolled(Coroutine[Any, Any, T]):
             result: T = done.value
             return result
         return (yield from eager.Suspended(self, waits_for).__await__())
+
+
+class _Tolled(_Stepped[T]):
+    """A coroutine whose steps are counted in a toll, in CPU time of the thread that takes them."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], toll: Toll) -> None:
+        super().__init__(work)
+        self._toll = toll
+
+    def send(self, value: Any) -> Any:
+        began = thread_time()
+        try:
+            return self._work.send(value)
+        finally:
+            self._toll.spent_s += thread_time() - began
+
+
+class _WhileThere(_Stepped[T]):
+    """A coroutine that takes no further step once its client has left. Raises ClientLeftError."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], is_there: Callable[[], bool]) -> None:
+        super().__init__(work)
+        self._is_there = is_there
+
+    def send(self, value: Any) -> Any:
+        if self._is_there():
+            return self._work.send(value)
+        self._work.close()
+        raise ClientLeftError
+
+
+def _counted_in(
+    toll: Toll | None, work: Callable[[*Arguments], Result], *arguments: *Arguments
+) -> Result:
+    """The result of work, whose CPU time on this thread is counted in a toll."""
+    if toll is None:
+        return work(*arguments)
+    began = thread_time()
+    try:
+        return work(*arguments)
+    finally:
+        toll.spent_s += thread_time() - began
 
 
 class ServerCatalog:
@@ -207,8 +268,8 @@ class ControlLoop:
             from txn.broker.apis.access import data_path_access  # few brokers have an authorizer
 
             server.authorize_by(data_path_access(node.authorizer))
-        self._large = asyncio.Semaphore(LARGE_AT_A_TIME)
-        self._large_searches = asyncio.Semaphore(LARGE_AT_A_TIME)
+        self._large = ClientTurns(LARGE_AT_A_TIME, LARGE_OF_A_CLIENT)
+        self._large_searches = ClientTurns(LARGE_AT_A_TIME, LARGE_OF_A_CLIENT)
         self.thread = threading.Thread(target=self._run, name="txn-control", daemon=True)
 
     def start(self) -> None:
@@ -313,7 +374,9 @@ class ControlLoop:
         toll = Toll() if self._quotas.takes_toll else None
         context = Context(api_key, api_version, client_id or "", connection.session, toll)
         if len(body) >= LARGE_BYTES:
-            self._start(self._serve_large(token, api, context, body), token)
+            held = ref(connection)  # the sockets have it until it is closed
+            is_there = partial(_is_held, held)
+            self._start(self._serve_large(token, api, context, body, is_there), token)
             return
         try:
             answerer = api.answerer
@@ -375,6 +438,8 @@ class ControlLoop:
 
     def _on_error(self, token: int, context: Context, error: Exception) -> None:
         """Close the connection of a request that cannot be answered; call in the handler."""
+        if isinstance(error, ClientLeftError):
+            return
         if isinstance(error, HangUpError):
             self._hang_up(token, context, error)
         elif isinstance(error, MalformedRequestError):
@@ -403,18 +468,29 @@ class ControlLoop:
         )
         self._server.disconnect(token)
 
-    async def _serve_large(self, token: int, api: BoundApi, context: Context, body: bytes) -> None:
-        """Answer a large request, in turns with others."""
-        key, version = context.api_key, context.api_version
+    async def _serve_large(
+        self,
+        token: int,
+        api: BoundApi,
+        context: Context,
+        body: bytes,
+        is_there: Callable[[], bool],
+    ) -> None:
+        """Answer a large request, in turns with others, unless its client leaves before."""
+        key, version, toll = context.api_key, context.api_version, context.toll
+        client = (context.session.principal, context.client_host)
         under_way = self._large_searches if key == ApiKey.LIST_OFFSETS else self._large
         try:
-            async with under_way:
+            async with under_way.turn_of(client, is_there):
+                kind = api.answerer.request
                 request: object = await self._loop.run_in_executor(
-                    None, decode_request, api.answerer.request, key, version, body
+                    None, _counted_in, toll, decode_request, kind, key, version, body
                 )
                 answer = api.answerer.answer(request, context)
-                if context.toll is not None:
-                    answer = _Tolled(answer, context.toll)
+                if key in READ_ONLY:
+                    answer = _WhileThere(answer, is_there)
+                if toll is not None:
+                    answer = _Tolled(answer, toll)
                 del request, body
                 if key not in WAITING:
                     await self._finish(token, context, answer)
@@ -422,6 +498,8 @@ class ControlLoop:
             await self._finish(token, context, answer)
         except MalformedRequestError as error:
             self._on_malformed(token, context, error)
+        except ClientLeftError:
+            pass
 
     async def _finish(self, token: int, context: Context, answer: Awaitable[Reply]) -> None:
         try:
@@ -458,7 +536,9 @@ class ControlLoop:
 
     async def _reply_large(self, token: int, context: Context, response: Body) -> None:
         key, version = context.api_key, context.api_version
-        body = await self._loop.run_in_executor(None, encode_response, key, version, response)
+        body = await self._loop.run_in_executor(
+            None, _counted_in, context.toll, encode_response, key, version, response
+        )
         self._reply(token, context, body)
 
     async def _join(

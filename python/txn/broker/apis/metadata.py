@@ -11,6 +11,7 @@ INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import suppress
+from time import thread_time
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -189,9 +190,15 @@ async def encoded_metadata(
     )
     if len(topics) + sum(len(topic.partitions) for topic in topics) < LARGE_ANSWER:
         return encode_response(ApiKey.METADATA, context.api_version, response)
-    return await node.in_worker(
-        lambda: encode_response(ApiKey.METADATA, context.api_version, response)
-    )
+
+    def encoded() -> bytes:
+        began = thread_time()
+        body = encode_response(ApiKey.METADATA, context.api_version, response)
+        if context.toll is not None:
+            context.toll.spent_s += thread_time() - began
+        return body
+
+    return await node.in_worker(encoded)
 
 
 def _topic(node: Node, topic: Topic) -> MetadataTopic:
