@@ -136,6 +136,14 @@ def _sends_twice(exchange: Exchange, difference: Difference) -> bool:
     return False
 
 
+def _describes_twice(exchange: Exchange, difference: Difference) -> bool:
+    """The request names a transactional id, a topic or a partition twice."""
+    topics = exchange.request.get("topics") or ()
+    named = [*exchange.request.get("transactional_ids", ()), *(topic["name"] for topic in topics)]
+    lists = [named, *(topic["partition_indexes"] for topic in topics)]
+    return any(len(each) != len(set(each)) for each in lists)
+
+
 # -------------------------------------------------------------------- order
 
 ORDER: Final = (
@@ -586,6 +594,15 @@ CODES: Final = (
         "results_by_topic_v3_and_below.results_by_partition",
         MISSING,
         when=_sends_twice,
+    ),
+    KnownDifference(
+        "a-thing-described-twice",
+        "DescribeTransactions and DescribeProducers: Kafka describes an id or a partition as often "
+        "as it is named, which a small request can ask gigabytes with. txn does it once.",
+        ("DescribeTransactions", "DescribeProducers"),
+        "*",
+        MISSING,
+        when=_describes_twice,
     ),
     KnownDifference(
         "a-topic-without-partitions",
