@@ -3,15 +3,19 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import confluent_kafka
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, get_current_span
 
-from support.clients import WAIT_S, create_topic, read_messages
+from support import packed
+from support.clients import WAIT_S, create_topic, plain_producer, read_messages, send
 from support.spans import provider_to
+from support.wire_client import RawConnection
 from txn import otel
 from txn.errors import FencedError
+from txn.wire.error_codes import ErrorCode
 
 Unique = Callable[[str], str]
 
@@ -139,3 +143,49 @@ def test_a_fenced_transaction_says_so(
     assert transaction.status.status_code is StatusCode.ERROR
     assert [event.name for event in transaction.events] == ["txn.block.end", "exception"]
     assert read_messages(bootstrap, orders) == []
+
+
+def test_a_block_with_a_plain_consumer_commits_and_is_a_span(
+    bootstrap: str,
+    producer: otel.Producer,
+    spans: InMemorySpanExporter,
+    topics: tuple[str, str],
+    unique: Unique,
+) -> None:
+    """It raised TypeError behind its commit: confluent-kafka's has no weak references."""
+    orders, invoices = topics
+    send(plain_producer(bootstrap), orders, [b"1"])
+    plain = {"bootstrap.servers": bootstrap, "group.id": unique("g")}
+    consumer = confluent_kafka.Consumer(
+        {**plain, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
+    consumer.subscribe([orders])
+    with producer.transaction(consumer) as t:
+        for message in consumer.consume(1, WAIT_S):
+            t.produce(invoices, message.value())
+    consumer.close()
+    (transaction,) = of(spans, "transaction")
+    assert attribute(transaction, "txn.outcome") == "commit"
+    assert [each.value() for each in read_messages(bootstrap, invoices)] == [b"1"]
+
+
+def test_a_record_with_a_header_name_that_is_no_text_is_handed_out(
+    bootstrap: str, topics: tuple[str, str], unique: Unique
+) -> None:
+    """Its headers raise a SystemError: noting it lost it and all that `consume` gave with it."""
+    orders, source = topics
+    named = plain_producer(bootstrap)
+    named.produce(source, b"1", headers=[("caf8", b"x")])
+    named.flush()
+    with RawConnection(bootstrap) as wire:
+        ((read,),) = [each.partitions for each in wire.ask_for_records(source).responses]
+        batch = packed.sealed(bytes(read.records).replace(b"caf8", b"caf\xe9"))
+        (stored,) = packed.produce(wire, batch, topic=orders)
+    assert stored.error_code == ErrorCode.NONE
+    consumer = otel.Consumer(
+        bootstrap_servers=bootstrap, group_id=unique("g"), auto_offset_reset="earliest"
+    )
+    consumer.subscribe([orders])
+    found = [each.value() for each in consumer.consume(1, WAIT_S)]
+    consumer.close()
+    assert found == [b"1"]

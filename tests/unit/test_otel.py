@@ -3,17 +3,19 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, Message
 from opentelemetry import baggage, context, trace
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
+import txn.client
 from support.client_script import (
     NO_SUCH_STATE,
     TIMED_OUT,
@@ -24,8 +26,16 @@ from support.client_script import (
     scripted,
 )
 from support.spans import provider_to
+from txn.client.transaction import BlockResult
 from txn.errors import AbortableError, FencedError, InDoubtError, RejectedError
-from txn.otel import TracedTransaction, TxnInstrumentor, context_of, links_of, records_read
+from txn.otel import (
+    Consumer,
+    TracedTransaction,
+    TxnInstrumentor,
+    context_of,
+    links_of,
+    records_read,
+)
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -347,6 +357,147 @@ def test_records_can_be_linked_by_hand(tracer: trace.Tracer, spans: InMemorySpan
         t.link([record(("traceparent", PARENT.encode()))])
     (link,) = named(spans, "transaction").links
     assert f"{link.context.span_id:016x}" == SPAN
+
+
+# ---------------------------------------------------------------- faults of tracing
+
+
+class Unreadable:
+    """A message with a header whose name is Latin-1: confluent-kafka cannot give its headers."""
+
+    def headers(self) -> None:
+        raise SystemError("returned NULL without setting an exception")
+
+
+UNREADABLE: Message = Unreadable()  # type: ignore[assignment]
+
+
+def test_a_record_whose_headers_cannot_be_read_has_no_link_and_the_next_one_has() -> None:
+    """Noting it raised behind `poll`: the record was handed out, and lost with the exception."""
+    member = FakeConsumer()
+    sound = record(("traceparent", PARENT.encode()))
+    records_read.note(member, [UNREADABLE, sound])  # type: ignore[arg-type]
+    assert [f"{c.span_id:016x}" for c in records_read.take(member)] == [SPAN]  # type: ignore[arg-type]
+    assert [f"{link.context.span_id:016x}" for link in links_of([UNREADABLE, sound])] == [SPAN]
+    assert not get_current_span(context_of(UNREADABLE)).get_span_context().is_valid
+
+
+class Signalled:
+    """A message at whose headers Ctrl-C comes."""
+
+    def headers(self) -> None:
+        raise KeyboardInterrupt
+
+
+def handing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txn.client.Consumer, "poll", lambda *_: Signalled())
+    monkeypatch.setattr(txn.client.Consumer, "consume", lambda *_: [Signalled()])
+
+
+def polled(consumer: txn.client.Consumer) -> None:
+    consumer.poll(0)
+
+
+def consumed(consumer: txn.client.Consumer) -> None:
+    consumer.consume(1, 0)
+
+
+@pytest.mark.parametrize("read", [polled, consumed])
+def test_ctrl_c_while_a_record_is_noted_makes_the_consumer_lose_its_place(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[txn.client.Consumer], None]
+) -> None:
+    """The record was taken and did not reach the program; the next block committed past it."""
+    handing_out(monkeypatch)
+    consumer = Consumer(bootstrap_servers="h:1", group_id="g")
+    with pytest.raises(KeyboardInterrupt):
+        read(consumer)
+    lost = consumer.lost()
+    consumer.close()
+    assert lost is not None
+    assert "interrupted" in lost
+
+
+@pytest.mark.parametrize("read", [polled, consumed])
+def test_ctrl_c_while_the_instrumentor_notes_a_record_makes_the_consumer_lose_its_place(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[txn.client.Consumer], None]
+) -> None:
+    handing_out(monkeypatch)
+    instrumentor = TxnInstrumentor()
+    instrumentor.instrument()
+    consumer = txn.client.Consumer(bootstrap_servers="h:1", group_id="g")
+    with pytest.raises(KeyboardInterrupt):
+        read(consumer)
+    lost = consumer.lost()
+    consumer.close()
+    instrumentor.uninstrument()
+    assert lost is not None
+    assert "interrupted" in lost
+
+
+def test_a_consumer_that_takes_no_weak_references_has_no_links() -> None:
+    """confluent-kafka's own is such a one: every block with it raised TypeError when committed."""
+    plain = confluent_kafka.Consumer({"bootstrap.servers": "h:1", "group.id": "g"})
+    assert records_read.take(plain) == []
+    plain.close()
+
+
+class Faulty(SpanProcessor):  # type: ignore[misc] # Any: see pyproject.toml
+    """A processor that fails at one name of spans, at their begin or their end."""
+
+    def __init__(self, moment: str, name: str) -> None:
+        self._moment, self._name = moment, name
+
+    def on_start(self, span: Span, parent_context: Any = None) -> None:
+        if (self._moment, self._name) == ("start", span.name):
+            raise RuntimeError("a fault of tracing")
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if (self._moment, self._name) == ("end", span.name):
+            raise RuntimeError("a fault of tracing")
+
+
+@pytest.mark.parametrize("moment", ["start", "end"])
+@pytest.mark.parametrize("name", ["transaction", "send orders"])
+def test_a_fault_of_tracing_is_logged_and_the_block_commits(
+    provider: TracerProvider, caplog: pytest.LogCaptureFixture, moment: str, name: str
+) -> None:
+    provider.add_span_processor(Faulty(moment, name))
+    producer, script = scripted()
+    with traced(producer, provider.get_tracer("test")) as t:
+        t.produce("orders", b"1")
+        t.produce("orders", b"2")
+    assert script.calls[-1] == "commit_transaction"
+    assert script.calls.count("produce") == 2
+    assert t.result is BlockResult.COMMITTED
+    assert [each.name for each in caplog.records] == ["txn.otel"]
+    assert not get_current_span().get_span_context().is_valid
+
+
+def test_a_fault_of_tracing_does_not_hide_the_reason_of_a_block_that_cannot_begin(
+    provider: TracerProvider,
+) -> None:
+    provider.add_span_processor(Faulty("start", "transaction"))
+    producer, _ = scripted(begin_transaction=[fatal(KafkaError._FENCED)])
+    with pytest.raises(FencedError), traced(producer, provider.get_tracer("test")):
+        pass
+
+
+def test_ctrl_c_while_its_span_begins_aborts_the_transaction(provider: TracerProvider) -> None:
+    """Python calls no `__exit__` then: the transaction stayed open, and its producer in it."""
+    signalled = SpanProcessor()
+
+    def on_start(span: Span, parent_context: Any = None) -> None:
+        raise KeyboardInterrupt
+
+    signalled.on_start = on_start
+    provider.add_span_processor(signalled)
+    producer, script = scripted()
+    with pytest.raises(KeyboardInterrupt), traced(producer, provider.get_tracer("test")) as t:
+        t.produce("orders", b"1")
+    assert script.calls[-1] == "abort_transaction"
+    with producer.transaction():
+        pass
+    assert script.calls[-1] == "commit_transaction"
 
 
 # ---------------------------------------------------------------- the instrumentor, the extra

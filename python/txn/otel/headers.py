@@ -15,6 +15,7 @@ from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, SpanContext, get_current_span
 
 from txn.client.producer import Headers
+from txn.otel.faults import tell_fault
 
 Carrier = Mapping[str, str]
 """Header → value."""
@@ -64,9 +65,15 @@ class Stamp:
 
 
 def fields_of(message: Message) -> Carrier:
-    """The headers of a record that carry a context; the last of each name, as text."""
+    """The headers of a record that carry a context; the last of each name, as text.
+
+    None of a record with a name that is no UTF-8: confluent-kafka cannot give its headers.
+    """
     fields = propagate.get_global_textmap().fields
-    headers = message.headers() or ()
+    try:
+        headers = message.headers() or ()
+    except (SystemError, UnicodeError):
+        return {}
     pairs = headers.items() if isinstance(headers, dict) else headers
     return {
         name.lower(): value.decode(errors="replace") if isinstance(value, bytes) else value
@@ -77,7 +84,11 @@ def fields_of(message: Message) -> Carrier:
 
 def span_context_of(fields: Carrier) -> SpanContext | None:
     """The span that headers name; None without one."""
-    context = get_current_span(_extracted(fields)).get_span_context()
+    try:
+        context = get_current_span(_extracted(fields)).get_span_context()
+    except Exception:
+        tell_fault("reading the context of a record")
+        return None
     return context if context.is_valid else None
 
 

@@ -2,6 +2,9 @@
 
 A consumer's records belong to the next block with it, also those read before the block began. So
 each consumer has its own spans here, of the records handed out since its last block.
+
+The records are taken already when they are noted. So a fault of tracing costs their links alone,
+and a signal meanwhile makes the consumer lose its place, as one within `poll` does.
 """
 
 from collections.abc import Iterable
@@ -13,6 +16,8 @@ import confluent_kafka
 from confluent_kafka import Message
 from opentelemetry.trace import SpanContext
 
+import txn.client
+from txn.otel.faults import tell_fault
 from txn.otel.headers import Carrier, fields_of, span_context_of
 
 LINKS_MAX: Final = 128
@@ -25,8 +30,18 @@ _fields: Final[WeakKeyDictionary[confluent_kafka.Consumer, dict[frozenset[object
 """Consumer → the distinct contexts of its records, as their headers."""
 
 
-def note(consumer: confluent_kafka.Consumer, messages: Iterable[Message]) -> None:
+def note(consumer: txn.client.Consumer, messages: Iterable[Message]) -> None:
     """Remember the spans of records that a consumer hands out; the first `LINKS_MAX` of them."""
+    try:
+        _note(consumer, messages)
+    except Exception:
+        tell_fault("noting the records of a consumer")
+    except BaseException:  # the records do not reach the program
+        consumer._swallowed()
+        raise
+
+
+def _note(consumer: txn.client.Consumer, messages: Iterable[Message]) -> None:
     found = [fields for message in messages if (fields := fields_of(message))]
     if not found:
         return
@@ -39,7 +54,10 @@ def note(consumer: confluent_kafka.Consumer, messages: Iterable[Message]) -> Non
 
 def take(consumer: confluent_kafka.Consumer) -> list[SpanContext]:
     """Return the spans noted for a consumer, and forget them."""
-    with _lock:
-        known = _fields.pop(consumer, {})
+    try:
+        with _lock:
+            known = _fields.pop(consumer, {})
+    except TypeError:  # confluent-kafka's own has no weak references, and nobody notes its records
+        return []
     contexts = (span_context_of(fields) for fields in known.values())
     return [context for context in contexts if context is not None]

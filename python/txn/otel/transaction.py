@@ -2,7 +2,7 @@
 
 The transaction's span is the current one within the block, so spans of the program lie inside.
 It ends with the block, and has the outcome by then: `commit`, `abort`, `fenced` or `unknown`.
-Tracing never changes the result of a block.
+Tracing never changes the result of a block: see `txn.otel.faults`.
 """
 
 import time
@@ -31,6 +31,7 @@ from txn.client.producer import Headers, Producer
 from txn.client.transaction import BlockResult, Transaction
 from txn.errors import FencedError, TxnError
 from txn.otel import records_read
+from txn.otel.faults import faults_told
 from txn.otel.headers import Stamp, links_of
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
@@ -102,7 +103,7 @@ class TracedTransaction(Transaction):
         self._span: Span | None = None  # while the block is open
         self._token: Token[Context] | None = None
         self._context = Context()
-        self._sends: dict[str, _TopicSend] = {}
+        self._sends: dict[str, _TopicSend | None] = {}  # None: its span could not begin
         self._sends_lock = Lock()
 
     def __enter__(self) -> Self:
@@ -112,11 +113,18 @@ class TracedTransaction(Transaction):
         except BaseException as error:
             is_fenced = isinstance(error, FencedError)
             result = BlockResult.FENCED if is_fenced else BlockResult.ABORTED
-            _end(self._start(begun_ns), result, 0, error)
+            with faults_told("the span of a transaction that could not begin"):
+                _end(self._start(begun_ns), result, 0, error)
             raise
-        self._span = self._start(begun_ns)
-        self._context = set_span_in_context(self._span)
-        self._token = contexts.attach(self._context)
+        try:
+            with faults_told("beginning the span of a transaction"):
+                span = self._start(begun_ns)
+                self._context = set_span_in_context(span)
+                self._token = contexts.attach(self._context)
+                self._span = span
+        except BaseException as signal:  # Python calls no __exit__, and the transaction is open
+            self.__exit__(type(signal), signal, signal.__traceback__)
+            raise
         return self
 
     def __exit__(
@@ -125,8 +133,7 @@ class TracedTransaction(Transaction):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._span is not None:
-            self._span.add_event("txn.block.end")
+        body_ended_ns = time.time_ns()
         raised = error
         try:
             super().__exit__(kind, error, traceback)
@@ -134,7 +141,7 @@ class TracedTransaction(Transaction):
             raised = failure
             raise
         finally:
-            self._end_spans(raised)
+            self._end_spans(raised, body_ended_ns)
 
     def produce(
         self,
@@ -159,7 +166,8 @@ class TracedTransaction(Transaction):
             )
         except BaseException as error:
             if send is not None:
-                send.span.record_exception(error)
+                with faults_told("the error of a record"):
+                    send.span.record_exception(error)
             raise
         if send is not None:
             with self._sends_lock:
@@ -173,7 +181,8 @@ class TracedTransaction(Transaction):
         """
         if self._span is not None:
             for link in links_of(messages):
-                self._span.add_link(link.context)
+                with faults_told("linking records"):
+                    self._span.add_link(link.context)
 
     def _start(self, begun_ns: int) -> Span:
         return self._tracer.start_span(
@@ -181,29 +190,35 @@ class TracedTransaction(Transaction):
         )
 
     def _send_to(self, topic: str) -> _TopicSend | None:
-        """The span of a topic, begun at its first record; None outside the block."""
+        """The span of a topic, begun at its first record; None outside the block or without."""
         with self._sends_lock:
             if self._span is None:
                 return None
-            send = self._sends.get(topic)
-            if send is None:
-                send = self._sends[topic] = _TopicSend(self._tracer, topic, self._context)
-            return send
+            if topic not in self._sends:
+                self._sends[topic] = None
+                with faults_told("beginning the span of a topic"):
+                    self._sends[topic] = _TopicSend(self._tracer, topic, self._context)
+            return self._sends[topic]
 
-    def _end_spans(self, error: BaseException | None) -> None:
+    def _end_spans(self, error: BaseException | None, body_ended_ns: int) -> None:
         result = self.result or BlockResult.IN_DOUBT  # None: a second signal cut the end short
         with self._sends_lock:
             span, self._span = self._span, None
-        if span is None:
-            return
         if self._token is not None:
             contexts.detach(self._token)
-        for send in self._sends.values():
-            send.end(result, error)
-        if self._consumer is not None:
-            for read in records_read.take(self._consumer):
+            self._token = None
+        if span is None:
+            return
+        sends = [send for send in self._sends.values() if send is not None]
+        for send in sends:
+            with faults_told("ending the span of a topic"):
+                send.end(result, error)
+        with faults_told("linking the records of its consumer"):
+            span.add_event("txn.block.end", timestamp=body_ended_ns)
+            for read in records_read.take(self._consumer) if self._consumer is not None else ():
                 span.add_link(read)
-        _end(span, result, sum(send.produced for send in self._sends.values()), error)
+        with faults_told("ending the span of a transaction"):
+            _end(span, result, sum(send.produced for send in sends), error)
 
 
 def _end(span: Span, result: BlockResult, produced: int, error: BaseException | None) -> None:

@@ -1,0 +1,26 @@
+"""Faults of tracing itself: told to the logger `txn.otel`, and never to the program.
+
+A header that is no text, a sampler, a propagator or a processor may raise. The span or the link is
+lost then, and neither records nor a transaction's result change.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_logger: Final = logging.getLogger("txn.otel")
+
+
+def tell_fault(doing: str) -> None:
+    """Log the exception that is being handled."""
+    _logger.warning("tracing failed: %s", doing, exc_info=True)
+
+
+@contextmanager
+def faults_told(doing: str) -> Iterator[None]:
+    """Log an exception of the `with` block, and go on behind it; a signal's passes."""
+    try:
+        yield
+    except Exception:
+        tell_fault(doing)
