@@ -169,23 +169,29 @@ def test_a_block_with_a_plain_consumer_commits_and_is_a_span(
     assert [each.value() for each in read_messages(bootstrap, invoices)] == [b"1"]
 
 
-def test_a_record_with_a_header_name_that_is_no_text_is_handed_out(
+def test_records_with_a_header_name_that_is_no_text_are_handed_out(
     bootstrap: str, topics: tuple[str, str], unique: Unique
 ) -> None:
-    """Its headers raise a SystemError: noting it lost it and all that `consume` gave with it."""
+    """confluent-kafka cannot give their headers: noting such a record lost it.
+
+    It raises a SystemError at first. A call that Python has specialised gets a pair with a NULL
+    instead, as every second call does: the process ended there.
+    """
     orders, source = topics
     named = plain_producer(bootstrap)
-    named.produce(source, b"1", headers=[("caf8", b"x")])
+    named.produce(source, b"1", headers=[("caf8", b"x"), ("h", None)])
     named.flush()
     with RawConnection(bootstrap) as wire:
         ((read,),) = [each.partitions for each in wire.ask_for_records(source).responses]
         batch = packed.sealed(bytes(read.records).replace(b"caf8", b"caf\xe9"))
-        (stored,) = packed.produce(wire, batch, topic=orders)
-    assert stored.error_code == ErrorCode.NONE
+        for _ in range(100):
+            (stored,) = packed.produce(wire, batch, topic=orders)
+            assert stored.error_code == ErrorCode.NONE
     consumer = otel.Consumer(
         bootstrap_servers=bootstrap, group_id=unique("g"), auto_offset_reset="earliest"
     )
     consumer.subscribe([orders])
-    found = [each.value() for each in consumer.consume(1, WAIT_S)]
+    found = [consumer.poll(WAIT_S) for _ in range(100)]
     consumer.close()
-    assert found == [b"1"]
+    assert [each.headers() for each in found if each is not None] == [[("h", None)]] * 100
+    assert otel.links_of(each for each in found if each is not None) == []

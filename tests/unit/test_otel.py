@@ -362,24 +362,24 @@ def test_records_can_be_linked_by_hand(tracer: trace.Tracer, spans: InMemorySpan
 # ---------------------------------------------------------------- faults of tracing
 
 
-class Unreadable:
-    """A message with a header whose name is Latin-1: confluent-kafka cannot give its headers."""
+class Faulted:
+    """A message whose headers cannot be read."""
 
     def headers(self) -> None:
-        raise SystemError("returned NULL without setting an exception")
+        raise ValueError("a fault of the message")
 
 
-UNREADABLE: Message = Unreadable()  # type: ignore[assignment]
+FAULTED: Message = Faulted()  # type: ignore[assignment]
 
 
 def test_a_record_whose_headers_cannot_be_read_has_no_link_and_the_next_one_has() -> None:
     """Noting it raised behind `poll`: the record was handed out, and lost with the exception."""
     member = FakeConsumer()
     sound = record(("traceparent", PARENT.encode()))
-    records_read.note(member, [UNREADABLE, sound])  # type: ignore[arg-type]
+    records_read.note(member, [FAULTED, sound])  # type: ignore[arg-type]
     assert [f"{c.span_id:016x}" for c in records_read.take(member)] == [SPAN]  # type: ignore[arg-type]
-    assert [f"{link.context.span_id:016x}" for link in links_of([UNREADABLE, sound])] == [SPAN]
-    assert not get_current_span(context_of(UNREADABLE)).get_span_context().is_valid
+    assert [f"{link.context.span_id:016x}" for link in links_of([FAULTED, sound])] == [SPAN]
+    assert not get_current_span(context_of(FAULTED)).get_span_context().is_valid
 
 
 class Signalled:

@@ -5,8 +5,10 @@ headers from a record that it has read. The context among them is replaced, and 
 linked to it.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+import gc
+from collections.abc import Callable, Iterable, Mapping
+from operator import methodcaller
+from typing import Any, Final
 
 from confluent_kafka import Message
 from opentelemetry import propagate
@@ -65,21 +67,40 @@ class Stamp:
 
 
 def fields_of(message: Message) -> Carrier:
-    """The headers of a record that carry a context; the last of each name, as text.
-
-    None of a record with a name that is no UTF-8: confluent-kafka cannot give its headers.
-    """
+    """The headers of a record that carry a context; the last of each name, as text."""
     fields = propagate.get_global_textmap().fields
     try:
-        headers = message.headers() or ()
-    except (SystemError, UnicodeError):
+        return {
+            name.lower(): value.decode(errors="replace") if isinstance(value, bytes) else value
+            for name, value in _pairs_of(message)
+            if value is not None and name.lower() in fields
+        }
+    except Exception:
+        tell_fault("reading the headers of a record")
         return {}
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return {
-        name.lower(): value.decode(errors="replace") if isinstance(value, bytes) else value
-        for name, value in pairs
-        if value is not None and name.lower() in fields
-    }
+
+
+_headers_of: Final[Callable[[Message], Any]] = methodcaller("headers")
+"""Calls from C, where Python looks for an exception beside a result; its warm bytecode does not."""
+
+
+def _pairs_of(message: Message) -> Iterable[tuple[str, str | bytes | None]]:
+    """The headers of a record, without those whose name is no UTF-8.
+
+    For such a name confluent-kafka raises once, and then returns pairs with a NULL in its place.
+    Touching that ends the process. The garbage collector alone passes over it.
+    """
+    try:
+        headers = _headers_of(message)
+    except SystemError:
+        headers = _headers_of(message)
+    if isinstance(headers, dict):
+        return headers.items()
+    if not headers or len(gc.get_referents(*headers)) == 2 * len(headers):
+        return headers or ()
+    sound = [pair for pair in headers if len(gc.get_referents(pair)) == 2]
+    message.set_headers(sound)  # the program may read them too
+    return sound
 
 
 def span_context_of(fields: Carrier) -> SpanContext | None:
