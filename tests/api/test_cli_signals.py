@@ -12,11 +12,15 @@ from typing import IO, Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaError
 
-import txn
+import txn.client
 from support.brokers import BrokerProcess
+from support.client_script import TIMED_OUT, ClientScript, ScriptedProducer, fatal
 from support.clients import create_topic, plain_producer, read_all, send
 from support.command_line import run_txn
+from txn.client.producer import Producer
+from txn.client.transaction import Transaction
 
 WAIT_S = 60
 
@@ -144,6 +148,45 @@ def test_a_signal_aborts_the_transaction_of_produce(servers: str, number: signal
     described = run_txn("transactions", "describe", name, "--bootstrap", servers)
     assert "CompleteAbort" in described[1]
     assert read_all(servers, topic) == []
+
+
+LOOK = (
+    "Run the command again only if it was aborted: "
+    "txn transactions describe p --bootstrap {servers}\n"
+)
+DOUBT = "the commit of 'p' had no answer, so 0 records may be stored. " + LOOK
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([KeyboardInterrupt(), KeyboardInterrupt()], "txn: stopped: " + DOUBT),
+        ([TIMED_OUT], "txn: " + DOUBT),
+        (
+            [KeyboardInterrupt(), fatal(KafkaError.PRODUCER_FENCED)],
+            "txn: stopped: the producer of 'p' lost its place or could not abort, so the cluster "
+            "ends its transaction. " + LOOK,
+        ),
+    ],
+)
+def test_a_commit_without_an_answer_is_not_told_as_an_abort(
+    servers: str, monkeypatch: pytest.MonkeyPatch, answers: list[Any], told: str
+) -> None:
+    """It was, with the advice to run the command again: its records were stored twice."""
+    create_topic(servers, f"doubted-{len(told)}")
+
+    class Impatient(ScriptedProducer):
+        def transaction(self, consumer: Any = None, timeout: float = 0) -> Transaction:
+            return super().transaction(consumer, timeout)
+
+    def opened(*_: object, **__: object) -> Producer:
+        return Impatient(ClientScript(commit_transaction=answers))
+
+    monkeypatch.setattr(txn.client, "Producer", opened)
+    words = ("produce", f"doubted-{len(told)}", "--transactional-id", "p", "--bootstrap", servers)
+    code, output, errors = run_txn(*words, stdin=b"1\n")
+    assert (code, output) == (1, "")
+    assert errors == told.format(servers=servers)
 
 
 def test_a_signal_leaves_the_records_before_it_where_there_is_no_transaction(servers: str) -> None:

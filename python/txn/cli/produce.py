@@ -1,6 +1,7 @@
 """`txn produce`: lines, files or lines of JSON become records, in one transaction if wished."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -27,10 +28,12 @@ from txn.cli.output import print_json, print_lines
 from txn.cli.record_texts import Record, record_of
 from txn.cli.stopping import sigterm_as_ctrl_c
 from txn.counts import counted
-from txn.errors import ConfigError
+from txn.errors import ConfigError, InDoubtError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
+
+    from txn.client.transaction import BlockResult
 
 STDIN: Final = "-"
 
@@ -108,9 +111,12 @@ def produce(
       txn produce pictures --whole cat.png dog.png
       txn consume orders --json | txn produce copies --json-lines --transactional-id copy
 
+    A commit without an answer may have happened: look with `txn transactions describe` before you
+    run the command again.
+
     \b
-    Exit codes: 0 all are stored; 1 refused, or stopped by a signal; 2 wrong usage, no such topic,
-    or no broker answers.
+    Exit codes: 0 all are stored; 1 refused, in doubt, or stopped by a signal; 2 wrong usage, no
+    such topic, or no broker answers.
     """
     if whole and (json_lines or key_separator is not None):
         raise ConfigError("--whole makes one record of a file: it has no lines to read")
@@ -131,7 +137,7 @@ def produce(
     (transactional_id or "").encode()  # librdkafka has no error for a name that is no UTF-8
     timeout_ms = parse_duration(transaction_timeout)
     chosen = cluster(bootstrap, command_config, settings)
-    stored = _Stored(topic)
+    stored = _Stored(topic, chosen.options)
     with sigterm_as_ctrl_c():
         from txn.admin.cluster import no_partition
 
@@ -166,6 +172,7 @@ def _write(
 
     Raises:
         ConfigError: a line is no record, or a file cannot be read.
+        InDoubtError: the commit had no answer.
         TxnError: the cluster refuses; of a transaction nothing is stored then.
     """
     from txn.access.librdkafka import librdkafka_settings
@@ -191,8 +198,10 @@ def _write(
         try:
             with transaction:
                 _send(transaction.produce, stored.topic, source)
+        except InDoubtError:
+            raise InDoubtError(stored.doubt(transactional_id)) from None
         finally:
-            stored.is_committed = transaction.result is BlockResult.COMMITTED
+            stored.result = transaction.result or BlockResult.IN_DOUBT
 
 
 def _send(send: Callable[..., None], topic: str, source: "_Source") -> None:
@@ -310,7 +319,9 @@ class _Stored:
     """The stored records of each partition: their number, first and last offset."""
 
     topic: str
-    is_committed: bool = False
+    cluster_options: str
+    result: "BlockResult | None" = None
+    """Of the transaction; None before its end, or without one."""
     partitions: dict[int, list[int]] = field(default_factory=dict)
 
     def note(self, error: "KafkaError | None", message: "Message") -> None:
@@ -356,9 +367,31 @@ class _Stored:
         """The end by a signal, in a sentence."""
         if transactional_id is None:
             return f"stopped: {counted(self.count, 'record')} before that are stored"
-        if self.is_committed:
+        from txn.client.transaction import BlockResult
+
+        if self.result is BlockResult.COMMITTED:
             return f"stopped after the commit: {counted(self.count, 'record')} are stored"
+        if self.result is BlockResult.IN_DOUBT:
+            return f"stopped: {self.doubt(transactional_id)}"
+        if self.result is BlockResult.FENCED:
+            return (
+                f"stopped: the producer of {transactional_id!r} lost its place or could not abort, "
+                f"so the cluster ends its transaction. {self._look(transactional_id)}"
+            )
         return (
             f"stopped: the transaction of {transactional_id!r} is aborted, and no reader sees a "
             "record of it. Run the command again"
+        )
+
+    def doubt(self, transactional_id: str) -> str:
+        """A commit without an answer, in a sentence."""
+        return (
+            f"the commit of {transactional_id!r} had no answer, so {counted(self.count, 'record')} "
+            f"may be stored. {self._look(transactional_id)}"
+        )
+
+    def _look(self, transactional_id: str) -> str:
+        return (
+            "Run the command again only if it was aborted: "
+            f"txn transactions describe {shlex.quote(transactional_id)} {self.cluster_options}"
         )
