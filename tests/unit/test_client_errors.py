@@ -276,6 +276,24 @@ def test_a_commit_that_requires_an_abort_is_aborted_and_rewound() -> None:
     assert member.sought == [2]
 
 
+def test_an_abort_that_finds_no_transaction_after_a_commit_was_asked_for_proves_no_abort() -> None:
+    """An exception in place of the answer of a commit that was done was told as an abort."""
+    producer, script = scripted(
+        commit_transaction=[KafkaError(KafkaError.UNKNOWN)], abort_transaction=[NO_SUCH_STATE]
+    )
+    member = FakeConsumer()
+    transaction = block(producer, member)
+
+    with pytest.raises(InDoubtError, match="may be committed"), transaction:
+        pass
+
+    assert transaction.result is BlockResult.IN_DOUBT
+    assert script.calls[-1] == "abort_transaction"
+    assert member.sought == [2]
+    with pytest.raises(InDoubtError, match="can no longer be used"), block(producer):
+        pass
+
+
 def test_a_fenced_commit_is_not_aborted_and_closes_the_producer() -> None:
     producer, script = scripted(commit_transaction=[fatal(KafkaError._FENCED)])
     member = FakeConsumer()

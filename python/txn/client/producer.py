@@ -22,6 +22,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from txn import forks
+from txn.client.callbacks import Callbacks
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
 from txn.client.failures import (
@@ -80,6 +81,10 @@ class Producer:
             resolves to nothing. A cluster that was reached once is waited for as `timeout` says.
         more: Further properties, with `_` for `.`: `linger_ms=5`.
 
+    An exception of a callback (`error_cb`, `on_delivery`, `stats_cb`, `throttle_cb`) is raised by
+    the call that waits meanwhile. During a commit it waits for the outcome; during an abort it
+    becomes a note of the exception that caused that. `oauth_cb`'s is reported to `error_cb`.
+
     Raises:
         ConfigError: a property is unknown, given twice, missing, or breaks exactly-once.
         UnreachableError: no broker is to be reached at the bootstrap servers.
@@ -107,6 +112,8 @@ class Producer:
         name = settings.get("transactional.id")
         self.transactional_id: str | None = None if name is None else str(name)
         self._whose = "the producer" if name is None else f"producer {name!r}"
+        self._callbacks = Callbacks()
+        self._callbacks.guard(settings)
         self._on_delivery = take_callback(settings, "on_delivery")
         if self._on_delivery is None:
             settings.setdefault("delivery.report.only.error", True)
@@ -309,7 +316,16 @@ class Producer:
         return timed_out(error, whose=self._whose, open_ms=open_ms, timeout_ms=self._timeout_ms)
 
     def _wait(self, seconds: float) -> int:
-        """Wait until every record is stored or given up; return how many still are neither."""
+        """Wait until every record is stored or given up; return how many still are neither.
+
+        Raises the exception of a callback, as `_serve` does.
+        """
+        waiting = self._wait_only(seconds)
+        self._callbacks.raise_kept()
+        return waiting
+
+    def _wait_only(self, seconds: float) -> int:
+        """Wait as `_wait` does; an exception of a callback is kept for later."""
         client = self._client()
         return self._reporting(lambda: client.flush(seconds))
 
@@ -317,6 +333,7 @@ class Producer:
         """Pause, collecting reports of delivery meanwhile."""
         client = self._client()
         self._reporting(lambda: client.poll(min(PAUSE_SECONDS, deadline.remaining)))
+        self._callbacks.raise_kept()
 
     def _reporting(self, call: Callable[[], int]) -> int:
         try:
@@ -425,7 +442,7 @@ class Producer:
                     if not is_over:
                         self._serve(deadline)
                         self._reach.check(is_over=deadline.has_passed)
-                except TxnError:
+                except Exception:
                     self._drop()
                     raise
                 if is_over or deadline.has_passed:

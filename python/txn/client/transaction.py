@@ -16,6 +16,9 @@ The life of a block, and the consequence of each failure in it:
   ended. The block learns the outcome, within its timeout, and then raises. librdkafka's answer may
   be lost to the signal. A repeated commit then answers "not in this state", which after a commit
   can only mean that it is done.
+- *An exception of a callback* that is served during the commit waits for the outcome in the same
+  way (`callbacks.py`). Anything else that hides the answer to a commit is met by the abort, which
+  is refused then for want of a transaction: that is no proof of an abort, so it is in doubt.
 - *A signal anywhere else in the ending*, where Python may raise it between any two steps, leaves
   traces that are acted on. A transaction that was not seen to end makes its producer unfit for
   another. A consumer whose block was not seen to commit is rewound before its next one.
@@ -123,6 +126,7 @@ class Transaction:
         self._result: BlockResult | None = None
         self._produced = 0
         self._has_sent_offsets = False
+        self._has_asked_commit = False
         self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
         self._begun_at: float | None = None
@@ -382,6 +386,7 @@ class Transaction:
         client = self._producer._client()
         interrupt: BaseException | None = None
         pause = 0.0
+        self._has_asked_commit = True
         self._phase = BlockPhase.COMMITTING
         while True:
             try:
@@ -406,8 +411,11 @@ class Transaction:
         self._phase = BlockPhase.ENDED
         self._note_committed(sent)
         if interrupt is not None:
-            interrupt.add_note("The transaction was committed before this was raised.")
-            raise interrupt
+            self._producer._callbacks.note_on(interrupt)
+        late = interrupt or self._producer._callbacks.take()
+        if late is not None:
+            late.add_note("The transaction was committed before this was raised.")
+            raise late
 
     def _note_committed(self, sent: Offsets) -> None:
         if self._consumer is None:
@@ -435,6 +443,7 @@ class Transaction:
         self._result = BlockResult.IN_DOUBT
         self._phase = BlockPhase.ENDED
         self._rewind_or_note(doubt)
+        self._producer._callbacks.note_on(doubt)
         if reported_by(cause) is not None:
             raise doubt from cause
         cause.add_note(str(doubt))
@@ -443,16 +452,19 @@ class Transaction:
     def _unsettled(self, when: str = "") -> TxnError:
         """Return what to say of a transaction that was not seen to end."""
         if self._phase is BlockPhase.COMMITTING:
-            return InDoubtError(
-                f"{self._producer._whose} asked for a commit and had no answer{when}: the "
-                "transaction may be committed, or may become so. Do not repeat it. Open another "
-                "producer with this transactional id, which settles it, rewind the consumer, and "
-                "go on from what is committed"
-            )
+            return self._doubt(when)
         return FencedError(
             f"{self._producer._whose} could not abort{when}. The cluster aborts after "
             "transaction.timeout.ms; another producer with this transactional id aborts at once: "
             "close this one and open that"
+        )
+
+    def _doubt(self, when: str = "") -> InDoubtError:
+        return InDoubtError(
+            f"{self._producer._whose} asked for a commit and had no answer{when}: the "
+            "transaction may be committed, or may become so. Do not repeat it. Open another "
+            "producer with this transactional id, which settles it, rewind the consumer, and "
+            "go on from what is committed"
         )
 
     # ------------------------------------------------------------ the other end
@@ -470,9 +482,12 @@ class Transaction:
         interrupt = None if self._producer._broken else self._abort_at_cluster(reason)
         self._phase = BlockPhase.ENDED
         self._rewind_or_note(reason)
+        self._producer._callbacks.note_on(reason)
         if interrupt is not None:
             raise interrupt
-        if self._producer._broken and isinstance(reason, (AbortableError, RetriableError)):
+        is_in_doubt = self._result is BlockResult.IN_DOUBT and isinstance(reason, TxnError)
+        promises_another = isinstance(reason, (AbortableError, RetriableError))
+        if self._producer._broken and (is_in_doubt or promises_another):
             # "Begin another" would be wrong advice now.
             raise self._producer._broken from reason
 
@@ -502,7 +517,11 @@ class Transaction:
                     interrupt = raised
                     continue
                 if _is_state_error(error):
-                    return interrupt  # none is open: never begun, or a signal hid the answer
+                    # None is open: never begun, or a signal hid the answer. Or the commit that
+                    # was asked for before is done, or on its way.
+                    if self._has_asked_commit:
+                        self._leave_in_doubt(reason)
+                    return interrupt
                 if not _may_retry(error):
                     failure = self._failure(error, "aborting")
                     self._producer._give_up(failure)
@@ -514,6 +533,13 @@ class Transaction:
                     self._give_up_abort(deadline, reason)
                     return interrupt
                 pause = _pause_after(error)
+
+    def _leave_in_doubt(self, reason: BaseException) -> None:
+        doubt = self._doubt()
+        self._producer._give_up(doubt)
+        self._result = BlockResult.IN_DOUBT
+        if not isinstance(reason, TxnError):
+            reason.add_note(str(doubt))
 
     def _let_one_arrive(self, client: confluent_kafka.Producer) -> None:
         """Wait until a record is stored, or none is on its way any more.
@@ -527,7 +553,7 @@ class Transaction:
         deadline = Deadline(min(ARRIVE_SECONDS_MAX, self._timeout))
         try:
             while 0 < self._produced <= len(client) and not deadline.has_passed:
-                self._producer._wait(min(PAUSE_SECONDS, deadline.remaining))
+                self._producer._wait_only(min(PAUSE_SECONDS, deadline.remaining))
         except TxnError:
             pass  # the abort that follows meets it too, and tells it
 

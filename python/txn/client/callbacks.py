@@ -1,0 +1,66 @@
+"""The program's callbacks, kept apart from librdkafka's answers.
+
+confluent-kafka raises the exception of a callback out of the call that serves it, in place of that
+call's own answer. A commit serves callbacks too. An `error_cb` that raised there made a commit that
+was done look refused, and a KafkaException of the program's was read as the cluster's word. So
+no exception of a callback passes through librdkafka here: the first one waits until the answer is
+known.
+
+KeyboardInterrupt goes through, as it may be raised by a signal before any guard begins; each call
+is prepared for it. `oauth_cb` needs no guard: it is served by a thread of librdkafka, which
+reports its exception as a failure to acquire a token.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+GUARDED: Final = ("error_cb", "on_delivery", "stats_cb", "throttle_cb")
+
+
+class Callbacks:
+    """Guards callbacks, and keeps the first exception among them."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[str, BaseException]] = deque()
+
+    def guard(self, settings: dict[str, object]) -> None:
+        """Put a guarded callback in the place of each one in the settings."""
+        for name in GUARDED:
+            callback = settings.get(name)
+            if callable(callback):
+                settings[name] = self._guarded(name, callback)
+
+    def raise_kept(self) -> None:
+        """Raise the exception that was kept, if any was."""
+        if kept := self._take():
+            raise kept[1]
+
+    def take(self) -> BaseException | None:
+        """Return the exception that was kept, and keep it no longer."""
+        kept = self._take()
+        return None if kept is None else kept[1]
+
+    def note_on(self, reason: BaseException) -> None:
+        """Tell the exception that was kept, if any was, in a note of another one."""
+        if (kept := self._take()) and kept[1] is not reason:
+            name, raised = kept
+            reason.add_note(f"The producer's {name} raised {raised!r} meanwhile.")
+
+    def _take(self) -> tuple[str, BaseException] | None:
+        try:
+            return self._kept.popleft()
+        except IndexError:
+            return None
+
+    def _guarded(self, name: str, callback: Callable[..., object]) -> Callable[..., None]:
+        def call(*given: Any) -> None:
+            try:
+                callback(*given)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as raised:
+                if not self._kept:
+                    self._kept.append((name, raised))
+
+        return call
