@@ -198,6 +198,8 @@ def abort(
 ) -> None:
     """End a transaction from outside. Prints the consequences and asks first.
 
+    It looks again after the answer, and leaves alone what was not shown.
+
     By transactional id the coordinator aborts it as a whole and fences its producer; that is
     always safe. By partition an abort marker goes past the coordinator. That is done only to a
     transaction that no coordinator knows; `txn transactions hanging` names it, with the offset.
@@ -210,8 +212,8 @@ def abort(
       txn transactions abort --topic-partition orders-3 --start-offset 217 --yes
 
     \b
-    Exit codes: 0 aborted, or nothing was open; 1 refused, or not confirmed; 2 wrong usage or
-    no broker or directory answers.
+    Exit codes: 0 aborted, or nothing was open; 1 refused, not confirmed, or ended meanwhile;
+    2 wrong usage or no broker or directory answers.
     """
     by_id = transactional_id is not None
     by_offset = topic_partition is not None and start_offset is not None

@@ -1,5 +1,8 @@
 """Ending a transaction from outside: the plan first, then the abort.
 
+Somebody reads the plan in between, and the transaction may end meanwhile and another begin. So the
+plan is made anew before it is carried out, and nothing is done if it has become another one.
+
 Two ways, and the plan says which fits:
 
     by transactional id   InitProducerId: the coordinator aborts the open transaction and gives the
@@ -11,17 +14,21 @@ Two ways, and the plan says which fits:
 Sources: KIP-98 (fencing), KIP-360, KIP-664 (WriteTxnMarkers by an operator).
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from txn.coordinator.transaction.states import PREPARED, TopicPartition, TxnState
-from txn.errors import RejectedError
+from txn.errors import RejectedError, TxnError
 from txn.explain.cluster import RETRY_S, ClusterSource, require
 from txn.explain.facts import OpenTransaction, Owner
 from txn.explain.questions import held_open
 from txn.explain.verdict import Standing
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
+
+COMMITS: Final = frozenset({TxnState.PREPARE_COMMIT, TxnState.COMPLETE_COMMIT})
+ABORTS: Final = frozenset({TxnState.PREPARE_ABORT, TxnState.COMPLETE_ABORT})
 
 TRIES_MAX: Final = 100
 """Kafka aborts behind an answer of CONCURRENT_TRANSACTIONS; that takes it some tries."""
@@ -36,12 +43,22 @@ class AbortPlan:
         consequences: The effects that its client and its readers will see.
         owner: The transactional id, if by that.
         held: The transaction on its partition, if by that.
+        despite_commit: Also a transaction that its coordinator committed, or may have.
     """
 
     what: str
     consequences: tuple[str, ...]
     owner: Owner | None = None
     held: OpenTransaction | None = None
+    despite_commit: bool = False
+
+    @property
+    def transaction(self) -> tuple[object, ...]:
+        """The transaction that it aborts, apart from all others."""
+        if self.owner is not None:
+            return self.owner.producer_id, self.owner.producer_epoch, self.owner.start_ms
+        assert self.held is not None, "a plan is by id or by offset"
+        return self.held.producer_id, self.held.producer_epoch, self.held.first_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +166,40 @@ def plan_by_offset(
             "its producer is not told",
         ),
         held=target.open,
+        despite_commit=despite_commit,
     )
 
 
 def carry_out(cluster: ClusterSource, plan: AbortPlan) -> str:
-    """Carry out the plan; return the steps done. Raises RejectedError."""
+    """Carry out a plan that still fits; return the steps done.
+
+    Raises:
+        RejectedError: the transaction is no longer open, or has been committed meanwhile.
+    """
     if plan.owner is not None:
+        _require_same(plan, plan_by_id(cluster, plan.owner.transactional_id))
         return _fence(cluster, plan.owner)
     assert plan.held is not None, "a plan is by id or by offset"
+    _require_same(
+        plan,
+        plan_by_offset(
+            cluster,
+            plan.held.partition,
+            plan.held.first_offset,
+            despite_commit=plan.despite_commit,
+        ),
+    )
     return _mark(cluster, plan.held)
+
+
+def _require_same(shown: AbortPlan, now: AbortPlan | NothingOpen) -> None:
+    if isinstance(now, NothingOpen):
+        raise RejectedError(f"nothing was aborted. {now.why}: it ended after it was shown")
+    if now.transaction != shown.transaction:
+        raise RejectedError(
+            "nothing was aborted: the transaction ended after it was shown, and another one is "
+            f"open. That is {now.what}. To abort it, run the command again"
+        )
 
 
 def _fence(cluster: ClusterSource, owner: Owner) -> str:
@@ -174,10 +216,33 @@ def _fence(cluster: ClusterSource, owner: Owner) -> str:
             break
         cluster.wait(RETRY_S)
     require(answer.error_code, f"transactional id {owner.transactional_id!r}")
-    return (
-        f"aborted. {owner.transactional_id!r} now has producer {answer.producer_id}, epoch "
+    done = (
+        f"{owner.transactional_id!r} now has producer {answer.producer_id}, epoch "
         f"{answer.producer_epoch}; the producer with epoch {owner.producer_epoch} is fenced"
     )
+    was_committed = _was_committed(cluster, owner)
+    if was_committed:
+        raise RejectedError(
+            f"the transaction was committed before the abort came. {done}, and a transaction that "
+            "it began since is aborted"
+        )
+    if was_committed is None:
+        return f"ended: __transaction_state could not be read to tell how. {done}"
+    return f"aborted. {done}"
+
+
+def _was_committed(cluster: ClusterSource, owner: Owner) -> bool | None:
+    """Say how the transaction that was open ended; None if that cannot be read."""
+    was_committed = None
+    with suppress(TxnError):  # the abort is done, though the user may not read its record
+        is_its_own = False
+        for record in cluster.history(owner.transactional_id):
+            state = None if record.txn is None else record.txn.state
+            if record.txn is not None and state is TxnState.ONGOING:
+                is_its_own = record.txn.start_ms == owner.start_ms
+            elif is_its_own and state in COMMITS | ABORTS:
+                was_committed = state in COMMITS
+    return was_committed
 
 
 def _mark(cluster: ClusterSource, held: OpenTransaction) -> str:
