@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from support.clients import WAIT_S, commit_values, transactional_producer
 from txn.errors import ConfigError, ForkedError, RejectedError
@@ -106,6 +107,22 @@ def test_a_group_has_consumed_all_when_only_a_marker_is_behind_its_offset(
         consumer.close()
     with pytest.raises(WaitError, match=r"'raeders' .*it is not known; did you mean readers"):
         broker.wait_until_consumed("raeders", timeout=0.01)
+
+
+def test_deleted_records_are_none_that_a_group_has_to_consume(broker: TestBroker) -> None:
+    """It asked for them, and the wait ended with OFFSET_OUT_OF_RANGE."""
+    topic = broker.create_topic(partitions=2)
+    broker.produce(topic, "a", "b", "c", partition=0)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
+        deleted.result()
+    with pytest.raises(WaitError, match=rf"{topic}-0 lags by 1 from offset 2"):
+        broker.wait_until_consumed("nobody", topic, timeout=0.01)
+    member = consumer_of(broker, "late", topic)
+    member.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    member.close()
+    with pytest.raises(WaitError, match=rf"{topic}-0 lags by 1 from offset 2"):
+        broker.wait_until_consumed("late", topic, timeout=0.01)
 
 
 def test_aborted_records_are_there_for_uncommitted_readers_alone(broker: TestBroker) -> None:

@@ -128,6 +128,11 @@ class KitClient:
             )
         )
 
+    def starts(self, topic: str) -> list[int]:
+        """The first offset of each partition that was not deleted."""
+        partitions = range(self.partition_count(topic))
+        return self._ask(lambda kafka: kafka.list_offsets(topic, list(partitions), -2))
+
     def write(
         self,
         topic: str,
@@ -185,8 +190,7 @@ class KitClient:
         is_committed = is_read_committed(isolation)
         ends = self.ends(topic, isolation=isolation)
         if starts is None:
-            begins = self._ask(lambda kafka: kafka.list_offsets(topic, list(range(len(ends))), -2))
-            starts = dict(enumerate(begins))
+            starts = dict(enumerate(self.starts(topic)))
         found: list[Record] = []
         for partition, start in sorted(starts.items()):
             if start >= ends[partition]:
