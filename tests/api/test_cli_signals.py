@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 import txn.client
 from support.brokers import BrokerProcess
@@ -100,6 +100,24 @@ def test_signal_within_a_callback_of_the_consumer_ends_consume(
     code, _, errors = run_txn("consume", topic, "--group", topic, "--bootstrap", servers)
     assert (code, errors.count("\n")) == (0, 1)
     assert errors.startswith("txn: stopped after ")
+
+
+def test_a_partition_that_goes_while_its_records_are_printed_is_no_error(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that joined meanwhile ended `txn consume --group` with a traceback of _STATE."""
+    create_topic(servers, "taken")
+    send(plain_producer(servers), "taken", [b"1", b"2"])
+
+    class Rebalanced(confluent_kafka.Consumer):
+        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+            found = super().consume(num_messages, timeout)
+            self.unassign()
+            return found
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Rebalanced)
+    words = ("consume", "taken", "--group", "takers", "--max-records", 1, "--bootstrap", servers)
+    assert run_txn(*words) == (0, "1\n", "")
 
 
 @pytest.mark.parametrize("follow", [(), ("--follow", "--from", "earliest")])

@@ -11,7 +11,7 @@ from typing import Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from txn.client.failures import translate
+from txn.client.failures import error_of, translate
 from txn.client.library_log import LibraryLog
 from txn.client.settings import refused
 
@@ -21,6 +21,8 @@ WAIT_S: Final = 0.2
 """Limit of one wait for records: a signal is heard after it."""
 
 RECORDS_AT_ONCE: Final = 500
+
+NOT_ASSIGNED: Final = frozenset({KafkaError._STATE, KafkaError._UNKNOWN_PARTITION})
 
 NO_GROUP: Final = "txn-reader"
 """librdkafka wants a name; without a subscription it reaches no broker."""
@@ -90,11 +92,22 @@ class StoredRecords:
         self._consumer.close()
 
     def done(self, messages: list[Message]) -> None:
-        """Note that records need not be read again; only for a group."""
+        """Note that records need not be read again; only for a group.
+
+        Records of a partition that has gone to another member meanwhile are read by that one too.
+        """
         if self.group_id is not None and messages:
             last = {(each.topic(), each.partition()): each for each in messages}
             for message in last.values():
-                self._consumer.store_offsets(message)
+                self._store_offset(message)
+
+    def _store_offset(self, message: Message) -> None:
+        try:
+            self._consumer.store_offsets(message)
+        except KafkaException as raised:
+            error = error_of(raised)
+            if error.code() not in NOT_ASSIGNED:
+                raise translate(error, whose="the consumer", doing="storing offsets") from raised
 
     def batches(self) -> Iterator[list[Message]]:
         """Yield records as they come; an empty list about every `WAIT_S` without any.
