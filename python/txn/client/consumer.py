@@ -4,12 +4,14 @@ A block that reads from a consumer must commit the consumer's offsets exactly as
 output covers the input. Three rules make that so:
 
 1. *Everything handed out counts.* The offsets sent are the consumer's positions: one past
-   the last record that `poll` or `consume` gave to the program, in this block or before it.
+   the last record that `poll` or `consume` gave to the program, in this block or before it. After
+   a `seek` that is its target. A partition that the program unassigns keeps its position until
+   the next commit.
 2. *Nothing handed out may be lost.* When a rebalance takes a partition away with records
    handed out and not yet committed, those records belong to its next owner, who reads them
    again. The block that would commit their output is aborted. So is one after a signal
-   interrupted `poll` or `consume`: records these had taken never reached the program. (A
-   `seek`, `assign` or `unassign` by the program is the program's decision.)
+   interrupted `poll` or `consume`: records these had taken never reached the program. So is one
+   that cannot know its position: the program sought, or assigned again, to no number.
 3. *An aborted block never happened.* The consumer goes back to its group's committed offsets; where
    the group has committed nothing, to the first record it was given.
 
@@ -21,7 +23,8 @@ Sources: KIP-98 (offsets in transactions), KIP-447 (group metadata fences them).
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,6 +109,8 @@ class Consumer(confluent_kafka.Consumer):
         self._awaited: set[Place] = set()  # assigned, and nothing handed out yet
         self._origins: dict[Place, int] = {}  # first offset handed out since the assignment
         self._committed: dict[Place, int] = {}  # positions that a transaction has committed
+        self._sought: dict[Place, int | None] = {}  # targets, until a record; None: no number
+        self._left: dict[Place, int | None] = {}  # positions at unassigning, not committed yet
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
         self._was_interrupted = False  # poll or consume raised: the records it had taken are gone
         forks.watch(self)
@@ -151,13 +156,52 @@ class Consumer(confluent_kafka.Consumer):
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does."""
-        super().assign(partitions)
+        with self._leaving(self.assignment()):
+            super().assign(partitions)
         self._gained(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add partitions, as `confluent_kafka.Consumer.incremental_assign` does."""
         super().incremental_assign(partitions)
         self._gained(partitions)
+
+    def unassign(self) -> None:
+        """Give up all partitions, as `confluent_kafka.Consumer.unassign` does."""
+        with self._leaving(self.assignment()):
+            super().unassign()
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Give up partitions, as `confluent_kafka.Consumer.incremental_unassign` does."""
+        with self._leaving(partitions):
+            super().incremental_unassign(partitions)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on reading at an offset, as `confluent_kafka.Consumer.seek` does.
+
+        A transaction commits that offset if no record of the partition is handed out after it. It
+        can commit nothing if the offset is relative, as `OFFSET_BEGINNING` is, and records that no
+        transaction has committed were handed out before; then it raises RejectedError.
+        """
+        place = (partition.topic, partition.partition)
+        before = dict(self._sought)
+        if partition.offset >= 0:
+            self._sought[place] = partition.offset
+        elif place in self._uncommitted([partition]):
+            self._sought[place] = None
+        else:
+            self._sought.pop(place, None)
+        try:
+            super().seek(partition)
+        except KafkaException:
+            self._sought = before
+            raise
+        except BaseException:
+            self._sought[place] = None  # a signal: it may be done
+            raise
+
+    def go_back(self, partition: TopicPartition) -> None:
+        """Seek as a rewind does: nothing before counts any more, see `note_rewound`."""
+        super().seek(partition)
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return the next record, as `confluent_kafka.Consumer.poll` does.
@@ -167,7 +211,7 @@ class Consumer(confluent_kafka.Consumer):
         """
         try:
             message = self._poll(timeout)
-            if message is not None and self._awaited:
+            if message is not None and (self._awaited or self._sought):
                 self._hand_out(message)
         except UnreachableError:
             raise  # with nothing taken: nothing ever came
@@ -184,7 +228,7 @@ class Consumer(confluent_kafka.Consumer):
         """
         try:
             messages = self._consume(num_messages, timeout)
-            if self._awaited:
+            if self._awaited or self._sought:
                 for message in messages:
                     self._hand_out(message)
         except UnreachableError:
@@ -240,13 +284,30 @@ class Consumer(confluent_kafka.Consumer):
             return "a signal interrupted its poll, which may have swallowed records"
         return None
 
+    def nowhere(self) -> str | None:
+        """Describe the partitions whose position cannot be committed, as it is no number yet."""
+        places = {p for p, offset in (*self._sought.items(), *self._left.items()) if offset is None}
+        return _named(places) if places else None
+
+    def reached(self) -> dict[Place, int]:
+        """Return the positions: one past the last record handed out, or the target of a seek.
+
+        Partitions that the program has unassigned since the last commit are among them.
+        """
+        positions = {**self._left, **self._where(self.assignment())}
+        return {place: offset for place, offset in positions.items() if offset is not None}
+
     def note_committed(self, offsets: Offsets) -> None:
         """Remember that a transaction has committed these positions."""
         self._committed.update(offsets)
+        self._left.clear()
+        self._sought = {p: offset for p, offset in self._sought.items() if offset is not None}
 
     def note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
         """Remember that the partitions are back at the committed offsets."""
         self._lost.clear()
+        self._sought.clear()
+        self._left.clear()
         self._was_interrupted = False
         for place in _places(partitions):
             self._origins.pop(place, None)
@@ -260,6 +321,7 @@ class Consumer(confluent_kafka.Consumer):
         assert partition is not None
         assert offset is not None
         place = (topic, partition)
+        self._sought.pop(place, None)
         if place in self._awaited:
             self._awaited.discard(place)
             self._origins[place] = offset
@@ -269,17 +331,57 @@ class Consumer(confluent_kafka.Consumer):
         self._awaited.clear()  # the next record need not be the first
 
     def _gained(self, partitions: Iterable[TopicPartition]) -> None:
-        for place in _places(partitions):
+        for partition in partitions:
+            place = (partition.topic, partition.partition)
+            if place in self._left:  # handed out, not committed: as a seek
+                del self._left[place]
+                self._sought[place] = partition.offset if partition.offset >= 0 else None
+                continue
+            self._sought.pop(place, None)
             self._origins.pop(place, None)
             self._committed.pop(place, None)
             self._awaited.add(place)
 
     def _taken(self, partitions: list[TopicPartition]) -> None:
-        for reached in _positions(self, partitions):
-            place = (reached.topic, reached.partition)
-            if reached.offset != self._committed.get(place):
-                self._lost.add(place)
-        self._awaited -= _places(partitions)
+        self._lost |= self._uncommitted(partitions).keys()
+        self._forget(partitions)
+
+    @contextmanager
+    def _leaving(self, partitions: list[TopicPartition]) -> Iterator[None]:
+        """Keep the positions of partitions that the program unassigns."""
+        before = dict(self._left)
+        uncommitted = self._uncommitted(partitions)
+        self._left.update({p: uncommitted[p] for p in uncommitted if p not in self._lost})
+        try:
+            yield
+        except KafkaException:
+            self._left = before
+            raise
+        self._forget(partitions)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for place in _places(partitions):
+            self._sought.pop(place, None)
+            self._awaited.discard(place)
+
+    def _where(self, partitions: list[TopicPartition]) -> dict[Place, int | None]:
+        """Return the positions of partitions that have one; None for one that is no number."""
+        positions = {(p.topic, p.partition): p.offset for p in _positions(self, partitions)}
+        places = _places(partitions)
+        return positions | {p: offset for p, offset in self._sought.items() if p in places}
+
+    def _uncommitted(self, partitions: list[TopicPartition]) -> dict[Place, int | None]:
+        """Return the positions of partitions that another reader would not begin at.
+
+        That one begins at the offset committed last, or at the first record handed out.
+        """
+        found = {}
+        for place, offset in self._where(partitions).items():
+            begin = self._committed.get(place, self._origins.get(place))
+            is_untouched = begin is None and self._sought.get(place) is not None
+            if offset != begin and not is_untouched:
+                found[place] = offset
+        return found
 
 
 class _Abandoned(Consumer):
@@ -309,7 +411,8 @@ class PlainState:
     assignment. A block during which either changes is aborted. A consumer that has no partitions
     when a block begins is made to join its group first (`join`).
 
-    Some cases stay unseen here that `Consumer` sees. A partition comes and goes within one block
+    Some cases stay unseen here that `Consumer` sees. A `seek` hides the position until the next
+    record, so the block commits no offset there. A partition comes and goes within one block
     and one generation. Records were handed out before the block from a partition that went away
     before it. A `poll` before the block had taken records when a signal interrupted it. Last,
     for a group that never committed, the first record handed out is unknown. A rewind under
@@ -375,7 +478,12 @@ def join(consumer: confluent_kafka.Consumer, deadline: Deadline) -> None:
 
 
 def reached_by(consumer: confluent_kafka.Consumer) -> list[TopicPartition]:
-    """Return one past the last record handed out, for assigned partitions that handed out any."""
+    """Return one past the last record handed out, for partitions that handed out any.
+
+    A `Consumer` tells the target of a seek, where that was the last of the two.
+    """
+    if isinstance(consumer, Consumer):
+        return [TopicPartition(*place, offset) for place, offset in consumer.reached().items()]
     return _positions(consumer, consumer.assignment())
 
 
@@ -419,7 +527,10 @@ def _start(consumer: confluent_kafka.Consumer, place: Place) -> int:
 
 def _seek(consumer: confluent_kafka.Consumer, target: TopicPartition) -> None:
     try:
-        consumer.seek(target)
+        if isinstance(consumer, Consumer):
+            consumer.go_back(target)
+        else:
+            consumer.seek(target)
     except KafkaException as raised:
         error = error_of(raised)
         if error.code() not in NOT_FETCHED:

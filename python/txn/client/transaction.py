@@ -335,6 +335,12 @@ class Transaction:
             )
         if not self._sends_positions:
             return {}
+        if isinstance(consumer, Consumer) and (nowhere := consumer.nowhere()) is not None:
+            raise RejectedError(
+                f"the consumer of {self._producer._whose} was sought, or assigned again, in "
+                f"{nowhere} to no offset that the transaction could commit, after records of it "
+                "were handed out. Seek or assign to an offset, or send offsets of your own choice"
+            )
         offsets = {(p.topic, p.partition): p.offset for p in reached}
         did_nothing = self._produced == 0 and not self._has_sent_offsets
         if did_nothing and self._producer._last_sent == (consumer, offsets):
