@@ -47,6 +47,12 @@ def around(
     return sealed(batch)
 
 
+def with_a_latin_1_header() -> bytes:
+    """A record "1" with two headers, `café` in Latin-1 and `h` without a value."""
+    record = b"\0\0\0\x01\x021\x04\x08caf\xe9\x02x\x02h\x01"
+    return around("none", 1, bytes([2 * len(record)]) + record)
+
+
 def gzip_bomb(content_bytes: int) -> bytes:
     """One record whose value is so many zeros, a thousandth of it packed."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)

@@ -180,6 +180,7 @@ class _Printing:
         self._columns = columns
         self._left = records_max
         self._count = 0
+        self._has_left_out = False  # a header
 
     def run(self, reader: "StoredRecords") -> None:
         """Print until the end, the last wanted record, or the loss of the output's reader."""
@@ -206,21 +207,32 @@ class _Printing:
         return f"stopped after {records}. With --group NAME a later run goes on behind them"
 
     def _text(self, message: "Message") -> bytes:
-        record = _record(message)
+        record, left_out = _record(message)
+        if left_out and not self._has_left_out:
+            self._has_left_out = True
+            print(
+                f"txn: {record.topic}-{record.partition} has a header at offset {record.offset} "
+                "whose name is no UTF-8. Such headers are left out",
+                file=sys.stderr,
+            )
         if self._columns is None:
             return as_json_line(record)
         return as_line(record, self._columns)
 
 
-def _record(message: "Message") -> Record:
+def _record(message: "Message") -> tuple[Record, int]:
+    """The record, and the number of headers left out."""
+    from txn.client.headers import headers_of
+
     kind, timestamp_ms = message.timestamp()
-    headers = cast(list[tuple[str, bytes | None]], message.headers() or [])
-    return Record(
+    headers, left_out = headers_of(message)
+    record = Record(
         message.key(),
         message.value(),
-        headers,
+        cast(list[tuple[str, bytes | None]], headers),
         timestamp_ms if kind else None,
         message.topic() or "",
         message.partition(),
         message.offset(),
     )
+    return record, left_out

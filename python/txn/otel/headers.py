@@ -5,10 +5,8 @@ headers from a record that it has read. The context among them is replaced, and 
 linked to it.
 """
 
-import gc
-from collections.abc import Callable, Iterable, Mapping
-from operator import methodcaller
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from confluent_kafka import Message
 from opentelemetry import propagate
@@ -16,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, SpanContext, get_current_span
 
+from txn.client.headers import headers_of
 from txn.client.producer import Headers
 from txn.otel.faults import tell_fault
 
@@ -72,35 +71,12 @@ def fields_of(message: Message) -> Carrier:
     try:
         return {
             name.lower(): value.decode(errors="replace") if isinstance(value, bytes) else value
-            for name, value in _pairs_of(message)
+            for name, value in headers_of(message)[0]
             if value is not None and name.lower() in fields
         }
     except Exception:
         tell_fault("reading the headers of a record")
         return {}
-
-
-_headers_of: Final[Callable[[Message], Any]] = methodcaller("headers")
-"""Calls from C, where Python looks for an exception beside a result; its warm bytecode does not."""
-
-
-def _pairs_of(message: Message) -> Iterable[tuple[str, str | bytes | None]]:
-    """The headers of a record, without those whose name is no UTF-8.
-
-    For such a name confluent-kafka raises once, and then returns pairs with a NULL in its place.
-    Touching that ends the process. The garbage collector alone passes over it.
-    """
-    try:
-        headers = _headers_of(message)
-    except SystemError:
-        headers = _headers_of(message)
-    if isinstance(headers, dict):
-        return headers.items()
-    if not headers or len(gc.get_referents(*headers)) == 2 * len(headers):
-        return headers or ()
-    sound = [pair for pair in headers if len(gc.get_referents(pair)) == 2]
-    message.set_headers(sound)  # the program may read them too
-    return sound
 
 
 def span_context_of(fields: Carrier) -> SpanContext | None:
