@@ -158,6 +158,8 @@ class SimBroker:
             for name, partitions in TOPICS.items():
                 if name not in self.node.image.topics:
                     self.create_at_once(partial(controller.create_topic, name, partitions, {}))
+            if not self._power_failed and self.node.durability is not Durability.PROCESS:
+                self.storage.force_what_was_accepted()
         except (Crash, StorageError):
             self.refusal = self.storage.damage
             self.loop.is_dead = True

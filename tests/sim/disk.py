@@ -867,6 +867,14 @@ class SimStorage:
         """Have the checkpoint tell of every log that was written."""
         self._checkpoints.log_starts.write()
 
+    def force_what_was_accepted(self) -> None:
+        """Force all logs, as `txn.server.broker` does behind an accepted loss.
+
+        The aborts of that loss let readers pass records that nothing else has synced.
+        """
+        if self._disk.accepted:
+            sync_in_turn(list(self.logs.values()))
+
     def open(self, topic: Topic, index: int) -> SimLog:
         log = self._recovered(topic, index)
         expected = self.expected.get(log.place)
