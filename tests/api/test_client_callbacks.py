@@ -9,9 +9,6 @@ import txn
 from txn.client.transaction import BlockResult
 from txn.testing import TestBroker
 
-MANY = 20_000
-"""Records that are still on their way when the block that produced them raises."""
-
 
 @pytest.fixture
 def broker() -> Iterator[TestBroker]:
@@ -70,17 +67,23 @@ def test_an_error_callback_that_raises_during_a_commit_does_not_hide_that_it_is_
 
 @pytest.mark.parametrize("callback", [raises_kafka, raises_its_own, exits])
 def test_a_delivery_callback_that_raises_does_not_keep_a_block_from_aborting(
-    broker: TestBroker, callback: Callable[[KafkaError | None, Message], None]
+    broker: TestBroker,
+    callback: Callable[[KafkaError | None, Message], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The abort reports the records it drops; the second exception made it give up."""
+    monkeypatch.setattr("txn.client.transaction.ARRIVE_SECONDS_MAX", 0)
     producer = txn.Producer(
-        bootstrap_servers=broker.bootstrap_servers, transactional_id="t", on_delivery=callback
+        bootstrap_servers=broker.bootstrap_servers,
+        transactional_id="t",
+        on_delivery=callback,
+        linger_ms=30_000,
     )
     aborted = producer.transaction()
 
     with pytest.raises(ZeroDivisionError) as caught, aborted as t:
-        for _ in range(MANY):
-            t.produce("out", b"x" * 1000)
+        for number in range(10):
+            t.produce("out", b"%d" % number)
         raise ZeroDivisionError
     with producer.transaction() as t:
         t.produce("out", b"kept")

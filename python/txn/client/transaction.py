@@ -17,8 +17,8 @@ The life of a block, and the consequence of each failure in it:
   be lost to the signal. A repeated commit then answers "not in this state", which after a commit
   can only mean that it is done.
 - *An exception of a callback* that is served during the commit waits for the outcome in the same
-  way (`callbacks.py`). Anything else that hides the answer to a commit is met by the abort, which
-  is refused then for want of a transaction: that is no proof of an abort, so it is in doubt.
+  way (`callbacks.py`). If anything else hides the answer to a commit, the abort is refused for want
+  of a transaction. That is no proof of an abort: it is in doubt.
 - *A signal anywhere else in the ending*, where Python may raise it between any two steps, leaves
   traces that are acted on. A transaction that was not seen to end makes its producer unfit for
   another. A consumer whose block was not seen to commit is rewound before its next one.
