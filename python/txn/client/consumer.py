@@ -43,7 +43,7 @@ from txn.client.failures import error_of, is_refusal, opened_elsewhere, translat
 from txn.client.library_log import LibraryLog
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.settings import consumer_settings, refused, take_callback
-from txn.errors import RetriableError, UnreachableError
+from txn.errors import RetriableError, TxnError, UnreachableError
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -63,9 +63,13 @@ NOT_FETCHED: Final = frozenset(
 class Consumer(confluent_kafka.Consumer):
     """A `confluent_kafka.Consumer` for use in transactions: `producer.transaction(consumer)`.
 
-    The same class with the same methods, and three additions. It refuses settings that break
+    The same class with the same methods, and four additions. It refuses settings that break
     exactly-once (`enable.auto.commit=true`, `isolation.level=read_uncommitted`), turns
-    `enable.auto.commit` off by default, and keeps track of the records it handed out.
+    `enable.auto.commit` off by default, and keeps track of the records it handed out. Last, `poll`
+    and `consume` raise the errors that confluent-kafka hands out as messages. The text of such an
+    error is its `value()`, which a block would commit as a record. Two of them are not raised: the
+    end of a partition (`enable.partition.eof`) comes as a message, and `max.poll.interval.ms`
+    exceeded is a loss of the partitions.
 
     Args:
         config: Properties by their Kafka names, passed on as they are.
@@ -112,6 +116,9 @@ class Consumer(confluent_kafka.Consumer):
         self._sought: dict[Place, int | None] = {}  # targets, until a record; None: no number
         self._left: dict[Place, int | None] = {}  # positions at unassigning, not committed yet
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
+        self._came: set[Place] = set()  # assigned during this poll or consume
+        self._went: set[Place] = set()  # taken away during it, and not assigned again
+        self._report: TxnError | None = None  # to be raised by the next poll or consume
         self._was_interrupted = False  # poll or consume raised: the records it had taken are gone
         forks.watch(self)
 
@@ -178,9 +185,9 @@ class Consumer(confluent_kafka.Consumer):
     def seek(self, partition: TopicPartition) -> None:
         """Go on reading at an offset, as `confluent_kafka.Consumer.seek` does.
 
-        A transaction commits that offset if no record of the partition is handed out after it. It
-        can commit nothing if the offset is relative, as `OFFSET_BEGINNING` is, and records that no
-        transaction has committed were handed out before; then it raises RejectedError.
+        A transaction commits that offset if no record of the partition is handed out after it. A
+        relative one, as `OFFSET_BEGINNING` is, cannot be committed. The block raises RejectedError
+        then, if records that no transaction has committed were handed out before.
         """
         place = (partition.topic, partition.partition)
         before = dict(self._sought)
@@ -204,39 +211,89 @@ class Consumer(confluent_kafka.Consumer):
         super().seek(partition)
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """Return the next record, as `confluent_kafka.Consumer.poll` does.
+        """Return the next record, as `confluent_kafka.Consumer.poll` does, and raise errors.
 
         Raises:
             UnreachableError: no broker was ever reached; see `connect_timeout`.
+            RejectedError: the topic, the group or the offset is refused.
+            RetriableError: the topic is not there yet, for one.
+            TxnError: another error that confluent-kafka hands out as a message.
         """
-        try:
-            message = self._poll(timeout)
-            if message is not None and (self._awaited or self._sought):
-                self._hand_out(message)
-        except UnreachableError:
-            raise  # with nothing taken: nothing ever came
-        except BaseException:
-            self._swallowed()
-            raise
-        return message
+        messages = self._read(1, timeout, is_poll=True)
+        return messages[0] if messages else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to `num_messages` records, as `confluent_kafka.Consumer.consume` does.
 
-        Raises:
-            UnreachableError: no broker was ever reached; see `connect_timeout`.
+        Raises errors as `poll` does. An error that comes among records waits for the next call.
         """
-        try:
-            messages = self._consume(num_messages, timeout)
-            if self._awaited or self._sought:
-                for message in messages:
-                    self._hand_out(message)
-        except UnreachableError:
-            raise  # with nothing taken: nothing ever came
-        except BaseException:
-            self._swallowed()
-            raise
-        return messages
+        return self._read(num_messages, timeout, is_poll=False)
+
+    def _read(self, num_messages: int, timeout: float, *, is_poll: bool) -> list[Message]:
+        self._raise_report()
+        deadline = Deadline(math.inf if timeout < 0 else timeout)
+        left = timeout
+        while True:
+            try:
+                messages, has_reports = self._take(num_messages, left, is_poll=is_poll)
+                if messages or not has_reports:
+                    return messages
+            except UnreachableError:
+                raise  # with nothing taken: nothing ever came
+            except BaseException:
+                self._swallowed()
+                raise
+            self._raise_report()
+            if deadline.has_passed:
+                return []
+            left = -1 if timeout < 0 else deadline.remaining
+
+    def _take(
+        self, num_messages: int, timeout: float, *, is_poll: bool
+    ) -> tuple[list[Message], bool]:
+        """Return librdkafka's messages without its errors, and whether there were errors."""
+        self._came.clear()
+        self._went.clear()
+        if is_poll:
+            message = self._poll(timeout)
+            taken = [] if message is None else [message]
+        else:
+            taken = self._consume(num_messages, timeout)
+        has_reports = any(_is_report(message) for message in taken)
+        messages = taken
+        if has_reports:
+            messages = [message for message in taken if not _is_report(message)]
+        if self._awaited or self._sought:
+            for message in messages:
+                self._hand_out(message)
+        if self._went:
+            # Taken before their partition was, which `_taken` did not know of.
+            self._lost |= self._went & {
+                (str(m.topic()), m.partition() or 0) for m in messages if m.error() is None
+            }
+        if has_reports:
+            for message in taken:
+                self._note_report(message)
+        return messages, has_reports
+
+    def _note_report(self, message: Message) -> None:
+        error = message.error()
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # in librdkafka's log, too
+            gone = [p for p in self.assignment() if (p.topic, p.partition) not in self._came]
+            self._lost |= self._uncommitted(gone).keys()
+            return
+        report = translate(error, whose=self._whose, doing="reading")
+        if self._report is None:
+            self._report = report
+        elif str(report) not in (str(self._report), *getattr(self._report, "__notes__", ())):
+            self._report.add_note(str(report))
+
+    def _raise_report(self) -> None:
+        report, self._report = self._report, None
+        if report is not None:
+            raise report
 
     def _poll(self, timeout: float) -> Message | None:
         """Poll, looking after the first broker once a second until one lets the consumer in."""
@@ -333,6 +390,8 @@ class Consumer(confluent_kafka.Consumer):
     def _gained(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             place = (partition.topic, partition.partition)
+            self._came.add(place)
+            self._went.discard(place)
             if place in self._left:  # handed out, not committed: as a seek
                 del self._left[place]
                 self._sought[place] = partition.offset if partition.offset >= 0 else None
@@ -344,6 +403,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _taken(self, partitions: list[TopicPartition]) -> None:
         self._lost |= self._uncommitted(partitions).keys()
+        self._went |= _places(partitions)
         self._forget(partitions)
 
     @contextmanager
@@ -563,6 +623,12 @@ def _positions(
 
 def _places(partitions: Iterable[TopicPartition]) -> frozenset[Place]:
     return frozenset((p.topic, p.partition) for p in partitions)
+
+
+def _is_report(message: Message) -> bool:
+    """Say whether it is an error; the end of a partition is none."""
+    error = message.error()
+    return error is not None and error.code() != KafkaError._PARTITION_EOF
 
 
 def _named(places: Iterable[Place]) -> str:

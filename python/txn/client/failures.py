@@ -250,6 +250,11 @@ def _kind(error: KafkaError) -> tuple[type[TxnError], str]:
         return ConfigError, "Correct the setting."
     if code in HOPELESS:
         return RejectedError, "It will fail again as it is."
+    if code == KafkaError._AUTO_OFFSET_RESET:
+        return RejectedError, (
+            "Assign the partition or seek to an offset, or set auto.offset.reset to earliest or "
+            "latest."
+        )
     if error.fatal() or code == KafkaError._FATAL:
         return FencedError, "Its state at the cluster is lost; close it and open another."
     if code in MEMBERSHIP_LOST:

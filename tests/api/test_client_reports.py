@@ -1,0 +1,147 @@
+"""`txn.Consumer` raises the errors that confluent-kafka hands out as messages.
+
+The value of such a message is the text of the error. The README's block committed "SUBSCRIBED
+TOPIC NOT AVAILABLE: …" as a record.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError
+
+import txn
+from txn.errors import AbortableError, Action, RejectedError, RetriableError
+from txn.testing import TestBroker
+
+WAIT_S = 30
+
+HURRIED = {"session_timeout_ms": 500, "heartbeat_interval_ms": 50, "max_poll_interval_ms": 500}
+
+
+@pytest.fixture
+def broker() -> Iterator[TestBroker]:
+    with TestBroker(group_min_session_timeout_ms=100) as made:
+        made.create_topic("in", partitions=1)
+        made.create_topic("out", partitions=1)
+        made.produce("in", *"012345")
+        yield made
+
+
+@pytest.fixture
+def producer(broker: TestBroker) -> Iterator[txn.Producer]:
+    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
+        yield made
+
+
+def open_consumer(broker: TestBroker, topics: list[str], **more: object) -> txn.Consumer:
+    settings: dict[str, object] = {"auto_offset_reset": "earliest", **more}
+    consumer = txn.Consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        **settings,  # type: ignore[arg-type]
+    )
+    consumer.subscribe(topics)
+    return consumer
+
+
+def copy(consumer: txn.Consumer, producer: txn.Producer, count: int) -> int:
+    """The README's block."""
+    with producer.transaction(consumer) as t:
+        messages = consumer.consume(count, timeout=WAIT_S)
+        for message in messages:
+            t.produce("out", (message.value() or b"").upper())
+    return len(messages)
+
+
+def values(broker: TestBroker) -> list[bytes | None]:
+    return [record.value for record in broker.records("out")]
+
+
+def test_a_topic_that_is_not_there_is_raised_and_no_record_of_the_output(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    consumer = open_consumer(broker, ["ordres"])
+
+    with pytest.raises(RetriableError, match="ordres: Broker: Unknown topic") as caught:
+        copy(consumer, producer, 1)
+    consumer.close()
+
+    assert caught.value.name == "UNKNOWN_TOPIC_OR_PART"
+    assert values(broker) == []
+
+
+def test_a_missing_offset_is_raised_by_poll_with_its_remedy(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    consumer = open_consumer(broker, ["in"], auto_offset_reset="error")
+
+    with pytest.raises(RejectedError, match=r"set auto\.offset\.reset") as caught:
+        consumer.poll(WAIT_S)
+    consumer.close()
+
+    assert caught.value.action is Action.GIVE_UP
+
+
+def test_an_error_among_records_is_raised_by_the_call_after_them(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    consumer = open_consumer(broker, ["in", "ordres"])
+
+    copied = copy(consumer, producer, 7)  # librdkafka hands out six records and the error
+    with pytest.raises(RetriableError, match="ordres"):
+        copy(consumer, producer, 1)
+    broker.produce("in", "6")
+    copy(consumer, producer, 1)
+    consumer.close()
+
+    assert copied == 6
+    assert values(broker) == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_the_end_of_a_partition_is_a_message(broker: TestBroker) -> None:
+    consumer = open_consumer(broker, ["in"], enable_partition_eof=True)
+
+    errors = [message.error() for message in consumer.consume(7, WAIT_S)]
+    consumer.close()
+
+    assert errors[:6] == [None] * 6
+    assert errors[6] is not None
+    assert errors[6].code() == KafkaError._PARTITION_EOF
+
+
+def stand_still(broker: TestBroker) -> None:
+    """Poll nothing until the consumer has left its group for that."""
+    while broker.members("g"):
+        pass
+
+
+def test_a_pause_between_blocks_that_cost_the_partitions_disturbs_nothing(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    consumer = open_consumer(broker, ["in"], **HURRIED)
+
+    copy(consumer, producer, 6)
+    stand_still(broker)
+    broker.produce("in", "6")
+    copied = copy(consumer, producer, 1)
+    consumer.close()
+
+    assert copied == 1
+    assert values(broker) == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_a_pause_in_a_block_that_cost_the_partitions_aborts_it(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    consumer = open_consumer(broker, ["in"], **HURRIED)
+
+    with pytest.raises(AbortableError), producer.transaction(consumer) as t:
+        for message in consumer.consume(6, WAIT_S):
+            t.produce("out", message.value())
+        stand_still(broker)
+        consumer.poll(0)
+    copied = copy(consumer, producer, 6)
+    consumer.close()
+
+    assert copied == 6
+    assert values(broker) == [b"0", b"1", b"2", b"3", b"4", b"5"]
