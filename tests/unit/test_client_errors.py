@@ -549,6 +549,48 @@ def test_a_transaction_that_failed_in_the_background_tells_its_cause_to_produce(
     assert script.calls[-1] == "abort_transaction"
 
 
+def test_a_record_that_comes_after_the_abort_of_its_block_leaves_no_transaction_open() -> None:
+    """Another thread's record asked for the cause by a begin, and began one for good."""
+    producer, script = scripted(produce=[KafkaError(KafkaError._STATE)])
+
+    with pytest.raises(AbortableError, match="Begin another"), block(producer) as t:
+        t.produce("out", b"v")
+
+    assert script.calls == [
+        "begin_transaction",
+        "produce",
+        "begin_transaction",
+        "abort_transaction",
+        "abort_transaction",
+    ]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [requires_abort(KafkaError.TRANSACTION_ABORTABLE), requires_abort(KafkaError._INCONSISTENT)],
+)
+def test_an_idle_block_after_an_aborted_commit_sends_its_offsets_again(refused: KafkaError) -> None:
+    """It found them sent already, said committed, and the group stood where it had been."""
+    producer, script = scripted(commit_transaction=[refused])
+    member = FakeConsumer()
+
+    with pytest.raises(AbortableError), block(producer, member):
+        pass
+    script.calls.clear()
+    with block(producer, member):
+        pass
+    with block(producer, member):
+        pass
+
+    assert script.calls == [
+        "begin_transaction",
+        "send_offsets_to_transaction",
+        "commit_transaction",
+        "begin_transaction",
+        "commit_transaction",
+    ]
+
+
 def test_taking_over_waits_while_the_cluster_asks_for_patience() -> None:
     script = ClientScript(init_transactions=[retriable(KafkaError.COORDINATOR_NOT_AVAILABLE)])
 

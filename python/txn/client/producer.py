@@ -127,7 +127,7 @@ class Producer:
         self._produced = 0
         self._open: dict[str, Transaction] = {}  # at most one
         self._broken: TxnError | None = None
-        self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None
+        self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None  # and committed
         self._forked_from: int | None = None
         self._kafka: confluent_kafka.Producer | None = self._connect(settings)
         self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
@@ -406,10 +406,13 @@ class Producer:
         """Raise the error by which the open transaction failed in the background.
 
         librdkafka gives it when it refuses a transition. It refuses `begin_transaction` in every
-        state in which a transaction is open.
+        state in which a transaction is open. If another thread has ended it meanwhile, this begins
+        one, which is empty, and ended at once.
         """
+        client = self._client()
         try:
-            self._client().begin_transaction()
+            client.begin_transaction()
+            client.abort_transaction(PAUSE_SECONDS)
         except KafkaException as raised:
             error = error_of(raised)
             if error.code() != KafkaError._STATE:

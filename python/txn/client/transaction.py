@@ -347,7 +347,6 @@ class Transaction:
             return offsets
         if reached:
             self._send(reached, consumer, deadline)
-        self._producer._last_sent = (consumer, offsets)
         return offsets
 
     def _send(
@@ -426,6 +425,7 @@ class Transaction:
     def _note_committed(self, sent: Offsets) -> None:
         if self._consumer is None:
             return
+        self._producer._last_sent = (self._consumer, sent) if self._sends_positions else None
         if isinstance(self._consumer, Consumer):
             self._consumer.note_committed(sent)
         _ahead.pop(id(self._consumer), None)
@@ -448,6 +448,7 @@ class Transaction:
         self._producer._give_up(doubt)
         self._result = BlockResult.IN_DOUBT
         self._phase = BlockPhase.ENDED
+        self._producer._last_sent = None
         self._rewind_or_note(doubt)
         self._producer._callbacks.note_on(doubt)
         if reported_by(cause) is not None:
@@ -483,6 +484,7 @@ class Transaction:
         another would do.
         """
         self._phase = BlockPhase.ABORTING
+        self._producer._last_sent = None
         if not self._producer._broken and not self._offsets_are_settled():
             self._producer._give_up(self._unsettled())
         interrupt = None if self._producer._broken else self._abort_at_cluster(reason)
