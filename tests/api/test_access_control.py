@@ -18,6 +18,7 @@ from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection
 from support.wire_producer import WireProducer
 from txn.broker.apis import rules
+from txn.broker.audit import audit
 from txn.config import STANDARD_AUTHORIZER
 from txn.security.acls import Operation, PatternType, Permission, ResourceType
 from txn.wire.api_keys import ApiKey
@@ -803,6 +804,26 @@ def test_refusals_and_acts_of_administrators_are_told(
         f"access.refused principal={ANONYMOUS} host={STRANGER} request=DELETE_ACLS operation=ALTER "
         "resource=CLUSTER:kafka-cluster" in caplog.text
     )
+
+
+def test_a_topic_that_a_request_names_many_times_is_one_refusal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The story: each of its 199,000 places in one Fetch was asked for and written, on the thread of
+    # the reactor. A client without any permission held up the others for seconds.
+    caplog.set_level(logging.INFO, "txn")
+    with secured(tmp_path / "data") as broker:
+        before = audit.refusals()
+        with RawConnection(broker.bootstrap_servers, STRANGER) as stranger:
+            batches = [{"name": "pay", "partition_data": [{"index": 0, "records": None}]}] * 1_000
+            fields = {"transactional_id": None, "acks": 1, "timeout": 1_000}
+            answer = stranger.ask(ApiKey.PRODUCE, 9, **fields, topic_data=batches)
+        after = audit.refusals()
+    codes = {int(one.partition_responses[0].error_code) for one in answer.responses}
+    assert (len(answer.responses), codes) == (1_000, {TOPIC_FAILED})
+    of_topic = (Operation.WRITE, TOPIC)
+    assert after[of_topic] - before.get(of_topic, 0) == 1
+    assert caplog.text.count("access.refused") == 1
 
 
 def test_a_client_with_every_right_sees_no_difference(broker: txn.Broker) -> None:

@@ -2,6 +2,7 @@
 
 A line names principal, host, operation and resource, and no content. A client can bring about
 refusals at will, so at most `LINES_MAX` of them are written in a second. Every refusal is counted.
+A resource that a request names many times is one refusal.
 
 Without an authorizer every client may act, and so may one with few permissions. Each kind of act
 has lines of its own: `ACTS_AT_ONCE`, of which `ACTS_PER_SECOND` come back in a second. So a script

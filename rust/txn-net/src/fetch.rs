@@ -26,8 +26,6 @@
 //! KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids).
 
 use std::cell::Cell;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,10 +35,11 @@ use txn_protocol::codes;
 use txn_protocol::frame::{LENGTH_BYTES, begin_response, set_length};
 use txn_protocol::{Malformed, Put, Reader};
 
-use crate::access::{Access, Action, Sender};
+use crate::access::{Access, Action, Sender, first_of};
 use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
 use crate::connection::Chunk;
 use crate::partition_limit::require_few;
+use crate::turn::Turn;
 
 /// The most record bytes in one answer, but for a first batch that is larger: the default of
 /// Kafka's `fetch.max.bytes`.
@@ -77,6 +76,10 @@ pub struct FetchRequest {
     partitions: Vec<WantedPartition>,
     /// The rest of [`OPENING_MAX`].
     opening: Cell<Duration>,
+    /// For each topic the place of the first of its name or id; empty until that matters.
+    first_of: Vec<usize>,
+    /// Number of topics that have their verdict.
+    authorized: usize,
 }
 
 struct WantedTopic {
@@ -169,6 +172,8 @@ impl FetchRequest {
             topics: Vec::new(),
             partitions: Vec::new(),
             opening: Cell::new(OPENING_MAX),
+            first_of: Vec::new(),
+            authorized: 0,
         };
         for _ in 0..reader.array(is_flexible, 2)? {
             request.parse_topic(&mut reader, body, catalog)?;
@@ -186,33 +191,48 @@ impl FetchRequest {
 
     /// Leaves one of the partitions that are named more than once.
     ///
-    /// Cost: linear in the partitions; none for a request of one.
+    /// Cost: a sort of the partitions; none for a request of one.
     fn keep_each_once(&mut self) {
         if self.partitions.len() < 2 {
             return;
         }
-        let mut known = HashMap::new();
-        let mut first_of = Vec::with_capacity(self.topics.len());
-        for (at, topic) in self.topics.iter().enumerate() {
-            first_of.push(*known.entry(topic.key.borrow()).or_insert(at));
-        }
-        let mut places = HashMap::with_capacity(self.partitions.len());
-        let mut kept: Vec<WantedPartition> = Vec::with_capacity(self.partitions.len());
-        for wanted in self.partitions.drain(..) {
-            match places.entry((first_of[wanted.topic], wanted.index)) {
-                Entry::Vacant(place) => {
-                    place.insert(kept.len());
-                    kept.push(wanted);
-                }
-                Entry::Occupied(place) => {
-                    self.topics[wanted.topic].partitions -= 1;
-                    let first = &mut kept[*place.get()];
-                    let topic = first.topic;
-                    *first = WantedPartition { topic, ..wanted };
-                }
+        self.find_first();
+        let of_partition = |(place, one): (usize, &WantedPartition)| {
+            let topic = self.first_of.get(one.topic).copied().unwrap_or_default();
+            (topic, one.index, place)
+        };
+        let mut named: Vec<_> = (self.partitions.iter().enumerate())
+            .map(of_partition)
+            .collect();
+        named.sort_unstable();
+        let mut is_left_out = Vec::new();
+        for of_one in named.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+            let [(_, _, first), .., (_, _, last)] = *of_one else {
+                continue; // it is named once
+            };
+            is_left_out.resize(self.partitions.len(), false);
+            for &(_, _, place) in &of_one[1..] {
+                is_left_out[place] = true;
+                self.topics[self.partitions[place].topic].partitions -= 1;
             }
+            let topic = self.partitions[first].topic;
+            self.partitions[first] = WantedPartition {
+                topic,
+                ..self.partitions[last]
+            };
         }
-        self.partitions = kept;
+        if !is_left_out.is_empty() {
+            let mut is_left_out = is_left_out.into_iter();
+            self.partitions
+                .retain(|_| is_left_out.next() == Some(false));
+        }
+    }
+
+    /// Finds the topics that are named more than once.
+    fn find_first(&mut self) {
+        if self.first_of.is_empty() && self.topics.len() > 1 {
+            self.first_of = first_of(self.topics.len(), |at| self.topics[at].key.borrow());
+        }
     }
 
     fn parse_topic(
@@ -263,21 +283,50 @@ impl FetchRequest {
     }
 
     /// Refuses the topics that the reader may not read. An unknown topic id is nobody's to refuse.
-    pub fn authorize(&mut self, access: &Access, sender: Sender<'_>) {
-        for wanted in &mut self.topics {
+    ///
+    /// Returns false if the turn was over before each topic had its verdict; then it goes on when
+    /// it is called again.
+    pub fn authorize(&mut self, access: &Access, sender: Sender<'_>, turn: &mut Turn) -> bool {
+        while self.authorized < self.topics.len() {
+            let at = self.authorized;
+            self.authorized += 1;
+            if let Some(&first) = self.first_of.get(at).filter(|&&first| first < at) {
+                self.topics[at].is_refused = self.topics[first].is_refused;
+                if self.topics[first].topic.is_none() {
+                    self.topics[at].topic = None; // it was made since, and nobody was asked
+                }
+                continue;
+            }
+            let wanted = &self.topics[at];
             let name = match (&wanted.key, &wanted.topic) {
                 (OwnedKey::Name(name), _) => name,
                 (OwnedKey::Id(_), Some(found)) => found.name.as_bytes(),
                 (OwnedKey::Id(_), None) => continue,
             };
-            wanted.is_refused = !access.allows(sender, Action::ReadTopic, name);
+            if access.remembers(sender, Action::ReadTopic, name) {
+                continue;
+            }
+            if self.first_of.is_empty() && self.topics.len() > 1 {
+                self.find_first();
+                self.authorized = at; // it may have been named before
+                continue;
+            }
+            self.topics[at].is_refused = !access.ask(sender, Action::ReadTopic, name);
+            if turn.is_over() {
+                return self.authorized == self.topics.len();
+            }
         }
+        true
     }
 
     /// Has its answer have so many bytes of batches at most.
     pub fn limit_bytes(&mut self, bytes: u64) {
         self.max_bytes = self.max_bytes.min(bytes);
         self.min_bytes = self.min_bytes.min(self.max_bytes);
+    }
+
+    pub fn correlation_id(&self) -> i32 {
+        self.correlation_id
     }
 
     /// The most time it may wait.
@@ -785,6 +834,8 @@ fn has_topic_ids(version: i16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use proptest::prelude::*;
     use txn_log::builder::BatchBuilder;
     use txn_log::{Origin, Past, Settings};
@@ -973,6 +1024,31 @@ mod tests {
         let request = parse(&naming(&topics), 11).unwrap();
         assert_eq!(request.partition_count(), 1);
         assert!(answer(&request).len() < 200);
+    }
+
+    #[test]
+    fn each_name_is_asked_for_once_in_turns_of_any_length() {
+        // The story: a name that is refused was asked for as often as a request had it, and one
+        // request had it 199,000 times.
+        let named = [b"b", b"a", b"b", b"c", b"b", b"a"].map(|name| (&name[..], &[][..]));
+        for (time, turns) in [(Duration::ZERO, 4), (Duration::from_secs(3600), 1)] {
+            let (access, asked) = Access::of_letter('a');
+            let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
+            let latest = RefCell::default();
+            let sender = Sender {
+                principal: &ada,
+                host: &here,
+                latest: &latest,
+            };
+            let mut request = parse(&naming(&named), 11).unwrap();
+            let mut authorize = || request.authorize(&access, sender, &mut Turn::of(time));
+            let taken = 1 + std::iter::from_fn(|| (!authorize()).then_some(())).count();
+            assert!(authorize());
+            assert_eq!(taken, turns);
+            assert_eq!(*asked.lock().unwrap(), ["b", "a", "c"]);
+            let refused: Vec<bool> = request.topics.iter().map(|one| one.is_refused).collect();
+            assert_eq!(refused, [true, false, true, true, true, false]);
+        }
     }
 
     #[test]

@@ -3,16 +3,18 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use txn_protocol::apis::{FETCH, PRODUCE};
 
 use crate::catalog::Catalog;
 use crate::connection::Chunk;
 use crate::fetch::FetchRequest;
-use crate::produce::ProduceRequest;
+use crate::produce::{AppendProgress, ProduceRequest};
 use crate::server::{FETCH_VERSIONS, PRODUCE_VERSIONS};
 use crate::tls::{HandshakeError, TlsListener, TlsSocket};
 use crate::transport::Handshake;
+use crate::turn::Turn;
 
 /// Reads a body as reactors do, and answers it as a broker without topics.
 ///
@@ -24,7 +26,8 @@ pub fn answer(api_key: i16, version: i16, body: &mut [u8]) -> Option<usize> {
         PRODUCE if PRODUCE_VERSIONS.contains(&version) => {
             let mut request = ProduceRequest::default();
             request.parse(body, version).ok()?;
-            let _ = request.append(body, &catalog, None, true);
+            let mut turn = Turn::of(Duration::ZERO);
+            while let AppendProgress::TurnOver = request.append(body, &catalog, true, &mut turn) {}
             request.fail_pending();
             let mut out = Vec::new();
             request.encode(body, 1, 0, &mut out);

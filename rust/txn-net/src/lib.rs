@@ -44,6 +44,7 @@ mod settler;
 mod test_logs;
 mod tls;
 mod transport;
+mod turn;
 
 pub use access::{Action, Ask};
 pub use authentication::{ANONYMOUS, Attachment};

@@ -7,7 +7,8 @@
 //! 2. [`ProduceRequest::append`] appends the pending batches, in the request's order. The log
 //!    stamps offsets into the frame in place. A partition that has first to join the
 //!    transaction stays pending; the reactor then parks the request and calls again. So do a
-//!    compressed batch that is large inside and all after it: the opener reads them first.
+//!    compressed batch that is large inside and all after it: the opener reads them first. When its
+//!    turn is over it stops between two batches, and the next call goes on there.
 //! 3. [`ProduceRequest::encode`] writes the answer. If batches have to reach the disk first, or
 //!    with `acks=all` the high watermark has to reach their end, it waits as a `DelayedProduce`, for
 //!    at most the request's timeout.
@@ -37,11 +38,12 @@ use txn_protocol::codes;
 use txn_protocol::frame::{begin_response, set_length};
 use txn_protocol::{Malformed, Put, Reader};
 
-use crate::access::{Access, Action, Sender};
+use crate::access::{Access, Action, Sender, first_of};
 use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::delayed_produce::AppendedBatch;
 use crate::metrics::Produced;
 use crate::partition_limit::require_few;
+use crate::turn::Turn;
 
 /// The most bytes of content of compressed batches that a reactor opens for one request. Its other
 /// connections wait meanwhile, some 3 ms with gzip.
@@ -70,12 +72,53 @@ pub struct ProduceRequest {
     topics: Vec<TopicData>,
     partitions: Vec<PartitionData>,
     producer: RequestProducer,
+    authorized: Authorized,
+    /// The place where `append` goes on, if its turn was over.
+    pass: Option<Box<AppendPass>>,
+    /// After parking, the partitions that the coordinator refused.
+    refused: Option<Box<Refusals>>,
 }
 
 struct TopicData {
     /// Name or id, by the version.
     key: Range<usize>,
     partitions: usize,
+    /// The code by which authorization refuses it, or `NONE`.
+    refusal: i16,
+}
+
+/// The progress of `authorize`.
+#[derive(Default)]
+struct Authorized {
+    is_done: bool,
+    /// Number of topics that have their verdict.
+    topics: usize,
+    /// For each topic the place of the first of its name or id, from the first question on.
+    first_of: Vec<usize>,
+}
+
+/// A pass over the batches that are pending.
+struct AppendPass {
+    /// The next topic, the place of its first partition, and that of its next.
+    topic: usize,
+    first: usize,
+    next: usize,
+    /// Bytes of content that may still be opened here.
+    budget: usize,
+    /// Partitions that have to join the transaction.
+    joining: Vec<(String, i32)>,
+}
+
+impl Default for AppendPass {
+    fn default() -> Self {
+        Self {
+            topic: 0,
+            first: 0,
+            next: 0,
+            budget: OPENED_HERE_MAX,
+            joining: Vec::new(),
+        }
+    }
 }
 
 struct PartitionData {
@@ -160,6 +203,8 @@ pub enum AppendProgress {
     Parked(Join),
     /// Some are still pending, until these batches are opened.
     Unopened(VecDeque<Unopened>),
+    /// Some are still pending, until it is called again.
+    TurnOver,
 }
 
 /// A compressed batch of a request that is not opened yet: which partition of the request it is
@@ -168,6 +213,28 @@ pub type Unopened = (usize, Arc<PartitionLog>);
 
 /// A partition that the coordinator refused: topic, partition, Kafka's error code.
 pub type Refused = (String, i32, i16);
+
+/// The partitions of a request that the coordinator refused.
+#[derive(Default)]
+struct Refusals(HashMap<String, HashMap<i32, i16>>);
+
+impl Refusals {
+    fn of(refused: &[Refused]) -> Self {
+        let mut of_topics: HashMap<String, HashMap<i32, i16>> = HashMap::new();
+        for (topic, index, code) in refused {
+            if let Some(of_topic) = of_topics.get_mut(topic) {
+                of_topic.insert(*index, *code);
+            } else {
+                of_topics.insert(topic.clone(), HashMap::from([(*index, *code)]));
+            }
+        }
+        Self(of_topics)
+    }
+
+    fn code(&self, topic: &str, index: i32) -> Option<i16> {
+        self.0.get(topic)?.get(&index).copied()
+    }
+}
 
 impl ProduceRequest {
     /// Reads a request's body in place of the request before.
@@ -204,6 +271,9 @@ impl ProduceRequest {
         self.topics.shrink_to(KEPT_ITEMS);
         self.partitions.shrink_to(KEPT_ITEMS);
         self.producer = RequestProducer::None;
+        self.authorized = Authorized::default();
+        self.pass = None;
+        self.refused = None;
     }
 
     fn parse_topic(&mut self, reader: &mut Reader<'_>, body: &[u8]) -> Result<(), Malformed> {
@@ -232,7 +302,11 @@ impl ProduceRequest {
             });
         }
         reader.skip_tags(is_flexible)?;
-        self.topics.push(TopicData { key, partitions });
+        self.topics.push(TopicData {
+            key,
+            partitions,
+            refusal: codes::NONE,
+        });
         Ok(())
     }
 
@@ -328,60 +402,105 @@ impl ProduceRequest {
     /// Refuses the partitions that the sender may not write.
     ///
     /// A transactional request needs its transactional id too; one without an id is refused by
-    /// `append`. An unknown topic id is nobody's to refuse.
+    /// `append`. An unknown topic id is nobody's to refuse, and stays unknown to this request.
+    ///
+    /// Returns false if the turn was over before each topic had its verdict; then it goes on when
+    /// it is called again.
     pub fn authorize(
         &mut self,
         body: &[u8],
         catalog: &Catalog,
         access: &Access,
         sender: Sender<'_>,
-    ) {
-        if self.is_transactional() {
+        turn: &mut Turn,
+    ) -> bool {
+        if self.authorized.is_done {
+            return true;
+        }
+        if self.is_transactional() && self.authorized.topics == 0 {
             let Some(id) = self.transactional_id.clone() else {
-                return;
+                return true;
             };
             if !access.allows(sender, Action::WriteTransactionalId, &body[id]) {
                 for partition in &mut self.partitions {
                     partition.refuse(codes::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
                 }
-                return;
+                self.authorized.is_done = true;
+                return true;
             }
         }
+        while self.authorized.topics < self.topics.len() {
+            let at = self.authorized.topics;
+            self.authorized.topics += 1;
+            let asked_first = self.authorized.first_of.get(at);
+            if let Some(&first) = asked_first.filter(|&&first| first < at) {
+                self.topics[at].refusal = self.topics[first].refusal;
+                continue;
+            }
+            let found;
+            let name = match topic_key(self.version, &body[self.topics[at].key.clone()]) {
+                TopicKey::Name(name) => name,
+                id @ TopicKey::Id(_) => {
+                    found = catalog.find(id);
+                    let Some(topic) = &found else {
+                        self.topics[at].refusal = codes::UNKNOWN_TOPIC_ID;
+                        continue;
+                    };
+                    topic.name.as_bytes()
+                }
+            };
+            if access.remembers(sender, Action::WriteTopic, name) {
+                continue;
+            }
+            if self.authorized.first_of.is_empty() {
+                let topics = &self.topics;
+                self.authorized.first_of =
+                    first_of(topics.len(), |at| &body[topics[at].key.clone()]);
+                self.authorized.topics = at; // it may have been named before
+                continue;
+            }
+            if !access.ask(sender, Action::WriteTopic, name) {
+                self.topics[at].refusal = codes::TOPIC_AUTHORIZATION_FAILED;
+            }
+            if turn.is_over() && self.authorized.topics < self.topics.len() {
+                return false;
+            }
+        }
+        self.authorized.is_done = true;
         let mut rest = self.partitions.as_mut_slice();
         for topic in &self.topics {
             let (partitions, later) = rest.split_at_mut(topic.partitions);
             rest = later;
-            let is_allowed = match topic_key(self.version, &body[topic.key.clone()]) {
-                TopicKey::Name(name) => access.allows(sender, Action::WriteTopic, name),
-                id @ TopicKey::Id(_) => catalog.find(id).is_none_or(|found| {
-                    access.allows(sender, Action::WriteTopic, found.name.as_bytes())
-                }),
-            };
-            if !is_allowed {
+            if topic.refusal != codes::NONE {
                 for partition in partitions {
-                    partition.refuse(codes::TOPIC_AUTHORIZATION_FAILED);
+                    partition.refuse(topic.refusal);
                 }
             }
         }
+        true
     }
 
     fn transaction_version(&self) -> u8 {
         if self.version >= 12 { 2 } else { 1 }
     }
 
-    /// Appends every batch that is pending.
+    /// Takes the coordinator's answer to its question. A partition that still has to join then is
+    /// answered `INVALID_TXN_STATE`, so nothing is parked twice.
+    pub fn go_on_without(&mut self, refused: &[Refused]) {
+        self.refused = Some(Box::new(Refusals::of(refused)));
+    }
+
+    /// Appends every batch that is pending, until the turn is over.
     ///
     /// # Args
     /// - `body`: the parsed bytes; stamped in place.
-    /// - `refused`: after parking, the partitions that the coordinator refused. A partition that still has to
-    ///   join then is answered `INVALID_TXN_STATE`, so nothing is parked twice.
     /// - `may_sync`: the answer may have to wait for the disk.
     pub fn append(
         &mut self,
         body: &mut [u8],
         catalog: &Catalog,
-        refused: Option<&[Refused]>,
         may_sync: bool,
+        turn: &mut Turn,
     ) -> AppendProgress {
         if let Some((code, message)) = self.refusal() {
             for partition in &mut self.partitions {
@@ -400,55 +519,58 @@ impl ProduceRequest {
                 java_hash(std::str::from_utf8(&body[id]).expect("`parse` checks it"))
             }),
         };
-        let refused_codes = refused.unwrap_or_default().iter();
-        let refused_codes = refused_codes.map(|(topic, index, code)| ((&**topic, *index), *code));
         let writing = Writing {
             version: self.version,
             origin,
-            refused: &refused_codes.collect(),
-            may_park: refused.is_none() && is_transactional,
+            refused: self.refused.as_deref(),
+            may_park: self.refused.is_none() && is_transactional,
             is_transactional,
             may_sync,
             wants_replicas: self.wants_replicas(),
         };
-        let mut joining = Vec::new();
+        let mut pass = self
+            .pass
+            .take()
+            .map_or_else(AppendPass::default, |pass| *pass);
         let mut unopened = VecDeque::new();
-        let mut budget = OPENED_HERE_MAX;
-        let mut rest = self.partitions.as_mut_slice();
-        let mut next = 0;
-        for topic in &self.topics {
-            let (partitions, after) = rest.split_at_mut(topic.partitions);
-            rest = after;
-            let first = next;
-            next += partitions.len();
-            if !partitions
+        let mut has_written = false;
+        for (topic_at, topic) in self.topics.iter().enumerate().skip(pass.topic) {
+            let end = pass.first + topic.partitions;
+            let partitions = &mut self.partitions[pass.next..end];
+            if partitions
                 .iter()
                 .any(|one| matches!(one.result, AppendResult::Pending))
             {
-                continue;
-            }
-            let found = catalog.find(topic_key(self.version, &body[topic.key.clone()]));
-            for (partition, at) in partitions.iter_mut().zip(first..) {
-                if !matches!(partition.result, AppendResult::Pending) {
-                    continue;
-                }
-                let topic = found.as_deref();
-                if unopened.is_empty() {
-                    partition.result = writing.write(topic, partition, body, &mut budget);
+                let found = catalog.find(topic_key(self.version, &body[topic.key.clone()]));
+                for (partition, at) in partitions.iter_mut().zip(pass.next..) {
                     if !matches!(partition.result, AppendResult::Pending) {
                         continue;
                     }
-                }
-                // A batch waits for those before it: two may be for the same partition.
-                if let Some(log) = partition.to_open(topic, body) {
-                    unopened.push_back((at, log));
-                } else if let (true, Some(topic)) = (unopened.is_empty(), topic) {
-                    joining.push((topic.name.clone(), partition.index));
+                    let topic = found.as_deref();
+                    if unopened.is_empty() {
+                        if has_written && turn.is_over() {
+                            (pass.topic, pass.next) = (topic_at, at);
+                            self.pass = Some(Box::new(pass));
+                            return AppendProgress::TurnOver;
+                        }
+                        has_written = true;
+                        partition.result = writing.write(topic, partition, body, &mut pass.budget);
+                        if !matches!(partition.result, AppendResult::Pending) {
+                            continue;
+                        }
+                    }
+                    // A batch waits for those before it: two may be for the same partition.
+                    if let Some(log) = partition.to_open(topic, body) {
+                        unopened.push_back((at, log));
+                    } else if let (true, Some(topic)) = (unopened.is_empty(), topic) {
+                        pass.joining.push((topic.name.clone(), partition.index));
+                    }
                 }
             }
+            (pass.first, pass.next) = (end, end);
         }
         if unopened.is_empty() {
-            self.progress(body, joining)
+            self.progress(body, pass.joining)
         } else {
             AppendProgress::Unopened(unopened)
         }
@@ -639,8 +761,8 @@ impl AppendResult {
 struct Writing<'a> {
     version: i16,
     origin: Origin,
-    /// Kafka's error codes of the partitions that the coordinator refused.
-    refused: &'a HashMap<(&'a str, i32), i16>,
+    /// The partitions that the coordinator refused, after parking.
+    refused: Option<&'a Refusals>,
     may_park: bool,
     is_transactional: bool,
     may_sync: bool,
@@ -739,9 +861,9 @@ impl Writing<'_> {
     }
 
     fn check_refused(self, topic: &str, index: i32) -> Result<(), ProduceFailure> {
-        match self.refused.get(&(topic, index)) {
+        match self.refused.and_then(|refused| refused.code(topic, index)) {
             None => Ok(()),
-            Some(&code) => Err(ProduceFailure::new(code, refusal_message(code))),
+            Some(code) => Err(ProduceFailure::new(code, refusal_message(code))),
         }
     }
 
@@ -863,9 +985,14 @@ fn topic_key(version: i16, bytes: &[u8]) -> TopicKey<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cell::RefCell;
 
     const NAME: &[u8] = b"pay";
     const ID: [u8; 16] = [7; 16];
+
+    fn long() -> Turn {
+        Turn::of(Duration::from_secs(3600))
+    }
 
     /// A request for partition 3 of one topic, and partition 4 with null records.
     fn request(
@@ -927,7 +1054,7 @@ mod tests {
     fn answer(version: i16, mut body: Vec<u8>) -> (ProduceRequest, Vec<u8>) {
         let mut request = ProduceRequest::default();
         request.parse(&body, version).unwrap();
-        let progress = request.append(&mut body, &Catalog::default(), None, false);
+        let progress = request.append(&mut body, &Catalog::default(), false, &mut long());
         assert!(matches!(progress, AppendProgress::Done));
         let mut out = Vec::new();
         request.encode(&body, 42, 0, &mut out);
@@ -1028,6 +1155,81 @@ mod tests {
         assert_eq!(code(7, &batch(4, -1)), Ok(1));
     }
 
+    /// A request of version 9 for partition 0 of each of these topics, without records.
+    fn naming(topics: &[&str]) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_nullable_string(None, true);
+        out.put_i16(1);
+        out.put_i32(30_000);
+        out.put_length(topics.len(), true);
+        for name in topics {
+            out.put_nullable_string(Some(name.as_bytes()), true);
+            out.put_length(1, true);
+            out.put_i32(0);
+            out.put_uvarint(0);
+            out.put_no_tags(true);
+            out.put_no_tags(true);
+        }
+        out.put_no_tags(true);
+        out
+    }
+
+    #[test]
+    fn each_topic_is_asked_for_and_each_batch_tried_once_in_turns_of_any_length() {
+        let mut body = naming(&["b", "a", "b", "c", "b", "a", "a1"]);
+        for (time, turns) in [
+            (Duration::ZERO, [4, 3]),
+            (Duration::from_secs(3600), [1, 1]),
+        ] {
+            let (access, asked) = Access::of_letter('a');
+            let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
+            let latest = RefCell::default();
+            let sender = Sender {
+                principal: &ada,
+                host: &here,
+                latest: &latest,
+            };
+            let catalog = Catalog::default();
+            let mut request = ProduceRequest::default();
+            request.parse(&body, 9).unwrap();
+            let mut taken = [1, 1];
+            while !request.authorize(&body, &catalog, &access, sender, &mut Turn::of(time)) {
+                taken[0] += 1;
+            }
+            assert!(request.authorize(&body, &catalog, &access, sender, &mut long()));
+            while let AppendProgress::TurnOver =
+                request.append(&mut body, &catalog, false, &mut Turn::of(time))
+            {
+                taken[1] += 1;
+            }
+            assert_eq!(taken, turns);
+            assert_eq!(*asked.lock().unwrap(), ["b", "a", "c", "a1"]);
+            assert_eq!(codes(&request), [29, 3, 29, 29, 29, 3, 3]);
+        }
+    }
+
+    #[test]
+    fn a_topic_id_that_was_unknown_when_it_was_authorized_stays_unknown() {
+        let mut body = request(13, None, 1, &batch(0, -1));
+        let (access, asked) = Access::of_letter('a');
+        let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
+        let latest = RefCell::default();
+        let sender = Sender {
+            principal: &ada,
+            host: &here,
+            latest: &latest,
+        };
+        let catalog = Catalog::default();
+        let mut request = ProduceRequest::default();
+        request.parse(&body, 13).unwrap();
+        assert!(request.authorize(&body, &catalog, &access, sender, &mut long()));
+        let log_of = Box::new(|_| panic!("nobody was asked for this topic"));
+        catalog.add(Topic::new("pay".to_owned(), ID, 5, log_of, false));
+        request.append(&mut body, &catalog, false, &mut long());
+        assert_eq!(codes(&request), [codes::UNKNOWN_TOPIC_ID; 2]);
+        assert!(asked.lock().unwrap().is_empty());
+    }
+
     #[test]
     fn clients_are_told_codes_of_their_version() {
         assert_eq!(
@@ -1087,7 +1289,7 @@ mod tests {
             }
             let mut parsed = ProduceRequest::default();
             if parsed.parse(&body, version).is_ok() {
-                parsed.append(&mut body, &Catalog::default(), None, false);
+                parsed.append(&mut body, &Catalog::default(), false, &mut long());
                 parsed.encode(&body, 1, 0, &mut Vec::new());
             }
         }

@@ -67,7 +67,7 @@ pub struct Parked {
     pub request: ProduceRequest,
     pub body: Vec<u8>,
     /// For `body`, until it is dropped.
-    pub(crate) _claim: Claim,
+    pub claim: Claim,
 }
 
 /// Logs, and the watches on them; dropping it takes them back.

@@ -7,10 +7,14 @@
 //!
 //! Everything a connection does happens in [`Reactor::drive`]: send queued answers, then, if no
 //! request is under way, look at the next frame, then read. It runs after every event that may let
-//! the connection go on, and gives up its turn after [`TURN_FRAMES`] frames. Small answers to
-//! frames that came together leave together. The answer to a connection's last frame is sent once
-//! the other sockets that have something were read. A client that an answer wakes takes the
-//! processor away, and does so less often when answers go out together.
+//! the connection go on, and gives up its turn after [`TURN_FRAMES`] frames or [`Options::turn`].
+//! Small answers to frames that came together leave together. The answer to a connection's last
+//! frame is sent once the other sockets that have something were read. A client that an answer
+//! wakes takes the processor away, and does so less often when answers go out together.
+//!
+//! One request that takes longer than a turn gives way between two of its names or batches
+//! ([`Reactor::give_way`]). Its frame stays in the connection's buffer. All such requests together
+//! have one turn ([`Reactor::finish_some`]), and then everybody else has theirs.
 //!
 //! A decision of Python's goes to the control loop, or is taken here and now while that sleeps
 //! (`control_lock`). So is the rest of a decision that waited for the disk (`settler`). A
@@ -75,6 +79,7 @@ use crate::server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 use crate::settler::Settler;
 use crate::tls::{FailureReason, HandshakeError};
 use crate::transport::{Handshake, Transport};
+use crate::turn::Turn;
 
 /// The events of the first listener; others follow. Those of connections are their slots.
 const FIRST_LISTENER: usize = MAX_SLOTS;
@@ -118,6 +123,9 @@ pub const DECIDING: usize = 0;
 /// Produce requests with more bytes are answered where they come: they are more to store than to
 /// decide.
 const MOVED_BYTES: usize = 64 << 10;
+/// A Fetch with more bytes names some two thousand partitions, and is read when others have had
+/// their turn.
+const LARGE_FETCH_BYTES: usize = 64 << 10;
 /// Requests with more bytes are decided by the control loop: a thousand partitions take a while,
 /// and this reactor's other connections would wait.
 const QUICK_BYTES: usize = 4 << 10;
@@ -175,6 +183,8 @@ pub struct Reactor {
     shaking: VecDeque<usize>,
     /// When the last failed handshake was told.
     failure_told_at: Option<Instant>,
+    /// Requests that gave way to others, the first to go on first.
+    unfinished: VecDeque<Unfinished>,
     /// Connections that wait for memory to read a request, the first to wait first.
     starved: VecDeque<usize>,
     deadlines: Deadlines,
@@ -223,10 +233,51 @@ enum NextFrame {
 enum Answered {
     /// It is answered, or on its way elsewhere.
     Yes,
+    /// Others have their turn first, and then it needs its frame.
+    Unfinished,
     /// It cannot be read, or may not be answered: close the connection.
     Never,
     /// Not here: the reactor that decides is to read the frame.
     InFlight,
+}
+
+/// A request that took its turn and is not answered.
+struct Unfinished {
+    token: RequestToken,
+    correlation_id: i32,
+    request: UnfinishedRequest,
+}
+
+enum UnfinishedRequest {
+    /// A Fetch that was not looked at: its connection's next frame.
+    LargeFetch,
+    Fetch(FetchRequest),
+    /// A Produce; its body, unless that is its connection's next frame.
+    Produce(ProduceRequest, Option<(Vec<u8>, Claim)>),
+}
+
+/// The body of a Produce.
+enum Body<'a> {
+    /// Bytes of its connection's next frame.
+    Lent(&'a mut [u8]),
+    Own(Vec<u8>, Claim),
+}
+
+impl Body<'_> {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Lent(bytes) => bytes,
+            Self::Own(bytes, _) => bytes,
+        }
+    }
+
+    /// The bytes, to be kept while the connection is without them.
+    fn keep(self, memory: &Arc<RequestMemory>) -> (Vec<u8>, Claim) {
+        match self {
+            Self::Lent(bytes) => (bytes.to_vec(), Claim::of(memory, bytes.len())),
+            Self::Own(bytes, claim) => (bytes, claim),
+        }
+    }
 }
 
 impl Reactor {
@@ -248,6 +299,7 @@ impl Reactor {
             again: Vec::new(),
             shaking: VecDeque::new(),
             failure_told_at: None,
+            unfinished: VecDeque::new(),
             starved: VecDeque::new(),
             deadlines: Deadlines::default(),
             spin: AdaptiveSpin::default(),
@@ -303,6 +355,8 @@ impl Reactor {
             self.go_on();
             self.decide();
             self.shake_hands();
+            self.finish_some();
+            self.decide(); // none waits for the next event
             if self.has_stopped() {
                 return Ok(());
             }
@@ -312,7 +366,8 @@ impl Reactor {
     /// Waits for something to do: not at all if there is, a moment awake if requests come
     /// closely, then asleep.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        if !self.again.is_empty() || !self.shaking.is_empty() || self.acceptor.is_busy() {
+        let has_more = !self.again.is_empty() || !self.shaking.is_empty();
+        if has_more || !self.unfinished.is_empty() || self.acceptor.is_busy() {
             return self.poll(events, Some(Duration::ZERO));
         }
         if let Some(moment) = self.spin.duration() {
@@ -1126,6 +1181,7 @@ impl Reactor {
             }
             return TurnOutcome::Keep;
         }
+        let began = self.now;
         for _ in 0..TURN_FRAMES {
             let goes_on = connection.is_idle()
                 && !connection.is_closing
@@ -1165,7 +1221,7 @@ impl Reactor {
                 Err(_) => return TurnOutcome::Close,
             }
             match self.answer_front(slot, connection) {
-                Answered::Yes => {}
+                Answered::Yes | Answered::Unfinished => {}
                 Answered::Never => {
                     connection.is_closing = true; // once it has the answers to earlier requests
                     continue;
@@ -1174,6 +1230,9 @@ impl Reactor {
             }
             if connection.has_answer() && !connection.has_more() {
                 return TurnOutcome::Again; // nothing to read: its answer is sent with those of others
+            }
+            if self.now.duration_since(began) >= self.shared.options.turn {
+                return TurnOutcome::Again; // its request has read the clock
             }
         }
         TurnOutcome::Again
@@ -1291,7 +1350,7 @@ impl Reactor {
             }
             Err(_) => Answered::Never,
         };
-        let is_left = matches!(answered, Answered::InFlight);
+        let is_left = matches!(answered, Answered::InFlight | Answered::Unfinished);
         connection.put_back(input, if is_left { start } else { end });
         answered
     }
@@ -1447,7 +1506,15 @@ impl Reactor {
 
     /// Has the collected requests decided: here, or by the control loop if that is at work.
     fn decide(&mut self) {
+        if !self.has_ended_waits && self.undecided.is_empty() {
+            return;
+        }
         self.settle();
+        self.decide_collected();
+        self.read_clock(); // the turns that follow begin now
+    }
+
+    fn decide_collected(&mut self) {
         if self.undecided.is_empty() {
             return;
         }
@@ -1488,35 +1555,54 @@ impl Reactor {
             self.produce = request;
             return Answered::InFlight;
         }
-        let access = &self.shared.access;
-        if access.is_checked() {
-            request.authorize(body, &self.shared.catalog, access, connection.sender());
-        }
-        let may_sync = self.may_force(&request);
-        match request.append(body, &self.shared.catalog, None, may_sync) {
-            AppendProgress::Done => {
-                let correlation_id = header.correlation_id;
-                let answered = self.finish(slot, connection, &mut request, body, correlation_id);
-                self.produce = request;
+        let (correlation_id, body) = (header.correlation_id, Body::Lent(body));
+        let answered = self.go_on_produce(slot, connection, correlation_id, &mut request, body);
+        self.produce = request;
+        answered
+    }
+
+    /// Goes on with a Produce until it is answered or has to wait, or its turn is over. It is taken
+    /// where it is needed later.
+    fn go_on_produce(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        correlation_id: i32,
+        request: &mut ProduceRequest,
+        mut body: Body<'_>,
+    ) -> Answered {
+        let mut turn = Turn::of(self.shared.options.turn);
+        let (access, catalog) = (&self.shared.access, &self.shared.catalog);
+        let bytes = body.bytes();
+        let is_authorized = !access.is_checked()
+            || request.authorize(bytes, catalog, access, connection.sender(), &mut turn);
+        let progress = if is_authorized {
+            let may_sync = self.may_force(request);
+            request.append(bytes, catalog, may_sync, &mut turn)
+        } else {
+            AppendProgress::TurnOver
+        };
+        match progress {
+            AppendProgress::Done => self.finish(slot, connection, request, bytes, correlation_id),
+            AppendProgress::TurnOver => {
+                let (body, answered) = match body {
+                    Body::Lent(_) => (None, Answered::Unfinished),
+                    Body::Own(bytes, claim) => (Some((bytes, claim)), Answered::Yes),
+                };
+                let request = UnfinishedRequest::Produce(std::mem::take(request), body);
+                self.give_way(slot, connection, correlation_id, request);
                 answered
             }
             AppendProgress::Parked(join) => {
-                let claim = Claim::of(&self.shared.memory, body.len());
-                let body = body.to_vec();
-                self.park(
-                    slot,
-                    connection,
-                    header.correlation_id,
-                    (request, body, claim),
-                    join,
-                );
+                let (body, claim) = body.keep(&self.shared.memory);
+                let kept = (std::mem::take(request), body, claim);
+                self.park(slot, connection, correlation_id, kept, join);
                 Answered::Yes
             }
             AppendProgress::Unopened(batches) => {
-                let claim = Claim::of(&self.shared.memory, body.len());
-                let body = body.to_vec();
-                let kept = (request, body, claim);
-                self.have_opened(slot, connection, header.correlation_id, kept, batches);
+                let (body, claim) = body.keep(&self.shared.memory);
+                let kept = (std::mem::take(request), body, claim);
+                self.have_opened(slot, connection, correlation_id, kept, batches);
                 Answered::Yes
             }
         }
@@ -1536,7 +1622,7 @@ impl Reactor {
             correlation_id,
             request,
             body,
-            _claim: claim,
+            claim,
         });
         let deadline = self.now + self.shared.options.coordinator_timeout;
         let mailbox = Arc::clone(&self.mailbox);
@@ -1579,32 +1665,19 @@ impl Reactor {
         };
         let Large {
             mut request,
-            mut body,
+            body,
             claim,
             ..
         } = opened;
         let slot = token.slot();
-        let may_sync = self.may_force(&request);
-        let progress = request.append(&mut body, &self.shared.catalog, None, may_sync);
         let Some(mut connection) = self.slots[slot].take() else {
             return;
         };
         connection.state = ConnectionState::Idle;
-        match progress {
-            AppendProgress::Done => {
-                let answered =
-                    self.finish(slot, &mut connection, &mut request, &body, correlation_id);
-                connection.is_closing |= matches!(answered, Answered::Never);
-            }
-            AppendProgress::Parked(join) => {
-                let kept = (request, body, claim);
-                self.park(slot, &mut connection, correlation_id, kept, join);
-            }
-            AppendProgress::Unopened(batches) => {
-                let kept = (request, body, claim);
-                self.have_opened(slot, &mut connection, correlation_id, kept, batches);
-            }
-        }
+        let body = Body::Own(body, claim);
+        let answered =
+            self.go_on_produce(slot, &mut connection, correlation_id, &mut request, body);
+        connection.is_closing |= matches!(answered, Answered::Never);
         self.slots[slot] = Some(connection);
         self.drive(slot);
     }
@@ -1613,22 +1686,19 @@ impl Reactor {
         let Parked {
             correlation_id,
             mut request,
-            mut body,
-            ..
+            body,
+            claim,
         } = parked;
-        let may_sync = self.may_force(&request);
-        let progress = request.append(&mut body, &self.shared.catalog, Some(refused), may_sync);
-        assert!(
-            matches!(progress, AppendProgress::Done),
-            "a resumed Produce is never parked again"
-        );
         let Some(mut connection) = self.slots[slot].take() else {
             return;
         };
         if let Some(meter) = &mut connection.meter {
             meter.go_on();
         }
-        let answered = self.finish(slot, &mut connection, &mut request, &body, correlation_id);
+        request.go_on_without(refused);
+        let body = Body::Own(body, claim);
+        let answered =
+            self.go_on_produce(slot, &mut connection, correlation_id, &mut request, body);
         connection.is_closing |= matches!(answered, Answered::Never);
         self.slots[slot] = Some(connection);
     }
@@ -1718,21 +1788,52 @@ impl Reactor {
         header: &RequestHeader,
         body: &[u8],
     ) -> Answered {
+        if body.len() > LARGE_FETCH_BYTES {
+            let request = UnfinishedRequest::LargeFetch;
+            self.give_way(slot, connection, header.correlation_id, request);
+            return Answered::Unfinished;
+        }
+        self.begin_fetch(slot, connection, header, body)
+    }
+
+    fn begin_fetch(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        header: &RequestHeader,
+        body: &[u8],
+    ) -> Answered {
         let catalog = &self.shared.catalog;
         let parsed = FetchRequest::parse(body, header.api_version, header.correlation_id, catalog);
-        let Ok(mut request) = parsed else {
+        let Ok(request) = parsed else {
             return Answered::Never;
         };
-        if self.shared.access.is_checked() {
-            request.authorize(&self.shared.access, connection.sender());
+        self.go_on_fetch(slot, connection, request);
+        Answered::Yes
+    }
+
+    /// Goes on with a Fetch until it is answered or waits, or its turn is over.
+    #[inline]
+    fn go_on_fetch(&mut self, slot: usize, connection: &mut Connection, mut request: FetchRequest) {
+        let access = &self.shared.access;
+        if access.is_checked() {
+            let mut turn = Turn::of(self.shared.options.turn);
+            if !request.authorize(access, connection.sender(), &mut turn) {
+                let correlation_id = request.correlation_id();
+                let request = UnfinishedRequest::Fetch(request);
+                return self.give_way(slot, connection, correlation_id, request);
+            }
         }
         if let Some(bytes) = connection.meter.as_ref().and_then(|one| one.fetch_max()) {
             request.limit_bytes(bytes);
         }
-        // A client that sends no more does not wait for bytes either.
-        if request.readiness() == Readiness::Ready || connection.is_half_closed {
-            self.push_fetched(slot, connection, &request);
-            return Answered::Yes;
+        // A client that sends no more does not wait for bytes either. A topic that went while the
+        // request gave way wakes nobody.
+        if request.readiness() == Readiness::Ready
+            || connection.is_half_closed
+            || request.is_outdated()
+        {
+            return self.push_fetched(slot, connection, &request);
         }
         let token = self.token(slot);
         let deadline = self.now + request.max_wait();
@@ -1744,7 +1845,6 @@ impl Reactor {
         } else if let DelayedOperation::Fetch(request) = response.operation {
             self.push_fetched(slot, connection, &request);
         }
-        Answered::Yes
     }
 
     /// Answers a Fetch; with nothing if its client is over its quota.
@@ -1765,6 +1865,106 @@ impl Reactor {
         }
         let now = self.read_clock();
         connection.note_answer(self.metrics(), now);
+    }
+
+    // ------------------------------------------------------------ long requests
+
+    /// Has a request go on after others have had their turn.
+    fn give_way(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        correlation_id: i32,
+        request: UnfinishedRequest,
+    ) {
+        if let Some(meter) = &mut connection.meter {
+            meter.pause();
+        }
+        let token = self.token(slot);
+        connection.state = ConnectionState::InFlight {
+            token,
+            correlation_id,
+        };
+        self.unfinished.push_back(Unfinished {
+            token,
+            correlation_id,
+            request,
+        });
+    }
+
+    /// Goes on with requests that gave way, for as long as others may wait for them.
+    fn finish_some(&mut self) {
+        let began = self.now;
+        while let Some(unfinished) = self.unfinished.pop_front() {
+            let slot = unfinished.token.slot();
+            self.guarded(slot, |reactor| reactor.go_on_with(unfinished));
+            if self.read_clock().duration_since(began) >= self.shared.options.turn {
+                return;
+            }
+        }
+    }
+
+    fn go_on_with(&mut self, unfinished: Unfinished) {
+        let Unfinished {
+            token,
+            correlation_id,
+            request,
+        } = unfinished;
+        if self.answering(token).is_none() {
+            return; // its connection was closed
+        }
+        let slot = token.slot();
+        let Some(mut connection) = self.slots[slot].take() else {
+            return;
+        };
+        connection.state = ConnectionState::Idle;
+        if let Some(meter) = &mut connection.meter {
+            meter.go_on();
+        }
+        let answered = match request {
+            UnfinishedRequest::Fetch(request) => {
+                self.go_on_fetch(slot, &mut connection, request);
+                Answered::Yes
+            }
+            UnfinishedRequest::Produce(mut request, Some((body, claim))) => {
+                let body = Body::Own(body, claim);
+                self.go_on_produce(slot, &mut connection, correlation_id, &mut request, body)
+            }
+            UnfinishedRequest::Produce(request, None) => {
+                self.go_on_with_front(slot, &mut connection, Some(request))
+            }
+            UnfinishedRequest::LargeFetch => self.go_on_with_front(slot, &mut connection, None),
+        };
+        connection.is_closing |= matches!(answered, Answered::Never);
+        self.slots[slot] = Some(connection);
+        self.drive(slot);
+    }
+
+    /// Goes on with a Produce, or begins with a Fetch, whose frame is its connection's next.
+    fn go_on_with_front(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection,
+        produce: Option<ProduceRequest>,
+    ) -> Answered {
+        let Front::Whole(frame) = connection.front(self.max_request_bytes(connection)) else {
+            unreachable!("it was whole, and nothing was read since")
+        };
+        let (mut input, start) = connection.lend();
+        let end = start + frame.end;
+        let frame = &mut input[start + frame.start..end];
+        let header = RequestHeader::parse(frame).expect("it was parsed before");
+        let body = &mut frame[header.body..];
+        let answered = match produce {
+            Some(mut request) => {
+                let (id, body) = (header.correlation_id, Body::Lent(body));
+                self.go_on_produce(slot, connection, id, &mut request, body)
+            }
+            None => self.begin_fetch(slot, connection, &header, body),
+        };
+        let is_left = matches!(answered, Answered::Unfinished);
+        connection.put_back(input, if is_left { start } else { end });
+        answered
     }
 
     // ------------------------------------------------------------ the end

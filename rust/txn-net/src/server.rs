@@ -50,6 +50,8 @@ pub struct Options {
     pub max_connections: usize,
     /// `connections.max.idle.ms`: one without a request for so long is closed; `None`: never.
     pub max_idle: Option<Duration>,
+    /// The time of one connection's requests before others have their turn.
+    pub turn: Duration,
     /// True if `acks=all` and transactional Produce requests are answered only once their batches
     /// are on the disk.
     pub sync_acks_all: bool,
@@ -502,6 +504,7 @@ mod tests {
             max_queued_bytes: None,
             max_connections: 100,
             max_idle: None,
+            turn: Duration::from_millis(2),
             sync_acks_all: false,
             coordinator_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),

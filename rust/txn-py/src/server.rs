@@ -35,6 +35,10 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// take at the least pace. Kafka has no such limit.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
+/// The time of one connection's requests before others have their turn: that of a step of the
+/// control loop. A thread of Kafka's stays with one request.
+const TURN: Duration = Duration::from_millis(2);
+
 /// Listening sockets, their reactor threads' work, Produce and Fetch.
 #[pyclass(frozen, module = "txn._core")]
 pub struct Server(txn_net::Server);
@@ -100,6 +104,7 @@ impl Server {
                 .filter(|&limit| limit > 0),
             max_connections,
             max_idle: u64::try_from(max_idle_ms).ok().map(Duration::from_millis),
+            turn: TURN,
             sync_acks_all,
             coordinator_timeout: COORDINATOR_TIMEOUT,
             handshake_timeout: HANDSHAKE_TIMEOUT,
