@@ -10,7 +10,6 @@ from txn.coordinator.group.classic import (
     JoinAnswer,
     Leaver,
     Limits,
-    Protocols,
     Sync,
     SyncAnswer,
     expire,
@@ -21,6 +20,7 @@ from txn.coordinator.group.classic import (
     restore,
     sync,
 )
+from txn.coordinator.group.members import Protocols
 from txn.coordinator.group.records import GroupValue
 from txn.wire.error_codes import ErrorCode
 

@@ -188,7 +188,7 @@ class Crowd:
         self.answered[token] = asyncio.Event()
         connection = Connection(session(host, token))
         request = (token, DESCRIBE_CONFIGS, 1, 1, None, LARGE, host, 0, None, token, connection)
-        self.loop.stand_in(self._control.serve, [request], [])
+        self.loop.stand_in(lambda: self._control.serve([request], []))
         return connection
 
     def wait(self, token: int) -> None:

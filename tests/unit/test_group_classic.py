@@ -652,7 +652,7 @@ def test_group_knows_which_topics_its_members_consume() -> None:
     rounds = Rounds()
     rounds.enter(protocols=(("range", subscription),))
     rounds.pass_time(0)
-    assert subscribed_topics(rounds.group) == {"orders"}
+    assert subscribed_topics(rounds.group) == frozenset({"orders"})
 
 
 def test_unreadable_subscription_counts_as_every_topic() -> None:
@@ -665,4 +665,4 @@ def test_group_that_does_not_consume_topics_is_subscribed_to_none() -> None:
     rounds = Rounds()
     rounds.join(version=3, protocol_type="connect")
     rounds.pass_time(0)
-    assert subscribed_topics(rounds.group) == set()
+    assert subscribed_topics(rounds.group) == frozenset()
