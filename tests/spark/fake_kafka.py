@@ -245,6 +245,7 @@ class FakeKafka:
         *,
         batch_bytes: int = 1 << 20,
         compression: str = "none",
+        metadata_max_age_ms: int = 300_000,
     ) -> Writer:
         assert transactional_id is not None
         return FakeWriter(self, transactional_id, producer_id, producer_epoch)

@@ -406,6 +406,25 @@ def test_batch_planned_anew_under_a_used_number_is_refused(
     assert cluster.committed("out") == [b"a", b"b"]
 
 
+@pytest.mark.parametrize(
+    ("given", "age_ms"), [({}, 300_000), ({"kafka.metadata.max.age.ms": "0"}, 0)]
+)
+def test_a_task_counts_partitions_anew_after_the_time_that_a_job_sets(
+    cluster: FakeKafka, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], age_ms: int
+) -> None:
+    ages = []
+
+    def noting(*who: Any, metadata_max_age_ms: int, **settings: Any) -> Any:
+        ages.append(metadata_max_age_ms)
+        return FakeKafka.writer(cluster, *who, **settings)
+
+    options = {"kafka.bootstrap.servers": "nowhere:1", "topic": "out", "txn.id": "q", **given}
+    work = sink.begin_batch(sink_settings(options), VALUE).work
+    monkeypatch.setattr(cluster, "writer", noting)
+    sink.write_task(work, "", 0, 0, rows("a"))
+    assert ages == [age_ms]
+
+
 def test_task_without_rows_opens_no_transaction(cluster: FakeKafka, settings: SinkSettings) -> None:
     writer = sink.begin_batch(settings, VALUE)
     part = sink.write_task(writer.work, "query-1", 0, 0, iter(rows()))

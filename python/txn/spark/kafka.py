@@ -129,6 +129,7 @@ class TransactionalClient(Protocol):
         *,
         batch_bytes: int = 1 << 20,
         compression: str = "none",
+        metadata_max_age_ms: int = 300_000,
     ) -> Writer:
         """Write in the open transaction of this identity."""
 

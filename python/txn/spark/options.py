@@ -151,6 +151,8 @@ class SinkSettings:
     trusts_checkpoint: bool
     batch_bytes: int
     compression: str
+    metadata_max_age_ms: int
+    """A task that meets an output topic asks for its partitions again after this time."""
     is_disposable: bool = False
     """The id was made up for one write, and nobody will come back to it."""
 
@@ -345,6 +347,7 @@ _WRITE: Final[Mapping[str, _Option]] = {
     "compression": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
     "queryName": _text(),
     "kafka.compression.type": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
+    "kafka.metadata.max.age.ms": _whole(300_000, 0, 2**31 - 1),
     "topic": _Option(_topic, None, "a topic's name"),
     "txn.batch": _whole(None, 0),
     "txn.group": _text(),
@@ -520,6 +523,7 @@ def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
         trusts_checkpoint=options["txn.on.missing.progress"] == "trust-checkpoint",
         batch_bytes=options["batch.bytes"],
         compression=_compression(options),
+        metadata_max_age_ms=options["kafka.metadata.max.age.ms"],
     )
 
 

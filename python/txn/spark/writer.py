@@ -238,7 +238,10 @@ def _write_with(
     who = (identity.transactional_id, identity.producer_id, identity.producer_epoch)
     try:
         writer = client.writer(
-            *who, batch_bytes=settings.batch_bytes, compression=settings.compression
+            *who,
+            batch_bytes=settings.batch_bytes,
+            compression=settings.compression,
+            metadata_max_age_ms=settings.metadata_max_age_ms,
         )
         write_batch(writer, first, work.layout)
         for batch in others:
