@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import txn
+from support.own_process import in_own_process
 from txn.server.broker import service_of
 
 WAIT_S = 30.0
@@ -34,6 +35,10 @@ def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_broker_that_is_collected_warns_stops_and_removes_its_temporary_directory() -> None:
     """The story: its threads held it, so it served a directory in /tmp until the process ended."""
+    in_own_process(collect_a_broker)
+
+
+def collect_a_broker() -> None:
     files = len(os.listdir("/proc/self/fd"))
     held = [txn.Broker()]
     path, address = held[0].path, held[0].bootstrap_servers

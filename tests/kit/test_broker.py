@@ -11,12 +11,14 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from support.clients import WAIT_S, commit_values, transactional_producer
+from support.own_process import in_own_process
 from txn.errors import ConfigError, ForkedError, RejectedError
 from txn.testing import TestBroker, WaitError, places
 from txn.testing.client import KitClient
@@ -388,27 +390,30 @@ def test_a_reset_cuts_connections_and_heals() -> None:
             assert values(broker, "in") == [b"v"]
 
 
-def test_resets_leave_no_thread_no_descriptor_and_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(places, "SHARED_MEMORY", tmp_path)
-    before = threading.active_count()
-    with TestBroker() as broker:
-        broker.create_topic("in")
-        broker.produce("in", "v" * 200_000)
-        with broker.snapshot() as snapshot:
-            broker.reset(snapshot)
-            names = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
-            threads = threading.active_count()
-            descriptors = len(os.listdir("/proc/self/fd"))
-            for _ in range(5):
+def test_resets_leave_no_thread_no_descriptor_and_no_file(tmp_path: Path) -> None:
+    in_own_process(reset_six_times, str(tmp_path))
+
+
+def reset_six_times(directory: str) -> None:
+    shared = Path(directory)
+    with patch.object(places, "SHARED_MEMORY", shared):
+        before = threading.active_count()
+        with TestBroker() as broker:
+            broker.create_topic("in")
+            broker.produce("in", "v" * 200_000)
+            with broker.snapshot() as snapshot:
                 broker.reset(snapshot)
-            assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == names
-            assert threading.active_count() == threads
-            assert len(os.listdir("/proc/self/fd")) <= descriptors
-            assert values(broker, "in") == [b"v" * 200_000]
-    assert list(tmp_path.iterdir()) == []
-    assert threading.active_count() == before
+                names = sorted(path.relative_to(shared) for path in shared.rglob("*"))
+                threads = threading.active_count()
+                descriptors = len(os.listdir("/proc/self/fd"))
+                for _ in range(5):
+                    broker.reset(snapshot)
+                assert sorted(path.relative_to(shared) for path in shared.rglob("*")) == names
+                assert threading.active_count() == threads
+                assert len(os.listdir("/proc/self/fd")) <= descriptors
+                assert values(broker, "in") == [b"v" * 200_000]
+        assert list(shared.iterdir()) == []
+        assert threading.active_count() == before
 
 
 def test_records_are_produced_after_a_reset_as_before_it() -> None:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typer.testing import CliRunner
 
 import txn
 from support.clients import create_topic, plain_producer, send
+from support.own_process import in_own_process
 from txn import _core
 from txn.cli.commands import app
 from txn.cli.plain_serve import read_plain_serve
@@ -77,30 +77,25 @@ def test_a_temporary_broker_that_stops_forces_nothing_and_leaves_nothing() -> No
 
 def test_brokers_that_were_closed_leave_nothing_in_their_process(tmp_path: Path) -> None:
     """Each left its node, its logs and four file descriptors: the server held them in a cycle."""
+    in_own_process(close_three_brokers, str(tmp_path / "data"))
 
+
+def close_three_brokers(directory: str) -> None:
     def open_files() -> int:
         gc.collect()
         return len(os.listdir("/proc/self/fd"))
 
-    with txn.Broker(tmp_path / "data"):
+    with txn.Broker(directory):
         pass  # any descriptor that the first one opens for the whole process
     before = open_files()
     nodes = []
     for _ in range(3):
-        with txn.Broker(tmp_path / "data") as broker:
+        with txn.Broker(directory) as broker:
             nodes.append(weakref.ref(service_of(broker).node))
     del broker
 
     assert open_files() == before
     assert [node() for node in nodes] == [None, None, None]
-
-
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 LOG_IN = {
@@ -111,7 +106,6 @@ LOG_IN = {
 }
 
 
-@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     ("options", "client"),
     [
@@ -126,7 +120,10 @@ def test_a_close_gives_descriptors_and_threads_back_without_a_collection(
 ) -> None:
     """The story: each left four descriptors and the two threads that open large batches, which a
     collection after hundreds of resets of a test's broker took away."""
+    in_own_process(close_without_a_collection, options, client)
 
+
+def close_without_a_collection(options: dict[str, Any], client: dict[str, Any]) -> None:
     def left() -> tuple[int, list[str]]:
         names = []
         for path in Path("/proc/self/task").glob("*/comm"):
@@ -141,6 +138,7 @@ def test_a_close_gives_descriptors_and_threads_back_without_a_collection(
 
     use()  # any descriptor that the first one opens for the whole process
     gc.collect()
+    gc.disable()
     before = left()
     use()
     assert left() == before
