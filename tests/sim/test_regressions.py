@@ -401,6 +401,14 @@ def test_P2_an_end_that_waits_for_a_full_disk_behind_a_power_failure_answers_no_
     assert not result.anomalies, text_of(result)
 
 
+def test_P5_a_transaction_behind_one_whose_end_waits_for_a_full_disk_is_ended_at_a_start() -> None:
+    """Power took its record and left its batches. The waiting Prepare, which has the same producer
+    and partitions, was taken for theirs, and they stayed open.
+    """
+    result = run_plan(make_plan(14_089_211))
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

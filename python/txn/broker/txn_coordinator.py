@@ -1357,7 +1357,7 @@ class TransactionCoordinator:
                 shard.state.undecided or shard.state.withheld for shard in self.transactions.shards
             )
             self._fence_everybody()
-            known = [txn for _, txn in self.transactions.items()]
+            known = [self._without_later(txn) for _, txn in self.transactions.items()]
             self._hanging.end(stores, known, unread=unread)
             self._sync_what_was_ended()
         else:
@@ -1473,6 +1473,16 @@ class TransactionCoordinator:
             ):
                 later.add((store.topic, store.index))
         return later
+
+    def _without_later(self, txn: Txn) -> Txn:
+        """A transaction without the partitions whose open records are of a later one.
+
+        A Prepare whose Complete a disk refuses has such partitions. The later transaction's own
+        record is lost, so the Prepare must not be taken for it.
+        """
+        if txn.state not in PREPARED or not txn.last_offsets:
+            return txn
+        return txn._replace(partitions=txn.partitions - self._begun_later(txn))
 
     # ------------------------------------------------------------ elections
 
