@@ -290,10 +290,20 @@ def two_tasks(work: sink.Work, query: str) -> list[WriterCommitMessage | None]:
     return [sink.write_task(work, query, 0, task, rows(*"ab")) for task in range(2)]
 
 
-def name_of(part: WriterCommitMessage | None) -> str:
-    assert isinstance(part, sink.Part)
-    assert part.slot is not None
-    return part.slot.identity.transactional_id
+def lose_the_second_task(
+    cluster: FakeKafka, monkeypatch: pytest.MonkeyPatch, writer: sink.BatchWriter, query: str
+) -> None:
+    """Commit two tasks; the power fails between the decision and the second one's commit."""
+    parts = two_tasks(writer.work, query)
+    second = parts[1]
+    assert isinstance(second, sink.Part)
+    assert second.slot is not None
+    lost = second.slot.identity.transactional_id
+    power_fails = Faulty(cluster, 2, lambda: cluster.expire([lost]), after=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(sink, "shared_client", lambda _: power_fails)
+        with pytest.raises(ReplayError):
+            writer.commit(parts)
 
 
 def test_abort_after_a_failed_commit_keeps_what_was_decided(
@@ -350,14 +360,7 @@ def test_a_write_after_a_loss_is_not_taken_for_its_replay(
     cluster.now_ms = time.time_ns() // 1_000_000
     options = {"kafka.bootstrap.servers": "nowhere:1", "topic": "out", "txn.id": "q"}
     replays = sink_settings({**options, "txn.on.lost": "replay"})
-    writer = sink.begin_batch(replays, VALUE)
-    parts = two_tasks(writer.work, "")
-    lost = name_of(parts[1])
-    power_fails = Faulty(cluster, 2, lambda: cluster.expire([lost]), after=True)
-    with monkeypatch.context() as patched:
-        patched.setattr(sink, "shared_client", lambda _: power_fails)
-        with pytest.raises(ReplayError):
-            writer.commit(parts)
+    lose_the_second_task(cluster, monkeypatch, sink.begin_batch(replays, VALUE), "")
     with pytest.raises(RefusedError, match=r"lost the rows of tasks \[1\].*txn\.batch=0"):
         sink.begin_batch(replays, VALUE)
     again = sink.begin_batch(replace(replays, batch=0), VALUE)
@@ -371,14 +374,7 @@ def test_a_replay_in_other_tasks_is_refused(
     """One task had all the rows; nobody wrote those of the lost one, and the batch was done."""
     cluster.now_ms = time.time_ns() // 1_000_000
     settings = replace(settings, on_lost=OnLost.REPLAY)
-    writer = sink.begin_batch(settings, VALUE)
-    parts = two_tasks(writer.work, "query-1")
-    lost = name_of(parts[1])
-    power_fails = Faulty(cluster, 2, lambda: cluster.expire([lost]), after=True)
-    with monkeypatch.context() as patched:
-        patched.setattr(sink, "shared_client", lambda _: power_fails)
-        with pytest.raises(ReplayError):
-            writer.commit(parts)
+    lose_the_second_task(cluster, monkeypatch, sink.begin_batch(settings, VALUE), "query-1")
     again = sink.begin_batch(settings, VALUE)
     part = one_task(again.work, *"abab")
     with pytest.raises(NotPreparedError, match="does not give every task the same rows"):

@@ -242,7 +242,7 @@ def test_the_time_of_worker_threads_counts_for_the_quota_of_time(
 ) -> None:
     """Large requests are read, and large answers made, on other threads: both were free."""
     seconds = itertools.count()
-    monkeypatch.setattr(control_loop, "thread_time", lambda: next(seconds))
+    monkeypatch.setattr("txn.broker.host.thread_time", lambda: next(seconds))
     quotas = SimpleNamespace(takes_toll=True, counts_time=True)
     crowd = Crowd(monkeypatch, SimpleNamespace(**{**vars(NODE), "quotas": quotas}))
     kept = crowd.ask(99, NEIGHBOUR)

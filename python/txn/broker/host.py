@@ -8,7 +8,8 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from enum import Enum
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from time import thread_time
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from txn.errors import StorageError
 from txn.security.sessions import Session
@@ -152,6 +153,10 @@ class Host(Protocol):
         ...
 
 
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
 class Toll:
     """The cost of a request, where quotas may bind its client.
 
@@ -164,6 +169,19 @@ class Toll:
     def __init__(self) -> None:
         self.spent_s = 0.0
         self.throttle_ms = 0
+
+
+def counted_in(
+    toll: Toll | None, work: Callable[[*Arguments], Result], *arguments: *Arguments
+) -> Result:
+    """The result of work, whose CPU time on this thread is counted in a toll."""
+    if toll is None:
+        return work(*arguments)
+    began = thread_time()
+    try:
+        return work(*arguments)
+    finally:
+        toll.spent_s += thread_time() - began
 
 
 class Context(NamedTuple):

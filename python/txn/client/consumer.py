@@ -259,10 +259,10 @@ class Consumer(confluent_kafka.Consumer):
             taken = [] if message is None else [message]
         else:
             taken = self._consume(num_messages, timeout)
-        has_reports = any(_is_report(message) for message in taken)
+        reports = [error for message in taken if (error := _report_of(message)) is not None]
         messages = taken
-        if has_reports:
-            messages = [message for message in taken if not _is_report(message)]
+        if reports:
+            messages = [message for message in taken if _report_of(message) is None]
         if self._awaited or self._sought:
             for message in messages:
                 self._hand_out(message)
@@ -271,15 +271,11 @@ class Consumer(confluent_kafka.Consumer):
             self._lost |= self._went & {
                 (str(m.topic()), m.partition() or 0) for m in messages if m.error() is None
             }
-        if has_reports:
-            for message in taken:
-                self._note_report(message)
-        return messages, has_reports
+        for report in reports:
+            self._note_report(report)
+        return messages, bool(reports)
 
-    def _note_report(self, message: Message) -> None:
-        error = message.error()
-        if error is None or error.code() == KafkaError._PARTITION_EOF:
-            return
+    def _note_report(self, error: KafkaError) -> None:
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # in librdkafka's log, too
             gone = [p for p in self.assignment() if (p.topic, p.partition) not in self._came]
             self._lost |= self._uncommitted(gone).keys()
@@ -625,10 +621,10 @@ def _places(partitions: Iterable[TopicPartition]) -> frozenset[Place]:
     return frozenset((p.topic, p.partition) for p in partitions)
 
 
-def _is_report(message: Message) -> bool:
-    """Say whether it is an error; the end of a partition is none."""
+def _report_of(message: Message) -> KafkaError | None:
+    """The error that a message stands for; the end of a partition is none."""
     error = message.error()
-    return error is not None and error.code() != KafkaError._PARTITION_EOF
+    return None if error is None or error.code() == KafkaError._PARTITION_EOF else error
 
 
 def _named(places: Iterable[Place]) -> str:

@@ -17,14 +17,13 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
-from time import thread_time
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from txn import _core
 from txn.broker.apis.api import Reply
 from txn.broker.apis.table import BoundApi, build_table
-from txn.broker.host import Context, HangUpError, Toll
+from txn.broker.host import Context, HangUpError, Toll, counted_in
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
 from txn.broker.shell import ClientQuota
@@ -113,8 +112,6 @@ def _is_held(connection: "ref[Connection]") -> bool:
 
 
 T = TypeVar("T")
-Result = TypeVar("Result")
-Arguments = TypeVarTuple("Arguments")
 
 
 class _Stepped(Coroutine[Any, Any, T]):
@@ -146,11 +143,7 @@ class _Tolled(_Stepped[T]):
         self._toll = toll
 
     def send(self, value: Any) -> Any:
-        began = thread_time()
-        try:
-            return self._work.send(value)
-        finally:
-            self._toll.spent_s += thread_time() - began
+        return counted_in(self._toll, self._work.send, value)
 
 
 class _WhileThere(_Stepped[T]):
@@ -165,19 +158,6 @@ class _WhileThere(_Stepped[T]):
             return self._work.send(value)
         self._work.close()
         raise ClientLeftError
-
-
-def _counted_in(
-    toll: Toll | None, work: Callable[[*Arguments], Result], *arguments: *Arguments
-) -> Result:
-    """The result of work, whose CPU time on this thread is counted in a toll."""
-    if toll is None:
-        return work(*arguments)
-    began = thread_time()
-    try:
-        return work(*arguments)
-    finally:
-        toll.spent_s += thread_time() - began
 
 
 class ServerCatalog:
@@ -384,9 +364,9 @@ class ControlLoop:
                 request: object = decode_request(answerer.request, api_key, api_version, body)
                 work = answerer.answer(request, context)
             else:
-                began = thread_time()
-                request = decode_request(answerer.request, api_key, api_version, body)
-                toll.spent_s = thread_time() - began
+                request = counted_in(
+                    toll, decode_request, answerer.request, api_key, api_version, body
+                )
                 work = _Tolled(answerer.answer(request, context), toll)
             answer = eager.step(work)
             if isinstance(answer, eager.Suspended):
@@ -484,7 +464,7 @@ class ControlLoop:
             async with under_way.turn_of(client, is_there):
                 kind = api.answerer.request
                 request: object = await self._loop.run_in_executor(
-                    None, _counted_in, toll, decode_request, kind, key, version, body
+                    None, counted_in, toll, decode_request, kind, key, version, body
                 )
                 answer = api.answerer.answer(request, context)
                 if key in READ_ONLY:
@@ -537,7 +517,7 @@ class ControlLoop:
     async def _reply_large(self, token: int, context: Context, response: Body) -> None:
         key, version = context.api_key, context.api_version
         body = await self._loop.run_in_executor(
-            None, _counted_in, context.toll, encode_response, key, version, response
+            None, counted_in, context.toll, encode_response, key, version, response
         )
         self._reply(token, context, body)
 

@@ -11,14 +11,14 @@ INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import suppress
-from time import thread_time
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from txn.broker.apis.api import Api
 from txn.broker.audit import audit
 from txn.broker.client_quotas import Mutations
-from txn.broker.host import Context
+from txn.broker.host import Context, counted_in
 from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
 from txn.broker.node import Node
 from txn.broker.turns import Turns
@@ -190,15 +190,8 @@ async def encoded_metadata(
     )
     if len(topics) + sum(len(topic.partitions) for topic in topics) < LARGE_ANSWER:
         return encode_response(ApiKey.METADATA, context.api_version, response)
-
-    def encoded() -> bytes:
-        began = thread_time()
-        body = encode_response(ApiKey.METADATA, context.api_version, response)
-        if context.toll is not None:
-            context.toll.spent_s += thread_time() - began
-        return body
-
-    return await node.in_worker(encoded)
+    encode = partial(encode_response, ApiKey.METADATA, context.api_version, response)
+    return await node.in_worker(partial(counted_in, context.toll, encode))
 
 
 def _topic(node: Node, topic: Topic) -> MetadataTopic:
