@@ -240,6 +240,33 @@ impl Access {
     }
 }
 
+/// Ada at her machine, and the permissions of her connection.
+#[cfg(test)]
+pub struct Ada {
+    principal: Arc<str>,
+    host: Arc<str>,
+    latest: RefCell<Latest>,
+}
+
+#[cfg(test)]
+impl Ada {
+    pub fn connected() -> Self {
+        Self {
+            principal: "User:ada".into(),
+            host: "10.0.0.1".into(),
+            latest: RefCell::default(),
+        }
+    }
+
+    pub fn sender(&self) -> Sender<'_> {
+        Sender {
+            principal: &self.principal,
+            host: &self.host,
+            latest: &self.latest,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

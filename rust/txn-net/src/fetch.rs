@@ -834,7 +834,6 @@ fn has_topic_ids(version: i16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
 
     use proptest::prelude::*;
     use txn_log::builder::BatchBuilder;
@@ -842,6 +841,7 @@ mod tests {
     use txn_protocol::batch::Codec;
 
     use super::*;
+    use crate::access::Ada;
 
     const NAME: &[u8] = b"pay";
     const ID: TopicId = [7; 16];
@@ -1033,15 +1033,9 @@ mod tests {
         let named = [b"b", b"a", b"b", b"c", b"b", b"a"].map(|name| (&name[..], &[][..]));
         for (time, turns) in [(Duration::ZERO, 4), (Duration::from_secs(3600), 1)] {
             let (access, asked) = Access::of_letter('a');
-            let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
-            let latest = RefCell::default();
-            let sender = Sender {
-                principal: &ada,
-                host: &here,
-                latest: &latest,
-            };
+            let ada = Ada::connected();
             let mut request = parse(&naming(&named), 11).unwrap();
-            let mut authorize = || request.authorize(&access, sender, &mut Turn::of(time));
+            let mut authorize = || request.authorize(&access, ada.sender(), &mut Turn::of(time));
             let taken = 1 + std::iter::from_fn(|| (!authorize()).then_some(())).count();
             assert!(authorize());
             assert_eq!(taken, turns);

@@ -984,8 +984,8 @@ fn topic_key(version: i16, bytes: &[u8]) -> TopicKey<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Ada;
     use proptest::prelude::*;
-    use std::cell::RefCell;
 
     const NAME: &[u8] = b"pay";
     const ID: [u8; 16] = [7; 16];
@@ -1182,21 +1182,15 @@ mod tests {
             (Duration::from_secs(3600), [1, 1]),
         ] {
             let (access, asked) = Access::of_letter('a');
-            let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
-            let latest = RefCell::default();
-            let sender = Sender {
-                principal: &ada,
-                host: &here,
-                latest: &latest,
-            };
+            let ada = Ada::connected();
             let catalog = Catalog::default();
             let mut request = ProduceRequest::default();
             request.parse(&body, 9).unwrap();
             let mut taken = [1, 1];
-            while !request.authorize(&body, &catalog, &access, sender, &mut Turn::of(time)) {
+            while !request.authorize(&body, &catalog, &access, ada.sender(), &mut Turn::of(time)) {
                 taken[0] += 1;
             }
-            assert!(request.authorize(&body, &catalog, &access, sender, &mut long()));
+            assert!(request.authorize(&body, &catalog, &access, ada.sender(), &mut long()));
             while let AppendProgress::TurnOver =
                 request.append(&mut body, &catalog, false, &mut Turn::of(time))
             {
@@ -1212,17 +1206,11 @@ mod tests {
     fn a_topic_id_that_was_unknown_when_it_was_authorized_stays_unknown() {
         let mut body = request(13, None, 1, &batch(0, -1));
         let (access, asked) = Access::of_letter('a');
-        let (ada, here) = ("User:ada".into(), "10.0.0.1".into());
-        let latest = RefCell::default();
-        let sender = Sender {
-            principal: &ada,
-            host: &here,
-            latest: &latest,
-        };
+        let ada = Ada::connected();
         let catalog = Catalog::default();
         let mut request = ProduceRequest::default();
         request.parse(&body, 13).unwrap();
-        assert!(request.authorize(&body, &catalog, &access, sender, &mut long()));
+        assert!(request.authorize(&body, &catalog, &access, ada.sender(), &mut long()));
         let log_of = Box::new(|_| panic!("nobody was asked for this topic"));
         catalog.add(Topic::new("pay".to_owned(), ID, 5, log_of, false));
         request.append(&mut body, &catalog, false, &mut long());
