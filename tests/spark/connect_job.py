@@ -17,9 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import txn.spark
 from spark.jobs import forget_last_commit
+from txn.spark.session import REDACTION
 
 # Spark is imported after txn.spark, as the documentation has it.
-from pyspark.errors import PySparkException  # isort: skip
+from pyspark.errors import PySparkException, SparkNoSuchElementException  # isort: skip
 from pyspark.sql import SparkSession  # isort: skip
 from pyspark.sql.streaming.query import StreamingQuery  # isort: skip
 from pyspark.sql.streaming.readwriter import DataStreamWriter  # isort: skip
@@ -73,6 +74,10 @@ def main(address: str, servers: str, place: Path) -> None:
     found["mistake"] = _failure_of(
         lambda: spark.read.format("txn").options(**access, subscribes="fruits").load().count()
     )
+    spark.conf.set(REDACTION, "url|password")
+    with suppress(SparkNoSuchElementException):
+        found["redaction"] = spark.conf.get(REDACTION)  # Connect hides it, for its `password`
+    txn.spark.register(spark)
     print(json.dumps(found))
     spark.stop()
 

@@ -21,6 +21,11 @@ def test_every_secret_matches_spark_s_own_expression_or_that_of_register(option:
     assert re.search(SPARKS_OWN, option) or re.search(KEYS_HIDDEN, option)
 
 
+def test_the_expression_of_register_is_no_secret_itself() -> None:
+    """Spark Connect does not tell a setting whose value matches Spark's expression."""
+    assert not re.search(SPARKS_OWN, KEYS_HIDDEN)
+
+
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_secret_matches_the_documented_expressions(option: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()

@@ -4,6 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from pyspark.errors import SparkNoSuchElementException
 from pyspark.sql import SparkSession
 
 from txn.errors import ConfigError
@@ -15,10 +16,11 @@ ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_ADVISED = 65_536
 
 REDACTION = "spark.sql.redaction.options.regex"
-KEYS_HIDDEN = (
-    r"(?i)(?:ssl\.key\.pem|ssl\.keystore\.key$|jaas\.config|oauthbearer\.config|txn\.token)"
-)
-"""Options that plans and the UI must not show, and Spark's own expressions do not all match."""
+KEYS_HIDDEN = r"(?i)(?:ssl\.key\.pem|ssl\.keystore\.key$|jaas\.config|oauthbearer\.config)"
+"""The secret options that Spark's own expression (`secret|password|token|...`) does not match.
+
+It holds none of those words: Spark Connect does not tell a setting whose value holds one.
+"""
 
 
 def register(spark: SparkSession) -> None:
@@ -62,7 +64,15 @@ def activate() -> None:
 
 
 def _hide_keys(spark: SparkSession) -> None:
-    known = spark.conf.get(REDACTION)  # by default an expression of Spark, which has to stay
+    try:
+        known = spark.conf.get(REDACTION)  # by default an expression of Spark, which has to stay
+    except SparkNoSuchElementException:  # it holds a word like `password`, on Connect
+        log.warning(
+            "session.redaction %s: Spark Connect does not tell its value, so it was left as it "
+            "is; add |%s to it, so that plans show no secrets",
+            *(REDACTION, KEYS_HIDDEN),
+        )
+        return
     if KEYS_HIDDEN not in (known or ""):
         spark.conf.set(REDACTION, f"{known}|{KEYS_HIDDEN}" if known else KEYS_HIDDEN)
 
