@@ -14,7 +14,7 @@ import pytest
 from txn import _core
 from txn.errors import DirectoryError
 from txn.inspect.layout import StopState
-from txn.inspect.outcome import Outcome
+from txn.inspect.outcome import LOG_FIRST, Outcome
 from txn.inspect.verify import verify
 from txn.partition import ProducerStateManager
 from txn.partition.snapshot import decode_snapshot, encode_snapshot
@@ -446,6 +446,20 @@ def test_a_checkpoint_has_to_fit_the_logs(orders: Path, text: str, what: str) ->
     assert [each[0] for each in everything if each[0] != path.name] == (
         [f"{42:020}.log"] if "4000" in text else []
     )
+
+
+def test_files_beyond_the_end_of_a_log_are_not_to_be_deleted(orders: Path) -> None:
+    """With them the loss of the log's end, which they show, would be gone from every report."""
+    segment = sorted(orders.glob("*.log"))[-1]
+    segment.write_bytes(b"")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (orders.parent / name).write_text("0\n1\norders 0 43\n")
+    findings = verify(orders.parent).findings
+    beyond = {finding.path.name for finding in findings if "log ends at" in finding.what}
+    assert {"recovery-point-offset-checkpoint", "replication-offset-checkpoint"} < beyond
+    assert any(name.endswith(".snapshot") for name in beyond)
+    assert not [finding for finding in findings if "delete it" in finding.advice]
+    assert all("accept-loss" in f.advice or f.advice == LOG_FIRST for f in findings), findings
 
 
 def test_a_checkpoint_that_was_never_written_is_empty(orders: Path) -> None:

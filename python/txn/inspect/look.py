@@ -10,7 +10,7 @@ from typing import Final
 
 from txn.inspect import files, indexes, segments, texts
 from txn.inspect.layout import LEFTOVER, TXN_INDEX_SUMS, StopState, list_partition
-from txn.inspect.outcome import Outcome, Surroundings, read_bytes, read_text
+from txn.inspect.outcome import BEYOND_THE_LOG, Outcome, Surroundings, read_bytes, read_text
 from txn.inspect.replay import ProducerStateReplay
 from txn.storage.ids import encode_id
 from txn.wire.checksums import crc32c
@@ -235,7 +235,7 @@ class PartitionLook:
                     f"it says that leader epoch {leader_epoch} begins at offset {start}, but the "
                     f"log ends at {log_end_offset}"
                 )
-                self.outcome.find(path, None, what)
+                self.outcome.find(path, None, what, BEYOND_THE_LOG)
         for segment, run in runs:
             first_offset = max(run.first_offset, self._first_offset_with_epoch(epochs))
             if run.leader_epoch < 0 or first_offset > run.last_offset:

@@ -1,7 +1,7 @@
 """The result of a verification: findings, notes, and the amount of data read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
@@ -15,16 +15,24 @@ T = TypeVar("T")
 FROM_THE_LOG: Final = (
     "it is made from the log: stop the broker, delete it and .kafka_cleanshutdown, start again"
 )
+MEND_THE_LOG: Final = (
+    "restore the partition from a copy, or give up what is lost: txn log accept-loss"
+)
+BEYOND_THE_LOG: Final = f"leave it, it shows that the log lost its end; {MEND_THE_LOG}"
+"""For a file that knows of more records than its log has: without it the loss would be silent."""
+LOG_FIRST: Final = "deal with the findings in the logs of its partition, then verify again"
+
 ADVICE: Final = {
-    FileKind.LOG: (
-        "restore the partition from a copy, or give up what is lost: txn log accept-loss"
-    ),
+    FileKind.LOG: MEND_THE_LOG,
     FileKind.INDEX: FROM_THE_LOG,
     FileKind.TIME_INDEX: FROM_THE_LOG,
     FileKind.TXN_INDEX: FROM_THE_LOG.replace("delete it", "delete it, the .index of that name"),
     FileKind.SNAPSHOT: FROM_THE_LOG,
     FileKind.METADATA_SNAPSHOT: "restore it from a copy, or delete it if the log begins before it",
-    FileKind.CHECKPOINT: "stop the broker and delete it; every log is read from its start then",
+    FileKind.CHECKPOINT: (
+        "deal with the other findings first, since it shows where logs ended; then stop the broker "
+        "and delete it; every log is read from its start then"
+    ),
     FileKind.LEADER_EPOCHS: "stop the broker and restore it from a copy",
     FileKind.TXN_INDEX_SUMS: "stop the broker and delete it: the next start makes it anew",
     FileKind.PARTITION_METADATA: "write the topic's id into it, or move the directory away",
@@ -87,6 +95,20 @@ class Outcome:
     def not_read(self, path: Path, error: OSError) -> None:
         """Note that something could not be read."""
         self.unread.append(Unread(path, error.strerror or str(error)))
+
+    def put_logs_first(self) -> None:
+        """Leave no advice to delete files of a partition whose log has a finding."""
+        damaged = {
+            finding.path.parent
+            for finding in self.findings
+            if kind_of(finding.path) is FileKind.LOG
+        }
+        self.findings = [
+            replace(finding, advice=LOG_FIRST)
+            if finding.path.parent in damaged and "delete it" in finding.advice
+            else finding
+            for finding in self.findings
+        ]
 
     def take(self, other: "Outcome") -> None:
         """Add the findings of a part."""

@@ -61,7 +61,7 @@ from txn.inspect.open_transactions import (
     was_left_by_kafka,
     was_left_in_another_boot,
 )
-from txn.inspect.outcome import Outcome, Surroundings, read_text
+from txn.inspect.outcome import BEYOND_THE_LOG, Outcome, Surroundings, read_text
 from txn.metadata.image import Image
 from txn.metadata.replay import MetadataReplay
 from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
@@ -169,6 +169,7 @@ class DirectoryLook:
         plans = [(directory, self._surroundings(directory)) for directory in directories]
         outcome = _verify_partitions(plans, self._outcome.state, self._report)[0]
         self._verify_as_a_start(directories, outcome)
+        outcome.put_logs_first()
         return outcome
 
     def open_in(self, name: str) -> Outcome:
@@ -205,6 +206,7 @@ class DirectoryLook:
                 outcome.note(entry, "a directory on its way in or out, or nothing of Kafka's")
             elif kind_of(entry) is FileKind.METADATA_SNAPSHOT:
                 _verify_metadata_snapshot(entry, outcome)
+        outcome.put_logs_first()
         return outcome
 
     def _verify_as_a_start(self, directories: Collection[Path], outcome: Outcome) -> None:
@@ -360,7 +362,7 @@ class DirectoryLook:
             )
             if offset > end and not is_excused:
                 what = f"it has offset {offset} of {name}, whose log ends at {end}"
-                self._outcome.find(path, None, what)
+                self._outcome.find(path, None, what, BEYOND_THE_LOG)
             elif state is StopState.CLEAN and not (
                 self._is_known(topic, index)
                 # Only logs that were written have a start.
