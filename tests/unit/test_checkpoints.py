@@ -36,6 +36,8 @@ def test_a_checkpoint_is_kafkas_text() -> None:
         "0\n1\norders 0 17 2\n",
         "0\n1\norders 0 -1\n",
         "0\n1\norders zero 17\n",
+        "0\n1\norders 0 9223372036854775808\n",
+        "0\n1\norders 2147483648 17\n",
         "0\n2\norders 0 17\norders 1",
         "\0\0\0\0",
     ],

@@ -448,6 +448,12 @@ def test_a_checkpoint_has_to_fit_the_logs(orders: Path, text: str, what: str) ->
     )
 
 
+def test_a_name_beyond_every_offset_is_nothing_of_kafkas(orders: Path) -> None:
+    """It ended the command with an OverflowError."""
+    (orders / "99999999999999999999.log").touch()
+    assert found(verify(orders.parent)) == []
+
+
 def test_files_beyond_the_end_of_a_log_are_not_to_be_deleted(orders: Path) -> None:
     """With them the loss of the log's end, which they show, would be gone from every report."""
     segment = sorted(orders.glob("*.log"))[-1]

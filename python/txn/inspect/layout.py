@@ -23,6 +23,8 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 """The id Kafka reserves for it."""
 
+OFFSET_MAX: Final = 2**63 - 1
+
 LOCKS: Final = Path("/proc/locks")
 
 CLEANED: Final = "cleaner-offset-checkpoint"
@@ -113,8 +115,9 @@ def kind_of(path: Path) -> FileKind | None:
 
 
 def offset_of(path: Path) -> int | None:
-    """The offset in a name of twenty digits, else None."""
-    return int(path.stem) if re.fullmatch("[0-9]{20}", path.stem) else None
+    """The offset in a name of twenty digits, else None: also for a number that no offset is."""
+    offset = int(path.stem) if re.fullmatch("[0-9]{20}", path.stem) else None
+    return None if offset is None or offset > OFFSET_MAX else offset
 
 
 def partition_of(directory: Path) -> tuple[str, int] | None:

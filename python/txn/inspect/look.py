@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from txn.inspect import files, indexes, segments, texts
-from txn.inspect.layout import LEFTOVER, TXN_INDEX_SUMS, StopState, list_partition
+from txn.inspect.layout import (
+    LEFTOVER,
+    OFFSET_MAX,
+    TXN_INDEX_SUMS,
+    StopState,
+    list_partition,
+)
 from txn.inspect.outcome import BEYOND_THE_LOG, Outcome, Surroundings, read_bytes, read_text
 from txn.inspect.replay import ProducerStateReplay
 from txn.storage.ids import encode_id
@@ -67,7 +73,7 @@ class PartitionLook:
 
     def _not_read(self, path: Path, error: OSError) -> None:
         self.outcome.not_read(path, error)
-        self.ends = (0, texts.OFFSET_MAX)
+        self.ends = (0, OFFSET_MAX)
 
     def _verify(self) -> None:
         listed = self._files
@@ -111,7 +117,7 @@ class PartitionLook:
                     raise
                 self.outcome.not_read(Path(error.filename or path), error)
             replay.stop()
-        self.ends = listed.segments[0], next_offset if is_known else texts.OFFSET_MAX
+        self.ends = listed.segments[0], next_offset if is_known else OFFSET_MAX
         replay.finish(next_offset)
         self.outcome.held_open = replay.open_transactions()
         self._verify_leader_epochs(runs)

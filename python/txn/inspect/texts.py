@@ -17,11 +17,11 @@ import re
 import uuid
 from typing import Any, Final
 
+from txn.inspect.layout import OFFSET_MAX
 from txn.storage.checkpoints import Place, decode_checkpoint
 from txn.storage.ids import decode_id, encode_id
 
 VERSION: Final = "0"
-OFFSET_MAX: Final = (1 << 63) - 1
 
 
 def read_checkpoint(text: str) -> dict[Place, int]:

@@ -35,6 +35,8 @@ VERSION: Final = "0"
 Place = tuple[str, int]
 """Topic and partition number."""
 
+_INDEX_MAX: Final = 2**31 - 1
+_OFFSET_MAX: Final = 2**63 - 1
 _LINE: Final = re.compile(r"(\S+) ([0-9]+) ([0-9]+)")
 
 
@@ -48,7 +50,7 @@ def decode_checkpoint(text: str) -> dict[Place, int]:
     """Read a checkpoint's text.
 
     Raises:
-        ValueError: It is none, or not whole.
+        ValueError: It is none, or not whole, or has a number that no offset or partition has.
     """
     version, count, *lines = text.splitlines() or ("",) * 2
     if version != VERSION:
@@ -56,7 +58,11 @@ def decode_checkpoint(text: str) -> dict[Place, int]:
     matches = [_LINE.fullmatch(line) for line in lines]
     if count != str(len(lines)) or None in matches:
         raise ValueError(f"its {len(lines)} lines are not the {count!r} offsets it promises")
-    return {(line[1], int(line[2])): int(line[3]) for line in matches if line}
+    offsets = {(line[1], int(line[2])): int(line[3]) for line in matches if line}
+    for (topic, index), offset in offsets.items():
+        if index > _INDEX_MAX or offset > _OFFSET_MAX:
+            raise ValueError(f"its line {topic} {index} {offset} has a number that is too large")
+    return offsets
 
 
 def read_checkpoint(path: Path) -> dict[Place, int]:
