@@ -4,7 +4,9 @@ shows.
 The broker serves everything else, decides nothing for keys that it cannot read, and says so.
 """
 
+import json
 import shutil
+import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import repeat
@@ -23,6 +25,7 @@ from support.entities import entity_builder
 from support.seam import Seam
 from support.wire_client import RawConnection, request
 from txn import _core
+from txn.coordinator.transaction.states import TxnState
 from txn.errors import StorageError
 from txn.storage.base import StoredBatch
 from txn.storage.native import NativeLog
@@ -120,6 +123,60 @@ def test_P9_ids_of_a_damaged_log_have_no_coordinator(unread: Path) -> None:
         assert begun.error_code == ErrorCode.NOT_COORDINATOR
         listed = ask(broker, LIST_TRANSACTIONS, 1)
         assert [each.transactional_id for each in listed.transaction_states] == [SOUND]
+
+
+def test_P2_no_record_with_a_wrong_checksum_tells_how_a_transaction_ended(
+    left: tuple[Path, txn.Broker],
+) -> None:
+    """A flipped bit made a completed commit an abort, and the advice was to abort it."""
+    path, broker = left
+    servers = broker.bootstrap_servers
+    create_topic(servers, "orders")
+    commit_values(transactional_producer(servers, BROKEN), "orders", [b"committed"])
+    broker.close()  # so that no torn write is expected at the end of a log
+    kill(broker, path)
+    cut_last_batch(path / "orders-0")  # its marker
+    assert explained(path)["standing"] == "completed"
+    decisions = path / shard("__transaction_state", BROKEN) / f"{0:020}.log"
+    completed = struct.pack(">ib", 60_000, TxnState.COMPLETE_COMMIT)  # behind the time-out
+    flip_bit(decisions, decisions.read_bytes().rindex(completed) + 4)
+    assert struct.pack(">ib", 60_000, TxnState.COMPLETE_ABORT) in decisions.read_bytes()
+    held = explained(path)
+    assert (held["standing"], held["command"]) == ("unread", None)
+    assert held["advice"].startswith("do not abort it")
+
+
+def test_a_damaged_partition_is_left_out_and_named(left: tuple[Path, txn.Broker]) -> None:
+    """Batches with a wrong checksum were told as sound ones."""
+    path, broker = left
+    servers = broker.bootstrap_servers
+    for topic in ("orders", "refunds"):
+        create_topic(servers, topic)
+        commit_values(transactional_producer(servers, SOUND), topic, [b"committed"])
+    broker.close()
+    kill(broker, path)
+    flip_bit(path / "orders-0" / f"{0:020}.log", -1)
+    code, told, noted = run_txn("transactions", "hanging", "--data", path)
+    assert (code, "nothing hangs on" in told) == (2, True)
+    assert "note: orders-0 was left out: " in noted
+    assert run_txn("explain", "refunds", "--data", path)[0] == 0
+    code, told, noted = run_txn("explain", "orders", "--data", path)
+    assert (code, told) == (2, "")
+    assert "is damaged. Run `txn log verify`" in noted
+
+
+def test_ids_of_a_damaged_log_of_decisions_are_listed_with_a_note(unread: Path) -> None:
+    code, told, noted = run_txn("transactions", "list", "--data", unread)
+    assert (code, SOUND in told) == (2, True)
+    assert f"note: {shard('__transaction_state', BROKEN)} was left out: " in noted
+
+
+def explained(path: Path) -> dict[str, Any]:
+    """The only open transaction of a directory, as `txn explain orders --json` tells it."""
+    _, told, _ = run_txn("explain", "orders", "--data", path, "--json")
+    [partition] = json.loads(told)
+    held: dict[str, Any] = partition["held_by"]
+    return held
 
 
 def test_P2_what_a_damaged_log_has_decided_is_finished_once_it_is_put_back(

@@ -397,6 +397,21 @@ def test_an_abort_by_id_fences_the_producer_and_lets_readers_go_on(
         )
 
 
+def test_an_abort_by_id_goes_on_where_its_timeout_is_no_longer_allowed(tmp_path: Path) -> None:
+    """`explain` advised it, and it ended with INVALID_TRANSACTION_TIMEOUT."""
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        producer = transactional_producer(broker.bootstrap_servers, "pay-5")
+        producer.begin_transaction()
+        send(producer, "orders", [b"1"])
+        shutil.copytree(tmp_path / "data", tmp_path / "left")  # as a kill leaves it
+    limits = {"transaction.max.timeout.ms": "10000"}
+    with txn.Broker(tmp_path / "left", properties=limits) as broker:
+        code, out, err = run_txn(*ABORT_PAY_5, broker.bootstrap_servers, "--yes")
+        assert (code, err) == (0, "")
+        assert "aborted. 'pay-5' now has producer" in out
+
+
 class Terminal:
     """Somebody who answers."""
 

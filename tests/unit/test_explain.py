@@ -11,6 +11,7 @@ from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Tx
 from txn.errors import ConfigError, RejectedError
 from txn.explain.cluster import ClusterSource
 from txn.explain.facts import (
+    Completion,
     LoggedBatch,
     OpenTransaction,
     Owner,
@@ -104,7 +105,8 @@ def test_P2_what_its_coordinator_committed_is_never_to_be_aborted(epoch: int) ->
         DUE_MS,
     )
     assert verdict.standing.is_finding
-    assert "completed it as COMMIT at %s with this producer epoch" in verdict.ends
+    ended_by = verdict.ended_by(lambda _: "noon")
+    assert "completed it as COMMIT at noon with this producer epoch" in ended_by
     assert verdict.advice.startswith("do not abort it")
     assert "txn log verify" in verdict.advice
 
@@ -122,7 +124,28 @@ def test_what_an_unread_log_of_the_coordinator_may_have_decided_is_not_to_be_abo
     unread = ["__transaction_state-12"]
     verdict = judge(HELD, None, now_ms=BEGUN_MS, is_running=True, unread=unread)
     assert (verdict.standing, verdict.command) == (Standing.UNREAD, None)
-    assert "__transaction_state-12 cannot be read" in verdict.ends
+    assert "__transaction_state-12 cannot be read" in verdict.ended_by()
+
+
+@pytest.mark.parametrize("state", [TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.EMPTY])
+def test_P2_an_owner_whose_log_is_unread_may_have_decided_since(state: TxnState) -> None:
+    """The damaged record may be its commit, and the advice was to abort."""
+    owner = replace(OWNER, state=state)
+    verdict = judge(HELD, owner, now_ms=2 * DUE_MS, is_running=False, unread=["log-12"])
+    assert (verdict.standing, verdict.command) == (Standing.UNREAD, None)
+    assert verdict.advice.startswith("do not abort it")
+    assert verdict.ended_by() == (
+        f"not known: log-12, which has the records of {OWNER.transactional_id!r}, cannot be read"
+    )
+
+
+def test_a_transactional_id_may_hold_percent_signs() -> None:
+    """The id went into a text that was formatted, and the command ended with a TypeError."""
+    completed = Completion("load-100%s", False, DUE_MS)
+    verdict = judge(HELD, None, now_ms=BEGUN_MS, is_running=False, completed=completed)
+    assert verdict.ended_by(lambda _: "noon").startswith(
+        "nothing: 'load-100%s' completed it as ABORT at noon with"
+    )
 
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
@@ -178,6 +201,7 @@ class FakeFacts:
     is_running: bool = True
     options: str = "--bootstrap test:1"
     unread_logs: list[str] = field(default_factory=list)
+    left_out: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -210,8 +234,8 @@ class FakeFacts:
             if each.batch.last_offset >= first_offset:
                 yield each
 
-    def unread(self) -> list[str]:
-        return self.unread_logs
+    def unread(self, transactional_id: str | None = None) -> list[str]:
+        return self.unread_logs if transactional_id is None else []
 
     def at_start(self, held: OpenTransaction) -> None:
         return None

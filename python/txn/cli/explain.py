@@ -93,7 +93,11 @@ def asked(
 
             directory = DirectorySource(data)
             note_state(directory.state)
-            yield directory
+            try:
+                yield directory
+            finally:
+                for (topic, index), why in directory.left_out.items():
+                    print(f"note: {topic}-{index} was left out: {printable(why)}", file=sys.stderr)
             return
         from txn.explain.cluster import ClusterSource
 

@@ -80,10 +80,9 @@ def _facts(held: HoldingTransaction, source: FactSource) -> Iterator[str]:
 def _outlook(verdict: Verdict, source: FactSource) -> Iterator[str]:
     now_ms = source.now_ms()
     yield _labelled("standing", verdict.standing.value)
-    ends = verdict.ends
-    if verdict.ends_ms is not None:
-        ends = ends % f"{moment(verdict.ends_ms)} ({relative(verdict.ends_ms, now_ms)})"
-    yield _labelled("ended by", ends)
+    yield _labelled(
+        "ended by", verdict.ended_by(lambda at_ms: f"{moment(at_ms)} ({relative(at_ms, now_ms)})")
+    )
     yield _labelled("safe to do", verdict.advice)
     if verdict.command is not None:
         yield _labelled("", _command(verdict.command, source))
@@ -254,14 +253,13 @@ def explanation_data(each: Explanation, source: FactSource) -> dict[str, Any]:
 def held_data(held: HoldingTransaction, source: FactSource) -> dict[str, Any]:
     """An open transaction and how it stands."""
     verdict = held.verdict
-    ends = verdict.ends if verdict.ends_ms is None else verdict.ends % moment(verdict.ends_ms)
     return {
         **_open_data(held.open),
         "owner": owner_data(held.owner) if held.owner else None,
         "standing": verdict.standing.value,
         "since_ms": held.since_ms,
         "is_finding": verdict.standing.is_finding,
-        "ended_by": ends,
+        "ended_by": verdict.ended_by(moment),
         "ends_ms": verdict.ends_ms,
         "advice": verdict.advice,
         "command": _command(verdict.command, source) if verdict.command else None,

@@ -1,18 +1,25 @@
 """`txn transactions`: list them, describe one, find those that hang, and end one."""
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting
 from txn.cli.confirming import confirm
 from txn.cli.explain import Data, asked
+from txn.cli.no_answer import NOT_ASKED
 from txn.cli.options import AsJson, Yes
 from txn.cli.output import print_json, print_lines
+from txn.counts import counted
 from txn.errors import ConfigError, RejectedError
 from txn.printable import printable
+
+if TYPE_CHECKING:
+    from txn.explain.facts import FactSource
+    from txn.explain.questions import HoldingTransaction
 
 transactions_app = typer.Typer(
     help="See transactions, find those that hang, end one.",
@@ -58,7 +65,8 @@ def list_transactions(
       txn transactions list --state Ongoing --json
 
     \b
-    Exit codes: 0 done, 2 wrong usage or no broker or directory answers.
+    Exit codes: 0 done. 2 is wrong usage, no broker or directory answers, or a damaged partition was
+    left out.
     """
     from txn.cli.moments import parse_duration
     from txn.cli.transaction_texts import list_lines, owner_data
@@ -79,6 +87,7 @@ def list_transactions(
             print_lines(list_lines(owners, source.now_ms()))
         else:
             print_lines(["no transactional id"])
+    sys.exit(_code([], source))
 
 
 @transactions_app.command()
@@ -100,8 +109,8 @@ def describe(
       txn transactions describe pay-3 --data /var/lib/txn --json
 
     \b
-    Exit codes: 0 nothing hangs, 1 its transaction hangs or is overdue, 2 wrong usage, no
-    broker or directory answers, or no such id.
+    Exit codes: 0 nothing hangs, 1 its transaction hangs or is overdue. 2 is wrong usage, no
+    broker or directory answers, no such id, or a damaged partition was left out.
     """
     from txn.cli.transaction_texts import (
         description_lines,
@@ -123,7 +132,7 @@ def describe(
             )
         else:
             print_lines(description_lines(owner, timeline, held, source))
-    sys.exit(1 if any(each.verdict.standing.is_finding for each in held) else 0)
+    sys.exit(_code(held, source))
 
 
 @transactions_app.command()
@@ -151,7 +160,8 @@ def hanging(
       txn transactions hanging --data /var/lib/txn
 
     \b
-    Exit codes: 0 nothing hangs, 1 findings, 2 wrong usage or no broker or directory answers.
+    Exit codes: 0 nothing hangs, 1 findings. 2 is wrong usage, no broker or directory answers, or a
+    damaged partition was left out.
     """
     from txn.cli.transaction_texts import hanging_lines, held_data
     from txn.explain.questions import all_partitions, findings, partitions_of
@@ -164,8 +174,9 @@ def hanging(
         elif held:
             print_lines(hanging_lines(held, source))
         else:
-            print_lines([f"nothing hangs on {len(partitions):,} partitions"])
-    sys.exit(1 if held else 0)
+            read = len(set(partitions) - source.left_out.keys())
+            print_lines([f"nothing hangs on {counted(read, 'partition')}"])
+    sys.exit(_code(held, source))
 
 
 @transactions_app.command()
@@ -255,3 +266,10 @@ def abort(
         except RejectedError as error:
             print(f"txn: {printable(error)}", file=sys.stderr)
             sys.exit(1)
+
+
+def _code(held: "Sequence[HoldingTransaction]", source: "FactSource") -> int:
+    """The exit code of what is known of open transactions."""
+    if any(each.verdict.standing.is_finding for each in held):
+        return 1
+    return NOT_ASKED if source.left_out else 0

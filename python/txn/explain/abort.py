@@ -33,6 +33,10 @@ ABORTS: Final = frozenset({TxnState.PREPARE_ABORT, TxnState.COMPLETE_ABORT})
 TRIES_MAX: Final = 100
 """Kafka aborts behind an answer of CONCURRENT_TRANSACTIONS; that takes it some tries."""
 
+SHORTEST_TIMEOUT_MS: Final = 1
+"""For a coordinator that no longer allows the time-out of the transaction that it has open. No
+transaction begins with it: a producer that comes back gives its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class AbortPlan:
@@ -142,7 +146,7 @@ def plan_by_offset(
     standing = target.verdict.standing
     if standing in (Standing.COMPLETED, Standing.UNREAD):
         if target.verdict.command is None and not despite_commit:
-            ends = target.verdict.ends.replace(" at %s", "")
+            ends = target.verdict.ended_by()
             raise RejectedError(
                 f"the transaction on {name} since offset {first_offset} is ended by {ends}. An "
                 f"abort may hide committed records: {target.verdict.advice}. To abort it "
@@ -212,6 +216,9 @@ def _fence(cluster: ClusterSource, owner: Owner) -> str:
     for _ in range(TRIES_MAX):
         broker = cluster.coordinator(owner.transactional_id)
         answer = broker.call(ApiKey.INIT_PRODUCER_ID, range(5), request)
+        if answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            request["transaction_timeout"] = SHORTEST_TIMEOUT_MS
+            continue
         if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             break
         cluster.wait(RETRY_S)

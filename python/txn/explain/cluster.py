@@ -98,6 +98,7 @@ class ClusterSource:
     """
 
     is_running = True
+    left_out: Final[Mapping[TopicPartition, str]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -151,8 +152,13 @@ class ClusterSource:
     def at_start(self, held: OpenTransaction) -> None:
         """None: the last start has dealt with every power failure."""
 
-    def unread(self) -> list[str]:
-        """The partitions of `__transaction_state` that no broker can read."""
+    def unread(self, transactional_id: str | None = None) -> list[str]:
+        """The partitions of `__transaction_state` that no broker can read.
+
+        The coordinator that knows an id has read all of its records.
+        """
+        if transactional_id is not None:
+            return []
         partitions = [
             (TRANSACTIONS_TOPIC, index) for index in self._topics.get(TRANSACTIONS_TOPIC, ())
         ]

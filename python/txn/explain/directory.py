@@ -76,8 +76,9 @@ class DirectorySource:
         self.state: StopState = state_of(root)
         self._clock = clock
         self._root = root
+        self.left_out: dict[TopicPartition, str] = {}
         self._replayed: dict[TopicPartition, Replayed] = {}
-        self._damaged: set[str] = set()
+        self._damaged: set[int] = set()
         """Partitions of `__transaction_state`."""
 
     def now_ms(self) -> int:
@@ -116,7 +117,15 @@ class DirectorySource:
         return {partition: self._replay(partition).ends for partition in sorted(partitions)}
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
-        """Open transactions of partitions, by partition and first offset."""
+        """Open transactions of partitions, by partition and first offset.
+
+        Damaged partitions are left out, and named in `left_out`.
+        """
+        for partition in partitions:
+            try:
+                self._replay(partition)
+            except CorruptLogError as error:
+                self.left_out[partition] = error.message
         opened = [
             OpenTransaction(
                 partition,
@@ -127,6 +136,7 @@ class DirectorySource:
                 producer.coordinator_epoch,
             )
             for partition in partitions
+            if partition not in self.left_out
             for producer in self._replay(partition).producer_state.describe()
             if producer.current_txn_start_offset >= 0
         ]
@@ -140,10 +150,17 @@ class DirectorySource:
         for base_offset in _segments_from(files, first_offset):
             path = files.file(base_offset, ".log")
             for batch in segments.walk(path):
-                if isinstance(batch, segments.Damage):
-                    return
+                if isinstance(batch, segments.Damage) or batch.fault:
+                    if base_offset == files.segments[-1] and self._is_torn_tail(path, batch):
+                        return
+                    raise _damaged(path)
                 if batch.last_offset >= first_offset:
                     yield logged(path, batch)
+
+    def _is_torn_tail(self, path: Path, bad: segments.SegmentBatch | segments.Damage) -> bool:
+        """Say whether bad bytes of a log's last segment are a write that was cut short."""
+        end = bad.end if isinstance(bad, segments.Damage) else bad.position + bad.size_bytes
+        return self.state is not StopState.CLEAN and end >= path.stat().st_size
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset of a batch with a record at least as young as a time."""
@@ -159,7 +176,9 @@ class DirectorySource:
                 log_starts = texts.read_checkpoint(read_text(self._root / LOG_STARTS))
             directory = self._directories.get(partition)
             files = None if directory is None else list_partition(directory)
-            self._replayed[partition] = Replayed(files, log_starts.get(partition, 0))
+            self._replayed[partition] = Replayed(
+                files, log_starts.get(partition, 0), may_be_torn=self.state is not StopState.CLEAN
+            )
         return self._replayed[partition]
 
     # ------------------------------------------------------------ after a power failure
@@ -170,7 +189,7 @@ class DirectorySource:
             return None
         for transactional_id in self._histories:
             txn = self._newest(transactional_id)
-            if txn is None:
+            if txn is None or self.unread(transactional_id):
                 continue
             is_prepared = txn.producer_id == held.producer_id and held.partition in txn.partitions
             if is_prepared and is_to_decide(txn) and self._has_lost_records(txn):
@@ -259,10 +278,14 @@ class DirectorySource:
         """Records of an id that `__transaction_state` still has, oldest first."""
         return self._histories.get(transactional_id, [])
 
-    def unread(self) -> list[str]:
-        """The partitions of `__transaction_state` that are damaged."""
-        assert self._histories is not None, "they are read"
-        return sorted(self._damaged)
+    def unread(self, transactional_id: str | None = None) -> list[str]:
+        """The partitions of `__transaction_state` that are damaged; of an id: its own, if it is."""
+        histories = self._histories  # by reading them damage is found
+        damaged = self._damaged
+        if transactional_id is not None:
+            its_own = {record.partition for record in histories.get(transactional_id, ())}
+            damaged = damaged & its_own
+        return [f"{TRANSACTIONS_TOPIC}-{index}" for index in sorted(damaged)]
 
     @cached_property
     def _histories(self) -> dict[str, list[StateRecord]]:
@@ -274,8 +297,11 @@ class DirectorySource:
             for base_offset in files.segments:
                 path = files.file(base_offset, ".log")
                 for batch in segments.walk(path):
-                    if isinstance(batch, segments.Damage):
-                        self._damaged.add(f"{topic}-{index}")
+                    if isinstance(batch, segments.Damage) or batch.fault:
+                        is_last = base_offset == files.segments[-1]
+                        if not (is_last and self._is_torn_tail(path, batch)):
+                            self._damaged.add(index)
+                            self.left_out[topic, index] = _damaged(path).message
                         continue
                     if batch.is_control:
                         continue
@@ -308,27 +334,33 @@ class Replayed:
     """The rules of a partition, fed with its files as a start would; done when it is made.
 
     Attributes:
-        gate: Producers and transactions by the records of the log.
+        producer_state: Producers and transactions by the records of the log.
         ends: Where the log begins and ends.
 
     Raises:
-        CorruptLogError: the log is damaged before its end.
+        CorruptLogError: the log is damaged, and not only by a write that was cut short where that
+            may be.
     """
 
-    def __init__(self, files: PartitionFiles | None, log_start_offset: int) -> None:
+    def __init__(
+        self, files: PartitionFiles | None, log_start_offset: int, *, may_be_torn: bool
+    ) -> None:
         self.producer_state = ProducerStateManager()
+        self._may_be_torn = may_be_torn
         if files is None or not files.segments:
             self.ends = PartitionOffsets(0, 0, 0)
             return
         newest = files.segments[-1]
-        end_offset = _read(files, newest, lambda _batches: None)
+        end_offset = self._read(files, newest, lambda _batches: None)
         start = self._restore(files, end_offset)
         for base_offset in _segments_from(files, start):
             if start < end_offset:
-                _read(files, base_offset, lambda batches: self._take(files, batches, start))
+                self._read(files, base_offset, lambda batches: self._take(files, batches, start))
         unstable = self.producer_state.first_unstable_offset()
+        # A start beyond the end is a damaged checkpoint, which `txn log verify` finds.
+        is_start = files.segments[0] < log_start_offset <= end_offset
         self.ends = PartitionOffsets(
-            max(log_start_offset, files.segments[0]),
+            log_start_offset if is_start else files.segments[0],
             unstable if unstable >= 0 else end_offset,
             end_offset,
         )
@@ -348,22 +380,25 @@ class Replayed:
         except AssertionError as error:
             raise _damaged(files.directory) from error
 
-
-def _read(
-    files: PartitionFiles,
-    base_offset: int,
-    take: Callable[[Sequence[ReplayedBatch]], object],
-) -> int:
-    """Read a segment from end to end; return the offset after its last sound batch."""
-    path = files.file(base_offset, ".log")
-    check = segments.check(path, base_offset, b"", b"", is_deep=False)
-    while True:
-        take(check.advance(READ_BYTES))
-        if check.position == check.end or check.is_damaged:
-            break
-    if check.is_damaged and base_offset != files.segments[-1]:
-        raise _damaged(path)
-    return check.next_offset
+    def _read(
+        self,
+        files: PartitionFiles,
+        base_offset: int,
+        take: Callable[[Sequence[ReplayedBatch]], object],
+    ) -> int:
+        """Read a segment from end to end; return the offset after its last sound batch."""
+        path = files.file(base_offset, ".log")
+        check = segments.check(path, base_offset, b"", b"", is_deep=False)
+        is_done = False
+        while not is_done:
+            take(check.advance(READ_BYTES))
+            is_done = check.position == check.end
+        if check.is_damaged:
+            _, _, end, is_like_torn, _ = check.faults[0]
+            is_tail = base_offset == files.segments[-1] and end == check.end and is_like_torn
+            if not (is_tail and self._may_be_torn):
+                raise _damaged(path)
+        return check.next_offset
 
 
 def _damaged(path: Path) -> CorruptLogError:

@@ -165,6 +165,11 @@ class FactSource(Protocol):
         """The options by which the command line names this source."""
         ...
 
+    @property
+    def left_out(self) -> Mapping[TopicPartition, str]:
+        """Damaged partitions that were asked for and are not, or not all, in the answers: why."""
+        ...
+
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
         ...
@@ -207,6 +212,9 @@ class FactSource(Protocol):
         """How the next start ends a transaction, where power took a trace of its decision."""
         ...
 
-    def unread(self) -> list[str]:
-        """The partitions of `__transaction_state` that cannot be read, so owners may be missing."""
+    def unread(self, transactional_id: str | None = None) -> list[str]:
+        """The partitions of `__transaction_state` that cannot be read, so owners may be missing.
+
+        With a transactional id: the one with its records, if it is among them.
+        """
         ...

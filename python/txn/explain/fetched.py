@@ -36,7 +36,7 @@ def fetched(data: bytes) -> Iterator[FetchedPiece]:
     """The whole batches of fetched bytes; one that is cut off at the end is left out.
 
     Raises:
-        CorruptLogError: a marker cannot be read.
+        CorruptLogError: a marker cannot be read, or a checksum is wrong.
     """
     with tempfile.NamedTemporaryFile(suffix=".log") as file:
         file.write(data)
@@ -46,6 +46,7 @@ def fetched(data: bytes) -> Iterator[FetchedPiece]:
         for batch in walk(path):
             if isinstance(batch, Damage):
                 break
+            _require_sound(batch)
             batches.append(logged(path, batch))
         yield FetchedPiece(path, tuple(batches))
 
@@ -63,7 +64,16 @@ def logged(path: Path, batch: SegmentBatch) -> LoggedBatch:
 
 def records_in(path: Path, batch: SegmentBatch) -> list[SegmentRecord]:
     """The records of a batch. Raises CorruptLogError."""
+    _require_sound(batch)
     try:
         return records_of(path, batch)
     except UnreadableBatchError as error:
         raise CorruptLogError(f"{error}. Run `txn log verify` on the broker's directory") from error
+
+
+def _require_sound(batch: SegmentBatch) -> None:
+    if batch.fault is not None:
+        raise CorruptLogError(
+            f"the batch at offset {batch.base_offset} is damaged: {batch.fault}. Run `txn log "
+            "verify` on the broker's directory"
+        )

@@ -19,7 +19,7 @@ from txn.coordinator.transaction.states import (
     TopicPartition,
     TxnState,
 )
-from txn.errors import ConfigError, RejectedError
+from txn.errors import ConfigError, CorruptLogError, RejectedError
 from txn.explain.facts import (
     Completion,
     FactSource,
@@ -205,7 +205,7 @@ def _look(source: FactSource, partitions: Collection[TopicPartition]) -> list[Ho
             now_ms=now_ms,
             is_running=source.is_running,
             completed=completed,
-            unread=unread,
+            unread=unread if owner is None else source.unread(owner.transactional_id),
             at_start=source.at_start(each),
         )
         since_ms = (
@@ -228,6 +228,8 @@ def _completion_of(
         candidates = source.owners()
     producer = ProducerIdAndEpoch(held.producer_id, held.producer_epoch)
     for candidate in candidates:
+        if source.unread(candidate.transactional_id):
+            continue  # a later transaction of it may be among the unread records
         records: list[StateRecord] = []
         with suppress(RejectedError):  # the user may not read it
             records = source.history(candidate.transactional_id)
@@ -242,8 +244,10 @@ def _completion_of(
 
 
 def _first_timestamp(source: FactSource, held: OpenTransaction) -> int | None:
-    first = next(_bounded(source.batches(held.partition, held.first_offset), None), None)
-    return None if first is None else first.batch.max_timestamp_ms
+    with suppress(CorruptLogError):
+        first = next(_bounded(source.batches(held.partition, held.first_offset), None), None)
+        return None if first is None else first.batch.max_timestamp_ms
+    return None
 
 
 def _with_times(source: FactSource, owner: Owner) -> Owner:

@@ -8,7 +8,7 @@ Pure: facts and a time go in. The coordinator's state decides:
     stuck      it is decided for longer than a marker takes
     hanging    the coordinator does not know it as open here: nobody will ever end it
     completed  the coordinator completed a transaction with this producer id and epoch
-    unread     nobody knows it, but a part of `__transaction_state` cannot be read
+    unread     a part of `__transaction_state` that may have decided it cannot be read
 
 All but the first two are findings. How a transaction comes to hang: a batch that came in after
 its transaction had ended opens it again on that partition. Apache Kafka before 3.6 lets that
@@ -19,7 +19,7 @@ that an unread record may have decided.
 Sources: KIP-664 (hanging transactions), KIP-890 (how they come about), KIP-939 (time-outs).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from shlex import quote
@@ -56,12 +56,12 @@ class Verdict:
 
     Attributes:
         standing: In one word.
-        ends: The event that will end it, in words; `%s` stands for `ends_ms` where that is not
-            None.
-        ends_ms: When at the latest.
+        ends: The event that will end it, in words, up to its time.
+        ends_ms: When at the latest; None if no time is known.
         advice: The safe thing to do.
         command: The command that ends it from outside, without the source's options; None if
             there is none or it must not be ended so.
+        ends_rest: The words behind the time.
     """
 
     standing: Standing
@@ -69,6 +69,13 @@ class Verdict:
     ends_ms: int | None
     advice: str
     command: str | None
+    ends_rest: str = ""
+
+    def ended_by(self, moment: Callable[[int], str] | None = None) -> str:
+        """The event that will end it, in words; without a text for times it names none."""
+        if moment is None or self.ends_ms is None:
+            return self.ends + self.ends_rest
+        return f"{self.ends} at {moment(self.ends_ms)}{self.ends_rest}"
 
 
 def owns(owner: Owner, held: OpenTransaction) -> bool:
@@ -99,9 +106,12 @@ def judge(
         is_running: Whether brokers are at work; else the files are looked at.
         completed: How the coordinator completed a transaction of its producer id and epoch, as
             its records tell; None where they do not, or were not read.
-        unread: The partitions of `__transaction_state` that cannot be read.
+        unread: The partitions of `__transaction_state` that cannot be read; with an owner, that
+            of the owner.
         at_start: How the next start ends it, if power took a trace of its decision.
     """
+    if owner is not None and unread:
+        return _unread(unread, owner)
     if at_start is not None:
         ends = f"the next start: {at_start.value}"
         return Verdict(Standing.ENDING, ends, None, "start the broker", None)
@@ -109,8 +119,8 @@ def judge(
         completed = completed or _completion_by_state(held, owner)
         if completed is not None:
             return _completed(held, completed)
-        if owner is None and unread:
-            return _unread(unread)
+        if unread:
+            return _unread(unread, owner)
         return _hanging(held, owner)
     if owner.state in PREPARED:
         return _ending(owner, now_ms, is_running)
@@ -132,23 +142,24 @@ def _open(owner: Owner, now_ms: int, is_running: bool) -> Verdict:
     if not is_running:
         return Verdict(
             Standing.RUNNING,
-            "its client, after the next start; else the coordinator at %s, or at the start if that "
-            "has passed",
+            "its client, after the next start; else the coordinator",
             due_ms,
             "start the broker. After a power failure it aborts what was open",
             None,
+            ", or at the start if that has passed",
         )
     if now_ms > due_ms + GRACE_MS:
         return Verdict(
             Standing.OVERDUE,
-            "its coordinator should have aborted it at %s and has not",
+            "its coordinator should have aborted it",
             due_ms,
             "look at the log of the broker that coordinates it; then abort it by hand",
             command,
+            " and has not",
         )
     return Verdict(
         Standing.RUNNING,
-        "its client, by a commit or an abort; else the coordinator aborts it at %s",
+        "its client, by a commit or an abort; else the coordinator aborts it",
         due_ms,
         "wait. If its client is known to be dead, abort it by hand",
         command,
@@ -221,28 +232,28 @@ def _abort_here(held: OpenTransaction) -> str:
 
 def _completed(held: OpenTransaction, completed: Completion) -> Verdict:
     outcome = "COMMIT" if completed.is_commit else "ABORT"
-    when = "" if completed.at_ms is None else " at %s"
-    ends = (
-        f"nothing: {completed.transactional_id!r} completed it as {outcome}{when} with this "
-        "producer epoch, and its marker is missing here"
-    )
+    ends = f"nothing: {completed.transactional_id!r} completed it as {outcome}"
+    rest = " with this producer epoch, and its marker is missing here"
     cause = (
         "Either the marker is lost, or a write came late on a broker without KIP-890: run `txn "
         "log verify` on the broker's directory"
     )
     if completed.is_commit:
         advice = f"do not abort it: its records may be committed ones. {cause}"
-        return Verdict(Standing.COMPLETED, ends, completed.at_ms, advice, None)
+        return Verdict(Standing.COMPLETED, ends, completed.at_ms, advice, None, rest)
     advice = f"{cause}. To abort it is what its coordinator decided"
-    return Verdict(Standing.COMPLETED, ends, completed.at_ms, advice, _abort_here(held))
+    return Verdict(Standing.COMPLETED, ends, completed.at_ms, advice, _abort_here(held), rest)
 
 
-def _unread(unread: Sequence[str]) -> Verdict:
+def _unread(unread: Sequence[str], owner: Owner | None) -> Verdict:
     names = ", ".join(unread)
+    if owner is None:
+        who = f"no transactional id that can be read uses its producer id, but {names}"
+    else:
+        who = f"{names}, which has the records of {owner.transactional_id!r},"
     return Verdict(
         Standing.UNREAD,
-        f"not known: no transactional id that can be read uses its producer id, but {names} "
-        "cannot be read",
+        f"not known: {who} cannot be read",
         None,
         f"do not abort it: it may be decided. Put back a copy of {names}, and start again",
         None,
