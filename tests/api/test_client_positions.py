@@ -6,11 +6,18 @@ out: its output was committed, and the records before the seek were read again.
 
 from collections.abc import Iterator
 
+import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    KafkaException,
+    TopicPartition,
+)
 
 import txn
-from txn.errors import AbortableError, RejectedError
+from txn.errors import AbortableError, InDoubtError, RejectedError
 from txn.testing import TestBroker
 
 WAIT_S = 30
@@ -215,3 +222,200 @@ def test_a_block_whose_partitions_were_taken_away_after_a_seek_aborts(
     consumer.close()
 
     assert broker.records("out") == []
+
+
+def abort_after(consumer: txn.Consumer, producer: txn.Producer, count: int) -> list[bytes]:
+    """The records that an aborted block took."""
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        values = take(consumer, count)
+        raise ZeroDivisionError
+    return values
+
+
+def commit_after(consumer: txn.Consumer, producer: txn.Producer, count: int) -> list[bytes]:
+    """The records that a committed block took."""
+    with producer.transaction(consumer):
+        return take(consumer, count)
+
+
+def test_an_aborted_block_goes_back_to_the_seek_that_came_before_it(
+    broker: TestBroker, consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    """A replay was skipped: the block went back to the committed offset, and found nothing."""
+    commit_after(consumer, producer, 6)
+    consumer.seek(first(1))
+
+    aborted = [abort_after(consumer, producer, 3) for _ in range(2)]
+    again = commit_after(consumer, producer, 3)
+
+    assert [*aborted, again] == [[b"1", b"2", b"3"]] * 3
+    assert broker.committed("g") == {("in", 0): 4}
+
+
+def test_a_commit_ends_the_effect_of_a_seek(consumer: txn.Consumer, producer: txn.Producer) -> None:
+    consumer.seek(first(1))
+    commit_after(consumer, producer, 2)
+
+    assert abort_after(consumer, producer, 1) == [b"3"]
+    assert take(consumer, 1) == [b"3"]
+
+
+@pytest.mark.parametrize("is_synchronous", [True, False])
+def test_a_commit_outside_transactions_ends_the_effect_of_a_seek(
+    consumer: txn.Consumer, producer: txn.Producer, is_synchronous: bool
+) -> None:
+    take(consumer, 6)
+    consumer.seek(first(1))
+    take(consumer, 2)
+    consumer.commit(asynchronous=not is_synchronous)
+    while consumer.committed([first()])[0].offset != 3:
+        pass
+
+    assert abort_after(consumer, producer, 1) == [b"3"]
+    assert take(consumer, 1) == [b"3"]
+
+
+def test_offsets_of_ones_own_end_the_effect_of_an_assignment_in_their_partitions(
+    consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    consumer.assign([first(5), second(1)])
+    with producer.transaction(consumer) as t:
+        take(consumer, 3)
+        t.send_offsets([first(6)], consumer)
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        raise ZeroDivisionError
+
+    assert sorted(take(consumer, 2)) == [b"7", b"8"]
+
+
+def test_an_aborted_block_goes_back_behind_its_own_seek_to_the_one_before_it(
+    broker: TestBroker, consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    commit_after(consumer, producer, 6)
+    consumer.seek(first(1))
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        take(consumer, 5)
+        consumer.seek(first(4))
+        raise ZeroDivisionError
+    with producer.transaction(consumer):
+        pass
+    committed = broker.committed("g")
+
+    assert committed == {("in", 0): 1}
+    assert take(consumer, 1) == [b"1"]
+
+
+def test_an_aborted_block_goes_back_behind_its_own_seek_to_what_is_committed(
+    consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    commit_after(consumer, producer, 3)
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        consumer.seek(first(0))
+        take(consumer, 1)
+        raise ZeroDivisionError
+
+    assert take(consumer, 1) == [b"3"]
+
+
+def test_a_seek_of_one_partition_leaves_the_others_at_what_is_committed(
+    consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    consumer.assign([first(), second()])
+    commit_after(consumer, producer, 9)
+    consumer.seek(first(4))
+
+    assert abort_after(consumer, producer, 2) == [b"4", b"5"]
+    assert consumer.consume(3, 1.0)[0].value() == b"4"
+
+
+def test_a_relative_seek_before_the_block_counts_from_its_first_record(
+    broker: TestBroker, consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    commit_after(consumer, producer, 6)
+    consumer.seek(first(OFFSET_BEGINNING))
+    replayed = [abort_after(consumer, producer, 2) for _ in range(2)]
+    commit_after(consumer, producer, 6)
+    consumer.seek(first(OFFSET_END))
+    assert consumer.poll(0.5) is None
+    broker.produce("in", "new", partition=0)
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        raise ZeroDivisionError
+
+    assert replayed == [[b"0", b"1"]] * 2
+    assert abort_after(consumer, producer, 1) == [b"new"]
+    assert take(consumer, 1) == [b"new"]
+
+
+@pytest.mark.parametrize("offset", [1, OFFSET_BEGINNING])
+def test_an_aborted_block_goes_back_to_the_offset_of_the_assignment_before_it(
+    consumer: txn.Consumer, producer: txn.Producer, offset: int
+) -> None:
+    commit_after(consumer, producer, 6)
+    consumer.assign([first(offset)])
+
+    assert abort_after(consumer, producer, 3) == take(consumer, 3)
+
+
+def test_an_aborted_block_goes_back_behind_its_own_assignment(
+    consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    commit_after(consumer, producer, 6)
+    consumer.seek(first(1))
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        take(consumer, 1)
+        consumer.assign([first(4)])
+        raise ZeroDivisionError
+
+    assert take(consumer, 1) == [b"1"]
+
+
+def test_offsets_given_as_a_partition_comes_hold_over_an_abort_of_that_block(
+    broker: TestBroker, producer: txn.Producer, consumer: txn.Consumer
+) -> None:
+    commit_after(consumer, producer, 6)
+    consumer.unassign()
+
+    def from_two(member: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+        member.assign([TopicPartition(p.topic, p.partition, 2) for p in partitions])
+
+    consumer.subscribe(["in"], on_assign=from_two)
+
+    assert sorted(abort_after(consumer, producer, 5)) == [b"2", b"3", b"4", b"5", b"8"]
+    assert sorted(take(consumer, 5)) == [b"2", b"3", b"4", b"5", b"8"]
+
+
+def test_a_revocation_ends_the_effect_of_a_seek(broker: TestBroker, producer: txn.Producer) -> None:
+    assigned: list[object] = []
+    consumer = txn.Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="h", auto_offset_reset="earliest"
+    )
+    consumer.subscribe(["in"], on_assign=lambda _, places: assigned.append(places))
+    commit_after(consumer, producer, 9)
+    consumer.pause([first()])
+    consumer.seek(first(4))
+    broker.rebalance("h")
+    while len(assigned) < 2:
+        consumer.poll(0.1)
+    with pytest.raises(AbortableError, match="lost in-0"), producer.transaction(consumer):
+        pass
+    consumer.resume([first()])
+    broker.produce("in", "new", partition=0)
+
+    assert take(consumer, 1) == [b"new"]
+    consumer.close()
+
+
+def test_a_commit_in_doubt_goes_on_from_what_is_committed(
+    broker: TestBroker, consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    """The replay may be committed, so going back to the seek would repeat it."""
+    consumer.seek(first(1))
+    answers = broker.hold_answer("EndTxn")
+    with (
+        pytest.raises(InDoubtError),
+        producer.transaction(consumer, timeout=1),
+    ):
+        take(consumer, 2)
+    answers.release()
+
+    assert take(consumer, 1) == [b"3"]

@@ -13,7 +13,9 @@ output covers the input. Three rules make that so:
    interrupted `poll` or `consume`: records these had taken never reached the program. So is one
    that cannot know its position: the program sought, or assigned again, to no number.
 3. *An aborted block never happened.* The consumer goes back to its group's committed offsets; where
-   the group has committed nothing, to the first record it was given.
+   the group has committed nothing, to the first record it was given. A partition that the program
+   has sought, or assigned at an offset, since the last commit and before the block goes back
+   there (`Start`). Of a commit in doubt only the committed offsets are right.
 
 `Consumer` observes its own rebalances and hand-outs, so rules 2 and 3 hold to the letter. A plain
 `confluent_kafka.Consumer` cannot be observed; `PlainState` describes the substitute.
@@ -31,6 +33,7 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import (
     OFFSET_INVALID,
+    OFFSET_STORED,
     KafkaError,
     KafkaException,
     Message,
@@ -58,6 +61,19 @@ NOT_FETCHED: Final = frozenset(
     {KafkaError._STATE, KafkaError._PREV_IN_PROGRESS, KafkaError._UNKNOWN_PARTITION}
 )
 """The answer of a seek to a partition that comes or goes: it will start at the committed offset."""
+
+
+@dataclass(slots=True)
+class Start:
+    """Where the program had a partition begin, by a seek or by an assignment at an offset.
+
+    Attributes:
+        offset: The target. A relative one, below 0, becomes the first record handed out after it.
+        made_s: `time.monotonic` of a seek; minus infinity where the partition came with it.
+    """
+
+    offset: int
+    made_s: float
 
 
 class Consumer(confluent_kafka.Consumer):
@@ -115,6 +131,10 @@ class Consumer(confluent_kafka.Consumer):
         self._committed: dict[Place, int] = {}  # positions that a transaction has committed
         self._sought: dict[Place, int | None] = {}  # targets, until a record; None: no number
         self._left: dict[Place, int | None] = {}  # positions at unassigning, not committed yet
+        self._starts: dict[Place, Start] = {}  # made since the last commit, the newest of each
+        self._unread: dict[Place, Start] = {}  # those with a relative target and no record yet
+        self._kept: dict[Place, Start | None] | None = None  # starts at the begin of a block
+        self._doubted: dict[Place, Start | None] = {}  # taken out of those by a commit
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
         self._came: set[Place] = set()  # assigned during this poll or consume
         self._went: set[Place] = set()  # taken away during it, and not assigned again
@@ -185,7 +205,8 @@ class Consumer(confluent_kafka.Consumer):
     def seek(self, partition: TopicPartition) -> None:
         """Go on reading at an offset, as `confluent_kafka.Consumer.seek` does.
 
-        A transaction commits that offset if no record of the partition is handed out after it. A
+        A transaction commits that offset if no record of the partition is handed out after it. An
+        aborted block goes back there, if the seek was made before it and after the last commit. A
         relative one, as `OFFSET_BEGINNING` is, cannot be committed. The block raises RejectedError
         then, if records that no transaction has committed were handed out before.
         """
@@ -205,6 +226,26 @@ class Consumer(confluent_kafka.Consumer):
         except BaseException:
             self._sought[place] = None  # a signal: it may be done
             raise
+        if partition.offset == OFFSET_STORED:
+            self._forget_starts([place])
+        else:
+            self._begin_at(place, partition.offset, time.monotonic())
+
+    def commit(self, *args: Any, **more: Any) -> Any:
+        """Commit outside transactions, as `confluent_kafka.Consumer.commit` does.
+
+        The next rewind goes to these offsets, and not to the target of a seek before them.
+        """
+        named = dict(zip(("message", "offsets"), args, strict=False)) | more
+        message, offsets = named.get("message"), named.get("offsets")
+        if message is not None:
+            places = frozenset({(message.topic(), message.partition())})
+        else:
+            places = _places(offsets or _positions(self, self.assignment()))
+        answer = super().commit(*args, **more)
+        self._forget_starts(places)
+        self._forget_kept(places)
+        return answer
 
     def go_back(self, partition: TopicPartition) -> None:
         """Seek as a rewind does: nothing before counts any more, see `note_rewound`."""
@@ -263,7 +304,7 @@ class Consumer(confluent_kafka.Consumer):
         messages = taken
         if reports:
             messages = [message for message in taken if _report_of(message) is None]
-        if self._awaited or self._sought:
+        if self._awaited or self._sought or self._unread:
             for message in messages:
                 self._hand_out(message)
         if self._went:
@@ -325,9 +366,21 @@ class Consumer(confluent_kafka.Consumer):
             messages += super().consume(missing, left)
         return messages
 
-    def origin(self, place: Place) -> int | None:
-        """Return the first offset handed out since the partition was assigned, if any was."""
-        return self._origins.get(place)
+    def begin_of(self, place: Place, committed: int) -> int | None:
+        """Return the offset that a rewind goes to; None if the partition stands there already.
+
+        Args:
+            place: An assigned partition.
+            committed: Its committed offset; below 0: none.
+        """
+        start = self._starts.get(place)
+        if start is not None:
+            return None if self._unread.get(place) is start else start.offset
+        if committed >= 0:
+            return committed
+        # Unknown too when a signal swallowed the first record. librdkafka takes an invalid offset
+        # for "where auto.offset.reset says".
+        return self._origins.get(place, OFFSET_INVALID)
 
     def lost(self) -> str | None:
         """Describe the records handed out since the last rewind that are out of reach now."""
@@ -355,14 +408,45 @@ class Consumer(confluent_kafka.Consumer):
         self._committed.update(offsets)
         self._left.clear()
         self._sought = {p: offset for p, offset in self._sought.items() if offset is not None}
+        self._forget_starts(offsets)
+        self._kept = None
+        self._doubted = {}
+
+    def note_begun(self, since_s: float) -> None:
+        """Remember that a block began at `since_s`: if it aborts, no later seek has been made."""
+        self._kept = {p: start for p, start in self._starts.items() if start.made_s <= since_s}
+        self._doubted = {}
+
+    def note_asked(self, offsets: Offsets) -> None:
+        """Remember that a commit of these positions is asked for.
+
+        Until it is known to have failed, a rewind of their partitions goes to committed offsets.
+        """
+        if self._kept is not None:
+            self._doubted = {p: start for p, start in self._kept.items() if p in offsets}
+            self._kept = {p: start for p, start in self._kept.items() if p not in offsets}
+
+    def note_refused(self) -> None:
+        """Remember that the commit that was asked for has failed."""
+        if self._kept is not None:
+            self._kept |= self._doubted
+
+    def note_aborted(self) -> None:
+        """Forget the seeks and assignments that a block made, if one has not committed."""
+        if self._kept is not None:
+            self._starts = {p: start for p, start in self._kept.items() if start is not None}
+            self._kept = None
 
     def note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remember that the partitions are back at the committed offsets."""
+        """Remember that the partitions are back where a block begins."""
+        places = _places(partitions)
+        self._starts = {p: start for p, start in self._starts.items() if p in places}
+        self._unread = {p: start for p, start in self._starts.items() if start.offset < 0}
+        self._sought = {p: start.offset for p, start in self._starts.items() if start.offset >= 0}
         self._lost.clear()
-        self._sought.clear()
         self._left.clear()
         self._was_interrupted = False
-        for place in _places(partitions):
+        for place in places:
             self._origins.pop(place, None)
             self._awaited.add(place)
 
@@ -375,19 +459,48 @@ class Consumer(confluent_kafka.Consumer):
         assert offset is not None
         place = (topic, partition)
         self._sought.pop(place, None)
+        start = self._unread.pop(place, None)
+        if start is not None:
+            start.offset = offset
         if place in self._awaited:
             self._awaited.discard(place)
             self._origins[place] = offset
 
+    def _begin_at(self, place: Place, offset: int, made_s: float) -> Start:
+        start = self._starts[place] = Start(offset, made_s)
+        self._unread.pop(place, None)
+        if offset < 0:
+            self._unread[place] = start
+        return start
+
+    def _forget_starts(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self._starts.pop(place, None)
+            self._unread.pop(place, None)
+
+    def _forget_kept(self, places: Iterable[Place]) -> None:
+        for place in places:
+            if self._kept is not None:
+                self._kept.pop(place, None)
+
     def _swallowed(self) -> None:
         self._was_interrupted = True
         self._awaited.clear()  # the next record need not be the first
+        self._unread.clear()
 
     def _gained(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             place = (partition.topic, partition.partition)
             self._came.add(place)
             self._went.discard(place)
+            if partition.offset in (OFFSET_INVALID, OFFSET_STORED):
+                self._forget_starts([place])
+            else:
+                # One that comes with its partition is older than any block.
+                made_s = time.monotonic() if place in self._left else -math.inf
+                start = self._begin_at(place, partition.offset, made_s)
+                if self._kept is not None:
+                    self._kept.setdefault(place, start)
             if place in self._left:  # handed out, not committed: as a seek
                 del self._left[place]
                 self._sought[place] = partition.offset if partition.offset >= 0 else None
@@ -401,6 +514,7 @@ class Consumer(confluent_kafka.Consumer):
         self._lost |= self._uncommitted(partitions).keys()
         self._went |= _places(partitions)
         self._forget(partitions)
+        self._forget_kept(_places(partitions))
 
     @contextmanager
     def _leaving(self, partitions: list[TopicPartition]) -> Iterator[None]:
@@ -414,8 +528,12 @@ class Consumer(confluent_kafka.Consumer):
             self._left = before
             raise
         self._forget(partitions)
+        for place in _places(partitions) - self._went:
+            if self._kept is not None:
+                self._kept.setdefault(place, None)  # it was there without a start
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        self._forget_starts(_places(partitions))
         for place in _places(partitions):
             self._sought.pop(place, None)
             self._awaited.discard(place)
@@ -548,8 +666,9 @@ def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
 
     Every assigned partition is sought to its committed offset. Where nothing is committed, a
     `txn.Consumer` goes back to the first record it was given, a plain one to where
-    `auto.offset.reset` says. Offsets of a transaction that is still being ended are waited
-    for, if the consumer is read_committed.
+    `auto.offset.reset` says. A `txn.Consumer` that was sought, or assigned at an offset, since the
+    last commit and before the block goes back there. Offsets of a transaction that is still being
+    ended are waited for, if the consumer is read_committed.
 
     Args:
         consumer: A consumer of a group.
@@ -561,24 +680,19 @@ def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
         TxnError: the cluster refuses to tell them.
     """
     deadline = Deadline(timeout)
+    if isinstance(consumer, Consumer):
+        consumer.note_aborted()
     assigned = consumer.assignment()
     moved = _places(_positions(consumer, assigned))
     for partition in _committed(consumer, assigned, deadline) if assigned else ():
         place = (partition.topic, partition.partition)
-        if partition.offset < 0:
-            partition.offset = _start(consumer, place)
-        if partition.offset >= 0 or place in moved:
-            _seek(consumer, partition)
+        target: int | None = OFFSET_INVALID if partition.offset < 0 else partition.offset
+        if isinstance(consumer, Consumer):
+            target = consumer.begin_of(place, partition.offset)
+        if target is not None and (target != OFFSET_INVALID or place in moved):
+            _seek(consumer, TopicPartition(*place, target))
     if isinstance(consumer, Consumer):
         consumer.note_rewound(assigned)
-
-
-def _start(consumer: confluent_kafka.Consumer, place: Place) -> int:
-    """Return where a partition begins for a group that has committed nothing of it."""
-    origin = consumer.origin(place) if isinstance(consumer, Consumer) else None
-    # Unknown too when a signal swallowed the first record. librdkafka takes an invalid offset
-    # for "where auto.offset.reset says".
-    return OFFSET_INVALID if origin is None else origin
 
 
 def _seek(consumer: confluent_kafka.Consumer, target: TopicPartition) -> None:

@@ -157,8 +157,9 @@ class Producer:
         """Return a transaction for a `with` statement: begun on entry, ended on exit.
 
         Leaving the block commits: first every record, then the consumer's offsets, then the
-        transaction. An exception in the block, Ctrl-C included, aborts it, puts the consumer back
-        to its group's committed offsets, and goes on its way.
+        transaction. An exception in the block, Ctrl-C included, aborts it, rewinds the consumer
+        and goes on its way. A rewind goes to the group's committed offsets, or to the target of a
+        seek since.
 
         Args:
             consumer: Whose offsets to commit with the transaction: everything it handed out,

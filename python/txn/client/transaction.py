@@ -27,12 +27,14 @@ The life of a block, and the consequence of each failure in it:
 - *Offsets* are sent on a thread of their own, since librdkafka may never come back from it.
   Its producer is given up then; a transaction that was not seen to send them cannot commit.
 - *Rewind* after every failure, whichever the outcome, is right: it goes to the committed offsets.
+  It goes to the target of a seek before the block only if no commit was asked for, or one is
+  known to have failed.
 
 Sources: librdkafka's transactional producer API (resumable calls, marks), KIP-98, KIP-447.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import partial
 from types import TracebackType
@@ -45,6 +47,7 @@ from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import (
     Consumer,
     Offsets,
+    Place,
     PlainState,
     join,
     reached_by,
@@ -129,6 +132,7 @@ class Transaction:
         self._has_asked_commit = False
         self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
+        self._sent: dict[Consumer, dict[Place, int]] = {}  # offsets sent, by the block's consumers
         self._begun_at: float | None = None
 
     @property
@@ -152,6 +156,8 @@ class Transaction:
             if self._consumer is not None:
                 self._make_ready(self._consumer)
             self._begin()
+            if isinstance(self._consumer, Consumer):
+                self._observe(self._consumer)
         except BaseException as reason:
             try:
                 # A signal may have come after the transaction began and before that was noted.
@@ -254,6 +260,8 @@ class Transaction:
         if consumer is self._consumer:
             self._sends_positions = False
         self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
+        if isinstance(consumer, Consumer) and consumer in self._sent:
+            self._sent[consumer].update(_by_place(offsets))
 
     def _settle(self) -> None:
         """Let the producer begin another transaction, and note the result."""
@@ -277,6 +285,11 @@ class Transaction:
             _ahead[id(consumer)] = consumer
         except KafkaException as raised:
             raise self._failure(error_of(raised), "making its consumer ready") from raised
+
+    def _observe(self, consumer: Consumer) -> None:
+        assert self._begun_at is not None
+        self._sent[consumer] = {}
+        consumer.note_begun(self._begun_at)
 
     def _begin(self) -> None:
         try:
@@ -341,7 +354,9 @@ class Transaction:
                 f"{nowhere} to no offset that the transaction could commit, after records of it "
                 "were handed out. Seek or assign to an offset, or send offsets of your own choice"
             )
-        offsets = {(p.topic, p.partition): p.offset for p in reached}
+        offsets = _by_place(reached)
+        if isinstance(consumer, Consumer):
+            self._sent[consumer].update(offsets)
         did_nothing = self._produced == 0 and not self._has_sent_offsets
         if did_nothing and self._producer._last_sent == (consumer, offsets):
             return offsets
@@ -392,6 +407,8 @@ class Transaction:
         interrupt: BaseException | None = None
         pause = 0.0
         self._has_asked_commit = True
+        for consumer, offsets in self._sent.items():
+            consumer.note_asked(offsets)
         self._phase = BlockPhase.COMMITTING
         while True:
             try:
@@ -426,8 +443,8 @@ class Transaction:
         if self._consumer is None:
             return
         self._producer._last_sent = (self._consumer, sent) if self._sends_positions else None
-        if isinstance(self._consumer, Consumer):
-            self._consumer.note_committed(sent)
+        for consumer, offsets in self._sent.items():
+            consumer.note_committed(offsets)
         _ahead.pop(id(self._consumer), None)
 
     def _raise_uncommitted(self, error: KafkaError, cause: BaseException) -> NoReturn:
@@ -515,6 +532,8 @@ class Transaction:
                     self._let_one_arrive(client)
                 time.sleep(pause)
                 client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
+                for consumer in self._sent:
+                    consumer.note_refused()
                 return interrupt
             except BaseException as raised:
                 error = reported_by(raised)
@@ -587,6 +606,10 @@ class Transaction:
 
     def _failure(self, error: KafkaError, doing: str) -> TxnError:
         return self._producer._failure(error, doing)
+
+
+def _by_place(offsets: Iterable[TopicPartition]) -> dict[Place, int]:
+    return {(p.topic, p.partition): p.offset for p in offsets}
 
 
 def _may_retry(error: KafkaError) -> bool:
