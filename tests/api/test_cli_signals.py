@@ -5,6 +5,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import IO, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
+import txn.cli.consume
 import txn.client
 from support.brokers import BrokerProcess
 from support.client_script import TIMED_OUT, ClientScript, ScriptedProducer, fatal
 from support.clients import create_topic, plain_producer, read_all, send
 from support.command_line import run_txn
+from txn.client import stored_records
 from txn.client.producer import Producer
 from txn.client.transaction import Transaction
 
@@ -100,6 +103,105 @@ def test_signal_within_a_callback_of_the_consumer_ends_consume(
     code, _, errors = run_txn("consume", topic, "--group", topic, "--bootstrap", servers)
     assert (code, errors.count("\n")) == (0, 1)
     assert errors.startswith("txn: stopped after ")
+
+
+def left_of(group: str, count: int, servers: str, why: str) -> str:
+    records = "record" if count == 1 else "records"
+    return (
+        f"The offsets of the last {count} {records} are not {why}. A later run prints again the "
+        f"records that are lag there: txn groups describe {group} --bootstrap {servers}\n"
+    )
+
+
+def test_a_group_whose_broker_is_gone_is_not_told_to_go_on_behind_the_records(
+    tmp_path: Path,
+) -> None:
+    """librdkafka's close waited for the broker: no signal was heard for minutes.
+
+    Then the command said that the group goes on behind the records, and ended with 0.
+    """
+    broker = BrokerProcess(tmp_path / "data")
+    where = ("--bootstrap", broker.bootstrap_servers)
+    create_topic(broker.bootstrap_servers, "o")
+    send(plain_producer(broker.bootstrap_servers), "o", [b"1", b"2", b"3"])
+    words = ("consume", "o", "--follow", "--from", "earliest", "--group", "g", *where)
+    with running(*words) as process:
+        assert [output_of(process).readline() for _ in range(3)] == [b"1\n", b"2\n", b"3\n"]
+        broker.kill()
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"txn: waiting for the cluster: no broker answers\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    left = left_of("g", 3, broker.bootstrap_servers, "known to be committed: no broker answers")
+    assert errors.decode() == f"txn: stopped after 3 records. {left}"
+    broker.restart()
+    assert "no committed offset" in run_txn("groups", "describe", "g", *where)[1]
+    broker.stop()
+
+
+def test_a_signal_leaves_a_group_behind_the_printed_records(servers: str) -> None:
+    create_topic(servers, "behind")
+    send(plain_producer(servers), "behind", [b"1", b"2"])
+    where = ("--group", "behind", "--bootstrap", servers)
+    with running("consume", "behind", "--follow", "--from", "earliest", *where) as process:
+        assert [output_of(process).readline() for _ in range(2)] == [b"1\n", b"2\n"]
+        send(plain_producer(servers), "behind", [b"3"])
+        assert output_of(process).readline() == b"3\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=WAIT_S)
+    told = b"txn: stopped after 3 records. Group 'behind' goes on behind them next time\n"
+    assert (process.returncode, errors) == (0, told)
+    assert run_txn("consume", "behind", *where) == (0, "", "")
+
+
+def test_a_signal_cuts_the_last_commit_short(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(confluent_kafka.Consumer):
+        def commit(self, *_: Any, **__: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait()
+
+    create_topic(servers, "silent")
+    send(plain_producer(servers), "silent", [b"1", b"2"])
+    monkeypatch.setattr(stored_records, "LEAVE_S", 600.0)
+    monkeypatch.setattr(confluent_kafka, "Consumer", Silent)
+    words = ("consume", "silent", "--group", "s", "-n", 2, "--bootstrap", servers)
+    left = left_of("s", 2, servers, "known to be committed: there was no answer")
+    assert run_txn(*words) == (1, "1\n2\n", f"txn: stopped after 2 records. {left}")
+
+
+def test_a_refused_commit_is_told_with_the_number_of_its_records(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused(confluent_kafka.Consumer):
+        def commit(self, *_: Any, **__: Any) -> Any:
+            raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+    create_topic(servers, "refused")
+    send(plain_producer(servers), "refused", [b"1", b"2"])
+    monkeypatch.setattr(confluent_kafka, "Consumer", Refused)
+    words = ("consume", "refused", "--group", "r", "-n", 2, "--bootstrap", servers)
+    code, output, errors = run_txn(*words)
+    why = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED).str()
+    assert (code, output) == (1, "1\n2\n")
+    assert errors == "txn: " + left_of("r", 2, servers, f"committed: {why}")
+
+
+def test_records_that_were_being_printed_at_a_signal_come_again(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: bytes) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    create_topic(servers, "half")
+    send(plain_producer(servers), "half", [b"1"])
+    words = ("consume", "half", "--group", "h", "--bootstrap", servers)
+    with monkeypatch.context() as patched:
+        patched.setattr(txn.cli.consume, "print_bytes", interrupted)
+        code, _, errors = run_txn(*words)
+    left = left_of("h", 1, servers, "known to be committed: there was no answer")
+    assert (code, errors) == (1, f"txn: stopped after 1 record. {left}")
+    assert run_txn(*words) == (0, "1\n", "")
 
 
 def test_a_partition_that_goes_while_its_records_are_printed_is_no_error(
@@ -279,15 +381,16 @@ class Terminal:
             self.drawn += os.read(self._descriptor, 1 << 16)
 
 
-def test_top_changes_its_tables_in_place_until_ctrl_c(servers: str) -> None:
+def test_top_changes_its_tables_in_place_until_ctrl_c() -> None:
     """It draws on a terminal's other screen, and leaves it: a shell shows what it showed before."""
-    create_topic(servers, "watched")
-    top = ("top", "--every", "100ms", "--bootstrap", servers)
-    with on_a_terminal(*top) as (process, terminal):
-        terminal.await_text(b"watched", times=2)
-        process.send_signal(signal.SIGINT)
-        terminal.await_text(b"\x1b[?1049l")
-        assert process.wait(WAIT_S) == 0
+    with txn.Broker() as broker:
+        create_topic(broker.bootstrap_servers, "watched")
+        top = ("top", "--every", "100ms", "--bootstrap", broker.bootstrap_servers)
+        with on_a_terminal(*top) as (process, terminal):
+            terminal.await_text(b"watched", times=2)
+            process.send_signal(signal.SIGINT)
+            terminal.await_text(b"\x1b[?1049l")
+            assert process.wait(WAIT_S) == 0
     assert terminal.drawn.startswith(b"\x1b[?1049h")
     assert b"Traceback" not in terminal.drawn
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from txn.errors import ConfigError, RejectedError, TxnError
-from txn.printable import is_utf8, printable
+from txn.printable import is_utf8
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 """Errors of a write that stdout does not take."""
@@ -30,7 +30,9 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()  # Python would do it later, and end with 120 if that fails
     except TxnError as error:
-        _tell(printable(error))
+        from txn.cli.no_answer import in_words
+
+        _tell(in_words(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except UnicodeEncodeError:
         wrong = next((word for word in sys.argv if not is_utf8(word)), None)

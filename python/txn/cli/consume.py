@@ -1,5 +1,6 @@
 """`txn consume`: the records of topics on standard output, as text or as lines of JSON."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -21,7 +22,7 @@ from txn.cli.output import for_its_reader, print_bytes
 from txn.cli.record_texts import Columns, Record, as_json_line, as_line
 from txn.cli.stopping import has_lost_its_reader, sigterm_as_ctrl_c
 from txn.counts import counted
-from txn.errors import ConfigError, RetriableError
+from txn.errors import ConfigError, RetriableError, TxnError
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -88,8 +89,8 @@ def consume(
       txn consume orders --json | jq .value
 
     \b
-    Exit codes: 0 done, also by Ctrl-C; 1 refused; 2 wrong usage, no such topic, or no broker
-    answers.
+    Exit codes: 0 done, also by Ctrl-C; 1 refused, or a group's offsets may not be committed. 2
+    is wrong usage, no such topic, or no broker answers.
     """
     if follow and end is not None:
         raise ConfigError("--to says where to stop, --follow never does: give one of them")
@@ -102,8 +103,9 @@ def consume(
     )
     columns = Columns(timestamps=timestamps, offsets=offsets, keys=keys, headers=headers)
     chosen = cluster(bootstrap, command_config, settings)
+    printing = _Printing(None if as_json else columns, records_max)
+    reader: StoredRecords | None = None
     with sigterm_as_ctrl_c():
-        printing = _Printing(None if as_json else columns, records_max)
         try:
             with running_cluster(bootstrap, command_config, settings) as running:
                 reader = _reader(running, chosen, wanted)
@@ -113,7 +115,37 @@ def consume(
             finally:
                 reader.close()
         except KeyboardInterrupt:
-            print(f"txn: {printing.stopped(group)}", file=sys.stderr)
+            if left := _uncommitted(reader, chosen, printing.in_hand):
+                raise RetriableError(f"{printing.stopped()}. {left}") from None
+            print(f"txn: {printing.stopped()}. {_next_run(group)}", file=sys.stderr)
+        except TxnError as error:
+            if left := _uncommitted(reader, chosen):
+                error.add_note(left)
+            raise
+        else:
+            if left := _uncommitted(reader, chosen):
+                raise RetriableError(left)
+
+
+def _next_run(group: str | None) -> str:
+    if group is None:
+        return "With --group NAME a later run goes on behind them"
+    return f"Group {group!r} goes on behind them next time"
+
+
+def _uncommitted(reader: "StoredRecords | None", chosen: Cluster, in_hand: int = 0) -> str:
+    """The printed records whose offsets are not known to be committed, in a sentence."""
+    if reader is None or reader.group_id is None or not (count := reader.uncommitted + in_hand):
+        return ""
+    if reader.refusal is not None:
+        found = f"not committed: {reader.refusal}"
+    else:
+        found = f"not known to be committed: {reader.outage or 'there was no answer'}"
+    look = f"txn groups describe {shlex.quote(reader.group_id)} {chosen.options}"
+    return (
+        f"The offsets of the last {counted(count, 'record')} are {found}. A later run prints again "
+        f"the records that are lag there: {look}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +212,8 @@ class _Printing:
         self._columns = columns
         self._left = records_max
         self._count = 0
+        self.in_hand = 0
+        """Records that are being printed."""
         self._has_left_out = False  # a header
 
     def run(self, reader: "StoredRecords") -> None:
@@ -188,9 +222,11 @@ class _Printing:
         for batch in reader.batches():
             shown = batch if self._left is None else batch[: self._left]
             lines = b"".join(map(self._text, shown))
+            self.in_hand = len(shown)
             self._count += len(shown)  # a signal may come as soon as they are printed
             print_bytes(lines)
             reader.done(shown)
+            self.in_hand = 0
             if self._left is not None:
                 self._left -= len(shown)
             if self._left == 0 or (not batch and has_lost_its_reader()):
@@ -199,12 +235,9 @@ class _Printing:
                 print(f"txn: waiting for the cluster: {reader.outage}", file=sys.stderr)
             outage = reader.outage
 
-    def stopped(self, group: str | None) -> str:
-        """The end by a signal, in a sentence."""
-        records = counted(self._count, "record")
-        if group is not None:
-            return f"stopped after {records}. Group {group!r} goes on behind them next time"
-        return f"stopped after {records}. With --group NAME a later run goes on behind them"
+    def stopped(self) -> str:
+        """The end by a signal, in words."""
+        return f"stopped after {counted(self._count, 'record')}"
 
     def _text(self, message: "Message") -> bytes:
         record, left_out = _record(message)

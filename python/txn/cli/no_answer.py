@@ -1,11 +1,11 @@
-"""A cluster that does not answer. It imports no typer: `plain_topics` needs it too."""
+"""Errors on standard error, and a cluster that does not answer. It imports no typer."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from txn.errors import RetriableError
+from txn.errors import RetriableError, TxnError
 from txn.printable import printable
 
 DEFAULT_SERVERS: Final = "127.0.0.1:9092"
@@ -19,11 +19,16 @@ NOT_ASKED: Final = 2
 """Exit code: wrong usage, or there was nobody to ask."""
 
 
+def in_words(error: TxnError) -> str:
+    """An error with its notes, in one line that a terminal shows as it is."""
+    return printable(". ".join([str(error), *getattr(error, "__notes__", ())]))
+
+
 @contextmanager
 def no_answer_ends() -> Iterator[None]:
     """End the command in the `with` block with `NOT_ASKED` if no broker answers there."""
     try:
         yield
     except RetriableError as error:
-        print(f"txn: {printable(error)}", file=sys.stderr)
+        print(f"txn: {in_words(error)}", file=sys.stderr)
         sys.exit(NOT_ASKED)

@@ -4,6 +4,7 @@ Without a group nothing is committed and no group is joined: the reader begins a
 With one the group's members share the partitions, and its committed offsets say where to begin.
 """
 
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,6 +12,8 @@ from typing import Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from txn.client.bounded_call import BoundedCall
+from txn.client.deadline import Deadline
 from txn.client.failures import error_of, translate
 from txn.client.library_log import LibraryLog
 from txn.client.settings import refused
@@ -21,6 +24,12 @@ WAIT_S: Final = 0.2
 """Limit of one wait for records: a signal is heard after it."""
 
 RECORDS_AT_ONCE: Final = 500
+
+DONE_MAX: Final = 1_000
+"""The most entries about a partition's records before their commit; beyond, the last one grows."""
+
+LEAVE_S: Final = 5.0
+"""Limit of the commit at the end, and of leaving the group after it: librdkafka has none."""
 
 NOT_ASSIGNED: Final = frozenset({KafkaError._STATE, KafkaError._UNKNOWN_PARTITION})
 
@@ -51,6 +60,14 @@ class StoredRecords:
     default: str = "earliest"
     outage: str | None = None
     """librdkafka's last words about brokers that are gone, until records come again."""
+    refusal: str | None = None
+    """The cluster's reason if it refused the last commit, that of `close`."""
+    uncommitted: int = 0
+    """The number of `done` records whose offsets are not known to be committed, after `close`."""
+    _done: dict[Place, deque[tuple[int, int]]] = field(init=False, default_factory=dict)
+    """Records whose offsets are not known to be committed: the next offset, their number."""
+    _lost: dict[Place, int] = field(init=False, default_factory=dict)
+    """The number of such records in partitions that were taken away before their commit."""
     _consumer: confluent_kafka.Consumer = field(init=False)
     _open: set[Place] = field(init=False, default_factory=set)
     _is_assigned: bool = field(init=False, default=False)
@@ -69,6 +86,7 @@ class StoredRecords:
             "fetch.wait.max.ms": 100,
             "logger": LibraryLog(),
             "error_cb": self._note_error,
+            "on_commit": self._note_commit,
         }
         try:
             self._consumer = confluent_kafka.Consumer(settings)
@@ -76,7 +94,10 @@ class StoredRecords:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
         if self.group_id is not None:
             self._consumer.subscribe(
-                list(self.topics), on_assign=self._assigned, on_revoke=self._revoked
+                list(self.topics),
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._taken,
             )
             return
         ends = self.ends
@@ -88,8 +109,49 @@ class StoredRecords:
         self._consumer.assign(places)
 
     def close(self) -> None:
-        """Leave the group, with the offsets of records that were `done`."""
-        self._consumer.close()
+        """Commit the offsets of records that were `done`, and leave the group.
+
+        Each ends after `LEAVE_S`, and at a signal whose handler raises. `uncommitted` tells
+        whether the commit took effect; a group is not left where nobody answered it.
+        """
+        try:
+            is_answered = self._commit()
+        finally:
+            owned = sum(count for each in self._done.values() for _, count in each)
+            self.uncommitted = owned + sum(self._lost.values())
+        if is_answered:
+            BoundedCall(self._consumer.close).run(Deadline(LEAVE_S))
+
+    def _commit(self) -> bool:
+        """Commit in partitions that are still assigned; return whether there was an answer."""
+        offsets = [
+            TopicPartition(*place, done[-1][0]) for place, done in self._done.items() if done
+        ]
+        if not offsets:
+            return True
+        answers: list[TopicPartition] = []
+
+        def commit() -> None:
+            answers.extend(self._consumer.commit(offsets=offsets, asynchronous=False) or ())
+
+        found: list[KafkaError | None]
+        try:
+            is_answered = BoundedCall(commit).run(Deadline(LEAVE_S))
+            self._note_commit(None, answers)
+            found = [each.error for each in answers]
+        except KafkaException as raised:
+            is_answered = True
+            found = [error_of(raised)]
+        refusals = [each.str() for each in found if each is not None and each.code() > 0]
+        self.refusal = refusals[0] if refusals else None  # a code below 0: there was no answer
+        return is_answered
+
+    def _note_commit(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+        """Take the answer to a commit; librdkafka makes some by itself."""
+        for each in places:
+            done = self._done.get((each.topic, each.partition))
+            while done and error is None and each.error is None and done[0][0] <= each.offset:
+                done.popleft()
 
     def done(self, messages: list[Message]) -> None:
         """Note that records need not be read again; only for a group.
@@ -97,17 +159,28 @@ class StoredRecords:
         Records of a partition that has gone to another member meanwhile are read by that one too.
         """
         if self.group_id is not None and messages:
-            last = {(each.topic(), each.partition()): each for each in messages}
-            for message in last.values():
-                self._store_offset(message)
+            last = {_place(each): each for each in messages}
+            counts = Counter(map(_place, messages))
+            for place, message in last.items():
+                if self._has_stored(message):
+                    self._note_done(place, int(message.offset() or 0) + 1, counts[place])
 
-    def _store_offset(self, message: Message) -> None:
+    def _note_done(self, place: Place, next_offset: int, count: int) -> None:
+        done = self._done.setdefault(place, deque())
+        if len(done) >= DONE_MAX:
+            count += done.pop()[1]
+        done.append((next_offset, count))
+
+    def _has_stored(self, message: Message) -> bool:
+        """Have librdkafka commit the offset behind a record soon; False: another member does."""
         try:
             self._consumer.store_offsets(message)
         except KafkaException as raised:
             error = error_of(raised)
             if error.code() not in NOT_ASSIGNED:
                 raise translate(error, whose="the consumer", doing="storing offsets") from raised
+            return False
+        return True
 
     def batches(self) -> Iterator[list[Message]]:
         """Yield records as they come; an empty list about every `WAIT_S` without any.
@@ -130,7 +203,7 @@ class StoredRecords:
     def _is_wanted(self, message: Message) -> bool:
         """Say whether it is a record below the end; a report of librdkafka is none."""
         error = message.error()
-        place = (str(message.topic()), int(message.partition() or 0))
+        place = _place(message)
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:
                 self._raise(error)
@@ -151,12 +224,30 @@ class StoredRecords:
 
     def _assigned(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
         self._is_assigned = True
-        self._open |= {(each.topic, each.partition) for each in places}
+        for each in places:
+            self._open.add((each.topic, each.partition))
+            self._lost.pop((each.topic, each.partition), None)  # its records come again
 
     def _revoked(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
+        """Give partitions up; librdkafka commits their `done` records."""
+        self._give_up(places)
+
+    def _taken(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
+        """Note partitions that belong to others by now: nothing is committed there any more."""
+        for place, done in self._give_up(places).items():
+            self._lost[place] = self._lost.get(place, 0) + sum(count for _, count in done)
+
+    def _give_up(self, places: list[TopicPartition]) -> dict[Place, deque[tuple[int, int]]]:
+        """Forget partitions; return those with records whose commit had no answer."""
         self._is_assigned = False
-        self._open -= {(each.topic, each.partition) for each in places}
+        names = [(each.topic, each.partition) for each in places]
+        self._open.difference_update(names)
+        return {place: self._done.pop(place) for place in names if place in self._done}
 
     def _note_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.outage = "no broker answers"
+
+
+def _place(message: Message) -> Place:
+    return str(message.topic()), int(message.partition() or 0)
