@@ -4,6 +4,7 @@ librdkafka tells no position from then on until the next record, and the block l
 out: its output was committed, and the records before the seek were read again.
 """
 
+import time
 from collections.abc import Iterator
 
 import confluent_kafka
@@ -17,7 +18,7 @@ from confluent_kafka import (
 )
 
 import txn
-from txn.errors import AbortableError, InDoubtError, RejectedError
+from txn.errors import AbortableError, InDoubtError, RejectedError, RetriableError
 from txn.testing import TestBroker
 
 WAIT_S = 30
@@ -419,3 +420,108 @@ def test_a_commit_in_doubt_goes_on_from_what_is_committed(
     answers.release()
 
     assert take(consumer, 1) == [b"3"]
+
+
+def test_an_abort_rewinds_each_consumer_whose_offsets_were_sent(
+    broker: TestBroker, consumer: txn.Consumer, producer: txn.Producer
+) -> None:
+    """Only the consumer of `transaction(consumer)` was: the next block lost the records."""
+    with pytest.raises(ZeroDivisionError), producer.transaction() as t:
+        take(consumer, 4)
+        consumer.seek(first(2))
+        t.send_offsets([first(2)], consumer)
+        raise ZeroDivisionError
+    with producer.transaction() as t:
+        again = take(consumer, 2)
+        t.send_offsets([first(2)], consumer)
+    committed = broker.committed("g")
+    with pytest.raises(ZeroDivisionError), producer.transaction() as t:
+        take(consumer, 4)
+        t.send_offsets([first(6)], consumer)
+        raise ZeroDivisionError
+
+    assert again == [b"0", b"1"]
+    assert committed == {("in", 0): 2}
+    assert take(consumer, 1) == [b"2"]
+
+
+def test_a_consumer_that_could_not_be_rewound_sends_no_offsets_until_it_is(
+    broker: TestBroker,
+    consumer: txn.Consumer,
+    producer: txn.Producer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RetriableError("no answer")
+
+    with (
+        pytest.raises(ZeroDivisionError) as caught,
+        monkeypatch.context() as patch,
+        producer.transaction() as t,
+    ):
+        take(consumer, 2)
+        t.send_offsets([first(2)], consumer)
+        patch.setattr("txn.client.transaction.rewind", fail)
+        raise ZeroDivisionError
+    with pytest.raises(AbortableError, match="was not rewound"), producer.transaction() as t:
+        take(consumer, 2)
+        t.send_offsets([first(4)], consumer)
+    with producer.transaction() as t:
+        again = take(consumer, 2)
+        t.send_offsets([first(2)], consumer)
+
+    assert "could not be rewound (no answer)" in caught.value.__notes__[0]
+    assert again == [b"0", b"1"]
+    assert broker.committed("g") == {("in", 0): 2}
+
+
+def test_records_lost_by_a_consumer_whose_offsets_were_sent_abort_the_block(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    assigned: list[object] = []
+    consumer = txn.Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="h", auto_offset_reset="earliest"
+    )
+    consumer.subscribe(["in"], on_assign=lambda _, places: assigned.append(places))
+    with pytest.raises(AbortableError, match="changed partitions"), producer.transaction() as t:
+        t.produce("out", take(consumer, 9)[0])
+        consumer.pause([first(), second()])
+        broker.rebalance("h")
+        while len(assigned) < 2:
+            consumer.poll(0.1)
+        t.send_offsets([first(6), second(3)], consumer)
+    consumer.close()
+
+    assert broker.records("out") == []
+
+
+def test_a_plain_consumer_that_is_not_the_blocks_own_stays_where_it_is(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "plain"}
+    consumer = confluent_kafka.Consumer(settings | {"enable.auto.commit": False})
+    consumer.assign([first(0)])
+    with pytest.raises(ZeroDivisionError), producer.transaction() as t:
+        consumer.consume(2, WAIT_S)
+        t.send_offsets([first(2)], consumer)
+        raise ZeroDivisionError
+    [message] = consumer.consume(1, WAIT_S)
+    consumer.close()
+
+    assert message.value() == b"2"
+
+
+@pytest.mark.parametrize(("is_refused", "begin"), [(True, 1), (False, 6)])
+def test_a_commit_that_has_failed_leaves_the_seek_before_it(
+    consumer: txn.Consumer, is_refused: bool, begin: int
+) -> None:
+    """One that is not known to have failed may be done."""
+    consumer.assign([first(1)])
+    consumer.note_begun(time.monotonic())
+    consumer.note_asked({("in", 0): 3})
+    if is_refused:
+        consumer.note_refused()
+    consumer.note_aborted()
+    take(consumer, 1)
+
+    assert consumer.begin_of(("in", 0), 6) == begin

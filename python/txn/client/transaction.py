@@ -82,7 +82,7 @@ PAUSE_SECONDS: Final = 0.1
 _ahead: dict[int, confluent_kafka.Consumer] = {}
 """Consumers that may stand beyond their committed offsets, by identity: from the begin of a block
 until it has committed or the consumer is rewound. One found here by a new block is rewound
-first."""
+first. Consumers that only sent offsets come here when the block has ended without either."""
 
 
 class BlockPhase(Enum):
@@ -133,6 +133,7 @@ class Transaction:
         self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
         self._sent: dict[Consumer, dict[Place, int]] = {}  # offsets sent, by the block's consumers
+        self._others: list[Consumer] = []  # beside its own, until committed or rewound
         self._begun_at: float | None = None
 
     @property
@@ -241,6 +242,12 @@ class Transaction:
         For programs that track their processed records. If `consumer` is the block's own, the block
         sends nothing for it by itself. Sending again replaces the offsets sent before.
 
+        A `txn.Consumer` belongs to the block from then on, as its own does. An abort rewinds it, so
+        the next block reads the records again; one that kept them would process them twice. Records
+        that it lost to a rebalance abort the block. Before this call only the block's own consumer
+        is rewound: give `transaction(consumer)` one that is read from inside. A plain
+        `confluent_kafka.Consumer` that is not the block's own is never rewound; seek it yourself.
+
         Args:
             offsets: Per partition the *next* offset to read: the last one processed plus one.
             consumer: Whose group the offsets belong to; its membership is checked by the
@@ -248,7 +255,8 @@ class Transaction:
             timeout: Seconds to retry; None: the block's.
 
         Raises:
-            AbortableError: the consumer is no longer the owner of its partitions.
+            AbortableError: the consumer is no longer the owner of its partitions, or could not be
+                rewound after the block before.
             RetriableError: the cluster did not answer in time.
             FencedError: another producer took this transactional id.
         """
@@ -259,6 +267,8 @@ class Transaction:
             )
         if consumer is self._consumer:
             self._sends_positions = False
+        elif isinstance(consumer, Consumer) and consumer not in self._sent:
+            self._take_on(consumer)
         self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
         if isinstance(consumer, Consumer) and consumer in self._sent:
             self._sent[consumer].update(_by_place(offsets))
@@ -266,6 +276,7 @@ class Transaction:
     def _settle(self) -> None:
         """Let the producer begin another transaction, and note the result."""
         self._producer._leave(self)
+        _ahead.update((id(other), other) for other in self._others)
         if self._result is not None:
             return
         if self._phase is BlockPhase.COMMITTING:
@@ -285,6 +296,17 @@ class Transaction:
             _ahead[id(consumer)] = consumer
         except KafkaException as raised:
             raise self._failure(error_of(raised), "making its consumer ready") from raised
+
+    def _take_on(self, consumer: Consumer) -> None:
+        """Make a consumer one of the block's, which are rewound together."""
+        self._others.append(consumer)
+        self._observe(consumer)
+        if id(consumer) in _ahead:
+            raise AbortableError(
+                f"the consumer of group {consumer.group_id!r} was not rewound after an earlier "
+                "block, so records of it are missing here. The transaction cannot commit; begin "
+                "another"
+            )
 
     def _observe(self, consumer: Consumer) -> None:
         assert self._begun_at is not None
@@ -309,6 +331,8 @@ class Transaction:
                 "transaction cannot commit; begin another"
             )
         self._flush(before_commit)
+        for other in self._others:
+            self._require_kept(other.lost())
         sent = self._send_positions(before_commit)
         # With time of its own: a commit that is asked for and cut short leaves a doubt.
         self._commit(Deadline(self._timeout), sent)
@@ -341,11 +365,7 @@ class Transaction:
             raise self._failure(
                 error_of(raised), "asking how far its consumer has read"
             ) from raised
-        if reason is not None:
-            raise AbortableError(
-                f"the consumer of {self._producer._whose} changed partitions: {reason}. "
-                "The transaction cannot commit; begin another",
-            )
+        self._require_kept(reason)
         if not self._sends_positions:
             return {}
         if isinstance(consumer, Consumer) and (nowhere := consumer.nowhere()) is not None:
@@ -363,6 +383,13 @@ class Transaction:
         if reached:
             self._send(reached, consumer, deadline)
         return offsets
+
+    def _require_kept(self, loss: str | None) -> None:
+        if loss is not None:
+            raise AbortableError(
+                f"the consumer of {self._producer._whose} changed partitions: {loss}. "
+                "The transaction cannot commit; begin another",
+            )
 
     def _send(
         self,
@@ -440,11 +467,11 @@ class Transaction:
             raise late
 
     def _note_committed(self, sent: Offsets) -> None:
-        if self._consumer is None:
-            return
-        self._producer._last_sent = (self._consumer, sent) if self._sends_positions else None
+        if self._consumer is not None:
+            self._producer._last_sent = (self._consumer, sent) if self._sends_positions else None
         for consumer, offsets in self._sent.items():
             consumer.note_committed(offsets)
+        self._others.clear()
         _ahead.pop(id(self._consumer), None)
 
     def _raise_uncommitted(self, error: KafkaError, cause: BaseException) -> NoReturn:
@@ -590,19 +617,20 @@ class Transaction:
         reason.add_note(str(failure))
 
     def _rewind_or_note(self, reason: BaseException) -> None:
-        if self._consumer is None:
-            return
-        try:
-            self._rewind(self._consumer)
-        except Exception as failure:
-            reason.add_note(
-                f"The consumer could not be rewound ({failure}); the next transaction with it "
-                "begins by trying again"
-            )
+        own = [] if self._consumer is None else [self._consumer]
+        for consumer in (*own, *self._others):
+            try:
+                self._rewind(consumer)
+            except Exception as failure:
+                reason.add_note(
+                    f"The consumer could not be rewound ({failure}); the next transaction with it "
+                    "tries again"
+                )
 
     def _rewind(self, consumer: confluent_kafka.Consumer) -> None:
         rewind(consumer, self._timeout)
         _ahead.pop(id(consumer), None)
+        self._others = [each for each in self._others if each is not consumer]
 
     def _failure(self, error: KafkaError, doing: str) -> TxnError:
         return self._producer._failure(error, doing)
