@@ -100,6 +100,18 @@ def test_a_block_that_ends_well_commits_its_records(
     assert read_all(bootstrap, sink) == [b"a", b"b"]
 
 
+def test_timestamp_zero_is_refused_and_the_block_goes_on(
+    bootstrap: str, producer: Producer, sink: str
+) -> None:
+    """librdkafka takes 0 for now, so the record was stored with the time of sending."""
+    with producer.transaction() as t:
+        with pytest.raises(RejectedError, match="cannot send timestamp 0 to"):
+            t.produce(sink, b"a", timestamp=0)
+        t.produce(sink, b"b", timestamp=1)
+
+    assert read_all(bootstrap, sink) == [b"b"]
+
+
 def test_a_block_that_raises_aborts_and_raises_the_same_exception(
     bootstrap: str, producer: Producer, sink: str
 ) -> None:

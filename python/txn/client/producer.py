@@ -207,7 +207,8 @@ class Producer:
         the record was stored is known at the next `flush`.
 
         Raises:
-            RejectedError: the record can never be stored, or the producer is transactional.
+            RejectedError: the record can never be stored, its timestamp is 0, or the producer is
+                transactional.
             FencedError: the producer has failed for good; open another.
         """
         if self.transactional_id is not None:
@@ -355,6 +356,11 @@ class Producer:
         timestamp: int | None,
     ) -> None:
         client = self._client()
+        if timestamp == 0:
+            raise RejectedError(
+                f"{self._whose} cannot send timestamp 0 to {topic!r}: librdkafka takes it for the "
+                "time of sending. Give 1, the next millisecond, or none"
+            )
         self._produced += 1
         if self._produced % PRODUCES_PER_POLL == 0:
             self._serve(Deadline(0))

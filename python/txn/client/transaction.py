@@ -211,10 +211,12 @@ class Transaction:
             key: Its key; records of one key go to one partition.
             headers: Names and values, as a list of pairs or a mapping.
             partition: Which partition; None: by the key.
-            timestamp: Milliseconds since the epoch; None: now.
+            timestamp: Milliseconds since the epoch, without 0, which librdkafka cannot send; None:
+                now.
 
         Raises:
-            RejectedError: the record can never be stored as it is, or the block is over.
+            RejectedError: the record can never be stored as it is, its timestamp is 0, or the block
+                is over.
             AbortableError: the transaction has failed meanwhile.
             FencedError: another producer took this transactional id.
         """
