@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from support.clients import WAIT_S, commit_values, transactional_producer
@@ -135,6 +135,23 @@ def test_aborted_records_are_there_for_uncommitted_readers_alone(broker: TestBro
     assert values(broker, topic) == [b"stored"]
     found = values(broker, topic, isolation="read_uncommitted")
     assert found == [b"aborted", b"aborted too", b"stored"]
+
+
+def test_a_broker_of_short_transactions_aborts_and_fences_for_a_test() -> None:
+    """The kit asked for a minute, and was refused."""
+    with TestBroker(transaction_max_timeout_ms=10_000) as broker:
+        topic = broker.create_topic()
+        broker.produce(topic, "aborted", aborted=True)
+        found = values(broker, topic), values(broker, topic, isolation="read_uncommitted")
+        producer = transactional_producer(
+            broker.bootstrap_servers, "shop", transaction_timeout_ms=1000
+        )
+        broker.fence("shop")
+        producer.begin_transaction()
+        producer.produce(topic, b"of a zombie")
+        with pytest.raises(KafkaException, match="fenced"):
+            producer.commit_transaction(WAIT_S)
+    assert found == ([], [b"aborted"])
 
 
 @pytest.mark.parametrize("record", [7, {"id": 7}, ("key", "value", "more"), ("key", 7)])

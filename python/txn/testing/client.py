@@ -158,7 +158,7 @@ class KitClient:
 
         def write(kafka: _core.KafkaClient) -> None:
             id = ABORTED_ID if aborted else None
-            identity = kafka.init_producer_id(id, TRANSACTION_TIMEOUT_MS) if id else NOBODY
+            identity = _take_over(kafka, id) if id else NOBODY
             writer = kafka.writer(id, *identity)
             keys, values = (_column([each[side] for each in records]) for side in (0, 1))
             writer.write(topic, len(records), keys, values, partition=numbers)
@@ -270,7 +270,7 @@ class KitClient:
                 ". Wait until its producer has called init_transactions()"
             )
             raise RejectedError(f"transactional id {transactional_id!r} is not in use{hint}")
-        self._ask(lambda kafka: kafka.init_producer_id(transactional_id, TRANSACTION_TIMEOUT_MS))
+        self._ask(lambda kafka: _take_over(kafka, transactional_id))
 
     # ------------------------------------------------------------ one request at a time
 
@@ -312,6 +312,18 @@ class KitClient:
         if self._kafka is not None:
             self._kafka.close()
             self._kafka = None
+
+
+def _take_over(kafka: _core.KafkaClient, transactional_id: str) -> tuple[int, int]:
+    """Take a transactional id, with half the timeout as long as the broker finds it too long."""
+    timeout_ms = TRANSACTION_TIMEOUT_MS
+    while True:
+        try:
+            return kafka.init_producer_id(transactional_id, timeout_ms)
+        except _core.KafkaError as error:
+            if error.args[1] != ErrorCode.INVALID_TRANSACTION_TIMEOUT or timeout_ms == 1:
+                raise
+        timeout_ms //= 2
 
 
 def is_read_committed(isolation: str) -> bool:
