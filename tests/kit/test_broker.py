@@ -303,6 +303,16 @@ def test_a_reset_goes_back_to_the_snapshot_and_a_branch_begins_with_it() -> None
             broker.reset(snapshot)
 
 
+def test_a_topic_without_a_name_gets_one_that_nobody_has() -> None:
+    """Each broker counts from 1, and a branch refused the name that it had chosen itself."""
+    with TestBroker() as broker:
+        broker.create_topic("topic-2")
+        names = [broker.create_topic(), broker.create_topic()]
+        with broker.snapshot() as snapshot, snapshot.branch() as branch:
+            names.append(branch.create_topic())
+    assert names == ["topic-1", "topic-3", "topic-4"]
+
+
 def test_questions_of_another_thread_wait_while_the_broker_is_away(broker: TestBroker) -> None:
     """They held the kit's connection until their own time-out, and a reset took 10 s."""
     order = []
