@@ -19,6 +19,7 @@ from support.clients import (
     transactional_producer,
 )
 from support.command_line import run_txn
+from txn.cli.record_texts import Record, as_json_line
 
 Unique = Callable[[str], str]
 
@@ -156,6 +157,19 @@ def test_faulty_input_is_one_line_with_its_place(
     code, out, err = run_txn("produce", topic, *options, "--bootstrap", bootstrap, stdin=line)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said in err
+
+
+def test_a_record_of_time_0_is_not_copied_with_another_time(bootstrap: str, topic: str) -> None:
+    """librdkafka takes 0 for the time now, and so the copy had that."""
+    line = as_json_line(Record(None, b"1", timestamp_ms=0, topic=topic, partition=0, offset=0))
+    words = (topic, "--json-lines", "--bootstrap", bootstrap)
+    code, out, err = run_txn("produce", *words, stdin=line)
+    assert (code, out) == (2, "")
+    assert err == (
+        "txn: line 1 of stdin: timestamp 0 cannot be written, as librdkafka takes it for the time "
+        "now. Give 1, or leave it out for the time now\n"
+    )
+    assert read_all(bootstrap, topic) == []
 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])

@@ -16,7 +16,7 @@ RECORDS = st.builds(
     BYTES,
     BYTES,
     st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3),
-    st.none() | st.integers(0, 2**63 - 1),
+    st.none() | st.integers(1, 2**63 - 1),
     partition=st.none() | st.integers(0, 2**31 - 1),
 )
 
@@ -58,6 +58,7 @@ def test_a_line_is_a_record_or_a_mistake(line: str) -> None:
         '{"timestamp": 9223372036854775808}',
         '{"partition": 2147483648}',
         '{"timestamp": true}',
+        '{"timestamp": 0}',
         '{"timestamp": ' + "9" * 5_000 + "}",
         r'{"headers": [{"key": "\ud800", "value": null}]}',
         '{"key": {"base64": "ä"}}',

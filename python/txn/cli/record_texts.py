@@ -112,6 +112,11 @@ def record_of(line: str, place: str) -> Record:
     ):
         if number is not None and (type(number) is not int or not 0 <= number < end):
             raise ConfigError(f"{place}: {name} is a whole number below {end}, not {number!r:.40}")
+    if timestamp_ms == 0:
+        raise ConfigError(
+            f"{place}: timestamp 0 cannot be written, as librdkafka takes it for the time now. "
+            "Give 1, or leave it out for the time now"
+        )
     return Record(
         _bytes_in(data.get("key"), f"{place}: key"),
         _bytes_in(data.get("value"), f"{place}: value"),
