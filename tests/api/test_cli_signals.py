@@ -352,6 +352,29 @@ def test_nothing_is_left_open_by_a_terminal_that_is_no_more(servers: str) -> Non
     assert done.stderr == b"txn: cannot write the output: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [((), ""), (("--transactional-id", "t"), ", in one transaction of 't'"), (("--json",), "")],
+)
+def test_records_are_told_as_stored_where_the_output_cannot_be_written(
+    servers: str, options: tuple[str, ...], how: str
+) -> None:
+    """The command ended with 1, as if it had been refused: a second run stored them again."""
+    topic = f"full-{len(options)}-{len(how)}"
+    create_topic(servers, topic)
+    words = [sys.executable, "-m", "txn", "produce", topic, *options, "--bootstrap", servers]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            words, input=b"1\n2\n", stdout=full, stderr=subprocess.PIPE, timeout=WAIT_S
+        )
+    assert done.stderr.decode() == (
+        "txn: cannot write the output: No space left on device. All is stored, do not repeat it: "
+        f"2 records in {topic}{how}\n"
+    )
+    assert done.returncode == 0
+    assert read_all(servers, topic) == [b"1", b"2"]
+
+
 @contextmanager
 def on_a_terminal(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], "Terminal"]]:
     ours, its = pty.openpty()

@@ -159,6 +159,25 @@ def test_faulty_input_is_one_line_with_its_place(
     assert said in err
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        (b'{"partition": 7}', 1, "Of 4 records that were read, 3 are known to be stored\n"),
+        (b"{", 2, "Stored before it: 3 records\n"),
+    ],
+)
+def test_records_before_an_error_are_told_where_there_is_no_transaction(
+    line: bytes, code: int, said: str, bootstrap: str, topic: str
+) -> None:
+    """A partition that is not there ended the command without a word of them: a rerun doubled."""
+    words = (topic, "--json-lines", "--keep-partitions", "--bootstrap", bootstrap)
+    lines = b'{"value": "1"}\n' * 3 + line
+    ended, out, err = run_txn("produce", *words, stdin=lines)
+    assert (ended, out, err.count("\n")) == (code, "", 1)
+    assert err.endswith(". " + said)
+    assert read_all(bootstrap, topic) == [b"1"] * 3
+
+
 def test_a_record_of_time_0_is_not_copied_with_another_time(bootstrap: str, topic: str) -> None:
     """librdkafka takes 0 for the time now, and so the copy had that."""
     line = as_json_line(Record(None, b"1", timestamp_ms=0, topic=topic, partition=0, offset=0))

@@ -28,7 +28,7 @@ from txn.cli.output import print_json, print_lines
 from txn.cli.record_texts import Record, record_of
 from txn.cli.stopping import sigterm_as_ctrl_c
 from txn.counts import counted
-from txn.errors import ConfigError, InDoubtError
+from txn.errors import ConfigError, InDoubtError, TxnError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -115,8 +115,8 @@ def produce(
     run the command again.
 
     \b
-    Exit codes: 0 all are stored; 1 refused, in doubt, or stopped by a signal; 2 wrong usage, no
-    such topic, or no broker answers.
+    Exit codes: 0 all are stored, also if the output cannot be written; 1 refused, in doubt, or
+    stopped by a signal. 2 is wrong usage, no such topic, or no broker answers.
     """
     if whole and (json_lines or key_separator is not None):
         raise ConfigError("--whole makes one record of a file: it has no lines to read")
@@ -155,10 +155,15 @@ def produce(
         except KeyboardInterrupt:
             print(f"txn: {stored.stopped(transactional_id)}", file=sys.stderr)
             sys.exit(1)
-    if as_json:
-        print_json(stored.as_data(transactional_id))
-    else:
-        print_lines(stored.lines(transactional_id))
+    try:
+        if as_json:
+            print_json(stored.as_data(transactional_id))
+        else:
+            print_lines(stored.lines(transactional_id))
+    except OSError as error:
+        sys.stdout = None  # it keeps the text, and fails again
+        told = f"All is stored, do not repeat it: {next(stored.lines(transactional_id))}"
+        print(f"txn: cannot write the output: {error.strerror}. {told}", file=sys.stderr)
 
 
 def _write(
@@ -173,7 +178,8 @@ def _write(
     Raises:
         ConfigError: a line is no record, or a file cannot be read.
         InDoubtError: the commit had no answer.
-        TxnError: the cluster refuses; of a transaction nothing is stored then.
+        TxnError: the cluster refuses; of a transaction nothing is stored then. Without one a note
+            has the number of records that are stored all the same.
     """
     from txn.access.librdkafka import librdkafka_settings
     from txn.client import Producer
@@ -186,28 +192,28 @@ def _write(
     if transactional_id is None:
         try:
             with producer:
-                _send(producer.produce, stored.topic, source)
-        except ConfigError as error:
-            if not stored.count:
-                raise
-            told = f"{error}. Stored before it: {counted(stored.count, 'record')}"
-            raise ConfigError(told) from None
+                _send(producer.produce, stored, source)
+        except TxnError as error:
+            if stored.count:
+                error.add_note(stored.before_error())
+            raise
         return
     with producer:
         transaction = producer.transaction()
         try:
             with transaction:
-                _send(transaction.produce, stored.topic, source)
+                _send(transaction.produce, stored, source)
         except InDoubtError:
             raise InDoubtError(stored.doubt(transactional_id)) from None
         finally:
             stored.result = transaction.result or BlockResult.IN_DOUBT
 
 
-def _send(send: Callable[..., None], topic: str, source: "_Source") -> None:
+def _send(send: Callable[..., None], stored: "_Stored", source: "_Source") -> None:
     for record in source.records():
+        stored.read += 1
         send(
-            topic,
+            stored.topic,
             record.value,
             record.key,
             headers=list(record.headers) or None,
@@ -322,6 +328,8 @@ class _Stored:
     cluster_options: str
     result: "BlockResult | None" = None
     """Of the transaction; None before its end, or without one."""
+    read: int = 0
+    """The number of records that were read."""
     partitions: dict[int, list[int]] = field(default_factory=dict)
 
     def note(self, error: "KafkaError | None", message: "Message") -> None:
@@ -363,10 +371,18 @@ class _Stored:
         for index, (count, first, last) in sorted(self.partitions.items()):
             yield f"  {self.topic}-{index}: {counted(count, 'record')}, offsets {first} to {last}"
 
+    def before_error(self) -> str:
+        """The records before an error, without a transaction, in a sentence."""
+        if self.count == self.read:
+            return f"Stored before it: {counted(self.count, 'record')}"
+        return f"Of {self._known()}"
+
     def stopped(self, transactional_id: str | None) -> str:
         """The end by a signal, in a sentence."""
         if transactional_id is None:
-            return f"stopped: {counted(self.count, 'record')} before that are stored"
+            if self.count == self.read:
+                return f"stopped: {counted(self.count, 'record')} before that are stored"
+            return f"stopped: of {self._known()}"
         from txn.client.transaction import BlockResult
 
         if self.result is BlockResult.COMMITTED:
@@ -382,6 +398,9 @@ class _Stored:
             f"stopped: the transaction of {transactional_id!r} is aborted, and no reader sees a "
             "record of it. Run the command again"
         )
+
+    def _known(self) -> str:
+        return f"{counted(self.read, 'record')} that were read, {self.count} are known to be stored"
 
     def doubt(self, transactional_id: str) -> str:
         """A commit without an answer, in a sentence."""
