@@ -19,7 +19,9 @@ def pytest_unconfigure(config):
 """
 
 
-def run_pytest(tmp_path: Path, tests: str, *options: str) -> tuple[str, list[Path]]:
+def run_pytest(
+    tmp_path: Path, tests: str, *options: str, exit_code: int = 0
+) -> tuple[str, list[Path]]:
     """The output of a session on these tests, and the data directories that it left."""
     place = tmp_path / "data"
     place.mkdir()
@@ -34,7 +36,7 @@ def run_pytest(tmp_path: Path, tests: str, *options: str) -> tuple[str, list[Pat
         text=True,
         timeout=120,
     )
-    assert ended.returncode == 0, ended.stdout
+    assert ended.returncode == exit_code, ended.stdout
     return ended.stdout, list(place.iterdir())
 
 
@@ -73,6 +75,28 @@ def test_two(txn_broker, txn_topic):
     assert failed == [None]
 """
     assert "2 passed" in run_pytest(tmp_path, tests)[0]
+
+
+def test_a_test_that_closes_the_shared_broker_is_told_and_harms_no_other(tmp_path: Path) -> None:
+    """Every later test of the session failed in its teardown, one without a broker, too."""
+    tests = """
+def test_one(txn_broker):
+    txn_broker.close()
+
+def test_two():
+    pass
+
+def test_three(txn_topic):
+    pass
+
+def test_four(txn_fresh_broker):
+    txn_fresh_broker.close()
+"""
+    printed, left = run_pytest(tmp_path, tests, exit_code=1)
+    assert "3 passed, 2 errors" in printed
+    assert "this test closed txn_broker, which the session shares" in printed
+    assert "txn_broker was closed by test_it.py::test_one" in printed
+    assert left == []
 
 
 def test_a_session_without_the_fixtures_loads_no_broker(tmp_path: Path) -> None:

@@ -133,6 +133,11 @@ class TestBroker:
         return self._proxy
 
     @property
+    def is_open(self) -> bool:
+        """False after `close`."""
+        return self._is_open
+
+    @property
     def is_running(self) -> bool:
         """False between `kill` and `restart`, and after `close`."""
         return self._engine.is_running
@@ -209,7 +214,7 @@ class TestBroker:
         """
         kit = self._client()
         if name is None:
-            # A branch has topics that another broker numbered, and tests give such names themselves.
+            # A branch has topics that another broker numbered; tests give such names themselves.
             known = kit.topics()
             names = (f"topic-{number}" for number in self._topic_numbers)
             name = next(each for each in names if each not in known)

@@ -6,6 +6,9 @@
 | `txn_topic` | the name of a new topic on it |
 | `txn_fresh_broker` | one for this test alone |
 
+`txn_broker` is not for a test to close: one that does fails, and so do later tests that ask for it,
+with the name of the first.
+
 A session that asks for none of them loads nothing of txn but this module.
 """
 
@@ -17,7 +20,10 @@ import pytest
 if TYPE_CHECKING:
     from txn.testing.broker import TestBroker
 
+ADVICE: Final = "a test that closes its broker asks for txn_fresh_broker"
+
 _BROKER: Final = pytest.StashKey["TestBroker"]()
+_CLOSED_BY: Final = pytest.StashKey[str]()
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +52,22 @@ def txn_fresh_broker() -> "Iterator[TestBroker]":
         yield broker
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test that asks for the session's broker after another has closed it."""
+    closed_by = item.config.stash.get(_CLOSED_BY, None)
+    if closed_by is not None and "txn_broker" in getattr(item, "fixturenames", ()):
+        pytest.fail(f"txn_broker was closed by {closed_by}; {ADVICE}", pytrace=False)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """End the faults that a test left behind on the session's broker."""
     broker = item.config.stash.get(_BROKER, None)
-    if broker is not None:
+    if broker is None or _CLOSED_BY in item.config.stash:
+        return
+    if broker.is_open:
         broker.heal()
+        return
+    item.config.stash[_CLOSED_BY] = item.nodeid
+    pytest.fail(f"this test closed txn_broker, which the session shares; {ADVICE}", pytrace=False)
