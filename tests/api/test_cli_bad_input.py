@@ -151,12 +151,50 @@ def test_a_command_that_is_not_there_is_named_with_the_nearest() -> None:
     assert (code, "Did you mean 'topics'" in err) == (2, True)
 
 
+REPEATED = {
+    "configs set --topic orders --topic t2 retention.ms=1": "--topic",
+    "configs describe --topic=orders --topic t2": "--topic",
+    "topics list --bootstrap 127.0.0.1:1 --bootstrap-server 127.0.0.1:1": "--bootstrap",
+    "topics create orders --partitions 2 --partitions 3": "--partitions",
+    "produce orders --key a --key b": "--key",
+    "consume orders -n 1 --max-records 2": "--max-records",
+    "groups reset-offsets shop --to 1 --to 2 --all-topics": "--to",
+    "top --every 1s --every 2s": "--every",
+    "explain orders --partition 0 --partition 1": "--partition",
+    "serve --data a --data b": "--data",
+    "transactions list --bootstrap a:1 --bootstrap b:1": "--bootstrap",
+}
+
+
+@pytest.mark.parametrize("words", REPEATED)
+def test_an_option_with_one_value_is_not_given_again(words: str) -> None:
+    """The last one held: of two topics one was changed, with 0."""
+    given = REPEATED[words]
+    code, err = one_line(tuple(words.split()))
+    assert (code, err) == (
+        2,
+        f"txn: {given} takes one value and is given 2 times: give it once, or run the command for "
+        "each\n",
+    )
+
+
+def test_other_options_are_given_again(open_broker: str) -> None:
+    """Help is told in any case."""
+    create_topic(open_broker, "again", partitions=2)
+    where = ("-X", "client.id=a", "-X", "client.id=b", "--bootstrap", open_broker)
+    headers = ("--header", "a=1", "--header", "b=2", "--json", "--json")
+    assert run_txn("produce", "again", *headers, *where, stdin=b"1\n")[0] == 0
+    assert run_txn("consume", "again", "--headers", *where) == (0, "a=1,b=2\t1\n", "")
+    assert run_txn("configs", "set", "--topic", "a", "--topic", "b", "--help")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "read"),
     [
         ("topics list", PlainTopics("127.0.0.1:9092", as_json=False)),
         ("topics list --json --bootstrap a:1", PlainTopics("a:1", as_json=True)),
         ("topics list --bootstrap-server=a:1", PlainTopics("a:1", as_json=False)),
+        ("topics list --bootstrap a:1 --bootstrap-server b:1", None),
         ("topics list --help", None),
         ("topics list --bootstrap", None),
         ("topics list --bootstrap --json", None),

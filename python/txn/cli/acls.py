@@ -101,9 +101,13 @@ DenyPrincipal = Annotated[
     list[str] | None, typer.Option(metavar="User:NAME", help="Denied; may be given again.")
 ]
 AllowHost = Annotated[
-    list[str] | None, typer.Option(help="Addresses of those allowed. [default: *]")
+    list[str] | None,
+    typer.Option(help="Addresses of those allowed; may be given again. [default: *]"),
 ]
-DenyHost = Annotated[list[str] | None, typer.Option(help="Addresses of those denied. [default: *]")]
+DenyHost = Annotated[
+    list[str] | None,
+    typer.Option(help="Addresses of those denied; may be given again. [default: *]"),
+]
 
 Resource = tuple[ResourceType, str]
 

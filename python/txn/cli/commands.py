@@ -4,7 +4,8 @@ A command's module is imported when it is asked for: all of them together take l
 `txn topics list` does.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 import txn
+from txn.errors import ConfigError
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("txn.cli.serve", "serve"),
@@ -63,7 +65,39 @@ class Commands(TyperGroup):
             alone.command()(found)
             command = get_command(alone)
         command.name = cmd_name
+        _refuse_repetitions(command)
         return command
+
+
+def _refuse_repetitions(command: Any) -> None:
+    """Have a command, or all of a group, refuse an option with one value that is given again.
+
+    click takes the last one: a command for two topics changed one of them, and ended with 0.
+    """
+    for below in getattr(command, "commands", {}).values():
+        _refuse_repetitions(below)
+    parse_args = command.parse_args
+
+    def parse_args_once(ctx: Any, args: list[str]) -> Any:
+        if not ctx.resilient_parsing:  # by the completion of a shell
+            _, _, given = command.make_parser(ctx).parse_args(args=list(args))
+            _require_once(given)
+        return parse_args(ctx, args)
+
+    command.parse_args = parse_args_once
+
+
+def _require_once(given: Sequence[Any]) -> None:
+    """Raise ConfigError at an option with one value that is given again; --help goes first."""
+    if any(each.is_eager for each in given):
+        return
+    for option, times in Counter(given).items():
+        takes_one = option.param_type_name == "option" and not (option.multiple or option.is_flag)
+        if takes_one and times > 1:
+            raise ConfigError(
+                f"{option.opts[0]} takes one value and is given {times} times: give it once, or "
+                "run the command for each"
+            )
 
 
 app = typer.Typer(

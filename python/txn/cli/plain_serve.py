@@ -1,7 +1,7 @@
 """`txn serve` as nearly everybody writes it, read without typer.
 
-Knows the options of `serve.py` as pairs of a name and a value. Everything else, help and mistakes
-included, is left to typer, so that it is answered in one voice.
+Knows the options of `serve.py` as pairs of a name and a value. Everything else, help, mistakes
+and repetitions included, is left to typer, so that it is answered in one voice.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,10 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
             return None
         values_of[name].append(value)
     options = values_of.pop("-o")
+    if any(len(values) > 1 for values in values_of.values()):
+        return None
     data, listen, durability, metrics, config = (
-        values[-1] if values else None for values in values_of.values()
+        values[0] if values else None for values in values_of.values()
     )
     return PlainServe(
         None if data is None else Path(data),

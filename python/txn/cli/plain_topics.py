@@ -29,19 +29,19 @@ def read_plain_topics(words: Sequence[str]) -> PlainTopics | None:
     """Read the words behind `txn`; None unless they are a plain `topics list`."""
     if list(words[:2]) != ["topics", "list"] or "TXN_COMMAND_CONFIG" in os.environ:
         return None
-    servers, as_json = DEFAULT_SERVERS, False
+    servers, as_json = "", False
     rest = iter(words[2:])
     for word in rest:
         name, equals, value = word.partition("=")
         if word == "--json":
             as_json = True
-        elif name in SERVERS:
+        elif name in SERVERS and not servers:
             servers = value if equals else next(rest, "")
             if not servers or servers.startswith("-"):
                 return None
         else:
             return None
-    return PlainTopics(servers, as_json)
+    return PlainTopics(servers or DEFAULT_SERVERS, as_json)
 
 
 def list_plainly(
