@@ -60,6 +60,15 @@ def test_a_closed_output_is_told_before_anything_is_done(words: tuple[str, ...])
     assert (ended.returncode, ended.stderr) == (1, told)
 
 
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_top_ends_when_its_reader_has_gone(servers: str, as_json: tuple[str, ...]) -> None:
+    """With --json it went on for ever: the first lost line was swallowed, with the loss."""
+    with running("top", *as_json, "--every", "100ms", "--bootstrap", servers) as process:
+        assert output_of(process).readline()
+        output_of(process).close()
+        assert process.wait(WAIT_S) == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_follow_prints_records_as_they_come_and_ends_by_a_signal(
     servers: str, number: signal.Signals

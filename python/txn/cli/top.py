@@ -1,5 +1,6 @@
 """`txn top`: topics, groups and open transactions of a cluster, with rates, as they change."""
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -8,7 +9,7 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.moments import duration, moment, parse_duration
-from txn.cli.output import for_its_reader, print_json, table
+from txn.cli.output import for_its_reader, table
 from txn.cli.stopping import has_lost_its_reader, sigterm_as_ctrl_c
 from txn.errors import ConfigError, RetriableError
 from txn.printable import printable
@@ -73,7 +74,7 @@ def top(
                 if as_json:
                     with for_its_reader():
                         for before, now in looks:
-                            print_json(_data(before, now), indent=None)
+                            print(json.dumps(_data(before, now)), flush=True)
                 elif is_shown:
                     _show(looks)
                 else:
