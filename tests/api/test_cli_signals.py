@@ -50,14 +50,88 @@ def output_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
     return process.stdout
 
 
-@pytest.mark.parametrize("words", [("consume", "orders"), ("cluster", "describe")])
-def test_a_closed_output_is_told_before_anything_is_done(words: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "txn", *words]
-    ended = subprocess.run(
-        ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, check=False
+def redirected(how: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """The end of a command without a terminal, its streams redirected in a shell's words."""
+    command = [sys.executable, "-m", "txn", *map(str, words)]
+    return subprocess.run(
+        ["sh", "-c", f'"$@" {how}', "sh", *command],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        start_new_session=True,
     )
+
+
+@pytest.mark.parametrize(
+    "words", [("consume", "orders"), ("cluster", "describe"), ("topics", "list")]
+)
+def test_a_closed_output_is_told_before_anything_is_done(words: tuple[str, ...]) -> None:
+    ended = redirected(">&-", *words)
     told = "txn: standard output is closed: give it a file, a pipe or /dev/null\n"
     assert (ended.returncode, ended.stderr) == (1, told)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("produce", "closed"), 0, ""),
+        (
+            ("topics", "delete", "closed"),
+            2,
+            "txn: nobody can confirm it: standard input is no terminal. Give --yes\n",
+        ),
+        (
+            ("users", "add", "carl"),
+            2,
+            "txn: nobody can type the password: standard input is no terminal. Give "
+            "--password-file or --password-env\n",
+        ),
+    ],
+)
+def test_a_closed_input_is_empty(
+    servers: str, words: tuple[str, ...], code: int, told: str
+) -> None:
+    """It was a traceback: Python has no stream for it."""
+    run_txn("topics", "create", "closed", "--if-not-exists", "--bootstrap", servers)
+    ended = redirected("<&-", *words, "--bootstrap", servers)
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == code
+    assert ended.stderr.endswith(told)
+
+
+def test_errors_are_lost_with_a_closed_standard_error(servers: str) -> None:
+    """They stood in the output: `print` takes that where there is no other stream."""
+    ended = redirected("2>&-", "topics", "describe", "nowhere", "--bootstrap", servers)
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "unwritten", "--json"),
+        ("explain", "unwritten"),
+        ("transactions", "list"),
+        ("topics", "list"),
+        ("top", "--json"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_told_as_such(
+    servers: str, words: tuple[str, ...]
+) -> None:
+    """`explain` took it for a source that does not answer."""
+    run_txn("topics", "create", "unwritten", "--if-not-exists", "--bootstrap", servers)
+    ended = redirected(">/dev/full", *words, "--bootstrap", servers)
+    assert ended.stderr == "txn: cannot write the output: No space left on device\n"
+    assert ended.returncode == 1
+
+
+def test_a_dump_takes_no_full_disk_for_a_file_that_it_cannot_read(tmp_path: Path) -> None:
+    with txn.Broker(tmp_path) as broker:
+        create_topic(broker.bootstrap_servers, "dumped")
+        send(plain_producer(broker.bootstrap_servers), "dumped", [b"1"] * 1_000)
+    ended = redirected(">/dev/full", "log", "dump", tmp_path)
+    assert ended.stderr == "txn: cannot write the output: No space left on device\n"
+    assert ended.returncode == 1
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)])

@@ -10,6 +10,7 @@ Hence the imports inside `main`: it is the fork in the road.
 
 import errno
 import gc
+import os
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -21,8 +22,13 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 """Errors of a write that stdout does not take."""
 
 
+class UnwritableError(Exception):
+    """Standard output does not take the text, for this reason."""
+
+
 def main() -> None:
     """Run the command line; every error txn raises on purpose becomes one line."""
+    _replace_closed_streams()
     try:
         try:
             _run()
@@ -34,6 +40,9 @@ def main() -> None:
 
         _tell(in_words(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except UnwritableError as error:
+        _tell(f"cannot write the output: {error}")
+        sys.exit(1)
     except UnicodeEncodeError:
         wrong = next((word for word in sys.argv if not is_utf8(word)), None)
         if wrong is None:
@@ -51,6 +60,17 @@ def main() -> None:
         _give_up_unwritten_errors()
 
 
+def _replace_closed_streams() -> None:
+    """Have a closed standard input be empty, and texts for a closed standard error get lost.
+
+    `print` takes standard output instead of a standard error that is None.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115  # until the end
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
 def _run() -> None:
     from txn.cli.plain_serve import read_plain_serve
 
@@ -62,6 +82,8 @@ def _run() -> None:
 
         serve(*asked)
         return
+    if sys.stdout is None:
+        raise RejectedError("standard output is closed: give it a file, a pipe or /dev/null")
     if sys.argv[1:3] == ["topics", "list"]:
         from txn.cli.plain_topics import list_plainly, read_plain_topics
 
@@ -69,8 +91,6 @@ def _run() -> None:
         if listing is not None:
             list_plainly(listing.servers, as_json=listing.as_json)
             return
-    if sys.stdout is None:
-        raise RejectedError("standard output is closed: give it a file, a pipe or /dev/null")
     from txn.cli.commands import app
 
     app(prog_name="txn")  # also as `python -m txn`, and for the completion of a shell

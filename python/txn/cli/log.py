@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from txn.cli.options import AsJson
-from txn.cli.output import for_its_reader, print_json, print_lines
+from txn.cli.output import for_its_reader, print_json, print_lines, print_text
 from txn.errors import DirectoryError
 from txn.printable import printable
 
@@ -63,12 +63,12 @@ def dump(
         with for_its_reader():
             for file in files_to_dump(path):
                 if not as_json:
-                    print(printable(file))
+                    print_text(printable(file))
                 try:
                     for entry in entries_of(file, is_deep=deep):
                         is_damaged = is_damaged or entry.get("fault") is not None
                         line = {"file": str(file), **entry}
-                        print(_as_json(line) if as_json else _as_text(entry))
+                        print_text(_as_json(line) if as_json else _as_text(entry))
                 except FileNotFoundError:  # of a broker at work, or a link that leads nowhere
                     print(f"txn: {printable(file)} is not there any more", file=sys.stderr)
                 except BrokenPipeError:

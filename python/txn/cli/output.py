@@ -7,7 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from txn.cli import UnwritableError
 from txn.printable import printable
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Print in the `with` block. Raises UnwritableError, and BrokenPipeError without a reader."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = None  # it keeps the text, and would fail again
+        raise UnwritableError(error.strerror) from None
 
 
 @contextmanager
@@ -18,7 +31,8 @@ def for_its_reader() -> Iterator[None]:
     """
     try:
         yield
-        sys.stdout.flush()
+        with written():
+            sys.stdout.flush()
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # for the text that is still in the buffer
@@ -28,7 +42,13 @@ def for_its_reader() -> Iterator[None]:
 def print_lines(lines: Iterable[str]) -> None:
     """Print text without a blank line at its end."""
     with for_its_reader():
-        print("\n".join(map(printable, lines)).rstrip("\n"))
+        print_text("\n".join(map(printable, lines)).rstrip("\n"))
+
+
+def print_text(text: str) -> None:
+    """Print a line or more as they are. Raises UnwritableError, BrokenPipeError."""
+    with written():
+        print(text)
 
 
 def print_bytes(lines: bytes) -> None:
@@ -44,9 +64,12 @@ def print_bytes(lines: bytes) -> None:
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:
-    """Print data as JSON."""
+    """Print data as JSON; its reader may have gone.
+
+    A command that goes on after it does not see that: it prints its lines in one `for_its_reader`.
+    """
     with for_its_reader():
-        print(json.dumps(data, indent=indent))
+        print_text(json.dumps(data, indent=indent))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, names: int = 1) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
+from txn.cli import UnwritableError
 from txn.cli.cluster import (
     Bootstrap,
     Cluster,
@@ -160,10 +161,9 @@ def produce(
             print_json(stored.as_data(transactional_id))
         else:
             print_lines(stored.lines(transactional_id))
-    except OSError as error:
-        sys.stdout = None  # it keeps the text, and fails again
+    except UnwritableError as error:
         told = f"All is stored, do not repeat it: {next(stored.lines(transactional_id))}"
-        print(f"txn: cannot write the output: {error.strerror}. {told}", file=sys.stderr)
+        print(f"txn: cannot write the output: {error}. {told}", file=sys.stderr)
 
 
 def _write(

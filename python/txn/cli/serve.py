@@ -50,7 +50,8 @@ def serve(
             "-o",
             "--option",
             metavar="PROPERTY=VALUE",
-            help="A broker property by Kafka's name; may be given again. `txn settings` lists them.",
+            help="A broker property by Kafka's name; may be given again. "
+            "`txn settings` lists them.",
         ),
     ] = None,
     config: Annotated[

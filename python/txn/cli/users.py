@@ -9,6 +9,7 @@ The first user of a broker that lets in users alone is added to the data directo
 
 import os
 import secrets
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -272,12 +273,25 @@ def _password(name: str, file: Path | None, variable: str | None) -> str:
             raise ConfigError(f"the environment has no {variable}: set it to the password")
         password = os.environ[variable]
     else:
-        password = typer.prompt(
-            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
-        )
+        password = _typed_password(name)
     if not password:
         raise ConfigError("the password is empty")
     return password
+
+
+def _typed_password(name: str) -> str:
+    """Ask for a new password, twice. Raises ConfigError: nobody answers."""
+    try:
+        return str(
+            typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+        )
+    except typer.Abort:
+        if sys.stdin.isatty():  # Ctrl-C or Ctrl-D
+            raise
+        raise ConfigError(
+            "nobody can type the password: standard input is no terminal. Give --password-file or "
+            "--password-env"
+        ) from None
 
 
 def _first_line(file: Path) -> str:
