@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import confluent_kafka
 import pytest
@@ -496,6 +496,23 @@ class _Departing:
         self._consumer.close()
         self.consumer_group_metadata = lambda: metadata
         return self
+
+
+def test_the_calls_of_confluent_kafkas_producer_tell_their_replacements(
+    producer: Producer, sink: str
+) -> None:
+    old: Any = producer
+
+    with pytest.raises(AttributeError, match="no 'poll': it polls by itself"):
+        old.poll(0)
+    with pytest.raises(AttributeError, match="use `with producer"):
+        old.begin_transaction()
+    with pytest.raises(AttributeError, match=r"has no 'pool'$"):
+        old.pool(0)
+    with pytest.raises(TypeError, match="'callback': a record that is not stored makes"):
+        old.produce(sink, b"a", callback=print)
+    with producer.transaction() as t, pytest.raises(TypeError, match="give on_delivery= to the"):
+        cast("Any", t).produce(sink, b"a", on_delivery=print)
 
 
 def test_without_a_transactional_id_flush_tells_what_was_not_stored(

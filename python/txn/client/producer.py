@@ -16,7 +16,7 @@ producer before asking for committed offsets.
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -38,6 +38,7 @@ from txn.client.failures import (
     undelivered,
 )
 from txn.client.library_log import LibraryLog
+from txn.client.migration import hint_for, refuse_others
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.settings import producer_settings, refused, take_callback
 from txn.client.transaction import Transaction
@@ -64,6 +65,9 @@ TIMEOUT_MS: Final = 60_000
 
 class Producer:
     """A producer whose records are stored exactly once, in transactions if it has an id.
+
+    It takes the properties of a `confluent_kafka.Producer` and is none: it polls by itself, and
+    raises errors where that calls back. `transaction` stands for the calls of transactions.
 
     Without a transactional id it is a plain idempotent producer: `produce`, then `flush`, which
     raises an error for undelivered records.
@@ -135,6 +139,14 @@ class Producer:
         if self.transactional_id is not None:
             self._take_over(Deadline(timeout))
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, with the replacement of a method of confluent-kafka's."""
+            raise AttributeError(
+                f"txn.Producer has no {name!r}{hint_for(name)}", name=name, obj=self
+            )
+
     def __enter__(self) -> Self:
         return self
 
@@ -200,6 +212,7 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        **others: Never,
     ) -> None:
         """Send a record outside transactions; only for a producer without a transactional id.
 
@@ -210,7 +223,9 @@ class Producer:
             RejectedError: the record can never be stored, its timestamp is 0, or the producer is
                 transactional.
             FencedError: the producer has failed for good; open another.
+            TypeError: an argument is unknown, as `on_delivery` is.
         """
+        refuse_others(others)
         if self.transactional_id is not None:
             raise RejectedError(
                 f"{self._whose} cannot produce to {topic!r} outside a transaction; use "

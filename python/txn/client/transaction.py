@@ -38,7 +38,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -57,6 +57,7 @@ from txn.client.consumer import (
 )
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, reported_by
+from txn.client.migration import refuse_others
 from txn.errors import (
     AbortableError,
     FencedError,
@@ -199,6 +200,7 @@ class Transaction:
         headers: "Headers | None" = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        **others: Never,
     ) -> None:
         """Add a record to the transaction; it is sent in the background.
 
@@ -219,7 +221,9 @@ class Transaction:
                 is over.
             AbortableError: the transaction has failed meanwhile.
             FencedError: another producer took this transactional id.
+            TypeError: an argument is unknown, as `on_delivery` is.
         """
+        refuse_others(others)
         if self._phase is not BlockPhase.OPEN:
             raise RejectedError(
                 f"{self._producer._whose} cannot produce to {topic!r}: the transaction is over; "

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextvars import Token
 from threading import Lock
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Never, Self
 
 import confluent_kafka
 from confluent_kafka import Message
@@ -152,6 +152,7 @@ class TracedTransaction(Transaction):
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        **others: Never,
     ) -> None:
         """Add a record, as `Transaction.produce` does, with the trace context in its headers.
 
@@ -162,7 +163,13 @@ class TracedTransaction(Transaction):
             headers = send.stamp.on(headers)
         try:
             super().produce(
-                topic, value, key, headers=headers, partition=partition, timestamp=timestamp
+                topic,
+                value,
+                key,
+                headers=headers,
+                partition=partition,
+                timestamp=timestamp,
+                **others,
             )
         except BaseException as error:
             if send is not None:
