@@ -6,8 +6,7 @@
 | `txn_topic` | the name of a new topic on it |
 | `txn_fresh_broker` | one for this test alone |
 
-`txn_broker` is not for a test to close: one that does fails, and so do later tests that ask for it,
-with the name of the first.
+A test that closes `txn_broker` fails. Later tests that ask for it fail with its name.
 
 A session that asks for none of them loads nothing of txn but this module.
 """
