@@ -115,7 +115,7 @@ class Story(Watch):
             self.events.append(Event("", text=text))
 
     def remark(self, request: Request | None, text: str) -> None:
-        """Say of a request what happened to it."""
+        """Add a remark to the line of a request."""
         with self._lock:
             for event in self.events:
                 if event.request is request and request is not None:
