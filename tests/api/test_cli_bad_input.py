@@ -73,6 +73,13 @@ def test_no_broker_is_one_line_that_says_what_to_give(command: str) -> None:
     assert err.endswith("Give --bootstrap the address of a broker that runs\n")
 
 
+@pytest.mark.parametrize("words", [("groups", "list"), ("groups", "describe", "shop")])
+def test_a_command_that_reads_no_directory_advises_none(words: tuple[str, ...]) -> None:
+    code, err = one_line(words, "--bootstrap", "127.0.0.1:1")
+    assert (code, "--data" in err) == (2, False)
+    assert err.endswith("Give --bootstrap the address of a broker that runs\n")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_address_of_another_form_is_wrong_usage(command: str) -> None:
     code, err = one_line(COMMANDS[command], "--bootstrap", "nowhere")

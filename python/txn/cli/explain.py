@@ -81,8 +81,13 @@ def asked(
     command_config: Path | None,
     settings: Sequence[str] | None,
     data: Path | None,
+    *,
+    advice: str | None = None,
 ) -> Iterator["FactSource"]:
-    """The source to ask; an error from there ends the command with `NOT_ASKED`."""
+    """The source to ask; an error from there ends the command with `NOT_ASKED`.
+
+    `advice` ends the message about brokers that cannot be reached, for commands without `--data`.
+    """
     if data is not None and settings:
         raise ConfigError("-X is for connections to running brokers, --data reads files")
     if bootstrap is not None and data is not None:
@@ -99,10 +104,16 @@ def asked(
                 for (topic, index), why in directory.left_out.items():
                     print(f"note: {topic}-{index} was left out: {printable(why)}", file=sys.stderr)
             return
+        from txn.explain.brokers import OTHER_SOURCES
         from txn.explain.cluster import ClusterSource
 
         chosen = cluster(bootstrap, command_config, settings)
-        source = ClusterSource(chosen.servers, security=chosen.security, options=chosen.options)
+        source = ClusterSource(
+            chosen.servers,
+            security=chosen.security,
+            options=chosen.options,
+            advice=advice or OTHER_SOURCES,
+        )
         try:
             yield source
         finally:

@@ -12,6 +12,7 @@ from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.completing import complete_groups, complete_topics
 from txn.cli.confirming import confirm
 from txn.cli.explain import asked
+from txn.cli.no_answer import ADVICE
 from txn.cli.options import AsJson, Yes
 from txn.cli.output import print_json, print_lines, table
 from txn.errors import ConfigError
@@ -50,7 +51,7 @@ def list_groups(
     """
     from txn.explain.cluster import ClusterSource
 
-    with asked(bootstrap, command_config, settings, None) as source:
+    with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:
         assert isinstance(source, ClusterSource), "no directory was given"
         groups = source.groups()
     if as_json:
@@ -105,7 +106,7 @@ def describe(
     from txn.explain.cluster import ClusterSource
     from txn.explain.groups import OFFSETS_COUNTED, described
 
-    with asked(bootstrap, command_config, settings, None) as source:
+    with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:
         assert isinstance(source, ClusterSource), "no directory was given"
         offsets_counted = sys.maxsize if is_exact else OFFSETS_COUNTED
         found = described(source, group, offsets_counted=offsets_counted)
