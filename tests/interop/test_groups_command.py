@@ -255,6 +255,19 @@ def test_a_group_without_any_offset_is_not_known_to_be_drained(
     assert (code, found["drained"], found["partitions"]) == (1, None, [])
 
 
+def test_a_group_with_an_offset_that_was_never_written_is_not_known_to_be_drained(
+    bootstrap: str, topic: str, group: str
+) -> None:
+    """A topic made anew has such groups: they were drained, and read nothing of it."""
+    commit(bootstrap, group, TopicPartition(topic, 0, 1000), TopicPartition(topic, 1, 0))
+    code, told = described(bootstrap, group, "--drained")
+    assert (code, told["drained"], told["lag"]) == (1, None, None)
+    assert [each["offsets_left"] for each in told["partitions"]] == [None, 0]
+    _, lines, _ = run_txn("groups", "describe", group, "--bootstrap", bootstrap)
+    assert lines.splitlines()[0] == f"{group}: Empty, not known to be drained"
+    assert lines.splitlines()[2].split()[-3:] == ["beyond", "the", "end"]
+
+
 def test_a_misspelled_group_is_not_made(bootstrap: str, topic: str, group: str) -> None:
     commit(bootstrap, group, TopicPartition(topic, 0, 4))
     words = ("groups", "reset-offsets", f"x{group}", "--topic", topic, "--to", "2")

@@ -361,6 +361,7 @@ def _row(lag: "PartitionLag") -> tuple[str, ...]:
     committed = "none" if lag.committed_offset is None else str(lag.committed_offset)
     if lag.offsets is None:
         return name, committed, "?", "?", "no leader"
-    records = f"<= {lag.offsets_left}" if lag.records is None else str(lag.records)
+    left = f"<= {lag.offsets_left}" if lag.records is None else str(lag.records)
+    records = "beyond the end" if lag.is_beyond_end else left
     ends = lag.offsets
     return name, committed, str(ends.last_stable_offset), str(ends.end_offset), records

@@ -63,9 +63,14 @@ class PartitionLag:
     """Committed records that the group has yet to read; None: not counted."""
 
     @property
+    def is_beyond_end(self) -> bool:
+        """True if the committed offset was never written, as in a topic that was made anew."""
+        return self.offsets is not None and (self.committed_offset or 0) > self.offsets.end_offset
+
+    @property
     def offsets_left(self) -> int | None:
         """Offsets up to the last stable one: at least as many as records; None: not known."""
-        if self.offsets is None:
+        if self.offsets is None or self.is_beyond_end:
             return None
         start = max(self.committed_offset or 0, self.offsets.log_start_offset)
         return max(self.offsets.last_stable_offset - start, 0)
