@@ -269,7 +269,7 @@ def abort(
 
 
 def _code(held: "Sequence[HoldingTransaction]", source: "FactSource") -> int:
-    """The exit code of what is known of open transactions."""
+    """The exit code by the standing of open transactions."""
     if any(each.verdict.standing.is_finding for each in held):
         return 1
     return NOT_ASKED if source.left_out else 0

@@ -34,7 +34,7 @@ TRIES_MAX: Final = 100
 """Kafka aborts behind an answer of CONCURRENT_TRANSACTIONS; that takes it some tries."""
 
 SHORTEST_TIMEOUT_MS: Final = 1
-"""For a coordinator that no longer allows the time-out of the transaction that it has open. No
+"""A coordinator that no longer allows the time-out of an open transaction allows this one. No
 transaction begins with it: a producer that comes back gives its own."""
 
 
