@@ -1,6 +1,7 @@
 """`txn groups` tells and does the same to txn's groups and to Apache Kafka's."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def test_lag_counts_committed_records_alone(bootstrap: str, topic: str, group: s
             "drained": False,
             "lag": 2,
             "members": [],
+            "pending_offsets": None,
         },
     )
     assert partition == {
@@ -132,6 +134,37 @@ def test_an_open_transaction_holds_back_no_lag(
     producer.commit_transaction(WAIT_S)
     assert ends == (0, 2, 0)
     assert described(bootstrap, group)[1]["lag"] == 2
+
+
+def test_offsets_in_an_open_transaction_are_told_with_the_transaction(
+    bootstrap: str, topic: str, group: str, unique: Unique
+) -> None:
+    """A consumer of the group waits for them in silence, and a new group had no offset at all."""
+    name = unique("mover")
+    producer = transactional_producer(bootstrap, name)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    producer.begin_transaction()
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 1, 3)], metadata, WAIT_S)
+    _, pending = described(bootstrap, group)
+    _, lines, _ = run_txn("groups", "describe", group, "--bootstrap", bootstrap)
+    producer.commit_transaction(WAIT_S)
+    kept_in = pending["pending_offsets"]["kept_in"]
+    assert pending["partitions"] == []
+    assert pending["pending_offsets"]["partitions"] == [{"topic": topic, "partition": 1}]
+    assert kept_in["topic"] == "__consumer_offsets"
+    assert pending["pending_offsets"]["transactional_ids"] == [name]
+    place = f"__consumer_offsets-{kept_in['partition']}"
+    assert [line.strip() for line in lines.splitlines()[1:]] == [
+        f"an open transaction has its next offsets of {topic}-1: consumers wait there for the end",
+        f"open in {place}: {name!r}",
+        f"see it with txn explain {place} --bootstrap {bootstrap}",
+        "no committed offset",
+    ]
+    while described(bootstrap, group)[1]["pending_offsets"] is not None:
+        time.sleep(0.1)  # Apache Kafka answers a commit before its markers are written
+    places = described(bootstrap, group)[1]["partitions"]
+    assert [each["committed_offset"] for each in places] == [None, 3]
 
 
 def test_a_member_is_named_with_its_client(

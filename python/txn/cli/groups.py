@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -19,7 +19,10 @@ from txn.errors import ConfigError
 
 if TYPE_CHECKING:
     from txn.coordinator.transaction.states import TopicPartition
-    from txn.explain.groups import DescribedGroup, PartitionLag
+    from txn.explain.groups import DescribedGroup, PartitionLag, PendingOffsets
+
+NAMED_MAX: Final = 5
+"""The most partitions with pending offsets that a text names."""
 
 groups_app = typer.Typer(
     help="See groups and their lag in committed records, move their offsets, delete them.",
@@ -113,7 +116,7 @@ def describe(
     if as_json:
         print_json(_data(found))
     else:
-        print_lines(_lines(found))
+        print_lines(_lines(found, source.options))
     sys.exit(1 if is_drained and not found.is_drained else 0)
 
 
@@ -323,6 +326,15 @@ def _data(group: "DescribedGroup") -> dict[str, Any]:
             for member in group.facts.members
         ],
         "partitions": [_partition_data(lag) for lag in group.lags],
+        "pending_offsets": None if group.pending is None else _pending_data(group.pending),
+    }
+
+
+def _pending_data(pending: "PendingOffsets") -> dict[str, Any]:
+    return {
+        "partitions": [{"topic": topic, "partition": index} for topic, index in pending.partitions],
+        "kept_in": {"topic": pending.kept_in[0], "partition": pending.kept_in[1]},
+        "transactional_ids": list(pending.transactional_ids),
     }
 
 
@@ -341,18 +353,37 @@ def _partition_data(lag: "PartitionLag") -> dict[str, Any]:
     }
 
 
-def _lines(group: "DescribedGroup") -> Iterator[str]:
+def _lines(group: "DescribedGroup", options: str) -> Iterator[str]:
     facts = group.facts
     drained = {True: "drained", False: "not drained", None: "not known to be drained"}
     yield f"{group.group_id}: {facts.state}, {drained[group.is_drained]}"
     for member in facts.members:
         instance = f" (instance {member.instance_id})" if member.instance_id else ""
         yield f"  member {member.client_id!r} from {member.client_host}{instance}"
+    if group.pending is not None:
+        yield from (f"  {line}" for line in _pending_lines(group.pending, options))
     if not group.lags:
         yield "  no committed offset"
         return
     header = ("partition", "committed", "last stable", "log end", "lag in records")
     yield from (f"  {line}" for line in table(header, map(_row, group.lags)))
+
+
+def _pending_lines(pending: "PendingOffsets", options: str) -> Iterator[str]:
+    kept_in = "-".join(map(str, pending.kept_in))
+    names = ", ".join(map(repr, pending.transactional_ids))
+    yield (
+        f"an open transaction has its next offsets of {_first_of(pending.partitions)}: consumers "
+        "wait there for the end"
+    )
+    yield f"open in {kept_in}: {names or 'not for this user'}"
+    yield f"see it with txn explain {kept_in} {options}"
+
+
+def _first_of(partitions: Sequence["TopicPartition"]) -> str:
+    names = [f"{topic}-{index}" for topic, index in partitions[:NAMED_MAX]]
+    more = len(partitions) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more else "")
 
 
 def _row(lag: "PartitionLag") -> tuple[str, ...]:

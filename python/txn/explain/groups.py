@@ -6,14 +6,18 @@ them, which is exact on txn and on Apache Kafka and costs their transfer. Beyond
 nothing is read, and the number of offsets up to the last stable one stands for an upper bound.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from txn.coordinator.transaction.states import TopicPartition
-from txn.errors import ConfigError
-from txn.explain.facts import PartitionOffsets
+from txn.errors import ConfigError, RejectedError
+from txn.explain.facts import OpenTransaction, Owner, PartitionOffsets
 from txn.hints import did_you_mean
+from txn.metadata.image import OFFSETS_TOPIC
+from txn.wire.api_keys import ApiKey
+from txn.wire.error_codes import ErrorCode
+from txn.wire.hashing import coordinator_partition
 
 OFFSETS_COUNTED: Final = 1_000_000
 """The most offsets of one partition that are read to count records."""
@@ -77,12 +81,24 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingOffsets:
+    """Offsets of a group in an open transaction: consumers wait for its end to get theirs."""
+
+    partitions: Sequence[TopicPartition]
+    kept_in: TopicPartition
+    """The partition of `__consumer_offsets` that keeps the group's offsets."""
+    transactional_ids: Sequence[str]
+    """Owners of the transactions that are open there; empty if the user may not see them."""
+
+
+@dataclass(frozen=True, slots=True)
 class DescribedGroup:
     """A group with its lag."""
 
     group_id: str
     facts: GroupFacts
     lags: Sequence[PartitionLag]
+    pending: PendingOffsets | None = None
 
     @property
     def is_drained(self) -> bool | None:
@@ -125,6 +141,20 @@ class GroupSource(Protocol):
         """The committed records of `[start, end)`, by reading them."""
         ...
 
+    def call_leader(
+        self, partition: TopicPartition, api_key: int, versions: range, request: dict[str, Any]
+    ) -> Any:
+        """The answer of a partition's leader to a request."""
+        ...
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        """The transactions that are open in partitions."""
+        ...
+
+    def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
+        """The transactional ids that use some producer ids; None: all of them."""
+        ...
+
 
 def described(
     source: GroupSource, group_id: str, *, offsets_counted: int = OFFSETS_COUNTED
@@ -141,7 +171,9 @@ def described(
     """
     facts = source.group(group_id)
     committed = source.committed_offsets(group_id)
-    if facts.state == DEAD and not committed:
+    topics = source.topics()
+    pending = _pending_offsets(source, group_id, topics)
+    if facts.state == DEAD and not committed and pending is None:
         hint = did_you_mean(group_id, [each.group_id for each in source.groups()])
         rest = hint or ". `txn groups list` names them all"
         raise ConfigError(f"there is no group {group_id!r}{rest}")
@@ -149,7 +181,6 @@ def described(
         listed = [each for each in source.groups() if each.group_id == group_id]
         for each in listed:
             facts = GroupFacts(each.state, each.protocol_type, facts.members)
-    topics = source.topics()
     known = [(topic, index) for topic, index in committed if index in topics.get(topic, ())]
     unread = [
         (topic, index)
@@ -172,4 +203,47 @@ def described(
     begins = [PartitionLag(partition, None, ends.get(partition), None) for partition in unread]
     lags += [place for place in begins if place.offsets_left != 0]
     lags.sort(key=lambda lag: lag.partition)
-    return DescribedGroup(group_id, facts, lags)
+    return DescribedGroup(group_id, facts, lags, pending)
+
+
+def _pending_offsets(
+    source: GroupSource, group_id: str, topics: Mapping[str, Sequence[int]]
+) -> PendingOffsets | None:
+    """The group's offsets in open transactions; None: there are none, or nobody tells.
+
+    The group's coordinator leads the partition that keeps its offsets. Each partition is named to
+    it: asked for all, it leaves out those without a committed offset. Source: KIP-447.
+    """
+    if OFFSETS_TOPIC not in topics:
+        return None
+    kept_in = OFFSETS_TOPIC, coordinator_partition(group_id, len(topics[OFFSETS_TOPIC]))
+    request = {
+        "group_id": group_id,
+        "topics": [
+            {"name": topic, "partition_indexes": indexes} for topic, indexes in topics.items()
+        ],
+        "require_stable": True,
+    }
+    try:
+        answer = source.call_leader(kept_in, ApiKey.OFFSET_FETCH, range(7, 8), request)
+    except RejectedError:  # Apache Kafka before 2.5
+        return None
+    partitions = [
+        (topic.name, partition.partition_index)
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    ]
+    if not partitions:
+        return None
+    return PendingOffsets(sorted(partitions), kept_in, _owners_in(source, kept_in))
+
+
+def _owners_in(source: GroupSource, partition: TopicPartition) -> list[str]:
+    """The owners of a partition's open transactions; none if the user may not see them."""
+    try:
+        producer_ids = {each.producer_id for each in source.open_transactions([partition])}
+        owners = source.owners(producer_ids) if producer_ids else []
+    except RejectedError:
+        return []
+    return sorted(owner.transactional_id for owner in owners)
