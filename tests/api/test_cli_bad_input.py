@@ -73,7 +73,14 @@ def test_no_broker_is_one_line_that_says_what_to_give(command: str) -> None:
     assert err.endswith("Give --bootstrap the address of a broker that runs\n")
 
 
-@pytest.mark.parametrize("words", [("groups", "list"), ("groups", "describe", "shop")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("groups", "list"),
+        ("groups", "describe", "shop"),
+        ("transactions", "abort", "--transactional-id", "shop"),
+    ],
+)
 def test_a_command_that_reads_no_directory_advises_none(words: tuple[str, ...]) -> None:
     code, err = one_line(words, "--bootstrap", "127.0.0.1:1")
     assert (code, "--data" in err) == (2, False)

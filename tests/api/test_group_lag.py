@@ -113,6 +113,17 @@ def test_a_group_is_not_drained_while_it_has_no_offset_in_a_partition_with_recor
     assert scraped(broker)["txn_group_is_drained", "shop"] == 0
 
 
+@pytest.mark.parametrize("values", [[], [b"1"]])
+def test_a_group_beyond_the_log_end_is_not_drained(broker: txn.Broker, values: list[bytes]) -> None:
+    """Its topic was made anew; it was told as drained, and its consumers read all records."""
+    create_topic(broker.bootstrap_servers, "orders")
+    send(plain_producer(broker.bootstrap_servers), "orders", values)
+    commit_offset(broker, "shop", 5)
+    found = scraped(broker)
+    assert ("txn_group_lag_records", "shop", "orders", "0") not in found
+    assert (found["txn_group_is_drained", "shop"], found["txn_group_lag_uncounted",]) == (0, 1)
+
+
 def test_records_of_an_open_transaction_are_lag_once_it_commits(broker: txn.Broker) -> None:
     create_topic(broker.bootstrap_servers, "orders")
     producer = transactional_producer(broker.bootstrap_servers, "writer")

@@ -127,6 +127,17 @@ def test_deleted_records_are_none_that_a_group_has_to_consume(broker: TestBroker
         broker.wait_until_consumed("late", topic, timeout=0.01)
 
 
+def test_a_group_beyond_the_end_has_not_consumed_everything(broker: TestBroker) -> None:
+    """Its topic was made anew; its consumers begin where auto.offset.reset says."""
+    topic = broker.create_topic()
+    broker.produce(topic, "a")
+    member = consumer_of(broker, "early", topic)
+    member.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
+    member.close()
+    with pytest.raises(WaitError, match=rf"{topic}-0 ends at offset 1, below offset 5"):
+        broker.wait_until_consumed("early", topic, timeout=0.01)
+
+
 def test_aborted_records_are_there_for_uncommitted_readers_alone(broker: TestBroker) -> None:
     topic = broker.create_topic()
     broker.produce(topic, "aborted", aborted=True)

@@ -10,7 +10,7 @@ import typer
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting
 from txn.cli.confirming import confirm
 from txn.cli.explain import Data, asked
-from txn.cli.no_answer import NOT_ASKED
+from txn.cli.no_answer import ADVICE, NOT_ASKED
 from txn.cli.options import AsJson, Yes
 from txn.cli.output import print_json, print_lines
 from txn.counts import counted
@@ -237,7 +237,7 @@ def abort(
     from txn.explain.cluster import ClusterSource
     from txn.explain.questions import partitions_of
 
-    with asked(bootstrap, command_config, settings, None) as source:
+    with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:
         assert isinstance(source, ClusterSource), "no directory was given"
         try:
             if transactional_id is not None:

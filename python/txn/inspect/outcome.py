@@ -19,8 +19,8 @@ MEND_THE_LOG: Final = (
     "restore the partition from a copy, or give up what is lost: txn log accept-loss"
 )
 BEYOND_THE_LOG: Final = f"leave it, it shows that the log lost its end; {MEND_THE_LOG}"
-"""The advice for a file that knows of more records than its log has. Without the file the loss would
-be silent."""
+"""The advice for a file that knows of more records than its log has. Without the file the loss
+would be silent."""
 LOG_FIRST: Final = "deal with the findings in the logs of its partition, then verify again"
 
 ADVICE: Final = {

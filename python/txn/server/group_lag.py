@@ -4,7 +4,8 @@ The lag of a group in a partition is the number of committed records from its of
 stable offset. Below the log start it counts from there. Markers and records of aborted
 transactions are none. So a group that has read all committed records has lag 0, though its offset
 is below the log end. It is drained if that holds in each partition with an offset of it, and no
-other partition of these topics has records.
+other partition of these topics has records. An offset beyond the log end was never written, as in a
+topic that was made anew: its lag is not known.
 
 Cost. A scrape counts for `TIME_SHARE` of the time since the one before, and goes on where that one
 stopped. So a long log is counted over several scrapes. Each partition may use half of the time
@@ -41,7 +42,7 @@ class GroupLag(NamedTuple):
 
     group_id: str
     records: Mapping[TopicPartition, int | None]
-    """None: it is not counted yet, or the log cannot be read."""
+    """None: it is not counted yet, the log cannot be read, or the offset is beyond its end."""
     has_unread_partitions: bool
     """Another partition of its topics has records, and no offset of it."""
 
@@ -197,6 +198,9 @@ class GroupLags:
             counted[place] = dict(zip(offsets, records, strict=True))
             if None in records:
                 undone.add(place)
+            end = 0 if counter is None else counter.store.log_end_offset
+            if counter is not None or partitions.is_untouched(index):
+                counted[place] |= dict.fromkeys((each for each in offsets if each > end), None)
         self._counters, self._undone = counters, undone
         return counted
 

@@ -355,6 +355,12 @@ class TestBroker:
                 number: max(start, committed.get((topic, number), 0))
                 for number, start in enumerate(kit.starts(topic))
             }
+            ends = kit.ends(topic, isolation="read_uncommitted")
+            beyond = {n: end for n, end in enumerate(ends) if starts[n] > end}
+            left += [
+                f"{topic}-{number} ends at offset {end}, below offset {starts.pop(number)}"
+                for number, end in beyond.items()
+            ]
             lag: dict[int, int] = {}
             for record in kit.read(topic, starts=starts):
                 lag[record.partition] = lag.get(record.partition, 0) + 1
