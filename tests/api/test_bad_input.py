@@ -19,10 +19,10 @@ UNSUPPORTED_VERSION = 35
 CORRUPT_MESSAGE = 2
 
 
-def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+def serve(*arguments: str, listen: str = "127.0.0.1:0") -> subprocess.CompletedProcess[str]:
     """Run `txn serve` on arguments it refuses."""
     return subprocess.run(
-        [sys.executable, "-m", "txn", "serve", "--listen", "127.0.0.1:0", *arguments],
+        [sys.executable, "-m", "txn", "serve", "--listen", listen, *arguments],
         capture_output=True,
         text=True,
         timeout=30,
@@ -47,7 +47,7 @@ def test_the_command_refuses_a_bad_property_in_one_line_with_exit_code_2() -> No
 
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", ":"])
 def test_the_command_refuses_an_address_it_cannot_read(listen: str) -> None:
-    done = serve("--listen", listen)
+    done = serve(listen=listen)
     assert done.returncode == 2
     assert "HOST:PORT" in done.stderr
 
