@@ -58,6 +58,16 @@ def second(offset: int = OFFSET_INVALID) -> TopicPartition:
     return TopicPartition("in", 1, offset)
 
 
+def watched_member(broker: TestBroker) -> tuple[txn.Consumer, list[object]]:
+    """A member of the group "h", and a list that grows with each of its assignments."""
+    assigned: list[object] = []
+    consumer = txn.Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="h", auto_offset_reset="earliest"
+    )
+    consumer.subscribe(["in"], on_assign=lambda _, places: assigned.append(places))
+    return consumer, assigned
+
+
 def take(consumer: txn.Consumer, count: int) -> list[bytes]:
     messages = consumer.consume(count, WAIT_S)
     assert len(messages) == count
@@ -204,11 +214,7 @@ def test_a_block_whose_partitions_were_taken_away_after_a_seek_aborts(
     broker: TestBroker, producer: txn.Producer
 ) -> None:
     """The next owner begins before the seek."""
-    assigned: list[object] = []
-    consumer = txn.Consumer(
-        bootstrap_servers=broker.bootstrap_servers, group_id="h", auto_offset_reset="earliest"
-    )
-    consumer.subscribe(["in"], on_assign=lambda _, places: assigned.append(places))
+    consumer, assigned = watched_member(broker)
     with (
         pytest.raises(AbortableError, match="changed partitions"),
         producer.transaction(consumer) as t,
@@ -386,11 +392,7 @@ def test_offsets_given_as_a_partition_comes_hold_over_an_abort_of_that_block(
 
 
 def test_a_revocation_ends_the_effect_of_a_seek(broker: TestBroker, producer: txn.Producer) -> None:
-    assigned: list[object] = []
-    consumer = txn.Consumer(
-        bootstrap_servers=broker.bootstrap_servers, group_id="h", auto_offset_reset="earliest"
-    )
-    consumer.subscribe(["in"], on_assign=lambda _, places: assigned.append(places))
+    consumer, assigned = watched_member(broker)
     commit_after(consumer, producer, 9)
     consumer.pause([first()])
     consumer.seek(first(4))
@@ -478,11 +480,7 @@ def test_a_consumer_that_could_not_be_rewound_sends_no_offsets_until_it_is(
 def test_records_lost_by_a_consumer_whose_offsets_were_sent_abort_the_block(
     broker: TestBroker, producer: txn.Producer
 ) -> None:
-    assigned: list[object] = []
-    consumer = txn.Consumer(
-        bootstrap_servers=broker.bootstrap_servers, group_id="h", auto_offset_reset="earliest"
-    )
-    consumer.subscribe(["in"], on_assign=lambda _, places: assigned.append(places))
+    consumer, assigned = watched_member(broker)
     with pytest.raises(AbortableError, match="changed partitions"), producer.transaction() as t:
         t.produce("out", take(consumer, 9)[0])
         consumer.pause([first(), second()])

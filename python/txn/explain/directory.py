@@ -151,16 +151,23 @@ class DirectorySource:
             path = files.file(base_offset, ".log")
             for batch in segments.walk(path):
                 if isinstance(batch, segments.Damage) or batch.fault:
-                    if base_offset == files.segments[-1] and self._is_torn_tail(path, batch):
+                    if self._is_torn_tail(files, base_offset, batch):
                         return
                     raise _damaged(path)
                 if batch.last_offset >= first_offset:
                     yield logged(path, batch)
 
-    def _is_torn_tail(self, path: Path, bad: segments.SegmentBatch | segments.Damage) -> bool:
-        """Say whether bad bytes of a log's last segment are a write that was cut short."""
+    def _is_torn_tail(
+        self,
+        files: PartitionFiles,
+        base_offset: int,
+        bad: segments.SegmentBatch | segments.Damage,
+    ) -> bool:
+        """Say whether bad bytes of a segment are a write that was cut short at the log's end."""
+        if self.state is StopState.CLEAN or base_offset != files.segments[-1]:
+            return False
         end = bad.end if isinstance(bad, segments.Damage) else bad.position + bad.size_bytes
-        return self.state is not StopState.CLEAN and end >= path.stat().st_size
+        return end >= files.file(base_offset, ".log").stat().st_size
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset of a batch with a record at least as young as a time."""
@@ -298,8 +305,7 @@ class DirectorySource:
                 path = files.file(base_offset, ".log")
                 for batch in segments.walk(path):
                     if isinstance(batch, segments.Damage) or batch.fault:
-                        is_last = base_offset == files.segments[-1]
-                        if not (is_last and self._is_torn_tail(path, batch)):
+                        if not self._is_torn_tail(files, base_offset, batch):
                             self._damaged.add(index)
                             self.left_out[topic, index] = _damaged(path).message
                         continue

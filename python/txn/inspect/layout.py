@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, OFFSET_MAX, RECOVERY_POINTS
 from txn.storage.directory import CLEAN, LOCK, META
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 """The id Kafka reserves for it."""
-
-OFFSET_MAX: Final = 2**63 - 1
 
 LOCKS: Final = Path("/proc/locks")
 

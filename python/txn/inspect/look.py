@@ -11,13 +11,13 @@ from typing import Final
 from txn.inspect import files, indexes, segments, texts
 from txn.inspect.layout import (
     LEFTOVER,
-    OFFSET_MAX,
     TXN_INDEX_SUMS,
     StopState,
     list_partition,
 )
 from txn.inspect.outcome import BEYOND_THE_LOG, Outcome, Surroundings, read_bytes, read_text
 from txn.inspect.replay import ProducerStateReplay
+from txn.storage.checkpoints import OFFSET_MAX
 from txn.storage.ids import encode_id
 from txn.wire.checksums import crc32c
 

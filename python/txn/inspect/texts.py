@@ -17,8 +17,7 @@ import re
 import uuid
 from typing import Any, Final
 
-from txn.inspect.layout import OFFSET_MAX
-from txn.storage.checkpoints import Place, decode_checkpoint
+from txn.storage.checkpoints import OFFSET_MAX, Place, decode_checkpoint
 from txn.storage.ids import decode_id, encode_id
 
 VERSION: Final = "0"

@@ -35,8 +35,8 @@ VERSION: Final = "0"
 Place = tuple[str, int]
 """Topic and partition number."""
 
+OFFSET_MAX: Final = 2**63 - 1
 _INDEX_MAX: Final = 2**31 - 1
-_OFFSET_MAX: Final = 2**63 - 1
 _LINE: Final = re.compile(r"(\S+) ([0-9]+) ([0-9]+)")
 
 
@@ -60,7 +60,7 @@ def decode_checkpoint(text: str) -> dict[Place, int]:
         raise ValueError(f"its {len(lines)} lines are not the {count!r} offsets it promises")
     offsets = {(line[1], int(line[2])): int(line[3]) for line in matches if line}
     for (topic, index), offset in offsets.items():
-        if index > _INDEX_MAX or offset > _OFFSET_MAX:
+        if index > _INDEX_MAX or offset > OFFSET_MAX:
             raise ValueError(f"its line {topic} {index} {offset} has a number that is too large")
     return offsets
 
