@@ -47,6 +47,15 @@ def test_quotas_outlive_a_restart(tmp_path: Path) -> None:
         ]
 
 
+def test_an_address_with_a_zone_is_refused(broker: txn.Broker) -> None:
+    """It was stored, and the request was never answered. The next start failed."""
+    zoned = {"ip": "fe80::1%eth0"}
+    results = alter(broker.bootstrap_servers, alteration(zoned, {"connection_creation_rate": 5.0}))
+    said = "fe80::1%eth0 is not a valid IP or resolvable host."
+    assert results == [(zoned, INVALID_REQUEST, said)]
+    assert described(broker.bootstrap_servers) == []
+
+
 def test_validate_only_changes_nothing_and_tells_faults(broker: txn.Broker) -> None:
     servers = broker.bootstrap_servers
     entries = [alteration({"user": "ada"}, {RATE: 5.0}), alteration({"user": "bob"}, {RATE: 0.5})]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import txn
+from support.client_quotas import described, set_quota
 from support.clients import create_topic, plain_producer, read_all, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
@@ -16,6 +17,7 @@ from txn.metadata.image import Topic
 from txn.metadata.records import (
     AccessControlEntryRecord,
     BeginTransactionRecord,
+    ClientQuotaRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -200,6 +202,27 @@ def test_security_that_is_not_enforced_is_warned_of(
     txn.Broker(data).close()
     warned = "metadata.not_enforced records=AccessControlEntry,DelegationToken"
     assert warned in caplog.text
+
+
+def test_rates_of_hosts_by_name_are_warned_of_and_can_be_removed(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Apache Kafka takes host names and zones for an entity ip. The broker did not start."""
+    key = "connection_creation_rate"
+    names = ("localhost", "fe80::1%eth0")
+    leave(data, *(ClientQuotaRecord((("ip", name),), key, 5.0) for name in names))
+    with txn.Broker(data, durability="process") as broker:
+        assert 'quota.not_enforced ip="localhost, fe80::1%eth0" names=2' in caplog.text
+        for name in names:
+            set_quota(broker.bootstrap_servers, {"ip": name}, connection_creation_rate=None)
+        assert described(broker.bootstrap_servers) == []
+
+
+def test_a_stored_rate_below_zero_lets_everybody_connect(data: Path) -> None:
+    """The broker ended with its first connection."""
+    leave(data, ClientQuotaRecord((("ip", None),), "connection_creation_rate", -5.0))
+    with txn.Broker(data, durability="process") as broker:
+        assert [one.name for one in found_topics(broker, ["orders"])] == ["orders"]
 
 
 def test_features_that_only_kafka_knows_are_kept_and_not_announced(data: Path) -> None:

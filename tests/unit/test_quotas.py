@@ -1,5 +1,6 @@
 """Quotas of clients: the entity that binds, the values that are refused, the filters."""
 
+import math
 from collections.abc import Mapping
 
 import pytest
@@ -15,8 +16,10 @@ from txn.metadata.quotas import (
     QuotaFault,
     alteration,
     binding,
+    creation_rates,
     entity_of,
     filter_of,
+    names_without_address,
 )
 from txn.metadata.records import ClientQuotaRecord, Entity
 from txn.wire.error_codes import ErrorCode
@@ -77,6 +80,7 @@ def test_only_changes_make_records() -> None:
         ({"user": ""}, RATE, 1.0, "Empty user not supported"),
         ({"user": "ada", "ip": None}, RATE, 1.0, "Invalid quota entity combination"),
         ({"ip": "10.0.0"}, CONNECTION_CREATION_RATE, 1.0, "not a valid IP or resolvable host"),
+        ({"ip": "fe80::1%eth0"}, CONNECTION_CREATION_RATE, 1.0, "not a valid IP or resolvable"),
         ({"ip": "10.0.0.1"}, RATE, 1.0, "Invalid configuration key producer_byte_rate"),
         ({"user": "ada"}, CONNECTION_CREATION_RATE, 1.0, "Invalid configuration key"),
         ({"user": "ada"}, RATE, 0.0, "must be greater than 0"),
@@ -144,3 +148,26 @@ def test_an_entity_without_quotas_is_gone_and_a_fork_keeps_its_own() -> None:
     image.apply(ClientQuotaRecord(ADA, RATE, None))
     assert image.client_quotas == {}
     assert fork.client_quotas == {ADA: {RATE: 5.0, CONSUMER_BYTE_RATE: 6.0}}
+
+
+def test_stored_names_that_are_no_address_count_for_nothing_and_can_be_taken_away() -> None:
+    """Apache Kafka stores host names and zones; the sockets refuse both, which ended the start."""
+    names = ("localhost", "fe80::1%eth0", "10.0.0.1")
+    quotas = {entity({"ip": name}): {CONNECTION_CREATION_RATE: 5.0} for name in names}
+    assert creation_rates(quotas) == (None, {"10.0.0.1": 5.0})
+    assert names_without_address(quotas) == ["localhost", "fe80::1%eth0"]
+    host = entity({"ip": "localhost"})
+    removal = ClientQuotaRecord(host, CONNECTION_CREATION_RATE, None)
+    assert alteration(quotas, host, {CONNECTION_CREATION_RATE: None}) == [removal]
+    with pytest.raises(QuotaFault):
+        alteration(quotas, host, {CONNECTION_CREATION_RATE: 6.0})
+    with pytest.raises(QuotaFault):
+        alteration({}, host, {CONNECTION_CREATION_RATE: None})
+
+
+@pytest.mark.parametrize("rate", [0.0, -5.0, math.nan])
+def test_stored_creation_rates_that_are_not_above_0_count_for_nothing(rate: float) -> None:
+    """A rate below 0 ended the broker with its first connection."""
+    default, other = entity({"ip": None}), entity({"ip": "10.0.0.1"})
+    quotas = {default: {CONNECTION_CREATION_RATE: rate}, other: {CONNECTION_CREATION_RATE: rate}}
+    assert creation_rates(quotas) == (None, {})

@@ -40,7 +40,7 @@ from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import Image
-from txn.metadata.quotas import creation_rates
+from txn.metadata.quotas import creation_rates, names_without_address
 from txn.storage.base import PartitionLog, Space
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ Found = TypeVar("Found")
 
 SEARCHES_MAX = 2
 """Number of searches through logs that run at a time."""
+
+NAMES_TOLD_MAX = 10
+"""Names that one log line has."""
 
 
 class Node:
@@ -144,6 +147,7 @@ class Node:
         publisher.subscribe(_follower_of_creation_rates(catalog))
         if image.client_quotas:
             catalog.publish_creation_rates(*creation_rates(image.client_quotas))
+            _warn_of_names_without_address(image)
         authorizer = _authorizer(settings, image)
         if authorizer is not None:
             publisher.subscribe(_follower_of_acls(authorizer, catalog))
@@ -262,6 +266,18 @@ def _follower_of_creation_rates(catalog: Catalog) -> Subscriber:
             catalog.publish_creation_rates(*creation_rates(image.client_quotas))
 
     return follow
+
+
+def _warn_of_names_without_address(image: Image) -> None:
+    """Warn of rates that count for nothing. A directory alone brings them: new ones are refused."""
+    names = names_without_address(image.client_quotas)
+    if names:
+        log.warning(
+            "quota.not_enforced",
+            ip=", ".join(names[:NAMES_TOLD_MAX]),
+            names=len(names),
+            reason="an entity ip is named by an address. Remove the quota, and set it for one",
+        )
 
 
 def _follower_of_quotas(quotas: ClientQuotas) -> Subscriber:

@@ -4,19 +4,20 @@ An entity is a user, a client id, both, or an address; each part has a name or i
 client is bound by one value of each key: that of the first entity in `precedence` that has the key.
 
 Deviations from Apache Kafka:
-- An entity `ip` is named by an address. Kafka looks up a host name when the quota is made.
+- An entity `ip` is named by an address without a zone. Kafka looks up a host name when the quota is
+  made, and whenever it starts. A name that Kafka stored counts for nothing, and can be taken away.
 - NaN and infinite values are refused; Kafka takes them for quotas that need not be whole.
 
 Sources: KIP-13, KIP-55 (users), KIP-124 (request percentage), KIP-546 (the APIs), KIP-599 (topics),
 KIP-612 (addresses); Apache Kafka 4.2, ClientQuotaControlManager and ClientQuotasImage.
 """
 
-import ipaddress
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from txn.metadata.records import ClientQuotaRecord, Entity
+from txn.security.listeners import is_address
 from txn.wire.error_codes import ErrorCode
 
 USER: Final = "user"
@@ -85,6 +86,10 @@ def alteration(
     """
     keys = _keys_of(entity)
     now = quotas.get(entity, {})
+    host = dict(entity).get(IP)
+    is_removal = entity in quotas and not any(value is not None for value in changes.values())
+    if host is not None and not is_address(host) and not is_removal:
+        raise _invalid(f"{host} is not a valid IP or resolvable host.")
     records = []
     for key, value in changes.items():
         if value is not None:
@@ -111,17 +116,7 @@ def _keys_of(entity: Entity) -> Mapping[str, float | None]:
             "Invalid quota entity combination, IP entity should"
             "not be combined with User or ClientId"
         )
-    if parts[IP] is not None and not _is_address(parts[IP]):
-        raise _invalid(f"{parts[IP]} is not a valid IP or resolvable host.")
     return IP_KEYS
-
-
-def _is_address(text: str | None) -> bool:
-    try:
-        ipaddress.ip_address(text or "")
-    except ValueError:
-        return False
-    return True
 
 
 def _require_value(keys: Mapping[str, float | None], key: str, value: float) -> None:
@@ -237,10 +232,27 @@ def binding(quotas: Quotas, key: str, user: str, client_id: str) -> Entity | Non
 
 
 def creation_rates(quotas: Quotas) -> tuple[float | None, dict[str, float]]:
-    """The rates at which addresses may connect: the default, None for any, and their own."""
+    """The rates at which addresses may connect: the default, None for any, and their own.
+
+    Names that are no address, and rates that are not above 0, are left out.
+    """
+    rates = _stored_creation_rates(quotas)
+    own = {name: rate for name, rate in rates.items() if name is not None and is_address(name)}
+    return rates.get(None), own
+
+
+def names_without_address(quotas: Quotas) -> list[str]:
+    """The names of entities `ip` that have a creation rate and are no address."""
+    return [
+        name for name in _stored_creation_rates(quotas) if name is not None and not is_address(name)
+    ]
+
+
+def _stored_creation_rates(quotas: Quotas) -> dict[str | None, float]:
     rates = {
         dict(entity)[IP]: values[CONNECTION_CREATION_RATE]
         for entity, values in quotas.items()
         if IP in dict(entity) and CONNECTION_CREATION_RATE in values
     }
-    return rates.get(None), {name: rate for name, rate in rates.items() if name is not None}
+    # Another broker may have stored any number.
+    return {name: rate for name, rate in rates.items() if rate > 0}

@@ -349,8 +349,8 @@ impl Rate {
         if rate <= limit {
             return Duration::ZERO;
         }
-        // Infinite for a limit of 0.
-        let throttle = (rate - limit) / limit * span;
+        // Infinite for a limit of 0, below zero for one below it.
+        let throttle = ((rate - limit) / limit * span).max(0.0);
         Duration::from_secs_f64(throttle.min(THROTTLE_MAX.as_secs_f64()))
     }
 
@@ -531,6 +531,12 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(come(THERE), (Duration::ZERO, Ok(())));
         }
+    }
+
+    #[test]
+    fn a_limit_below_zero_holds_nobody_back() {
+        let mut rate = Rate::default();
+        assert_eq!(rate.record(-5.0, Instant::now()), Duration::ZERO);
     }
 
     #[test]
