@@ -269,6 +269,25 @@ REFUSALS = {
         },
         "gets its token from one place",
     ),
+    "a token and a client": (
+        {
+            **SASL,
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token": SECRET,
+            "sasl.oauthbearer.client.id": "me",
+            "sasl.oauthbearer.client.secret": SECRET,
+        },
+        r"one place, not from sasl\.oauthbearer\.token and sasl\.oauthbearer\.client\.secret: give",
+    ),
+    "a token and a client in the JAAS line": (
+        {
+            **SASL,
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token": SECRET,
+            "sasl.jaas.config": f'{OAUTH} clientId="me" clientSecret="{SECRET}";',
+        },
+        r"one place, not from sasl\.oauthbearer\.token and sasl\.jaas\.config: give one",
+    ),
     "http": (
         {**OIDC, "sasl.oauthbearer.token.endpoint.url": "http://id.example/token"},
         "is not encrypted.* it takes https://",
@@ -289,6 +308,34 @@ REFUSALS = {
         {**OIDC, "sasl.oauthbearer.extensions": "auth=x", "sasl.jaas.config": f"{OAUTH};"}
         | {"sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": SECRET},
         "has an extension that Kafka does not take",
+    ),
+    "an extension with two values": (
+        {
+            **OIDC,
+            "sasl.jaas.config": f'{OAUTH} clientId="me" clientSecret="s" extension_x="{SECRET}";',
+            "sasl.oauthbearer.extensions": "x=2",
+        },
+        r"sasl\.oauthbearer\.extensions gives an extension a second value",
+    ),
+    "two authorities in the JAAS line": (
+        {
+            **OIDC,
+            "sasl.jaas.config": f'{OAUTH} clientId="me" clientSecret="s" '
+            'ssl.truststore.location="/a" ssl.truststore.certificates="b";',
+        },
+        r"ssl\.truststore\.location and ssl\.truststore\.certificates, which are two sources",
+    ),
+    "two cases of one name": (
+        {**SASL, "sasl.username": "ann", "sasl.password": SECRET, "SASL.Password": f"{SECRET}2"},
+        r"sasl\.password and SASL\.Password have different values and mean the same: give one",
+    ),
+    "two cases of the host check": (
+        {
+            "security.protocol": "SSL",
+            "ssl.endpoint.identification.algorithm": "https",
+            "ssl.Endpoint.identification.algorithm": "",
+        },
+        "have different values and mean the same",
     ),
     "delegation token": (
         {
@@ -315,6 +362,18 @@ def test_a_message_has_the_name_as_it_was_given() -> None:
     with pytest.raises(ConfigError, match=r"^kafka\.sasl\.username is missing") as raised:
         read_security(SASL, prefix="kafka.")
     assert raised.value.option == "kafka.sasl.username"
+
+
+def test_what_is_given_twice_with_one_value_is_no_contradiction() -> None:
+    settings = read_security(
+        {
+            **OIDC,
+            "SECURITY.PROTOCOL": OIDC["security.protocol"],
+            "sasl.jaas.config": f'{OAUTH} clientId="me" clientSecret="s" extension_x="1";',
+            "sasl.oauthbearer.extensions": "x=1,y=2",
+        }
+    )
+    assert settings.extensions == (("x", "1"), ("y", "2"))
 
 
 def test_a_plain_protocol_that_was_asked_for_passes_over_what_it_does_not_need() -> None:

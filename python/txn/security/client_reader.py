@@ -5,7 +5,7 @@ Pure: names and values go in, `SecuritySettings` or a ConfigError comes out; no 
 
 | | |
 |---|---|
-| two spellings of one setting with different values | refused, both are named |
+| two spellings of one setting, in any case, with different values | refused, both are named |
 | a setting that would change trust and cannot be honoured (`ssl.crl.location`) | refused |
 | a setting that tunes Java or librdkafka (`sasl.login.refresh.*`) | without effect |
 | an unknown `ssl.*`, `sasl.*` or `security.*` | refused, with the nearest known name |
@@ -108,15 +108,16 @@ class _Reader:
 
     def __init__(self, properties: Mapping[str, str], prefix: str) -> None:
         self._prefix = prefix
-        self._given = {
-            name.lower(): value
-            for name, value in properties.items()
-            if is_about_security(name) and value != ""
-        }
-        # Kafka turns the check of the host off by the empty text.
+        self._given: dict[str, str] = {}
+        names: dict[str, str] = {}
         for name, value in properties.items():
-            if name.lower() == "ssl.endpoint.identification.algorithm":
-                self._given[name.lower()] = value
+            known = name.lower()
+            # Kafka turns the check of the host off by the empty text.
+            is_given = value != "" or known == "ssl.endpoint.identification.algorithm"
+            if is_given and is_about_security(name):
+                first = names.setdefault(known, name)
+                self._given[known] = value
+                self._one({first: properties[first], name: value})
         for name in self._given:
             self._require_known(name)
 
@@ -391,8 +392,12 @@ class _Reader:
         unsecured = self._unsecured(options)
         if unsecured is not None and not sources:
             sources["an unsecured token"] = unsecured
-        if len(sources) > 1:
-            first, second = list(sources)[:2]
+        named = list(sources)
+        if endpoint is None:  # then nobody asks with the client's secret
+            secrets = self._client_values("client.secret", "clientSecret", options)
+            named += [self._prefix + each for each in secrets]
+        if sources and len(named) > 1:
+            first, second = named[:2]
             raise self.error(
                 "sasl.mechanism",
                 f"OAUTHBEARER gets its token from one place, not from {first} "
@@ -466,17 +471,21 @@ class _Reader:
         )
 
     def _client(self, name: str, option: str, options: Mapping[str, str]) -> str:
+        value = self._one(self._client_values(name, option, options))
+        if value is None:
+            raise self.error(
+                f"sasl.oauthbearer.client.credentials.{name}",
+                "is missing: the token endpoint gives a token for a client's id and secret",
+            )
+        return value
+
+    def _client_values(self, name: str, option: str, options: Mapping[str, str]) -> dict[str, str]:
+        """The values of a client's id or secret, by the settings that give them."""
         names = (f"sasl.oauthbearer.client.credentials.{name}", f"sasl.oauthbearer.{name}")
         values = {each: self._given[each] for each in names if each in self._given}
         if options.get(option):
             values["sasl.jaas.config"] = options[option]
-        value = self._one(values)
-        if value is None:
-            raise self.error(
-                names[0],
-                "is missing: the token endpoint gives a token for a client's id and secret",
-            )
-        return value
+        return values
 
     def _scope(self, options: Mapping[str, str]) -> str | None:
         values = {
@@ -490,6 +499,12 @@ class _Reader:
         """The token endpoint's: librdkafka's https.ca.*, or ssl.truststore.* of the JAAS line."""
         name = f"{self._prefix}sasl.jaas.config"
         of_line = None
+        if options.get("ssl.truststore.location") and options.get("ssl.truststore.certificates"):
+            raise self.error(
+                "sasl.jaas.config",
+                "has ssl.truststore.location and ssl.truststore.certificates, which are two "
+                "sources: give one",
+            )
         if options.get("ssl.truststore.location"):
             of_line = Store(
                 name,
@@ -552,7 +567,10 @@ class _Reader:
         }
         for part in text.split(",") if text else ():
             name, _, value = part.strip().partition("=")
-            found[name] = value
+            if found.setdefault(name, value) != value:
+                raise self.error(
+                    "sasl.oauthbearer.extensions", "gives an extension a second value: give one"
+                )
         for name, value in found.items():
             if not EXTENSION_NAME.fullmatch(name) or not EXTENSION_VALUE.fullmatch(value):
                 raise self.error(
