@@ -136,6 +136,20 @@ def test_a_token_of_a_file_comes_by_librdkafkas_function(tmp_path: Path) -> None
             {"sasl.password": SECRET, "config": SASL | {"sasl.password": "other"}},
             "sasl.password is given twice; give it once",
         ),
+        (
+            {
+                "sasl.oauthbearer.assertion.private.key.passphrase": SECRET,
+                "config": SASL | {"sasl.oauthbearer.assertion.private.key.passphrase": "other"},
+            },
+            "private.key.passphrase is given twice; give it once",
+        ),
+        (
+            {
+                "sasl.oauthbearer.assertion.private.key.pem": SECRET,
+                "config": SASL | {"sasl.oauthbearer.assertion.private.key.pem": "other"},
+            },
+            "private.key.pem is given twice; give it once",
+        ),
         ({**SASL, "ssl.trustore.location": "/x"}, "did you mean ssl.truststore.location"),
     ],
 )

@@ -94,7 +94,8 @@ OAUTH_OPTIONS: Final = frozenset(
 
 SECRETS: Final = frozenset(
     """
-    sasl.jaas.config sasl.oauthbearer.client.credentials.client.secret
+    sasl.jaas.config sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.secret
     sasl.oauthbearer.client.secret sasl.oauthbearer.config sasl.oauthbearer.token sasl.password
     ssl.key.password ssl.key.pem ssl.keystore.key ssl.keystore.password ssl.truststore.password
     """.split()

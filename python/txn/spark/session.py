@@ -16,7 +16,10 @@ ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_ADVISED = 65_536
 
 REDACTION = "spark.sql.redaction.options.regex"
-KEYS_HIDDEN = r"(?i)(?:ssl\.key\.pem|ssl\.keystore\.key$|jaas\.config|oauthbearer\.config)"
+KEYS_HIDDEN = (
+    r"(?i)(?:ssl\.key\.pem|ssl\.keystore\.key$|jaas\.config|oauthbearer\.config"
+    r"|oauthbearer\.assertion\.private)"
+)
 """The secret options that Spark's own expression (`secret|password|token|...`) does not match.
 
 It holds none of those words: Spark Connect does not tell a setting whose value holds one.
