@@ -341,6 +341,19 @@ def throttles_of(servers: str, user: str) -> list[float]:
     return told
 
 
+def test_a_stranger_spends_nobodys_quota() -> None:
+    """ApiVersions before the log-in was charged to the client id that it claimed."""
+    with txn.Broker(properties=SASL, metrics="127.0.0.1:0") as broker:
+        set_quota(broker.listeners["PLAINTEXT"], {"client-id": "shop"}, request_percentage=50)
+        with IdentifiedConnection(broker.listeners["SASL_PLAINTEXT"]) as client:
+            client.ask(ApiKey.API_VERSIONS, 0)
+            assert of_metric(broker, "txn_quota_rates") == {"": 0}
+            client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+            client.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0ada\0secret")
+            client.ask(ApiKey.METADATA, 1, topics=[])
+            assert of_metric(broker, "txn_quota_rates") == {"": 1}
+
+
 def test_a_quota_is_of_the_user_who_authenticated() -> None:
     with txn.Broker(properties=SASL) as broker:
         plain = broker.listeners["PLAINTEXT"]

@@ -76,6 +76,11 @@ class Connection:
         self.session = session
         self.login = login
 
+    @property
+    def is_authenticated(self) -> bool:
+        """Its client has authenticated, or need not."""
+        return self.login is None or self.login.is_again
+
 
 def begin(listener: Listener, host: str, connection: int, principal: str | None = None) -> Session:
     """The session of a connection; `principal`: None if nothing authenticates its client."""

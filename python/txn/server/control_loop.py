@@ -351,7 +351,7 @@ class ControlLoop:
         if api is None or api_version not in api.served:
             self._refuse(token, api_key, api_version, client_host)
             return
-        toll = Toll() if self._quotas.takes_toll else None
+        toll = Toll() if self._quotas.takes_toll and connection.is_authenticated else None
         context = Context(api_key, api_version, client_id or "", connection.session, toll)
         if len(body) >= LARGE_BYTES:
             held = ref(connection)  # the sockets have it until it is closed
