@@ -113,6 +113,63 @@ def test_librdkafkas_names_are_passed_on_untouched() -> None:
     assert in_librdkafkas_names(dict(given)) == given
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": SECRET},
+            r"though sasl\.mechanism is given, so the connection would be plain: set it to SASL_S",
+        ),
+        ({"ssl.ca.location": "/ca"}, r"though ssl\.ca\.location is given.* set it to SSL, or to"),
+        ({"ssl.crl.location": "/crl"}, r"though ssl\.crl\.location is given"),
+        ({"ssl.endpoint.identification.algorithm": "https"}, "security.protocol is missing"),
+        ({"sasl.kerberos.keytab": "/k"}, r"though sasl\.kerberos\.keytab is given"),
+        ({"sasl.password": SECRET, "security.protocol": None}, "security.protocol is missing"),
+        ({"oauth_cb": str}, "though a token is given"),
+        ({"ssl.truststore.location": "/ca"}, r"though ssl\.truststore\.location is given"),
+    ],
+)
+def test_credentials_without_a_protocol_are_refused(given: Mapping[str, object], told: str) -> None:
+    """Those in librdkafka's names went out in plain text, since PLAINTEXT is the default."""
+    with pytest.raises(ConfigError, match=told) as raised:
+        in_librdkafkas_names({**SERVERS, **given})
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"security.protocol": "PLAINTEXT", "sasl.password": SECRET},
+        {"sasl.password": None, "ssl.ca.location": ""},
+        {"enable.ssl.certificate.verification": False},
+        {"ssl.protocol": "TLS"},
+        {"linger.ms": 5},
+    ],
+)
+def test_a_protocol_is_not_asked_for_where_nothing_is_to_be_protected(
+    given: Mapping[str, object],
+) -> None:
+    found = in_librdkafkas_names({**SERVERS, **given})
+    assert found.get("security.protocol", "PLAINTEXT") == "PLAINTEXT"
+
+
+def test_a_misspelled_name_is_librdkafkas_to_tell() -> None:
+    given: dict[str, object] = {**SERVERS, "ssl.trustore.location": "/x"}
+    assert in_librdkafkas_names(given) == given
+
+
+@pytest.mark.parametrize("value", ["1,traceId=evil", "a\\b", "a "])
+def test_an_extension_that_librdkafkas_list_would_change_goes_by_its_function(value: str) -> None:
+    """A comma in the value of an extension made two extensions of it."""
+    line = (
+        f"{JAVA}.oauthbearer.OAuthBearerLoginModule required clientId=me "
+        f'clientSecret="{SECRET}" extension_x="{value}";'.replace("\\", "\\\\")
+    )
+    found = in_librdkafkas_names({**OIDC, "sasl.jaas.config": line})
+    assert "sasl.oauthbearer.extensions" not in found
+    assert callable(found["oauth_cb"])
+
+
 def test_a_token_of_a_file_comes_by_librdkafkas_function(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("a.b.c")

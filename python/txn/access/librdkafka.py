@@ -1,10 +1,12 @@
 """Java's spelling of a client's security settings, as librdkafka's settings.
 
-A configuration in librdkafka's own names is passed on untouched. One with a name, or a token file,
+A configuration in librdkafka's own names is passed on untouched, or refused if it has credentials
+and no `security.protocol`. One with a name, or a token file,
 that only Java's client has is read by `txn.security.client_reader`, and written anew in
 librdkafka's names.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -14,7 +16,7 @@ from txn.access.tokens import expiry_s, token_call
 from txn.errors import ConfigError
 from txn.security.client import ClientCredentials, SecuritySettings, Store
 from txn.security.client_names import READ, WITHOUT_EFFECT
-from txn.security.client_reader import read_security
+from txn.security.client_reader import read_security, require_protocol
 
 Settings = dict[str, object]
 
@@ -35,6 +37,9 @@ JAVAS: Final = (READ | WITHOUT_EFFECT) - LIBRDKAFKAS
 
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 
+LISTED: Final = re.compile(r"[^,\\\s]*")
+"""A value that librdkafka's list of extensions keeps; it splits at commas, unescapes and trims."""
+
 PEM: Final = b"-----BEGIN "
 JKS: Final = b"\xfe\xed\xfe\xed"
 
@@ -46,11 +51,14 @@ def in_librdkafkas_names(
 
     Raises:
         ConfigError: a setting of Java's is wrong, or librdkafka has nothing like it; the message
-            names its own setting.
+            names its own setting. Or there are credentials, and the connection would be plain.
     """
     # librdkafka has the name of the endpoint, and fetches tokens over HTTP alone.
     has_token_file = _text(settings.get(ENDPOINT, "")).strip().startswith("file:")
     if not has_token_file and not any(name in JAVAS for name in settings):
+        given = {name for name, value in settings.items() if value not in (None, "")}
+        if "security.protocol" not in given:
+            require_protocol(given, call=_callback(settings))
         return settings
     about_security = {name: settings[name] for name in settings.keys() & (READ | WITHOUT_EFFECT)}
     # None is no value; its text, in small letters, would turn the check of the host name off.
@@ -121,7 +129,8 @@ def _certificate(store: Store) -> dict[str, str | None]:
 def _token(security: SecuritySettings, open_keystore: OpenKeystore) -> Mapping[str, object]:
     source = security.token
     assert source is not None, "it was checked"
-    if not isinstance(source, ClientCredentials) or source.encodes_header:
+    is_listed = all(LISTED.fullmatch(value) for _, value in security.extensions)
+    if not isinstance(source, ClientCredentials) or source.encodes_header or not is_listed:
         call = token_call(source, open_keystore)
         extensions = dict(security.extensions)
         return {"oauth_cb": lambda _: (token := call(), expiry_s(token), "", extensions)}
@@ -140,7 +149,7 @@ def _token(security: SecuritySettings, open_keystore: OpenKeystore) -> Mapping[s
 
 def _callback(settings: Settings) -> Callable[[], str] | None:
     """A function in the place of `oauth_cb`, which takes and returns more than a token."""
-    return str if "oauth_cb" in settings else None
+    return None if settings.get("oauth_cb") is None else str
 
 
 def _text(value: object) -> str:

@@ -82,7 +82,7 @@ def read_security(
     reader = _Reader(properties, prefix)
     protocol = reader.choice("security.protocol", PROTOCOLS)
     if protocol is None:
-        reader.refuse_credentials_without_protocol(call)
+        require_protocol(reader.given, prefix=prefix, call=call)
     protocol = protocol or "PLAINTEXT"
     tls = reader.tls() if protocol.endswith("SSL") else PLAIN
     sasl = reader.sasl(call) if protocol.startswith("SASL") else PLAIN
@@ -101,6 +101,44 @@ def read_security(
         token=sasl.token,
         extensions=sasl.extensions,
     )
+
+
+def require_protocol(given: Iterable[str], *, call: object, prefix: str = "") -> None:
+    """Refuse credentials without `security.protocol`, whose default is PLAINTEXT.
+
+    Args:
+        given: The names of the settings with a value, without `prefix`; unknown ones do not count.
+        call: Returns a token, or None.
+        prefix: Goes before every name in the message.
+
+    Raises:
+        ConfigError: there is something to protect.
+    """
+    names = [name for name in sorted(given) if name in READ or _why_refused(name)]
+    if call is None and all(each.startswith(("enable.", "https.")) for each in names):
+        return
+    wanted = "SASL_SSL" if call or any(e.startswith("sasl.") for e in names) else "SSL"
+    first = f"{prefix}{names[0]}" if names else "a token"
+    raise _error(
+        prefix,
+        "security.protocol",
+        f"is missing though {first} is given, so the connection would be plain: set it to "
+        f"{wanted}, or to PLAINTEXT if that is meant",
+    )
+
+
+def _error(prefix: str, name: str, rest: str, value: object = None) -> ConfigError:
+    full = prefix + name
+    attribute = "option" if prefix else "property"
+    return ConfigError(f"{full} {rest}", **{attribute: full, "value": value})
+
+
+def _why_refused(name: str) -> str | None:
+    """The reason that a setting cannot be honoured; None for other names."""
+    for refused, why in REFUSED.items():
+        if name == refused or (refused.endswith(".") and name.startswith(refused)):
+            return why
+    return None
 
 
 class _Reader:
@@ -123,16 +161,19 @@ class _Reader:
 
     def error(self, name: str, rest: str, value: object = None) -> ConfigError:
         """Return an error about a setting: its name, then the rest of the sentence."""
-        full = self._prefix + name
-        attribute = "option" if self._prefix else "property"
-        return ConfigError(f"{full} {rest}", **{attribute: full, "value": value})
+        return _error(self._prefix, name, rest, value)
+
+    @property
+    def given(self) -> Iterable[str]:
+        """The names of the settings, in small letters."""
+        return self._given
 
     def _require_known(self, name: str) -> None:
         if name in READ or name in WITHOUT_EFFECT:
             return
-        for refused, why in REFUSED.items():
-            if name == refused or (refused.endswith(".") and name.startswith(refused)):
-                raise self.error(name, f"is refused: {why}")
+        why = _why_refused(name)
+        if why is not None:
+            raise self.error(name, f"is refused: {why}")
         known = [self._prefix + each for each in sorted(READ)]
         hint = did_you_mean(self._prefix + name, known) or ". Remove it"
         raise ConfigError(
@@ -187,19 +228,6 @@ class _Reader:
         if pem is not None:
             return Store(self._prefix + text, text=_as_pem(pem), password=secret)
         return None
-
-    def refuse_credentials_without_protocol(self, call: object) -> None:
-        """Raise if there is something to protect: the default protocol is PLAINTEXT."""
-        given = [name for name in sorted(self._given) if name not in WITHOUT_EFFECT]
-        if call is None and all(each.startswith(("enable.", "https.")) for each in given):
-            return
-        wanted = "SASL_SSL" if call or any(e.startswith("sasl.") for e in given) else "SSL"
-        first = f"{self._prefix}{given[0]}" if given else "a token"
-        raise self.error(
-            "security.protocol",
-            f"is missing though {first} is given, so the connection would be plain: set it to "
-            f"{wanted}, or to PLAINTEXT if that is meant",
-        )
 
     # ------------------------------------------------------------ TLS
 
