@@ -26,6 +26,7 @@ from txn.wire.api_keys import ApiKey
 ANONYMOUS = "User:ANONYMOUS"
 ADMIN, STRANGER, CLIENT = "127.0.0.9", "127.0.0.2", "127.0.0.1"
 TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED, ID_FAILED = 29, 30, 31, 53
+INVALID_REQUEST, POLICY_VIOLATION = 42, 44
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
 Entry = tuple[ResourceType, str, Operation]
@@ -748,10 +749,77 @@ def test_an_entry_that_means_nothing_is_refused_alone(broker: txn.Broker) -> Non
     assert [int(one.error_code) for one in answer.results] == [0, 42]
 
 
-def test_a_number_that_kafka_does_not_know_costs_the_connection(broker: txn.Broker) -> None:
+def test_the_number_of_an_unknown_part_costs_the_connection(broker: txn.Broker) -> None:
     with RawConnection(broker.bootstrap_servers, ADMIN) as admin:
-        admin.send(ApiKey.DESCRIBE_ACLS, 3, **any_acl(operation=77))
+        admin.send(ApiKey.DESCRIBE_ACLS, 3, **any_acl(operation=0))
         assert admin.is_closed_by_peer()
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("resource_type", "Invalid resourceType UNKNOWN"),
+        ("resource_pattern_type", "Invalid patternType UNKNOWN"),
+        ("operation", "Invalid operation UNKNOWN"),
+        ("permission_type", "Invalid permissionType UNKNOWN"),
+    ],
+)
+def test_of_a_number_that_kafka_does_not_know_no_entry_is_made(
+    broker: txn.Broker, part: str, said: str
+) -> None:
+    """It cost the connection, and none of the other entries was made."""
+    fields = creations(ADMIN, Permission.ALLOW, *[(TOPIC, part, Operation.READ)] * 2)
+    fields["creations"][0][part] = 77
+    answer = ask(broker, ADMIN, ApiKey.CREATE_ACLS, 3, **fields)
+    assert [(int(one.error_code), one.error_message) for one in answer.results] == [
+        (INVALID_REQUEST, said),
+        (0, None),
+    ]
+    assert described(broker, resource_name_filter=part) == {(part, ADMIN, Operation.READ)}
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("resource_type_filter", "Unknown patternFilter."),
+        ("pattern_type_filter", "Unknown patternFilter."),
+        ("operation", "Unknown entryFilter."),
+        ("permission_type", "Unknown entryFilter."),
+    ],
+)
+def test_a_number_that_kafka_does_not_know_selects_no_entry(
+    tmp_path: Path, part: str, said: str
+) -> None:
+    with secured(tmp_path / "data") as broker:
+        allow(broker, STRANGER, (TOPIC, "pay", Operation.READ))
+        assert described(broker, **{part: 77}) == set()
+        filters = [any_acl(**{part: -1}), any_acl(host_filter=STRANGER)]
+        answer = ask(broker, ADMIN, ApiKey.DELETE_ACLS, 3, filters=filters)
+    assert [
+        (int(one.error_code), one.error_message, len(one.matching_acls))
+        for one in answer.filter_results
+    ] == [(INVALID_REQUEST, said, 0), (0, None, 1)]
+
+
+def test_a_request_changes_10_000_entries_at_most(tmp_path: Path) -> None:
+    with secured(tmp_path / "data") as broker:
+        many = [(TOPIC, f"t{n}", Operation.READ) for n in range(10_001)]
+        fields = creations(STRANGER, Permission.ALLOW, *many)
+        answer = ask(broker, ADMIN, ApiKey.CREATE_ACLS, 3, **fields)
+        assert {(int(one.error_code), one.error_message) for one in answer.results} == {
+            (POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        }
+        assert described(broker, host_filter=STRANGER) == set()
+        allow(broker, STRANGER, *many[1:])
+        allow(broker, STRANGER, many[0])
+        deleted = ask(broker, ADMIN, ApiKey.DELETE_ACLS, 3, filters=[any_acl(host_filter=STRANGER)])
+        assert [(int(one.error_code), one.error_message) for one in deleted.filter_results] == [
+            (
+                INVALID_REQUEST,
+                "Cannot remove more than 10000 acls in a single delete operation.",
+            )
+        ]
+        assert len(described(broker, host_filter=STRANGER)) == 10_001
 
 
 @pytest.mark.parametrize("key", [ApiKey.CREATE_ACLS, ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS])
@@ -764,7 +832,10 @@ def test_without_an_authorizer_entries_are_refused(tmp_path: Path, key: ApiKey) 
     with txn.Broker(tmp_path / "data", durability="process") as broker:
         answer = ask(broker, CLIENT, key, 3, **fields)
     results = getattr(answer, "results", None) or getattr(answer, "filter_results", None)
-    assert [int(one.error_code) for one in results or [answer]] == [54]
+    (refused,) = results or [answer]
+    is_described = key == ApiKey.DESCRIBE_ACLS
+    said = f"No Authorizer is configured{' on the broker' if is_described else '.'}"
+    assert (int(refused.error_code), refused.error_message) == (54, said)
 
 
 def test_an_authorizer_that_is_not_here_stops_the_start(tmp_path: Path) -> None:

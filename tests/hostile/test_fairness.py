@@ -64,7 +64,7 @@ class SharedBroker:
 
 
 MALFORMED_BY_NUMBERS: Final = {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
-"""A number that names no operation costs the connection there, as in Kafka."""
+"""The number 0 costs the connection there, as in Kafka."""
 
 
 def quiet(_servers: str) -> Iterator[None]:

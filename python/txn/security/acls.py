@@ -442,6 +442,15 @@ def acl_fault(acl: Acl) -> str | None:
     return None
 
 
+def filter_fault(wanted: AclFilter) -> str | None:
+    """Return the reason why a filter deletes nothing, in Kafka's words; None if it may."""
+    if 0 in (wanted.resource_type, wanted.pattern_type):
+        return "Unknown patternFilter."
+    if 0 in (wanted.operation, wanted.permission):
+        return "Unknown entryFilter."
+    return None
+
+
 def split_super_users(text: str) -> frozenset[str]:
     """The principals of `super.users`. Raises ValueError: one of them has no type."""
     users = frozenset(user for user in (part.strip() for part in text.split(";")) if user)

@@ -1,7 +1,8 @@
 """CreateAcls, DescribeAcls, DeleteAcls: the access control entries of the cluster.
 
-Without an authorizer each of them is SECURITY_DISABLED, as in Kafka. A request with a number that
-Kafka does not know costs its sender the connection, as in Kafka too.
+Without an authorizer each of them is SECURITY_DISABLED, as in Kafka. The number 0 costs its sender
+the connection, as in Kafka too. Other numbers that stand for nothing are UNKNOWN: no entry is made
+of them, and they select none. A request changes at most `CHANGES_MAX` entries.
 
 Where this differs from Kafka: a filter that DeleteAcls repeats finds nothing, since the first has
 deleted its entries; Kafka tells them again.
@@ -10,7 +11,8 @@ Sources: KIP-140, KIP-290 (pattern types); the validations of Apache Kafka 4.2.
 """
 
 from collections.abc import Awaitable
-from typing import Final
+from enum import IntEnum
+from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
 from txn.broker.apis.api import Api
@@ -27,6 +29,7 @@ from txn.security.acls import (
     Permission,
     ResourceType,
     acl_fault,
+    filter_fault,
     matching,
 )
 from txn.wire.api_keys import ApiKey
@@ -47,34 +50,50 @@ from txn.wire.bodies.acls import (
 )
 from txn.wire.error_codes import ErrorCode
 
-NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
-NO_AUTHORIZER_TO_DESCRIBE: Final = "No Authorizer is configured."
+NO_AUTHORIZER: Final = "No Authorizer is configured."
+NO_AUTHORIZER_TO_DESCRIBE: Final = "No Authorizer is configured on the broker"
+
+CHANGES_MAX: Final = 10_000
+"""The most records of one request, as in Kafka."""
+
+TOO_MANY_TO_CREATE: Final = (
+    ErrorCode.POLICY_VIOLATION,
+    "Unable to perform excessively large batch operation.",
+)
+TOO_MANY_TO_DELETE: Final = (
+    ErrorCode.INVALID_REQUEST,
+    f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation.",
+)
 
 CREATION_ITEMS: Final = 10
 """Cost of an entry in the items of `Turns`."""
+
+Number = TypeVar("Number", bound=IntEnum)
 
 
 async def create_acls(
     node: Node, request: CreateAclsRequest, context: Context
 ) -> CreateAclsResponse:
     """Add entries; one that is there already stays as it is."""
-    if node.authorizer is None:
-        refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        return CreateAclsResponse([refused] * len(request.creations))
     turns = Turns()
     asked: list[tuple[Acl, str | None]] = []
     for creation in request.creations:
         await turns.next(CREATION_ITEMS)
         acl = _acl(creation)
         asked.append((acl, acl_fault(acl)))
+    if node.authorizer is None:
+        refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        return CreateAclsResponse([refused] * len(asked))
     results = [
         AclCreationResult(ErrorCode.NONE if fault is None else ErrorCode.INVALID_REQUEST, fault)
         for _, fault in asked
     ]
     known = set(node.controller.image.acls.values())
     fresh = {acl for acl, fault in asked if fault is None} - known
-    # Without a fresh one it still waits for those of other requests, which may not be durable yet.
-    failure = await _failure(node.controller.create_acls({uuid4(): acl for acl in fresh}))
+    failure: tuple[ErrorCode, str] | None = TOO_MANY_TO_CREATE
+    if len(fresh) <= CHANGES_MAX:
+        # Without a fresh one it still waits for those of other requests, which may not be durable.
+        failure = await _failure(node.controller.create_acls({uuid4(): acl for acl in fresh}))
     if failure is not None:
         failed = AclCreationResult(*failure)
         return CreateAclsResponse([result if result.error_code else failed for result in results])
@@ -115,13 +134,18 @@ async def delete_acls(
     turns = Turns()
     known = dict(node.controller.image.acls)
     selected: list[dict[UUID, Acl]] = []
+    doomed: dict[UUID, Acl] = {}
     looked_for: set[AclFilter] = set()
     for wanted in filters:
         selected.append({} if wanted in looked_for else matching(known, wanted))
         looked_for.add(wanted)
+        doomed |= selected[-1]
+        if len(doomed) > CHANGES_MAX:
+            break
         await turns.next(1 + len(known))
-    doomed = {key: acl for found in selected for key, acl in found.items()}
-    failure = await _failure(node.controller.delete_acls(doomed))
+    failure: tuple[ErrorCode, str] | None = TOO_MANY_TO_DELETE
+    if len(doomed) <= CHANGES_MAX:
+        failure = await _failure(node.controller.delete_acls(doomed))
     if failure is not None:
         return DeleteAclsResponse([DeleteAclsFilterResult(*failure, [])] * len(filters))
     for acl in doomed.values():
@@ -129,11 +153,11 @@ async def delete_acls(
     return DeleteAclsResponse(
         [
             DeleteAclsFilterResult(
-                ErrorCode.NONE,
-                None,
+                ErrorCode.NONE if fault is None else ErrorCode.INVALID_REQUEST,
+                fault,
                 [DeleteAclsMatchingAcl(ErrorCode.NONE, None, *acl) for acl in found.values()],
             )
-            for found in selected
+            for fault, found in zip(map(filter_fault, filters), selected, strict=True)
         ]
     )
 
@@ -148,7 +172,7 @@ async def _failure(change: Awaitable[None]) -> tuple[ErrorCode, str] | None:
 
 
 def _acl(creation: AclCreation) -> Acl:
-    """An entry to be added; raises UnknownNumberError for numbers that Kafka does not know."""
+    """An entry to be added. Raises UnknownNumberError: a number is 0."""
     kind, pattern, operation, permission = _known(
         creation.resource_type,
         creation.resource_pattern_type,
@@ -167,7 +191,7 @@ def _acl(creation: AclCreation) -> Acl:
 
 
 def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """A filter; raises UnknownNumberError for numbers that Kafka does not know."""
+    """A filter. Raises UnknownNumberError: a number is 0."""
     kind, pattern, operation, permission = _known(
         wanted.resource_type_filter,
         wanted.pattern_type_filter,
@@ -188,18 +212,22 @@ def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 def _known(
     kind: int, pattern: int, operation: int, permission: int
 ) -> tuple[ResourceType, PatternType, Operation, Permission]:
+    if 0 in (kind, pattern, operation, permission):
+        raise UnknownNumberError("a part of an access control list has the number 0")
+    return (
+        _member(ResourceType, kind),
+        _member(PatternType, pattern),
+        _member(Operation, operation),
+        _member(Permission, permission),
+    )
+
+
+def _member(kind: type[Number], number: int) -> Number:
+    """The member with a number; UNKNOWN if there is none."""
     try:
-        numbers = (
-            ResourceType(kind),
-            PatternType(pattern),
-            Operation(operation),
-            Permission(permission),
-        )
-    except ValueError as error:
-        raise UnknownNumberError(f"an access control list: {error}") from error
-    if 0 in numbers:
-        raise UnknownNumberError(f"an access control list has an unknown part: {numbers}")
-    return numbers
+        return kind(number)
+    except ValueError:
+        return kind(0)
 
 
 APIS: Final[tuple[Api[Node], ...]] = (
