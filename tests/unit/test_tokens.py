@@ -3,10 +3,12 @@
 import base64
 import json
 import math
+import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -288,10 +290,58 @@ def test_a_refusal_whose_body_cannot_be_read_is_a_refusal(endpoint: Endpoint) ->
         asked(endpoint.client())
 
 
-def test_a_refusal_whose_body_drips_is_over_in_time(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tokens, "ANSWER_SECONDS", 0.0)
-    endpoint.answers.append((401, b'{"error": "invalid_client"}'))
-    with pytest.raises(RejectedError, match=r"HTTP 401\)"):
-        asked(endpoint.client())
+DRIPS = {
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{", b" "),
+    "trailers": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n"),
+}
+REFUSED = b"HTTP/1.1 401 No\r\nContent-Length: 1000\r\n\r\n{"
+
+
+@contextmanager
+def dripping(begin: bytes, drop: bytes) -> Iterator[ClientCredentials]:
+    """An endpoint whose answer goes on for the 5 s that a test has; then the connection ends."""
+    is_over = threading.Event()
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(begin)
+            for _ in range(500):
+                connection.sendall(drop)
+                if is_over.wait(0.01):
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = server.getsockname()[1]
+        try:
+            yield ClientCredentials(f"http://127.0.0.1:{port}/token", "me", SECRET)
+        finally:
+            is_over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("part", DRIPS)
+def test_an_answer_that_drips_is_over_in_time(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit was one of the body: a header could come byte by byte for ever."""
+    monkeypatch.setattr(tokens, "ANSWER_SECONDS", 0.1)
+    with (
+        dripping(*DRIPS[part]) as source,
+        pytest.raises(RetriableError, match="does not answer: the answer takes too long"),
+    ):
+        asked(source)
+
+
+def test_a_refusal_whose_body_drips_is_over_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "ANSWER_SECONDS", 0.5)
+    began = time.monotonic()
+    with (
+        dripping(REFUSED, b" ") as source,
+        pytest.raises(RejectedError, match=r"HTTP 401\)"),
+    ):
+        asked(source)
+    assert time.monotonic() - began < 4

@@ -46,7 +46,7 @@ ANSWER_BYTES_MAX: Final = 1 << 20
 
 SOCKET_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 30.0
-"""Limit of a whole answer, for one that comes byte by byte."""
+"""Limit of asking and of the whole answer, for one that comes byte by byte."""
 
 KEPT_SHARE: Final = 0.8
 """Share of a token's life after which another one is fetched, as Kafka's clients have it."""
@@ -165,7 +165,8 @@ def _ask(source: ClientCredentials, open_keystore: OpenKeystore) -> dict[str, An
         },
     )
     try:
-        content = _answer(_opener(source, open_keystore), request)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        content = _answer(_opener(source, open_keystore, deadline), request)
         answer = json.loads(content)
     except HTTPError as error:
         raise _refusal(source, error.code, _code_in(error)) from None
@@ -189,9 +190,13 @@ def _ask(source: ClientCredentials, open_keystore: OpenKeystore) -> dict[str, An
     return answer
 
 
-def _opener(source: ClientCredentials, open_keystore: OpenKeystore) -> "OpenerDirector":
+def _opener(
+    source: ClientCredentials, open_keystore: OpenKeystore, deadline: float
+) -> "OpenerDirector":
     import ssl
-    from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
+    from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
+
+    from txn.access.timed_http import timed_handlers
 
     class NoRedirect(HTTPRedirectHandler):
         """Follows none: the client's secret is for one endpoint."""
@@ -200,7 +205,8 @@ def _opener(source: ClientCredentials, open_keystore: OpenKeystore) -> "OpenerDi
             return None
 
     if not source.endpoint.lower().startswith("https:"):
-        return build_opener(NoRedirect, ProxyHandler({}))  # to this machine
+        to_this_machine = ProxyHandler({})
+        return build_opener(NoRedirect, to_this_machine, *timed_handlers(deadline))
     authorities = trusted_pem(source.trusted, open_keystore)
     try:
         context = ssl.create_default_context(
@@ -208,24 +214,21 @@ def _opener(source: ClientCredentials, open_keystore: OpenKeystore) -> "OpenerDi
         )
     except ssl.SSLError:
         raise ConfigError("https.ca.location holds no certificates that can be read") from None
-    return build_opener(NoRedirect, HTTPSHandler(context=context))
+    return build_opener(NoRedirect, *timed_handlers(deadline, context))
 
 
 def _answer(opener: "OpenerDirector", request: "Request") -> bytes:
-    """Return the body of the answer, within its limits of size and time."""
+    """Return the body of the answer, within its limit of size."""
     with opener.open(request, timeout=SOCKET_SECONDS) as response:
         return _body(response)
 
 
 def _body(response: "HTTPResponse | HTTPError") -> bytes:
-    deadline = time.monotonic() + ANSWER_SECONDS
     content = b""
     while piece := response.read1(64 << 10):
         content += piece
         if len(content) > ANSWER_BYTES_MAX:
             raise ValueError("the answer is too large")
-        if time.monotonic() > deadline:
-            raise TimeoutError("the answer takes too long")
     return content
 
 
