@@ -156,21 +156,56 @@ def test_a_huge_fetch_comes_whole_over_tls(broker: txn.Broker, issuer: Issuer) -
     ]
 
 
-def test_a_password_comes_over_tls(issuer: Issuer) -> None:
+def with_login(issuer: Issuer, client_auth: str = "none") -> dict[str, str]:
+    """Properties of a broker: a listener of SASL_SSL where ann logs in, and a plain one."""
     prefix = "listener.name.login.plain.sasl.jaas.config"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    properties = issuer.broker(issuer.issue("broker")) | {
+    return issuer.broker(issuer.issue("broker"), client_auth) | {
         "listeners": "LOGIN://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
         "listener.security.protocol.map": "LOGIN:SASL_SSL",
         "sasl.enabled.mechanisms": "PLAIN",
         prefix: f'{module} required user_ann="secret";',
     }
-    client = issuer.client(sasl_mechanism="PLAIN", sasl_username="ann", sasl_password="secret")
-    client["security.protocol"] = "SASL_SSL"
-    with txn.Broker(metrics=METRICS, properties=properties) as broker:
+
+
+def ann(issuer: Issuer, certificate: Path | None = None) -> dict[str, Any]:
+    """Settings of a client that logs in as ann."""
+    login = {"sasl_mechanism": "PLAIN", "sasl_username": "ann", "sasl_password": "secret"}
+    return issuer.client(certificate, **login) | {"security.protocol": "SASL_SSL"}
+
+
+def test_a_password_comes_over_tls(issuer: Issuer) -> None:
+    client = ann(issuer)
+    with txn.Broker(metrics=METRICS, properties=with_login(issuer)) as broker:
         create_topic(broker.listeners["PLAINTEXT"], "t")
         send(plain_producer(broker.listeners["LOGIN"], **client), "t", [b"x"])
         assert read_all(broker.listeners["LOGIN"], "t", **client) == [b"x"]
+
+
+def test_a_login_takes_no_certificate_unless_its_own_listener_asks(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker's own `ssl.client.auth` counted for SASL_SSL, where Kafka leaves it out."""
+    properties = with_login(issuer, "required")
+    with txn.Broker(metrics=METRICS, properties=properties) as broker:
+        assert "tls.client_auth_not_used listener=LOGIN" in caplog.text
+        create_topic(broker.listeners["PLAINTEXT"], "t")
+        send(plain_producer(broker.listeners["LOGIN"], **ann(issuer)), "t", [b"x"])
+    properties["listener.name.login.ssl.client.auth"] = "required"
+    with txn.Broker(metrics=METRICS, properties=properties) as broker:
+        assert "certificate required" in refusal_of(broker.listeners["LOGIN"], ann(issuer))
+
+
+def test_a_certificate_beside_a_login_names_nobody(issuer: Issuer) -> None:
+    """Mapping rules that did not apply refused the client; Kafka does not ask them there."""
+    own = {
+        "listener.name.login.ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=nobody$/nobody/",
+    }
+    client = ann(issuer, issuer.issue("client"))
+    with txn.Broker(metrics=METRICS, properties=with_login(issuer) | own) as broker:
+        create_topic(broker.listeners["PLAINTEXT"], "t")
+        send(plain_producer(broker.listeners["LOGIN"], **client), "t", [b"x"])
 
 
 # -------------------------------------------------------------------- clients that are refused

@@ -10,7 +10,9 @@ says so.
 | `ssl.keystore.certificate.chain`, `ssl.keystore.key` | the same as text |
 | `ssl.truststore.location`, `ssl.truststore.certificates` | the issuers of client certificates |
 
-Each may be set for one listener, as `listener.name.NAME.ssl.keystore.location`.
+Each may be set for one listener, as `listener.name.NAME.ssl.keystore.location`. A listener of
+SASL_SSL asks for client certificates by its own `ssl.client.auth` alone, as in Kafka. They name
+nobody there: the log-in does.
 
 Deviations from Apache Kafka: certificates are PEM, and `ssl.keystore.type` is PEM if it is not
 given. A truststore is needed where clients are asked for certificates; Java has one of its own.
@@ -24,15 +26,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn, Self
 
 from txn import _core
-from txn.config import BrokerSettings, split_list
+from txn.config import LISTENER_PREFIX, BrokerSettings, split_list
 from txn.errors import ConfigError
 from txn.logs import log
 from txn.security.listeners import ListenerSpec
-from txn.security.sessions import is_tls
+from txn.security.sessions import ANONYMOUS, is_tls
 from txn.server.small_files import read_small_file, reason_of
 
 CHECK_MS: Final = 3000
 """The time between two looks at the files, in milliseconds."""
+
+CLIENT_AUTH: Final = "ssl.client.auth"
+NO_CLIENT_AUTH: Final = "none"
 
 LOCATIONS: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
@@ -62,8 +67,12 @@ class Certificates:
     @classmethod
     def load(cls, settings: BrokerSettings, specs: Sequence[ListenerSpec]) -> Self:
         """Read those of the listeners that speak TLS. Raises ConfigError."""
-        names = [spec.name for spec in specs if is_tls(spec.security_protocol)]
-        return cls({name: _ListenerTls.load(_Source(name, settings)) for name in names})
+        sources = (
+            _Source(spec.name, settings, is_sasl=spec.is_sasl)
+            for spec in specs
+            if is_tls(spec.security_protocol)
+        )
+        return cls({source.name: _ListenerTls.load(source) for source in sources})
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
@@ -106,6 +115,7 @@ class _ListenerTls:
             source.refuse(str(error))
         loaded = cls(source, context, fingerprint)
         loaded._tell()
+        source.warn_of_no_effect()
         return loaded
 
     def check(self) -> None:
@@ -134,14 +144,34 @@ class _ListenerTls:
 class _Source:
     """The settings of one listener, and the files that they name."""
 
-    def __init__(self, name: str, settings: BrokerSettings) -> None:
+    def __init__(self, name: str, settings: BrokerSettings, *, is_sasl: bool) -> None:
         self.name = name
         self._settings = settings
+        self._is_sasl = is_sasl
 
     def principal_mapper(self) -> Callable[[str], str | None]:
         from txn.security.principals import SETTING, principal_mapper  # few brokers have TLS
 
-        return principal_mapper(self._setting(SETTING) or "")
+        mapper = principal_mapper(self._setting(SETTING) or "")
+        return _nobody if self._is_sasl else mapper
+
+    def warn_of_no_effect(self) -> None:
+        """Warn if the broker asks for client certificates, and this listener does not."""
+        given = self._setting(CLIENT_AUTH)
+        if given not in (None, NO_CLIENT_AUTH) and self._client_auth() != given:
+            log.warning(
+                "tls.client_auth_not_used",
+                listener=self.name,
+                reason=f"{CLIENT_AUTH} counts for listeners of SSL. Give "
+                f"{LISTENER_PREFIX}{self.name.lower()}.{CLIENT_AUTH} to ask for certificates "
+                "beside SASL",
+            )
+
+    def _client_auth(self) -> str:
+        is_own = (self.name.lower(), CLIENT_AUTH) in self._settings.listener_settings()
+        if self._is_sasl and not is_own:
+            return NO_CLIENT_AUTH
+        return self._setting(CLIENT_AUTH) or NO_CLIENT_AUTH
 
     def _setting(self, name: str) -> str | None:
         value: str | None = self._settings.of_listener(self.name, name)
@@ -153,11 +183,11 @@ class _Source:
     def read(self) -> TlsFiles:
         """Read the files. Raises ConfigError."""
         chain, key = self._keystore()
-        client_auth = self._setting("ssl.client.auth") or "none"
+        client_auth = self._client_auth()
         trusted = self._pem("ssl.truststore.location", "ssl.truststore.certificates")
-        if client_auth != "none" and trusted is None:
+        if client_auth != NO_CLIENT_AUTH and trusted is None:
             self.refuse(
-                f"ssl.client.auth={client_auth} takes ssl.truststore.location or "
+                f"{CLIENT_AUTH}={client_auth} takes ssl.truststore.location or "
                 "ssl.truststore.certificates, the issuers of client certificates"
             )
         return TlsFiles(
@@ -201,6 +231,11 @@ class _Source:
 
     def refuse(self, reason: str) -> NoReturn:
         raise ConfigError(f"listener {self.name} cannot speak TLS: {reason}")
+
+
+def _nobody(_subject: str) -> str:
+    """The principal of a client whose certificate names nobody."""
+    return ANONYMOUS
 
 
 def _looks(path: str) -> tuple[int, ...] | None:
