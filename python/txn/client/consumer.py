@@ -45,6 +45,7 @@ from txn.client.deadline import Deadline
 from txn.client.failures import error_of, is_refusal, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
 from txn.client.reach import CONNECT_TIMEOUT, Reach
+from txn.client.redaction import Redaction
 from txn.client.settings import consumer_settings, refused, take_callback
 from txn.errors import RetriableError, TxnError, UnreachableError
 
@@ -116,7 +117,9 @@ class Consumer(confluent_kafka.Consumer):
         settings = consumer_settings(
             config, group_id=group_id, bootstrap_servers=bootstrap_servers, keywords=more
         )
-        settings.setdefault("logger", LibraryLog())
+        self._redaction = Redaction(settings)
+        self._redaction.watch(settings)
+        settings.setdefault("logger", LibraryLog(self._redaction.text))
         self._on_error = take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
         self.group_id = str(settings["group.id"])
@@ -143,6 +146,7 @@ class Consumer(confluent_kafka.Consumer):
         forks.watch(self)
 
     def _note_error(self, error: KafkaError) -> None:
+        error = self._redaction.error(error)
         if is_refusal(error):
             self._reach.refuse(error.str())
         if self._on_error is not None:
@@ -321,6 +325,7 @@ class Consumer(confluent_kafka.Consumer):
             gone = [p for p in self.assignment() if (p.topic, p.partition) not in self._came]
             self._lost |= self._uncommitted(gone).keys()
             return
+        error = self._redaction.error(error)
         report = translate(error, whose=self._whose, doing="reading")
         if self._report is None:
             self._report = report

@@ -2,7 +2,7 @@
 
 By itself it prints them to standard error, the same line ten times a second while a broker is
 away. Lines that differ in numbers alone count as the same. One goes out; the next one follows after
-`QUIET_SECONDS` at the earliest, with the number of those left out.
+`QUIET_SECONDS` at the earliest, with the number of those left out. Secrets are left out of all.
 """
 
 import logging
@@ -27,17 +27,29 @@ class _Told:
 
 
 class LibraryLog:
-    """Takes lines as confluent-kafka gives them to a logger; one per client."""
+    """Takes lines as confluent-kafka gives them to a logger; one per client.
+
+    Args:
+        redacted: Returns a text without the client's secrets.
+        logger: Gets the lines.
+        clock: Monotonic seconds.
+    """
 
     def __init__(
-        self, *, logger: logging.Logger = _logger, clock: Callable[[], float] = time.monotonic
+        self,
+        redacted: Callable[[str], str],
+        *,
+        logger: logging.Logger = _logger,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._redacted = redacted
         self._logger = logger
         self._clock = clock
         self._told: dict[str, _Told] = {}
 
     def log(self, level: int, _: str, facility: str, client: str, text: str) -> None:
         """Pass a line on, unless one of its kind went out a moment ago."""
+        text = self._redacted(text)
         now = self._clock()
         kind = f"{facility} {re.sub(r'[0-9]+', '0', text)}"
         before = self._told.get(kind)

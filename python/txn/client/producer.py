@@ -40,6 +40,7 @@ from txn.client.failures import (
 from txn.client.library_log import LibraryLog
 from txn.client.migration import hint_for, refuse_others
 from txn.client.reach import CONNECT_TIMEOUT, Reach
+from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
 from txn.client.transaction import Transaction
 from txn.errors import (
@@ -125,7 +126,9 @@ class Producer:
         self._on_error = take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
         self._last_report = ""  # librdkafka's last message about a connection
-        settings.setdefault("logger", LibraryLog())
+        self._redaction = Redaction(settings)
+        self._redaction.watch(settings)
+        settings.setdefault("logger", LibraryLog(self._redaction.text))
         self._reach = Reach(settings, self._whose, connect_timeout)
         self._failures: deque[DeliveryFailure] = deque()
         self._produced = 0
@@ -319,6 +322,7 @@ class Producer:
 
     def _failure(self, error: KafkaError, doing: str) -> TxnError:
         """Return the error to raise for a report, after noting its meaning for this producer."""
+        error = self._redaction.error(error)
         failure = self._timed_out(error) or translate(error, whose=self._whose, doing=doing)
         if error.fatal() or isinstance(failure, FencedError):
             self._give_up(failure)
@@ -479,6 +483,7 @@ class Producer:
 
     def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
+            error = self._redaction.error(error)
             topic, partition = message.topic(), message.partition()
             self._failures.append(
                 DeliveryFailure(topic or "", -1 if partition is None else partition, error)
@@ -487,6 +492,7 @@ class Producer:
             self._on_delivery(error, message)
 
     def _note_error(self, error: KafkaError) -> None:
+        error = self._redaction.error(error)
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_report = error.str()
         if is_refusal(error):

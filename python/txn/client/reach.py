@@ -84,7 +84,6 @@ class Reach:
         self.is_answered = not self._addresses
         """A broker has answered somebody."""
         self._refusal: str | None = None
-        self._secret = str(settings.get("sasl.password") or "")
         self.is_proven = False
         """A broker has let the client in."""
 
@@ -93,9 +92,7 @@ class Reach:
         self.is_proven = self.is_answered = True
 
     def refuse(self, reason: str) -> None:
-        """Note that a broker does not let the client in."""
-        if self._secret and self._secret in reason:
-            reason = "the broker's answer repeats the password, and is left out here"
+        """Note that a broker does not let the client in, for a reason without secrets."""
         self._refusal = reason
 
     def check(self, *, is_over: bool = False) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 
 from txn.access.librdkafka import in_librdkafkas_names
 from txn.client.failures import error_of
+from txn.client.redaction import Redaction
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client_names import READ, SECRETS
@@ -151,10 +152,7 @@ def consumer_settings(
 
 def refused(whose: str, raised: KafkaException, settings: Settings) -> ConfigError:
     """Return the error for a configuration that librdkafka refuses, without its secrets."""
-    said = error_of(raised).str()
-    for name in SECRETS & settings.keys():
-        if text := str(settings[name]):
-            said = said.replace(text, "…")
+    said = Redaction(settings).text(error_of(raised).str())
     unknown = re.fullmatch(r'No such configuration property: "(.*)"', said)
     if unknown is None:
         for named, given in IN_MESSAGES.items():

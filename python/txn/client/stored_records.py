@@ -16,6 +16,7 @@ from txn.client.bounded_call import BoundedCall
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, translate
 from txn.client.library_log import LibraryLog
+from txn.client.redaction import Redaction
 from txn.client.settings import refused
 
 Place = tuple[str, int]
@@ -69,11 +70,13 @@ class StoredRecords:
     _lost: dict[Place, int] = field(init=False, default_factory=dict)
     """The number of such records in partitions that were taken away before their commit."""
     _consumer: confluent_kafka.Consumer = field(init=False)
+    _redaction: Redaction = field(init=False)
     _open: set[Place] = field(init=False, default_factory=set)
     _is_assigned: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         level = "read_committed" if self.is_committed else "read_uncommitted"
+        self._redaction = Redaction(self.settings)
         settings = {
             **self.settings,
             "group.id": self.group_id or NO_GROUP,
@@ -84,10 +87,11 @@ class StoredRecords:
             "auto.offset.reset": self.default,
             "allow.auto.create.topics": False,
             "fetch.wait.max.ms": 100,
-            "logger": LibraryLog(),
+            "logger": LibraryLog(self._redaction.text),
             "error_cb": self._note_error,
             "on_commit": self._note_commit,
         }
+        self._redaction.watch(settings)
         try:
             self._consumer = confluent_kafka.Consumer(settings)
         except KafkaException as raised:
@@ -217,6 +221,7 @@ class StoredRecords:
         return end is None or offset < end
 
     def _raise(self, error: KafkaError) -> None:
+        error = self._redaction.error(error)
         if error.code() == KafkaError._MAX_POLL_EXCEEDED or error.retriable():
             self.outage = error.str()
             return

@@ -1,0 +1,89 @@
+"""Leaves a client's secrets out of librdkafka's texts.
+
+A broker refuses a log-in in words of its own, and an endpoint a token. They may repeat the secret
+that was sent. librdkafka passes them on, in its log and its errors.
+
+| secret | known by |
+|---|---|
+| a password, a key, the secret of a client | the settings |
+| a token of the program's `oauth_cb`, or of txn's | its return; the last two |
+| a token that librdkafka has fetched itself | its form, that of a JSON Web Token |
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+from confluent_kafka import KafkaError
+
+from txn.security.client_names import SECRETS
+
+HIDDEN: Final = "…"
+
+PREFIX_MAX: Final = 16
+"""So much of a secret tells it: librdkafka cuts a text off at 512 bytes, and with it a token."""
+
+JSON_WEB_TOKEN: Final = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*")
+
+
+class Redaction:
+    """The secrets of one client, by its settings in librdkafka's names."""
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        given = {name: str(value) for name, value in settings.items() if value is not None}
+        found = {given[name] for name in SECRETS & given.keys()}
+        found |= {quote_plus(secret) for secret in found}
+        client = given.get("sasl.oauthbearer.client.id", "")
+        secret = given.get("sasl.oauthbearer.client.secret", "")
+        if secret:
+            found.add(base64.b64encode(f"{client}:{secret}".encode()).decode())
+        self._secrets = tuple(found - {""})
+        self._tokens: tuple[str, ...] = ()
+
+    def watch(self, settings: dict[str, object]) -> None:
+        """Put a function that notes the tokens it returns in the place of `oauth_cb`."""
+        call = settings.get("oauth_cb")
+        if not callable(call):
+            return
+        function = call
+
+        def ask(*given: Any) -> object:
+            answer: object = function(*given)
+            if isinstance(answer, tuple) and answer and isinstance(answer[0], str) and answer[0]:
+                self._tokens = (answer[0], *self._tokens[:1])  # for threads: in one step
+            return answer
+
+        settings["oauth_cb"] = ask
+
+    def text(self, text: str) -> str:
+        """Return a text with `HIDDEN` in the place of each secret."""
+        for secret in sorted((*self._secrets, *self._tokens), key=len, reverse=True):
+            at = text.find(secret[:PREFIX_MAX])
+            while at >= 0:
+                end = at + _shared(text[at:], secret)
+                text = text[:at] + HIDDEN + text[end:]
+                at = text.find(secret[:PREFIX_MAX], at + len(HIDDEN))
+        return JSON_WEB_TOKEN.sub(HIDDEN, text)
+
+    def error(self, error: KafkaError) -> KafkaError:
+        """Return an error with the same code and marks, without secrets in its text."""
+        said = error.str()
+        text = self.text(said)
+        if text == said:
+            return error
+        return KafkaError(
+            error.code(),
+            text,
+            fatal=error.fatal(),
+            retriable=error.retriable(),
+            txn_requires_abort=error.txn_requires_abort(),
+        )
+
+
+def _shared(text: str, secret: str) -> int:
+    """The number of characters at the begin of both."""
+    pairs = zip(text, secret, strict=False)
+    differing = (at for at, (one, other) in enumerate(pairs) if one != other)
+    return next(differing, min(len(text), len(secret)))
