@@ -470,7 +470,9 @@ class OffsetMachine(RuleBasedStateMachine):
                 put.producer_id is not None and self._end(at, put) is None
                 for at, put in self._puts(key)
             )
-            assert self.node.groups.is_pending(key) == is_open
+            assert (
+                (key.topic, key.partition) in self.node.groups.offsets(key.group_id).pending
+            ) == is_open
 
 
 TestP8AnyHistoryOfAGroup = GroupMachine.TestCase

@@ -192,11 +192,11 @@ class GroupNode:
         self.shards.on_offsets_marker(index, producer_id, is_commit)
 
     def offset(self, group_id: str, *, topic: str = "orders", partition: int = 0) -> int | None:
-        stored = self.groups.committed_offset(OffsetKey(group_id, topic, partition))
+        stored = self.groups.committed(group_id).get((topic, partition))
         return None if stored is None else stored.value.offset
 
     def is_pending(self, group_id: str, *, topic: str = "orders", partition: int = 0) -> bool:
-        return self.coordinator.is_pending(OffsetKey(group_id, topic, partition))
+        return (topic, partition) in self.coordinator.offsets(group_id).pending
 
     def place_of(self, group_id: str) -> tuple[str, int]:
         return OFFSETS_TOPIC, self.coordinator.group_partition(group_id)

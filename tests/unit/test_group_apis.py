@@ -15,7 +15,7 @@ from support.group_host import TOPICS, GroupNode
 from support.served import APIS, decode, versions_of
 from support.sessions import session
 from txn.broker.host import Context, Durability
-from txn.coordinator.group.records import OffsetKey
+from txn.broker.turns import ITEMS_PER_TURN
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
@@ -30,16 +30,21 @@ def versions(api_key: int, since: int = 0) -> list[int]:
 
 def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:
     """Send a request of a version as bytes; return the response that its bytes say."""
-    body = io.BytesIO()
-    schema = load_request_schema(api_key, version)
-    entity_writer(schema)(body, entity_builder(schema)(fields))
-    request = decode(api_key, version, body.getvalue())
+    request = request_of(api_key, version, **fields)
     context = Context(api_key, version, "client", session())
     answer = asyncio.run(_answered(node, api_key, request, context))
     data = encode_response(api_key, version, answer)
     response, size = entity_reader(load_response_schema(api_key, version))(data, 0)
     assert size == len(data)
     return response
+
+
+def request_of(api_key: int, version: int, **fields: Any) -> Any:
+    """A request as the broker decodes its bytes."""
+    body = io.BytesIO()
+    schema = load_request_schema(api_key, version)
+    entity_writer(schema)(body, entity_builder(schema)(fields))
+    return decode(api_key, version, body.getvalue())
 
 
 async def _answered(node: GroupNode, api_key: int, request: Any, context: Context) -> Any:
@@ -349,7 +354,7 @@ def test_commit_whose_expiry_is_beyond_64_bits_is_stored(monkeypatch: pytest.Mon
     node = GroupNode()
     monkeypatch.setattr(type(node.host), "now_ms", lambda _: (1 << 63) - 1000)
     commit(node, 2, offsets_of("orders", (0, 5)), retention_time=datetime.timedelta(days=1))
-    stored = node.groups.committed_offset(OffsetKey("g", "orders", 0))
+    stored = node.groups.committed("g")["orders", 0]
     assert stored is not None
     assert stored.value.expire_timestamp_ms == (1 << 63) - 1
 
@@ -359,7 +364,7 @@ def test_commit_with_a_retention_time_has_an_expiry_of_its_own(version: int) -> 
     node = GroupNode()
     day = datetime.timedelta(days=1)
     commit(node, version, offsets_of("orders", (0, 5)), retention_time=day)
-    stored = node.groups.committed_offset(OffsetKey("g", "orders", 0))
+    stored = node.groups.committed("g")["orders", 0]
     assert stored is not None
     assert stored.value.expire_timestamp_ms == node.host.now_ms() + 86_400_000
 
@@ -447,6 +452,34 @@ def test_offset_delete_spares_topics_that_members_consume() -> None:
     assert list(node.groups.committed("g")) == [("orders", 0)]
 
 
+def test_P2_offset_delete_spares_a_member_that_joined_meanwhile() -> None:
+    """The request looked at the members, gave way, and deleted the commit of a new member."""
+    node = GroupNode()
+    commit(node, 9, offsets_of("orders", (0, 5)), offsets_of("payments", (0, 6)))
+    many = [{"partition_index": index} for index in range(3 * ITEMS_PER_TURN)]
+    topics = [{"name": name, "partitions": many} for name in ("orders", "payments")]
+    request = request_of(ApiKey.OFFSET_DELETE, 0, group_id="g", topics=topics)
+    context = Context(ApiKey.OFFSET_DELETE, 0, "client", session())
+    deletion = APIS[ApiKey.OFFSET_DELETE].answer(node.coordinator, request, context)
+    deletion.send(None)  # it gives way for the first time
+    node.form("g")
+    answer = _rest(deletion)
+    assert (answer.topics[0].partitions[0], answer.topics[1].partitions[0]) == (
+        (0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
+        (0, ErrorCode.NONE),
+    )
+    assert list(node.groups.committed("g")) == [("orders", 0)]
+
+
+def _rest(request: Any) -> Any:
+    """The answer to a request under way that waits for nothing but its next turn."""
+    try:
+        while True:
+            request.send(None)
+    except StopIteration as end:
+        return end.value
+
+
 def test_offset_delete_of_an_unknown_group_is_told_at_the_top() -> None:
     response = ask(GroupNode(), ApiKey.OFFSET_DELETE, 0, group_id="g", topics=[])
     assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -529,7 +562,7 @@ def test_groups_are_deleted_each_by_itself(version: int) -> None:
         ("h", ErrorCode.NON_EMPTY_GROUP),
         ("nowhere", ErrorCode.GROUP_ID_NOT_FOUND),
     ]
-    assert node.groups.committed_offset(OffsetKey("g", "orders", 0)) is None
+    assert not node.groups.committed("g")
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
+
+import pytest
 
 from support.flights import TOPIC, flights_host
 from support.sessions import session
@@ -11,6 +13,7 @@ from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import RETRY_MS, Context, Durability
 from txn.broker.marker_sender import LocalMarkerSender
+from txn.broker.turns import ITEMS_PER_TURN
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
@@ -49,11 +52,13 @@ class Both:
         identity = await self.transactions.init_producer_id("t", 60_000, None)
         return ProducerIdAndEpoch(identity.producer.producer_id, identity.producer.producer_epoch)
 
-    def commit(self, producer: ProducerIdAndEpoch, offset: int) -> Coroutine[Any, Any, ErrorCode]:
+    def commit(
+        self, producer: ProducerIdAndEpoch, offset: int, *keys: OffsetKey
+    ) -> Coroutine[Any, Any, ErrorCode]:
         value = OffsetValue(offset, -1, "", self.host.now_ms())
         return self.groups.commit_in_transaction(
             Committer("g"),
-            {KEY: value},
+            dict.fromkeys(keys or (KEY,), value),
             transactional_id="t",
             producer=ProducerIdentity(producer.producer_id, producer.producer_epoch),
             transaction_version=2,
@@ -65,8 +70,11 @@ class Both:
         return ProducerIdAndEpoch(identity.producer.producer_id, identity.producer.producer_epoch)
 
     def offset(self) -> int | None:
-        stored = self.groups.committed_offset(KEY)
+        stored = self.groups.committed("g").get((KEY.topic, KEY.partition))
         return None if stored is None else stored.value.offset
+
+    def is_pending(self) -> bool:
+        return (KEY.topic, KEY.partition) in self.groups.offsets("g").pending
 
     def open_transactions(self) -> int:
         stores = self.host.coordinator_partitions(OFFSETS_TOPIC)
@@ -155,6 +163,46 @@ def told(both: Both, version: int) -> tuple[ErrorCode, list[int]]:
     return code, [each.committed_offset for each in partitions if not each.error_code]
 
 
+MANY: Final = range(3 * ITEMS_PER_TURN)
+"""Partitions that no answer tells of in one turn."""
+
+
+@pytest.mark.parametrize("is_stable_only", [False, True])
+@pytest.mark.parametrize("is_of_all", [False, True])
+def test_P3_a_long_answer_shows_a_transaction_whole(is_of_all: bool, is_stable_only: bool) -> None:
+    """The answer gave way to others, and a transaction that ended meanwhile showed in its rest.
+
+    The first partition was at the old offset and the last at the new one, with no error.
+    """
+    first, last = (OffsetKey("g", TOPIC, index) for index in (MANY[0], MANY[-1]))
+    topic = OffsetFetchTopic(name=TOPIC, partition_indexes=tuple(MANY))
+    group = OffsetFetchGroup(group_id="g", topics=None if is_of_all else (topic,))
+    request = OffsetFetchRequest(groups=(group,), require_stable=is_stable_only)
+    context = Context(ApiKey.OFFSET_FETCH, 8, "client", session())
+    told = []
+
+    async def story(both: Both) -> None:
+        before = OffsetValue(5, -1, "", both.host.now_ms())
+        offsets = {OffsetKey("g", TOPIC, index): before for index in MANY}
+        await both.groups.commit(Committer("g"), offsets, knows_group_not_found=True)
+        producer = await both.begin()
+        asked = asyncio.create_task(offset_fetch(both.groups, request, context))
+        await asyncio.sleep(0)  # it gives way for the first time
+        assert await both.commit(producer, 42, first, last) is ErrorCode.NONE
+        await both.end(producer, TxnResult.COMMIT)
+        assert not asked.done(), "the answer took one turn"
+        told.append(await asked)
+
+    play(story, Durability.PROCESS)
+    offsets = {
+        partition.partition_index: partition.committed_offset
+        for topic in told[0].groups[0].topics
+        for partition in topic.partitions
+    }
+    assert offsets.keys() == set(MANY)
+    assert (offsets[MANY[0]], offsets[MANY[-1]]) in [(5, 5), (42, 42)]
+
+
 def test_P3_offsets_of_a_transaction_that_timed_out_do_not_count() -> None:
     async def story(both: Both) -> None:
         producer = await both.begin()
@@ -163,7 +211,7 @@ def test_P3_offsets_of_a_transaction_that_timed_out_do_not_count() -> None:
         await settle(both.host)
 
     both = play(story, Durability.PROCESS)
-    assert (both.offset(), both.groups.is_pending(KEY), both.open_transactions()) == (
+    assert (both.offset(), both.is_pending(), both.open_transactions()) == (
         None,
         False,
         0,
@@ -191,7 +239,7 @@ def test_P7_offsets_that_had_to_wait_until_their_transaction_ended_are_not_writt
 
     both = play(story, Durability.ALWAYS)
     assert codes == [ErrorCode.CONCURRENT_TRANSACTIONS]
-    assert (both.offset(), both.groups.is_pending(KEY), both.open_transactions()) == (
+    assert (both.offset(), both.is_pending(), both.open_transactions()) == (
         None,
         False,
         0,
@@ -208,4 +256,4 @@ def test_P7_offsets_of_a_fenced_producer_are_not_written() -> None:
 
     both = play(story, Durability.PROCESS)
     assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert not both.groups.is_pending(KEY)
+    assert not both.is_pending()

@@ -54,7 +54,7 @@ from txn.coordinator.group.classic import (
     sync,
     touch,
 )
-from txn.coordinator.group.offsets import StoredOffset, expired_offsets
+from txn.coordinator.group.offsets import GroupOffsets, StoredOffset, expired_offsets
 from txn.coordinator.group.records import (
     GroupKey,
     GroupRecord,
@@ -416,7 +416,7 @@ class GroupCoordinator:
         return {
             (topic, partition): stored
             for (topic, partition), stored in list(table.committed(group_id).items())
-            if not self._is_of_deleted_topic(topic, stored)
+            if not self.is_of_deleted_topic(topic, stored)
         }
 
     def groups_with_offsets(self) -> list[tuple[str, int]]:
@@ -430,16 +430,9 @@ class GroupCoordinator:
             for group_id, offsets in shard.state.offsets.by_group()
         ]
 
-    def committed_offset(self, key: OffsetKey) -> StoredOffset | None:
-        """The offset that counts for one partition, None if there is none."""
-        table = self._shard_of(key.group_id).state.offsets
-        stored = table.committed(key.group_id).get((key.topic, key.partition))
-        is_gone = stored is None or self._is_of_deleted_topic(key.topic, stored)
-        return None if is_gone else stored
-
-    def is_pending(self, key: OffsetKey) -> bool:
-        """Say whether an open transaction holds an offset, so that the committed one may change."""
-        return self._shard_of(key.group_id).state.offsets.is_pending(key)
+    def offsets(self, group_id: str) -> GroupOffsets:
+        """The offsets of a group as they change, those of deleted topics too."""
+        return self._shard_of(group_id).state.offsets.of_group(group_id)
 
     def lacks_a_marker(self, group_id: str) -> bool:
         """Say whether a commit of offsets of a group is decided, and the disk refuses its marker.
@@ -544,6 +537,8 @@ class GroupCoordinator:
         offsets: Mapping[OffsetKey, OffsetValue],
         producer: ProducerIdentity | None,
     ) -> ErrorCode:
+        if not offsets:
+            return ErrorCode.NONE
         least_bytes = sum(
             OFFSET_BYTES_MIN + len(group_id) + len(key.topic) + len(value.metadata)
             for key, value in offsets.items()
@@ -558,7 +553,8 @@ class GroupCoordinator:
             return commit_error(error)
         return ErrorCode.NONE
 
-    def _is_of_deleted_topic(self, topic: str, stored: StoredOffset) -> bool:
+    def is_of_deleted_topic(self, topic: str, stored: StoredOffset) -> bool:
+        """Say whether an offset belongs to an earlier topic of the name."""
         known = self.host.topic_id(topic)
         return None not in (known, stored.value.topic_id) and known != stored.value.topic_id
 

@@ -14,14 +14,14 @@ KIP-559, KIP-709 (several groups), KIP-848 (topic ids, types), KIP-1043 (GROUP_I
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from txn.broker.apis.api import Api
 from txn.broker.audit import audit
 from txn.broker.group_coordinator import Committer, GroupCoordinator, group_error
 from txn.broker.host import Context
-from txn.broker.turns import Turns
+from txn.broker.turns import ITEMS_PER_TURN, Turns
 from txn.coordinator.group.classic import (
     CONSUMER_PROTOCOL_TYPE,
     GROUP_NOT_FOUND_FROM,
@@ -34,6 +34,7 @@ from txn.coordinator.group.classic import (
     subscribed_topics,
 )
 from txn.coordinator.group.members import Member
+from txn.coordinator.group.offsets import GroupOffsets, TopicPartition
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import ProducerIdAndEpoch
@@ -180,15 +181,20 @@ def joined(answer: JoinAnswer, context: Context) -> JoinGroupResponse:
     )
 
 
+def lacks_protocol(request: SyncGroupRequest, context: Context) -> bool:
+    """Say whether a request does not name the protocol that its version has to."""
+    has_protocol = None not in (request.protocol_type, request.protocol_name)
+    return context.api_version >= 5 and not has_protocol
+
+
 async def sync_group(
     groups: GroupCoordinator, request: SyncGroupRequest, context: Context
 ) -> SyncGroupResponse:
     """Answer with the member's assignment, when the leader has sent it."""
+    if lacks_protocol(request, context):
+        return SyncGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not _is_group_id(request.group_id):
         return SyncGroupResponse(ErrorCode.INVALID_GROUP_ID)
-    has_protocol = None not in (request.protocol_type, request.protocol_name)
-    if context.api_version >= 5 and not has_protocol:
-        return SyncGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     assigned_bytes = sum(len(entry.assignment) for entry in request.assignments)
     if assigned_bytes > groups.batch_bytes_max:
         return SyncGroupResponse(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka answers
@@ -251,20 +257,20 @@ async def offset_commit(
 ) -> OffsetCommitResponse:
     """Store offsets; each partition tells if its own was stored."""
     retention_ms = request.retention_time_ms
-    codes, offsets = await _check_offsets(groups, request.group_id, request.topics, retention_ms)
+    checked = await _check_offsets(groups, request.group_id, request.topics, retention_ms)
     if not _fits(request.group_id):
         fault = ErrorCode.INVALID_GROUP_ID
-    elif offsets:
+    elif checked.has_partitions:
         fault = await groups.commit(
             _committer(request),
-            offsets,
+            checked.offsets,
             knows_group_not_found=context.api_version >= GROUP_NOT_FOUND_FROM,
         )
         if fault is ErrorCode.NONE:
             fault = await groups.sync_offsets(request.group_id)
     else:
         fault = ErrorCode.NONE
-    return await _committed(request.topics, codes, fault)
+    return await _committed(request.topics, checked, fault)
 
 
 async def txn_offset_commit(
@@ -277,13 +283,13 @@ async def txn_offset_commit(
         groups.transactions.hang_up_if_late(
             request.transactional_id, owner, context.connection, ConnectionUse.OFFSETS
         )
-    codes, offsets = await _check_offsets(groups, request.group_id, request.topics)
+    checked = await _check_offsets(groups, request.group_id, request.topics)
     if not _is_group_id(request.group_id):
         fault = ErrorCode.INVALID_GROUP_ID
-    elif offsets:
+    elif checked.has_partitions:
         fault = await groups.commit_in_transaction(
             _committer(request),
-            offsets,
+            checked.offsets,
             transactional_id=request.transactional_id,
             producer=ProducerIdentity(request.producer_id, request.producer_epoch),
             transaction_version=2 if has_own_epoch else 1,
@@ -294,7 +300,7 @@ async def txn_offset_commit(
             )
     else:
         fault = ErrorCode.NONE
-    return await _committed(request.topics, codes, _known_to(context.api_version, fault))
+    return await _committed(request.topics, checked, _known_to(context.api_version, fault))
 
 
 def _known_to(api_version: int, code: ErrorCode) -> ErrorCode:
@@ -326,13 +332,38 @@ LATEST_MS: Final = (1 << 63) - 1
 """The latest time that a record holds."""
 
 
+class _Checked(NamedTuple):
+    """A commit, split into offsets that can be stored and the others.
+
+    Attributes:
+        unknown: Partitions that are not there, with a code each.
+        oversized: Partitions whose metadata is too large. They are refused after everything that
+            concerns the group or the producer, as in Kafka.
+        offsets: The others.
+    """
+
+    unknown: dict[Place, ErrorCode]
+    oversized: set[Place]
+    offsets: dict[OffsetKey, OffsetValue]
+
+    @property
+    def has_partitions(self) -> bool:
+        """Say whether any of the partitions is there, so that the group is asked."""
+        return bool(self.offsets or self.oversized)
+
+    def code(self, place: Place, fault: ErrorCode) -> ErrorCode:
+        """The code of a partition of a commit that the group or the producer is refused for."""
+        code = self.unknown.get(place) or fault
+        is_oversized = code is ErrorCode.NONE and place in self.oversized
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_oversized else code
+
+
 async def _check_offsets(
     groups: GroupCoordinator, group_id: str, topics: CommitTopics, retention_ms: int = -1
-) -> tuple[dict[Place, ErrorCode], dict[OffsetKey, OffsetValue]]:
-    """Split a commit into offsets that no member may commit, with a code each, and the others."""
-    codes: dict[Place, ErrorCode] = {}
-    offsets: dict[OffsetKey, OffsetValue] = {}
+) -> _Checked:
+    checked = _Checked({}, set(), {})
     turns = Turns()
+    most = groups.host.setting("offset.metadata.max.bytes")
     now_ms = groups.host.now_ms()
     expires_ms = NEVER if retention_ms < 0 else min(now_ms + retention_ms, LATEST_MS)
     for topic_position, topic in enumerate(topics):
@@ -341,18 +372,16 @@ async def _check_offsets(
         for position, partition in enumerate(topic.partitions):
             await turns.next()
             metadata = partition.committed_metadata or ""
-            code = ErrorCode.NONE
+            place = topic_position, position
             if name is None:
-                code = ErrorCode.UNKNOWN_TOPIC_ID
+                checked.unknown[place] = ErrorCode.UNKNOWN_TOPIC_ID
             elif not groups.host.has_partition(name, partition.partition_index):
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif len(metadata) > groups.host.setting("offset.metadata.max.bytes") or not _fits(
-                metadata
-            ):
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                checked.unknown[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif _java_length(metadata) > most or not _fits(metadata):
+                checked.oversized.add(place)
             else:
                 key = OffsetKey(group_id, name, partition.partition_index)
-                offsets[key] = OffsetValue(
+                checked.offsets[key] = OffsetValue(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     metadata,
@@ -360,12 +389,11 @@ async def _check_offsets(
                     expires_ms,
                     topic_id,
                 )
-            codes[topic_position, position] = code
-    return codes, offsets
+    return checked
 
 
 async def _committed(
-    topics: CommitTopics, codes: Mapping[Place, ErrorCode], fault: ErrorCode
+    topics: CommitTopics, checked: _Checked, fault: ErrorCode
 ) -> OffsetCommitResponse:
     """Each partition's own code, or else the group's."""
     turns = Turns()
@@ -375,7 +403,7 @@ async def _committed(
         await turns.next()
         for position, partition in enumerate(topic.partitions):
             await turns.next()
-            code = codes[topic_position, position] or fault
+            code = checked.code((topic_position, position), fault)
             partitions.append(CommittedPartition(partition.partition_index, code))
         committed.append(CommittedTopic(topic.name or "", topic_id_of(topic), partitions))
     return OffsetCommitResponse(committed)
@@ -388,7 +416,8 @@ async def offset_fetch(
 
     With `require_stable` a partition that a transaction holds has UNSTABLE_OFFSET_COMMIT; the
     client asks again. Without it, a group has no coordinator while the disk refuses the marker of
-    one of its commits. A group, and a partition, that is named again is answered once.
+    one of its commits. A group, and a partition, that is named again is answered once. The offsets
+    of a group are of one moment.
     """
     is_stable_only = request.require_stable
     turns = Turns()
@@ -446,9 +475,15 @@ async def _fetched_of_group(
     is_stable_only: bool,
     turns: Turns,
 ) -> FetchedGroup:
+    """The offsets of a group, all of one moment: a transaction shows whole or not at all (P3)."""
+    asked = sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
+    await turns.next(asked)
     is_served = groups.refusal(group.group_id) is ErrorCode.NONE
     if is_served and (is_stable_only or not groups.lacks_a_marker(group.group_id)):
-        topics = await _fetched(groups, group, context, is_stable_only, turns)
+        is_one_turn = group.topics is not None and asked <= ITEMS_PER_TURN
+        offsets = groups.offsets(group.group_id)
+        offsets = offsets if is_one_turn else offsets.copied()
+        topics = await _fetched(groups, group, context, offsets, is_stable_only)
         return FetchedGroup(group.group_id, ErrorCode.NONE, topics)
     code = ErrorCode.NOT_COORDINATOR
     topics = []
@@ -464,11 +499,12 @@ async def _fetched(
     groups: GroupCoordinator,
     group: OffsetFetchGroup,
     context: Context,
+    offsets: GroupOffsets,
     is_stable_only: bool,
-    turns: Turns,
 ) -> list[FetchedTopic]:
+    turns = Turns()
     if group.topics is None:
-        return await _fetched_all(groups, group.group_id, context, is_stable_only, turns)
+        return await _fetched_all(groups, context, offsets, is_stable_only, turns)
     answers = []
     told: set[tuple[str | uuid.UUID | None, int]] = set()
     for topic in group.topics:
@@ -484,7 +520,7 @@ async def _fetched(
             partitions.append(
                 FetchedOffset(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 if name is None
-                else _fetched_offset(groups, OffsetKey(group.group_id, name, index), is_stable_only)
+                else _fetched_offset(groups, offsets, (name, index), is_stable_only)
             )
         answers.append(_fetched_topic(topic, partitions))
     return answers
@@ -496,13 +532,19 @@ def _fetched_topic(topic: OffsetFetchTopic, partitions: list[FetchedOffset]) -> 
 
 
 async def _fetched_all(
-    groups: GroupCoordinator, group_id: str, context: Context, is_stable_only: bool, turns: Turns
+    groups: GroupCoordinator,
+    context: Context,
+    offsets: GroupOffsets,
+    is_stable_only: bool,
+    turns: Turns,
 ) -> list[FetchedTopic]:
     by_topic: dict[str, list[FetchedOffset]] = {}
-    for topic, index in groups.committed(group_id):
+    for place, stored in offsets.committed.items():
         await turns.next()
-        key = OffsetKey(group_id, topic, index)
-        by_topic.setdefault(topic, []).append(_fetched_offset(groups, key, is_stable_only))
+        topic = place[0]
+        if not groups.is_of_deleted_topic(topic, stored):
+            fetched = _fetched_offset(groups, offsets, place, is_stable_only)
+            by_topic.setdefault(topic, []).append(fetched)
     topics = [
         FetchedTopic(name, groups.host.topic_id(name), partitions)
         for name, partitions in by_topic.items()
@@ -512,16 +554,17 @@ async def _fetched_all(
 
 
 def _fetched_offset(
-    groups: GroupCoordinator, key: OffsetKey, is_stable_only: bool
+    groups: GroupCoordinator, offsets: GroupOffsets, place: TopicPartition, is_stable_only: bool
 ) -> FetchedOffset:
-    if is_stable_only and groups.is_pending(key):
-        return FetchedOffset(key.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    stored = groups.committed_offset(key)
-    if stored is None:
-        return FetchedOffset(key.partition, ErrorCode.NONE)
+    topic, partition = place
+    if is_stable_only and place in offsets.pending:
+        return FetchedOffset(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    stored = offsets.committed.get(place)
+    if stored is None or groups.is_of_deleted_topic(topic, stored):
+        return FetchedOffset(partition, ErrorCode.NONE)
     value = stored.value
     return FetchedOffset(
-        key.partition, ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata
+        partition, ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata
     )
 
 
@@ -529,24 +572,34 @@ async def offset_delete(
     groups: GroupCoordinator, request: OffsetDeleteRequest, context: Context
 ) -> OffsetDeleteResponse:
     """Delete offsets of topics that the group's members do not consume."""
+    if not _is_group_id(request.group_id):
+        return OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID)
     if groups.refusal(request.group_id) is not ErrorCode.NONE:
         return OffsetDeleteResponse(ErrorCode.NOT_COORDINATOR)
-    group = groups.group(request.group_id)
-    fault = _delete_fault(group)
+    fault = _delete_fault(groups.group(request.group_id))
     if fault is not ErrorCode.NONE:
         return OffsetDeleteResponse(fault)
-    assert group is not None, "there is none, which is a fault"
     turns = Turns()
     codes = {}
-    consumed = subscribed_topics(group)
     for topic in request.topics:
         await turns.next()
-        is_subscribed = consumed is None or topic.name in consumed
         for partition in topic.partitions:
             await turns.next()
             key = OffsetKey(request.group_id, topic.name, partition.partition_index)
-            codes[key] = _delete_code(groups, key, is_subscribed=is_subscribed)
-    keys = [key for key, code in codes.items() if code is ErrorCode.NONE]
+            is_there = groups.host.has_partition(key.topic, key.partition)
+            codes[key] = ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # From here to the deletion in one step: a member that joined meanwhile keeps its offsets.
+    group = groups.group(request.group_id)
+    fault = _delete_fault(group)
+    if group is None or fault is not ErrorCode.NONE:
+        return OffsetDeleteResponse(fault)
+    consumed = subscribed_topics(group)
+    keys = []
+    for key, code in codes.items():
+        if code is ErrorCode.NONE and (consumed is None or key.topic in consumed):
+            codes[key] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        elif code is ErrorCode.NONE:
+            keys.append(key)
     try:
         await groups.delete_offsets(request.group_id, keys)
     except StorageError as error:
@@ -570,14 +623,6 @@ def _delete_fault(group: Group | None) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return ErrorCode.NON_EMPTY_GROUP
-    return ErrorCode.NONE
-
-
-def _delete_code(groups: GroupCoordinator, key: OffsetKey, *, is_subscribed: bool) -> ErrorCode:
-    if not groups.host.has_partition(key.topic, key.partition):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if is_subscribed:
-        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     return ErrorCode.NONE
 
 
@@ -650,8 +695,8 @@ async def list_groups(
     groups: GroupCoordinator, request: ListGroupsRequest, context: Context
 ) -> ListGroupsResponse:
     """List groups, in some states or of some types if the request says so."""
-    states = _lowered(request.states_filter)
-    types = _lowered(request.types_filter)
+    states = {name.strip().lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}  # as they are; states are trimmed
     turns = Turns()
     listed = []
     for group in groups.groups():
@@ -671,7 +716,7 @@ async def delete_groups(
     """Delete groups without members, each by itself."""
     turns = Turns()
     results = []
-    for group_id in request.group_ids:
+    for group_id in dict.fromkeys(request.group_ids):
         await turns.next(WRITTEN_ITEMS)
         code = await _deleted(groups, group_id)
         if code is ErrorCode.NONE:
@@ -712,6 +757,11 @@ def _fits(text: str) -> bool:
     return len(text.encode()) <= STRING_BYTES_MAX
 
 
+def _java_length(text: str) -> int:
+    """The length of a text as Java counts it, in units of UTF-16."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
 def _shortened(text: str) -> str:
     """The beginning of a name that only people read; as much as is stored."""
     return text[:255]
@@ -720,10 +770,6 @@ def _shortened(text: str) -> str:
 def _java_host(host: str) -> str:
     """An address as Java prints it, which is how Kafka stores a member's host."""
     return host if host.startswith("/") else f"/{host}"
-
-
-def _lowered(words: Iterable[str]) -> set[str]:
-    return {word.strip().lower() for word in words}
 
 
 APIS: Final[tuple[Api[GroupCoordinator], ...]] = (

@@ -149,7 +149,7 @@ async def list_transactions(
     coordinator: TransactionCoordinator, request: ListTransactionsRequest, context: Context
 ) -> ListTransactionsResponse:
     """List the transactional ids that pass the filters."""
-    labels = request.state_filters
+    labels = dict.fromkeys(request.state_filters)
     states = frozenset(STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL)
     unknown = [label for label in labels if label not in STATES_BY_LABEL]
     try:

@@ -36,6 +36,22 @@ class StoredOffset(NamedTuple):
     record_offset: int
 
 
+class GroupOffsets(NamedTuple):
+    """The offsets of a group.
+
+    Attributes:
+        committed: The offsets that count.
+        pending: The partitions for which an open transaction holds an offset.
+    """
+
+    committed: Mapping[TopicPartition, StoredOffset]
+    pending: Collection[TopicPartition]
+
+    def copied(self) -> "GroupOffsets":
+        """The offsets as they are at this moment."""
+        return GroupOffsets(dict(self.committed), set(self.pending))
+
+
 class OffsetTable:
     """Committed and pending offsets, by group and by producer id."""
 
@@ -106,6 +122,10 @@ class OffsetTable:
     def committed(self, group_id: str) -> Mapping[TopicPartition, StoredOffset]:
         """The offsets that count for a group."""
         return self._committed.get(group_id, {})
+
+    def of_group(self, group_id: str) -> GroupOffsets:
+        """The offsets of a group, as they change."""
+        return GroupOffsets(self.committed(group_id), self._holders.get(group_id, {}).keys())
 
     def by_group(self) -> list[tuple[str, Mapping[TopicPartition, StoredOffset]]]:
         """The offsets that count, of every group that has any, as they are at this moment."""

@@ -8,6 +8,7 @@ from txn.broker.apis.groups import (
     OFFSET_FETCH_FAILS_WHOLE_FROM,
     each_once,
     joined,
+    lacks_protocol,
     resolved,
     topic_id_of,
 )
@@ -88,8 +89,9 @@ async def _sync(
     context: Context,
     proceed: Proceed[SyncGroupRequest, SyncGroupResponse],
 ) -> SyncGroupResponse:
-    """READ on the group."""
-    if not access.may(Operation.READ, GROUP, request.group_id):
+    """READ on the group. A request without the name of its protocol is refused before."""
+    is_refused_anyhow = lacks_protocol(request, context)
+    if not is_refused_anyhow and not access.may(Operation.READ, GROUP, request.group_id):
         return SyncGroupResponse(FAILED)
     syncing = proceed(request)
     del request  # the wait may be long
@@ -369,13 +371,14 @@ async def _delete_groups(
     proceed: Proceed[DeleteGroupsRequest, DeleteGroupsResponse],
 ) -> DeleteGroupsResponse:
     """DELETE on the group."""
-    allowed = await access.among(Operation.DELETE, GROUP, request.group_ids)
-    kept = tuple(group_id for group_id in request.group_ids if group_id in allowed)
+    named = dict.fromkeys(request.group_ids)
+    allowed = await access.among(Operation.DELETE, GROUP, named)
+    kept = tuple(group_id for group_id in named if group_id in allowed)
     deleted = iter((await proceed(changed(request, group_ids=kept))).results)
     return DeleteGroupsResponse(
         [
             next(deleted) if group_id in allowed else DeletedGroup(group_id, FAILED)
-            for group_id in request.group_ids
+            for group_id in named
         ]
     )
 
