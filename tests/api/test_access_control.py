@@ -675,6 +675,28 @@ def test_the_name_of_a_hidden_topic_is_not_told_for_its_id(tmp_path: Path) -> No
         assert metadata_of(broker, ADMIN, (hidden, "x")) == [(0, "hidden")]
 
 
+def test_a_client_that_may_not_make_topics_has_no_coordinator_topic_made(tmp_path: Path) -> None:
+    """Where creation was not wanted nobody asked for CREATE, and the topic was made anyhow."""
+    name = "__transaction_state"
+    told = []
+    with secured(tmp_path / "data") as broker:
+        allow(broker, STRANGER, (TOPIC, name, Operation.DESCRIBE))
+        for may_make in (False, True):
+            answer = ask(
+                broker,
+                STRANGER,
+                ApiKey.METADATA,
+                12,
+                topics=[{"topic_id": None, "name": name}],
+                allow_auto_topic_creation=may_make,
+                include_topic_authorized_operations=False,
+            )
+            told += [(int(one.error_code), one.is_internal) for one in answer.topics]
+        made = [*(tmp_path / "data").glob(f"{name}-*")]
+    assert told == [(UNKNOWN_TOPIC, True), (TOPIC_FAILED, True)]
+    assert not made
+
+
 def all_topics(broker: txn.Broker) -> list[tuple[UUID, str]]:
     """The id and the name of each topic that is not internal."""
     no = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}

@@ -114,14 +114,13 @@ def test_describe_configs_tells_settings_or_says_why_not(servers: str, version: 
             a_resource(BROKER, "7"),
             a_resource(BROKER, "x"),
             a_resource(GROUP, "g"),
-            a_resource(99, "g"),
         ],
         include_synonyms=True,
         include_documentation=True,
     )
     assert [int(result.error_code) for result in answer.results] == [
         *(0, 0, 0, UNKNOWN_TOPIC, INVALID_TOPIC),
-        *(INVALID_REQUEST, INVALID_REQUEST, INVALID_REQUEST, INVALID_REQUEST),
+        *(INVALID_REQUEST, INVALID_REQUEST, INVALID_REQUEST),
     ]
     (entry,) = answer.results[0].configs
     assert (entry.name, entry.value, entry.config_source) == ("retention.ms", "5", SOURCE_TOPIC)

@@ -185,13 +185,14 @@ def _create_topics(draw: random.Random, version: int) -> Fields:
 
 
 def _delete_topics(draw: random.Random, version: int) -> Fields:
+    """Topics by name and by id, now and then twice, by both or by neither."""
+    forms: tuple[Fields, ...] = ({"name": None}, {"topic_id": None})
+    odd: tuple[Fields, ...] = (*forms, *forms, {}, {"name": None, "topic_id": None})
     names = some(draw, (DOOMED, *GONE))
+    names += draw.choice([[], [], [draw.choice(names)]])
     return {
         "topic_names": names,
-        "topics": [
-            topic(name, name=None) if draw.random() < 0.5 else topic(name, topic_id=None)
-            for name in names
-        ],
+        "topics": [topic(name, **draw.choice(draw.choice([forms, odd]))) for name in names],
         **TIMEOUT,
     }
 

@@ -3,8 +3,9 @@
 Topics and this broker have settings; loggers, client metrics and groups have none here.
 
 Deviations from Kafka: DescribeConfigs answers a resource that is named several times once, with
-the settings of all its entries. An unknown broker property is refused with INVALID_CONFIG, also
-when it is to be deleted; Kafka keeps it. The internal topics stay compacted.
+the settings of all its entries. An unknown property is refused with INVALID_CONFIG, also when it
+is to be deleted; Kafka keeps that of a broker, and deletes that of a topic in silence. The
+internal topics stay compacted.
 """
 
 import asyncio
@@ -76,7 +77,8 @@ ALTERATION_ITEMS = 10
 KEYS_PER_ITEM = 20
 """Names of settings read at the cost of one item of `Turns`."""
 
-LISTED_KINDS = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, 8, CLIENT_METRICS, 32})
+BROKER_LOGGER: Final = 8
+LISTED_KINDS = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, CLIENT_METRICS, 32})
 """Resource types of the request: topics, brokers, broker loggers, client metrics, groups."""
 
 
@@ -121,20 +123,36 @@ async def each_once(resources: Iterable[DescribeConfigsResource]) -> Wanted:
 async def described_configs(
     node: Node, resources: Wanted, request: DescribeConfigsRequest, context: Context
 ) -> list[bytes]:
-    """The encoded results, one for each resource."""
+    """The encoded results, one for each resource; see `has_unknown_kind`."""
     results = []
+    is_refused = has_unknown_kind(resources)
     for (kind, name), keys in resources.items():
-        described = _described(
-            node,
-            kind,
-            name,
-            keys,
-            with_synonyms=request.include_synonyms,
-            with_documentation=request.include_documentation,
+        described = (
+            _not_described(kind, name)
+            if is_refused
+            else _described(
+                node,
+                kind,
+                name,
+                keys,
+                with_synonyms=request.include_synonyms,
+                with_documentation=request.include_documentation,
+            )
         )
         results.append(encode_entry(context.api_key, context.api_version, "results", described))
         await asyncio.sleep(0)
     return results
+
+
+def has_unknown_kind(resources: Wanted) -> bool:
+    """Say whether a type of resources is named that nobody knows: the request is refused then."""
+    return any(kind not in LISTED_KINDS for kind, _ in resources)
+
+
+def _not_described(kind: int, name: str) -> DescribeConfigsResult:
+    known = ", ".join(map(str, sorted(LISTED_KINDS)))
+    message = f"the request names a type of resources that is not there; known are {known}"
+    return DescribeConfigsResult(ErrorCode.INVALID_REQUEST, message, kind, name)
 
 
 def _described(
@@ -182,6 +200,14 @@ def _entry(setting: Described, *, with_synonyms: bool, with_documentation: bool)
     )
 
 
+def _require_topic_name(name: str) -> None:
+    if not name:
+        raise _Fault(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    fault = name_fault(name)
+    if fault is not None:
+        raise _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+
+
 def _require_topic(node: Node, name: str) -> None:
     if name in node.image.topics:
         return
@@ -222,9 +248,6 @@ async def incremental_alter_configs(
             Alteration(entry.name, _operation(entry.config_operation), entry.value or "")
             for entry in resource.configs
         ]
-        _require_values(
-            entry for entry in resource.configs if entry.config_operation != AlterOperation.DELETE
-        )
         tables = {"topic": TOPIC_PROPERTIES, "broker": BROKER_PROPERTIES}
         return lambda own, kind: alter(tables[kind], kind, own, alterations)
 
@@ -239,7 +262,6 @@ async def alter_configs(
     """Replace all settings of a resource; settings not named get their defaults back."""
 
     def changes_by(resource: AlterConfigsResource) -> OwnChanges:
-        _require_values(resource.configs)
         values = {entry.name: entry.value or "" for entry in resource.configs}
         return lambda own, kind: replace(own, values)
 
@@ -258,10 +280,36 @@ def _operation(number: int) -> AlterOperation:
         ) from None
 
 
-def _require_values(entries: Iterable[AlterableConfig | IncrementalConfig]) -> None:
-    without = [entry.name for entry in entries if entry.value is None]
+def is_sound(node: Node, resource: Resource) -> bool:
+    """Say whether a resource has none of the faults that nobody may make, whatever his rights."""
+    try:
+        _require_sound(node, resource)
+    except _Fault:
+        return False
+    return True
+
+
+def _require_sound(
+    node: Node, resource: AlterConfigsResource | IncrementalAlterConfigsResource
+) -> None:
+    """Refuse a resource for faults that Kafka's brokers look for before anybody's rights."""
+    _require_each_once(resource.configs)
+    without = [
+        entry.name for entry in resource.configs if entry.value is None and _needs_value(entry)
+    ]
     if without:
         raise _Fault(ErrorCode.INVALID_REQUEST, f"a value is missing: {', '.join(without)}")
+    kind = resource.resource_type
+    is_logger = kind == BROKER_LOGGER and isinstance(resource, AlterConfigsResource)
+    if kind == BROKER_RESOURCE or is_logger:
+        _require_broker(node, kind, resource.resource_name)
+
+
+def _needs_value(entry: AlterableConfig | IncrementalConfig) -> bool:
+    is_deleted = (
+        isinstance(entry, IncrementalConfig) and entry.config_operation == AlterOperation.DELETE
+    )
+    return not is_deleted
 
 
 async def _altered(
@@ -283,7 +331,7 @@ async def _altered(
         try:
             if named[place] > 1:
                 raise _Fault(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
-            _require_each_once(resource.configs)
+            _require_sound(node, resource)
             changes = _checked(node, *place, changes_by(resource))
             if changes and not validate_only:
                 change = node.controller.alter_configs(*place, changes)
@@ -320,8 +368,10 @@ def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
 
 
 def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
-    _require_topic(node, name)
-    own = node.controller.image.topics[name].settings
+    """Check the name, then the values, then whether there is such a topic, as Kafka does."""
+    _require_topic_name(name)
+    topic = node.controller.image.topics.get(name)
+    own = {} if topic is None else topic.settings
     try:
         changes = request(own, "topic")
         altered = {key: text for key, text in {**own, **changes}.items() if text is not None}
@@ -330,6 +380,7 @@ def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
         )
     except ConfigError as error:
         raise _Fault(ErrorCode.INVALID_CONFIG, error.message) from error
+    _require_topic(node, name)
     if is_reserved(name) and topic_setting("cleanup.policy", altered, node.settings) != "compact":
         raise _Fault(
             ErrorCode.INVALID_CONFIG, f"topic {name!r} is internal: its cleanup.policy is compact"

@@ -27,7 +27,9 @@ from txn.errors import ConfigError, StorageError
 from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import (
+    INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    RESERVED_TOPICS,
     TRANSACTIONS_TOPIC,
     Topic,
     is_reserved,
@@ -38,6 +40,7 @@ from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import AlteredResource
 from txn.wire.bodies.metadata import (
     BROKERS_ENDPOINT,
+    CONTROLLERS_ENDPOINT,
     GROUP_KEY,
     NO_OPERATIONS,
     ClusterBroker,
@@ -53,6 +56,7 @@ from txn.wire.bodies.metadata import (
     DeletedTopic,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
     DescribeClusterRequest,
     DescribeClusterResponse,
     FindCoordinatorRequest,
@@ -83,8 +87,8 @@ PARTITIONS_PER_ITEM = 20
 KEPT_TOPICS_MAX = 1_000
 """The answer to a request that names more topics is not kept."""
 
-NULL_NAMES_FROM = 12
-"""The first version of Metadata with topics that have no name."""
+TOPICS_BY_ID_FROM = 12
+"""The first version of Metadata that answers for topics by their id."""
 
 LARGE_ANSWER = 500
 """Topics and partitions from which on a worker thread encodes the answer."""
@@ -101,6 +105,8 @@ DELETION_ITEMS = 100
 
 async def metadata(node: Node, request: MetadataRequest, context: Context) -> bytes:
     """Answer with brokers and topics; makes topics asked for by name if that is allowed."""
+    if asks_by_id_too_early(request, context):
+        return refused_metadata(request, context)
     request = each_topic_once(request)
     requested = request.topics
     is_kept = requested is None or len(requested) <= KEPT_TOPICS_MAX
@@ -119,16 +125,35 @@ async def metadata(node: Node, request: MetadataRequest, context: Context) -> by
     return answer
 
 
+def asks_by_id_too_early(request: MetadataRequest, context: Context) -> bool:
+    """Say whether a request has an id, or no name, in a version that has the fields and no use."""
+    return context.api_version < TOPICS_BY_ID_FROM and any(
+        entry.topic_id is not None or entry.name is None for entry in request.topics or ()
+    )
+
+
+def refused_metadata(request: MetadataRequest, context: Context) -> bytes:
+    """The answer to a request that asks by id too early, Kafka's: it tells of no broker."""
+    topics = [
+        MetadataTopic(ErrorCode.INVALID_REQUEST, entry.name or "", entry.topic_id)
+        for entry in request.topics or ()
+    ]
+    response = MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=topics)
+    return encode_response(context.api_key, context.api_version, response)
+
+
 def each_topic_once(request: MetadataRequest) -> MetadataRequest:
     """The request with each of its topics once, as Kafka makes a set of them.
 
+    If any is asked for by its id, those that are asked for by name are passed over, as in Kafka.
     6 KB that named a topic of 1,000 partitions 2,000 times were answered with 50 MiB.
     """
     if request.topics is None:
         return request
-    once = {
-        entry.name if entry.topic_id is None else entry.topic_id: entry for entry in request.topics
+    once: dict[str | UUID | None, MetadataRequestTopic] = {
+        entry.topic_id: entry for entry in request.topics if entry.topic_id is not None
     }
+    once = once or {entry.name: entry for entry in request.topics}
     if len(once) == len(request.topics):
         return request
     return changed(request, topics=tuple(once.values()))
@@ -170,7 +195,7 @@ async def described_topics(
     codes = await creation.make_missing(requested, turns)
     version = node.image.version
     for entry in requested:
-        described = _wanted_topic(node, entry, codes, context)
+        described = _wanted_topic(node, entry, codes)
         topics.append(described)
         await turns.next(1 + len(described.partitions))
     return topics, version
@@ -222,8 +247,8 @@ class _Creation:
     def __init__(self, node: Node, mutations: Mutations, is_asked_for: bool) -> None:
         self._node = node
         self._mutations = mutations
-        is_allowed = is_asked_for and node.settings["auto.create.topics.enable"]
-        self._left = PARTITIONS_PER_REQUEST if is_allowed else 0
+        self._is_allowed = is_asked_for and node.settings["auto.create.topics.enable"]
+        self._left = PARTITIONS_PER_REQUEST if self._is_allowed else 0
 
     async def make_missing(
         self, entries: Iterable[MetadataRequestTopic], turns: Turns
@@ -262,9 +287,12 @@ class _Creation:
     def _refusal(self, name: str) -> ErrorCode:
         """Why a topic may not be made; NONE: it may, and counts as made."""
         node = self._node
-        if name in PARTITION_COUNT_SETTING or name in node.controller.image.topics:
+        if name in node.controller.image.topics:
             return ErrorCode.NONE
-        if name_fault(name, node.controller.image.alike(name)) is not None:
+        if name in PARTITION_COUNT_SETTING:
+            return ErrorCode.NONE if self._is_allowed else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        alike = node.controller.image.alike(name) if self._is_allowed else None
+        if name_fault(name, alike) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         self._left -= node.settings["num.partitions"]
         if self._left < 0 or _room(node) < node.settings["num.partitions"]:
@@ -297,21 +325,16 @@ def name_asked_for(node: Node, entry: MetadataRequestTopic) -> str | None:
     return entry.name if entry.topic_id is None else node.image.names.get(entry.topic_id)
 
 
-def name_of_unnamed(context: Context) -> str | None:
-    """The name beside an id whose topic may not be told: null in the versions that allow it."""
-    return None if context.api_version >= NULL_NAMES_FROM else ""
-
-
 def _wanted_topic(
-    node: Node, entry: MetadataRequestTopic, codes: Mapping[str, ErrorCode], context: Context
+    node: Node, entry: MetadataRequestTopic, codes: Mapping[str, ErrorCode]
 ) -> MetadataTopic:
     topic_id, name = entry.topic_id, name_asked_for(node, entry)
     if name is None:
-        return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, name_of_unnamed(context), topic_id)
+        return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
     topic = node.image.topics.get(name)
     if topic is None:  # not made, or deleted meanwhile
         code = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return MetadataTopic(code, name, None)
+        return MetadataTopic(code, name, None, name in INTERNAL_TOPICS)
     return _topic(node, topic)
 
 
@@ -320,11 +343,16 @@ async def describe_cluster(
 ) -> DescribeClusterResponse:
     """Answer with the one broker there is."""
     if request.endpoint_type != BROKERS_ENDPOINT:
+        is_controllers = request.endpoint_type == CONTROLLERS_ENDPOINT
         return DescribeClusterResponse(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            node.cluster_id,
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if is_controllers
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            "",
             [],
-            error_message="this endpoint serves brokers (type 1), not controllers",
+            error_message="this endpoint serves brokers (type 1), not controllers"
+            if is_controllers
+            else f"there are no endpoints of type {request.endpoint_type}",
         )
     return DescribeClusterResponse(
         ErrorCode.NONE,
@@ -395,11 +423,12 @@ async def created_topics(
         await node.replicas.removed(topic.name)
         partitions_asked_for += _partitions_asked_for(node, topic)
     excess = _excess(partitions_asked_for)
+    if excess is not None:
+        return await _not_created((topic.name for topic in request.topics), excess, context, turns)
     mutations = node.quotas.mutations(context, strict_from=CREATIONS_REFUSED_FROM)
     creations = []
     for topic in asked:
-        fault = excess or _creation_fault(node, topic)
-        creation = _create(node, topic, fault, mutations, is_trial=request.validate_only)
+        creation = _create(node, topic, mutations, is_trial=request.validate_only)
         creations.append(creation)
         partitions = max(creation.result.num_partitions, 0)
         await turns.next(CREATION_ITEMS + partitions // PARTITIONS_PER_ITEM)
@@ -421,9 +450,18 @@ async def created_topics(
         elif own is not None:
             entry = entry._replace(configs=_told_settings(node, own))
         entries.append(encode_entry(context.api_key, context.api_version, "topics", entry))
-    for name in duplicates:
+    twice = _Fault(ErrorCode.INVALID_REQUEST, DUPLICATE)
+    return entries + await _not_created(duplicates, twice, context, turns)
+
+
+async def _not_created(
+    names: Iterable[str], fault: "_Fault", context: Context, turns: Turns
+) -> list[bytes]:
+    """The encoded results of topics that are refused for the same fault."""
+    entries = []
+    for name in names:
         await turns.next()
-        refused = CreatedTopic(name, None, ErrorCode.INVALID_REQUEST, DUPLICATE)
+        refused = CreatedTopic(name, None, fault.code, fault.message)
         entries.append(encode_entry(context.api_key, context.api_version, "topics", refused))
     return entries
 
@@ -502,6 +540,10 @@ async def published(result: Result, change: Awaitable[object] | None) -> Result:
 
 
 DUPLICATE: Final = "Duplicate topic name."
+DUPLICATE_ID: Final = "Duplicate topic id."
+NAME_OF_ID: Final = "The provided topic name maps to an ID that was already supplied."
+NAME_AND_ID: Final = "You may not specify both topic name and topic id."
+NO_NAME_NOR_ID: Final = "Neither topic name nor id were specified."
 NOT_HOSTED = "This server does not host this topic-partition."
 
 
@@ -514,30 +556,44 @@ class _Fault(Exception):
         self.message = message
 
 
-def _creation_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
+def _name_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
+    """The fault in the name of a topic to be made."""
     image = node.controller.image
     if topic.name in image.topics or topic.name in node.image.topics:
         return _Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     fault = name_fault(topic.name, image.alike(topic.name))
-    if fault is not None or is_reserved(topic.name):
-        return _Fault(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, fault or f"topic {topic.name!r} is internal"
-        )
+    if fault is None and is_reserved(topic.name):
+        fault = f"topic {topic.name!r} is internal"
+    if fault is None:
+        return None
+    is_of_controller = topic.name in RESERVED_TOPICS
+    code = ErrorCode.INVALID_REQUEST if is_of_controller else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return _Fault(code, fault)
+
+
+def _size_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
+    """The fault in the replicas and partitions of a topic to be made, in Kafka's order."""
     if topic.assignments:
         return _assignment_fault(node, topic)
-    if topic.num_partitions != -1 and not 1 <= topic.num_partitions <= PARTITIONS_MAX:
-        return _Fault(
-            ErrorCode.INVALID_PARTITIONS,
-            "Number of partitions was set to an invalid non-positive value."
-            if topic.num_partitions < 1
-            else f"a topic has at most {PARTITIONS_MAX} partitions, not {topic.num_partitions}",
-        )
-    if topic.replication_factor not in (-1, 1):
+    if topic.replication_factor < 1 and topic.replication_factor != -1:
         return _Fault(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value."
-            if topic.replication_factor < 1
-            else f"Unable to replicate the partition {topic.replication_factor} time(s): The "
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if topic.num_partitions < 1 and topic.num_partitions != -1:
+        return _Fault(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    if topic.num_partitions > PARTITIONS_MAX:
+        return _Fault(
+            ErrorCode.INVALID_PARTITIONS,
+            f"a topic has at most {PARTITIONS_MAX} partitions, not {topic.num_partitions}",
+        )
+    if topic.replication_factor > 1:
+        return _Fault(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {topic.replication_factor} time(s): The "
             f"target replication factor of {topic.replication_factor} cannot be reached because "
             "only 1 broker(s) are registered.",
         )
@@ -551,8 +607,8 @@ def _assignment_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
             "with an assignment, partitions and replication factor have to be -1",
         )
     partitions = sorted(entry.partition_index for entry in topic.assignments)
-    nodes = {broker for entry in topic.assignments for broker in entry.broker_ids}
-    if partitions != list(range(len(partitions))) or nodes != {node.node_id}:
+    is_ours = all(list(entry.broker_ids) == [node.node_id] for entry in topic.assignments)
+    if partitions != list(range(len(partitions))) or not is_ours:
         return _Fault(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"an assignment has to number partitions from 0 and name node {node.node_id} alone",
@@ -571,20 +627,18 @@ class _Creating(NamedTuple):
 def _create(
     node: Node,
     topic: CreatableTopic,
-    fault: _Fault | None,
     mutations: Mutations,
     *,
     is_trial: bool,
 ) -> _Creating:
+    """Make a topic, or refuse it for its first fault in Kafka's order."""
     change = None
     try:
-        if fault is not None:
-            raise fault
-        settings = _checked_settings({entry.name: entry.value for entry in topic.configs})
+        _require(_name_fault(node, topic))
+        settings = _checked_settings(topic)
+        _require(_size_fault(node, topic))
         count = _partitions_asked_for(node, topic)
-        fault = _full(node, count) or _over_quota(mutations, count)
-        if fault is not None:
-            raise fault
+        _require(_full(node, count) or _over_quota(mutations, count))
         if not is_trial:
             change = node.controller.create_topic(topic.name, count, settings)
     except _Fault as refused:
@@ -603,7 +657,16 @@ def _told(setting: Described) -> CreatedTopicConfig:
     )
 
 
-def _checked_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
+def _require(fault: _Fault | None) -> None:
+    """Raise a fault, if it is one."""
+    if fault is not None:
+        raise fault
+
+
+def _checked_settings(topic: CreatableTopic) -> dict[str, str]:
+    """The settings of a topic to be made. Of several of one name a null counts, or the last."""
+    settings = {entry.name: entry.value for entry in topic.configs}
+    settings |= {entry.name: None for entry in topic.configs if entry.value is None}
     try:
         return parse_topic_settings(settings)
     except ConfigError as error:
@@ -613,18 +676,30 @@ def _checked_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
 async def delete_topics(
     node: Node, request: DeleteTopicsRequest, context: Context
 ) -> DeleteTopicsResponse:
-    """Delete topics by name or, from version 6, by id; one that is named twice once."""
-    requested: dict[tuple[str | None, UUID | None], None] = dict.fromkeys(
-        (
-            *((name, None) for name in request.topic_names),
-            *((entry.name, entry.topic_id) for entry in request.topics),
-        )
-    )
+    """Delete topics by name or, from version 6, by id.
+
+    A topic that is named twice is refused, as in Kafka. If it is named by its name and by its id,
+    one refusal answers both.
+    """
     turns = Turns()
+    once, others = await deletions_once_and_others(request, turns)
+    ids = {entry.topic_id for entry in (*once, *others) if entry.name is None}
+    names = {entry.name for entry in once if entry.name is not None}
     mutations = node.quotas.mutations(context, strict_from=DELETIONS_REFUSED_FROM)
     deletions = []
-    for name, topic_id in requested:
-        deletions.append(_delete(node, name, topic_id, mutations))
+    for entry in once:
+        image = node.controller.image
+        if entry.name is None:
+            name = image.names.get(entry.topic_id) if entry.topic_id is not None else None
+            if name is None or name not in names:
+                deletions.append(_delete(node, name, entry.topic_id, mutations))
+        else:
+            topic = image.topics.get(entry.name)
+            if topic is not None and topic.topic_id in ids:
+                refused = _invalid(entry.name, topic.topic_id, NAME_OF_ID)
+                deletions.append((refused, None))
+            else:
+                deletions.append(_delete(node, entry.name, None, mutations))
         await turns.next(DELETION_ITEMS)
     responses = []
     for deletion, change in deletions:
@@ -635,20 +710,65 @@ async def delete_topics(
         if response.name is not None:
             await node.replicas.removed(response.name)
         responses.append(response)
-    return DeleteTopicsResponse(responses)
+    return DeleteTopicsResponse([*responses, *_refused_deletions(others)])
+
+
+async def deletions_once_and_others(
+    request: DeleteTopicsRequest, turns: Turns
+) -> tuple[list[DeleteTopicState], Counter[DeleteTopicState]]:
+    """The topics that a request names once by a name or an id, and the others with their number.
+
+    The others are refused, as in Kafka, without a look at them: nobody has asked whether their
+    client may know of them.
+    """
+    others = Counter[DeleteTopicState]()
+    for name in request.topic_names:
+        others[DeleteTopicState(name=name, topic_id=None)] += 1
+        await turns.next()
+    for entry in request.topics:
+        others[entry] += 1
+        await turns.next()
+    once = []
+    for entry in list(others):
+        if others[entry] == 1 and _is_named(entry):
+            del others[entry]
+            once.append(entry)
+        await turns.next()
+    return once, others
+
+
+def _is_named(entry: DeleteTopicState) -> bool:
+    """Say whether a topic is named by either its name or its id."""
+    return (entry.name is None) != (entry.topic_id is None)
+
+
+def _refused_deletions(others: Counter[DeleteTopicState]) -> list[DeletedTopic]:
+    refused = []
+    for entry, count in others.items():
+        if entry.name is not None and entry.topic_id is not None:
+            refused += [_invalid(entry.name, entry.topic_id, NAME_AND_ID)] * count
+        elif entry.name is not None:
+            refused.append(_invalid(entry.name, None, DUPLICATE))
+        elif entry.topic_id is not None:
+            refused.append(_invalid(None, entry.topic_id, DUPLICATE_ID))
+        else:
+            refused += [_invalid(None, None, NO_NAME_NOR_ID)] * count
+    return refused
+
+
+def _invalid(name: str | None, topic_id: UUID | None, reason: str) -> DeletedTopic:
+    return DeletedTopic(name, topic_id, ErrorCode.INVALID_REQUEST, reason)
 
 
 def _delete(
     node: Node, name: str | None, topic_id: UUID | None, mutations: Mutations
 ) -> tuple[DeletedTopic, Awaitable[None] | None]:
-    image = node.controller.image
+    """Delete a topic of this name; one that is named by an unknown id has none."""
     if name is None:
-        name = image.names.get(topic_id) if topic_id is not None else None
-        if name is None:
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-            reason = "This server does not host this topic ID."
-            return DeletedTopic(None, topic_id, code, reason), None
-    topic = image.topics.get(name)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        reason = "This server does not host this topic ID."
+        return DeletedTopic(None, topic_id, code, reason), None
+    topic = node.controller.image.topics.get(name)
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DeletedTopic(name, None, code, NOT_HOSTED), None
@@ -720,13 +840,19 @@ def _growth_fault(node: Node, entry: CreatePartitionsTopic) -> _Fault | None:
             ErrorCode.INVALID_PARTITIONS,
             f"a topic has at most {PARTITIONS_MAX} partitions, not {entry.count}",
         )
-    if entry.assignments is not None and any(
-        list(assigned.broker_ids) != [node.node_id] for assigned in entry.assignments
-    ):
-        return _Fault(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"an assignment has to name node {node.node_id} alone",
-        )
+    if entry.assignments is not None:
+        added, assigned = entry.count - topic.partition_count, len(entry.assignments)
+        if assigned != added:
+            return _Fault(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but {assigned} assignment(s) "
+                "were specified.",
+            )
+        if any(list(partition.broker_ids) != [node.node_id] for partition in entry.assignments):
+            return _Fault(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"an assignment has to name node {node.node_id} alone",
+            )
     return _full(node, _growth(node, entry))
 
 

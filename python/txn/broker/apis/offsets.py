@@ -98,7 +98,10 @@ async def _offset(
             return ListedOffset(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log.error("partition.not_read", reason=error.message)
         return ListedOffset(index, ErrorCode(error.code))
-    leader_epoch = store.epoch_of(offset) if offset >= 0 else NO_LEADER_EPOCH
+    if timestamp == LATEST:  # the leader's, whichever epoch an open transaction began in
+        leader_epoch = store.leader_epoch
+    else:
+        leader_epoch = store.epoch_of(offset) if offset >= 0 else NO_LEADER_EPOCH
     return ListedOffset(index, ErrorCode.NONE, found_ms, offset, leader_epoch)
 
 
@@ -186,20 +189,28 @@ def _epoch_end(node: Node, topic: str, entry: OffsetForLeaderPartition) -> Epoch
 async def delete_records(
     node: Node, request: DeleteRecordsRequest, context: Context
 ) -> DeleteRecordsResponse:
-    """Move log starts up; records below them are gone for readers, also after a crash."""
+    """Move log starts up; records below them are gone for readers, also after a crash.
+
+    Of a partition that is named several times the last offset counts, as in Kafka.
+    """
     turns = Turns()
-    topics = []
+    asked: dict[str, dict[int, int]] = {}
     for topic in request.topics:
+        await turns.next()
         offsets = {entry.partition_index: entry.offset for entry in topic.partitions}
+        if offsets:
+            asked.setdefault(topic.name, {}).update(offsets)
+    topics = []
+    for name, offsets in asked.items():
         results = []
         for place in offsets.items():
             await turns.next(OPENING_ITEMS)
-            result = await _deleted(node, topic.name, *place)
+            result = await _deleted(node, name, *place)
             if result.error_code is ErrorCode.NONE:
                 told = {"partition": result.partition_index, "log_start": result.low_watermark}
-                audit.acted(context, "records.deleted", "TOPIC", topic.name, **told)
+                audit.acted(context, "records.deleted", "TOPIC", name, **told)
             results.append(result)
-        topics.append(DeletedRecordsOfTopic(topic.name, results))
+        topics.append(DeletedRecordsOfTopic(name, results))
     return DeleteRecordsResponse(topics)
 
 

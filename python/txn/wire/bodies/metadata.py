@@ -9,6 +9,7 @@ from txn.wire.requests import request_body
 
 GROUP_KEY: Final = 0
 BROKERS_ENDPOINT: Final = 1
+CONTROLLERS_ENDPOINT: Final = 2
 
 NO_OPERATIONS: Final = -(2**31)
 """Authorized operations were not asked for, or are not known."""
@@ -66,7 +67,7 @@ class MetadataResponse(NamedTuple):
     """The brokers and topics."""
 
     brokers: Sequence[MetadataBroker]
-    cluster_id: str
+    cluster_id: str | None
     controller_id: int
     topics: Sequence[MetadataTopic]
     error_code: ErrorCode = ErrorCode.NONE

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Final, TypeVar
 
 from txn.broker.apis.access import Access, Proceed, Rule
-from txn.broker.apis.configs import described_configs, each_once
+from txn.broker.apis.configs import described_configs, each_once, has_unknown_kind, is_sound
 from txn.broker.apis.metadata import TRANSACTION_KEY
 from txn.broker.host import Context
 from txn.broker.node import Node
@@ -146,9 +146,13 @@ async def _describe_configs(
     turns = Turns()
     allowed: dict[tuple[int, str], Collection[str]] = {}
     refused = []
-    for (kind, name), keys in (await each_once(request.resources)).items():
+    wanted = await each_once(request.resources)
+    is_refused_anyhow = has_unknown_kind(wanted)
+    for (kind, name), keys in wanted.items():
         await turns.next()
-        code = _fault_of_config(access, Operation.DESCRIBE_CONFIGS, kind, name)
+        code = None
+        if not is_refused_anyhow:
+            code = _fault_of_config(access, Operation.DESCRIBE_CONFIGS, kind, name)
         if code is None:
             allowed[kind, name] = keys
             continue
@@ -177,7 +181,7 @@ async def _alter_configs(
         await turns.next()
         kind, name = resource.resource_type, resource.resource_name
         code = None
-        if named[kind, name] == 1:  # or the handler refuses it anyhow
+        if named[kind, name] == 1 and is_sound(node, resource):  # or the handler refuses it anyhow
             code = _fault_of_config(access, Operation.ALTER_CONFIGS, kind, name)
         if code is None:
             allowed.append(resource)

@@ -8,20 +8,22 @@ from typing import Final
 from txn.broker.apis.access import Access, Proceed, Rule
 from txn.broker.apis.metadata import (
     NOT_HOSTED,
+    asks_by_id_too_early,
     asks_for_all,
     created_topics,
+    deletions_once_and_others,
     described_topics,
     each_topic_once,
     encoded_metadata,
     name_asked_for,
-    name_of_unnamed,
+    refused_metadata,
     with_operations,
 )
 from txn.broker.apis.rules.cluster import MESSAGES, cluster_operations
 from txn.broker.host import Context
 from txn.broker.node import Node
 from txn.broker.turns import Turns
-from txn.metadata.image import INTERNAL_TOPICS
+from txn.metadata.image import INTERNAL_TOPICS, RESERVED_TOPICS
 from txn.security.acls import Operation, ResourceType
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.metadata import (
@@ -76,6 +78,8 @@ async def _metadata(
 
     A list of all topics leaves out those that may not be seen.
     """
+    if asks_by_id_too_early(request, context):
+        return refused_metadata(request, context)
     request = each_topic_once(request)
     refused: list[MetadataTopic] = []
     if asks_for_all(request, context):
@@ -113,7 +117,7 @@ async def _named_topics(
         if name is None:  # an unknown id: the handler says so
             allowed.append(entry)
         elif not access.may(Operation.DESCRIBE, TOPIC, name):
-            told = name if entry.topic_id is None else name_of_unnamed(context)
+            told = name if entry.topic_id is None else None
             unseen.append(MetadataTopic(FAILED, told, entry.topic_id))
         elif (
             may_create_all or name in node.image.topics or access.may(Operation.CREATE, TOPIC, name)
@@ -139,7 +143,8 @@ async def _create_topics(
     told = await access.among(Operation.DESCRIBE_CONFIGS, TOPIC, times, is_told=False)
     allowed, refused = [], []
     for topic in request.topics:
-        if topic.name in creatable or times[topic.name] > 1:  # the handler refuses duplicates
+        is_refused_anyhow = times[topic.name] > 1 or topic.name in RESERVED_TOPICS
+        if topic.name in creatable or is_refused_anyhow:  # by the handler
             allowed.append(topic)
         else:
             refused.append(CreatedTopic(topic.name, None, FAILED, "Authorization failed."))
@@ -165,27 +170,21 @@ async def _delete_topics(
     if access.may_in_cluster(Operation.DELETE, is_told=False):
         return await proceed(request)
     turns = Turns()
-    refused = []
-    names = []
-    for name in dict.fromkeys(request.topic_names):
-        await turns.next()
-        deleted = _not_deleted(access, node, DeleteTopicState(name=name, topic_id=None))
-        if deleted is None:
-            names.append(name)
-        else:
-            refused.append(deleted)
-    topics = []
-    for entry in dict.fromkeys(request.topics):
+    once, others = await deletions_once_and_others(request, turns)
+    allowed, refused = [], []
+    for entry in once:
         await turns.next()
         deleted = _not_deleted(access, node, entry)
         if deleted is None:
-            topics.append(entry)
+            allowed.append(entry)
         else:
             refused.append(deleted)
+    allowed += others.elements()  # the handler refuses them
     if context.api_version < TOPICS_BY_ID_FROM:
-        reduced = changed(request, topic_names=tuple(names))
+        names = tuple(entry.name for entry in allowed if entry.name is not None)
+        reduced = changed(request, topic_names=names)
     else:
-        reduced = changed(request, topics=tuple(topics))
+        reduced = changed(request, topics=tuple(allowed))
     return DeleteTopicsResponse([*(await proceed(reduced)).responses, *refused])
 
 
