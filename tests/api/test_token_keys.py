@@ -119,7 +119,10 @@ def test_an_algorithm_that_is_no_name_of_one_refuses_the_token(algorithm: object
         ({"iat": None}, "iat is no time"),
         ({"nbf": NOW_S + 31}, "does not count yet"),
         ({"nbf": "x"}, "nbf is no time"),
+        ({"iat": NOW_S + 5, "exp": NOW_S + 4}, "expires before it begins"),
+        ({"exp": NOW_S + 9, "nbf": NOW_S + 10}, "expires before it begins"),
         ({"sub": ""}, "sub names nobody"),
+        ({"sub": " \t\n\0"}, "sub names nobody"),
         ({"sub": None}, "sub names nobody"),
         ({"aud": "others"}, "another audience"),
         ({"aud": 7}, "aud is no list"),
@@ -137,7 +140,13 @@ def test_a_claim_that_is_not_right_refuses_the_token(changes: dict[str, Any], re
 
 def test_the_clocks_may_differ_by_the_skew() -> None:
     rules = TokenRules(clock_skew_s=30)
-    check_claims({**CLAIMS, "exp": NOW_S - 29, "nbf": NOW_S + 30}, rules, NOW_MS)
+    check_claims({**CLAIMS, "exp": NOW_S - 29, "iat": NOW_S - 60}, rules, NOW_MS)
+    check_claims({**CLAIMS, "nbf": NOW_S + 30}, rules, NOW_MS)
+
+
+def test_blanks_around_a_subject_are_no_part_of_the_name() -> None:
+    """The principal was `User: alice `, which looks like another's and is in no entry."""
+    assert check_claims({**CLAIMS, "sub": " alice\n"}, TokenRules(), NOW_MS).name == "alice"
 
 
 def test_a_token_for_an_audience_needs_one_that_is_expected() -> None:

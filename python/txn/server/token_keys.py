@@ -45,6 +45,9 @@ TIME_MAX_S: Final = 1 << 40
 TIMES: Final = ("exp", "iat", "nbf")
 REQUIRED_TIMES: Final = ("exp", "iat")
 
+BLANKS: Final = "".join(map(chr, range(0x21)))
+"""Stripped from a subject, as by `trim` in Java."""
+
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -190,8 +193,9 @@ def read_key_set(data: bytes) -> dict[str | None, dict[str, Any]]:
 
 def check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> ValidToken:
     """Check the claims of a token whose signature is right. Raises InvalidTokenError."""
-    name = claims.get(rules.sub_claim)
-    if not isinstance(name, str) or not name:
+    named = claims.get(rules.sub_claim)
+    name = named.strip(BLANKS) if isinstance(named, str) else ""
+    if not name:
         raise InvalidTokenError(f"its claim {rules.sub_claim} names nobody")
 
     def refuse(reason: str) -> InvalidTokenError:
@@ -210,6 +214,8 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> V
         raise refuse("it has expired")
     if now_ms < begins_ms - skew_ms:
         raise refuse("it does not count yet")
+    if expires_ms < max(begins_ms, times["iat"] or 0):
+        raise refuse("it expires before it begins")
     if rules.issuer is not None and claims.get("iss") != rules.issuer:
         raise refuse("its issuer is another")
     audience = claims.get("aud", [])
