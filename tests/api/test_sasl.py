@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import struct
 import time
 import tracemalloc
 from base64 import b64decode, b64encode
@@ -170,7 +171,42 @@ def test_versions_are_told_before_the_handshake(broker: txn.Broker) -> None:
         assert log_in(connection).error_code == ErrorCode.NONE
 
 
+def test_a_client_that_asks_for_too_high_a_version_may_ask_again(broker: txn.Broker) -> None:
+    with connect(broker) as connection:
+        for _ in range(2):
+            connection.send_frame(struct.pack(">hhihx", ApiKey.API_VERSIONS, 99, 7, -1))
+            code = ErrorCode.UNSUPPORTED_VERSION
+            assert connection.read_frame()[4:6] == struct.pack(">h", code)
+        assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == ErrorCode.NONE
+        assert log_in(connection).error_code == ErrorCode.NONE
+        for _ in range(2):
+            assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == ErrorCode.NONE
+
+
 # ------------------------------------------------------------ clients that are not
+
+
+def test_versions_are_told_once_before_the_handshake(broker: txn.Broker) -> None:
+    """Every ApiVersions before the end of a log-in was answered."""
+    with connect(broker) as connection:
+        connection.ask(ApiKey.API_VERSIONS, 0)
+        connection.send(ApiKey.API_VERSIONS, 0)
+        assert connection.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_versions_are_not_told_between_tokens(broker: txn.Broker, version: int) -> None:
+    with connect(broker) as connection:
+        handshake(connection)
+        answer = connection.ask(
+            ApiKey.API_VERSIONS,
+            version,
+            client_software_name="me",
+            client_software_version="1",
+        )
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert list(answer.api_keys) == []
+        assert connection.is_closed_by_peer()
 
 
 @pytest.mark.parametrize(
@@ -372,6 +408,17 @@ def test_a_client_that_authenticates_again_in_time_goes_on_and_another_principal
             "Cannot change principals during re-authentication from User.alice: User.bob"
         )
         assert connection.is_closed_by_peer()
+
+
+def test_a_session_that_ends_within_a_second_of_its_renewal_is_closed() -> None:
+    """It was told 34, and a handshake after that second prolonged it all the same."""
+    settings = {**SETTINGS, "connections.max.reauth.ms": 300}
+    with txn.Broker(properties=settings) as broker, connect(broker) as connection:
+        log_in(connection)
+        log_in(connection)
+        with pytest.raises(ConnectionError):
+            while True:
+                assert handshake(connection).error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 def test_between_two_authentications_no_other_request_is_served() -> None:

@@ -27,8 +27,8 @@ def handshake(one: Login, mechanism: str = "A", version: int = 1, at_ms: int = 0
     return one.handshake(mechanism, version, monotonic_ms=at_ms)
 
 
-def respond(one: Login, said: str = "alice") -> Step:
-    return one.respond(said.encode(), now_ms=NOW_MS)
+def respond(one: Login, said: str = "alice", at_ms: int = 0) -> Step:
+    return one.respond(said.encode(), now_ms=NOW_MS, monotonic_ms=at_ms)
 
 
 @pytest.fixture
@@ -139,3 +139,35 @@ def test_a_client_authenticates_again_once_a_second_at_most(alice: Login) -> Non
     respond(alice)
     assert handshake(alice, at_ms=5_999).code is ErrorCode.ILLEGAL_SASL_STATE
     assert handshake(alice, at_ms=6_000).effect is Effect.REQUIRE
+
+
+def test_a_session_that_is_over_is_closed_though_it_was_prolonged_a_moment_ago() -> None:
+    """It was told 34, and stayed open for the next handshake."""
+    one = login(300)
+    handshake(one)
+    respond(one)
+    handshake(one, at_ms=100)
+    respond(one, at_ms=100)
+    assert handshake(one, at_ms=399).code is ErrorCode.ILLEGAL_SASL_STATE
+    assert handshake(one, at_ms=400).effect is Effect.CLOSE
+
+
+def test_versions_are_told_once_before_the_handshake() -> None:
+    one = login()
+    assert one.admits_versions(is_served=False)
+    assert one.admits_versions(is_served=True)
+    assert not one.admits_versions(is_served=True)
+    assert one.refuse_versions().effect is Effect.CLOSE
+    assert handshake(one).effect is Effect.REQUIRE
+
+
+def test_versions_are_not_told_between_tokens_and_told_after_them() -> None:
+    one = login()
+    handshake(one)
+    assert not one.admits_versions(is_served=False)
+    assert one.refuse_versions()[:2] == (Effect.REFUSE, ErrorCode.ILLEGAL_SASL_STATE)
+    other = login()
+    handshake(other)
+    respond(other)
+    assert other.admits_versions(is_served=True)
+    assert other.admits_versions(is_served=True)

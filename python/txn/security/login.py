@@ -3,13 +3,17 @@
 Pure. `Login` decides, and the server carries out its `Step`s. It answers, tells the sockets the
 principal, and closes a refused connection after a pause.
 
-| state | SaslHandshake | SaslAuthenticate |
-|---|---|---|
-| new | begins | closed |
-| between them | refused, 34 | goes on |
-| authenticated, no expiry | 34, goes on being served | 34, goes on being served |
-| authenticated for a time | begins again, once a second at most | 34, goes on being served |
-| begun again with another mechanism | closed | refused, 58 |
+| state | SaslHandshake | SaslAuthenticate | ApiVersions |
+|---|---|---|---|
+| new | begins | closed | answered |
+| versions told | begins | closed | closed |
+| between them | refused, 34 | goes on | refused, 34 |
+| authenticated, no expiry | 34, goes on being served | 34, goes on being served | answered |
+| authenticated for a time | begins again | 34, goes on being served | answered |
+| begun again with another mechanism | closed | refused, 58 | closed |
+
+A client begins again once a second at most. Sooner it is told 34, or closed if its session is over.
+A client that asks for versions in a version that is not served may ask again.
 
 A second authentication keeps mechanism and principal; else the connection is refused. The sockets
 let no other request through while one is needed (`rust/txn-net/src/authentication.rs`).
@@ -86,6 +90,7 @@ class Step(NamedTuple):
 
 class _State(Enum):
     NEW = "new"
+    VERSIONS_TOLD = "versions told"
     BEGUN = "begun"
     OTHER_MECHANISM = "other mechanism"
     DONE = "done"
@@ -103,7 +108,8 @@ class Login:
         self._state = _State.NEW
         self._exchange: Exchange | None = None
         self._principal: str | None = None
-        self._expires = False
+        self._expires_ms: int | None = None
+        """End of the session on the monotonic clock; None: as long as the connection."""
         self._begun_again_ms: int | None = None
         self._other = ""
         self.mechanism = ""
@@ -131,6 +137,8 @@ class Login:
             case _State.OTHER_MECHANISM:
                 return self._close("a handshake came between tokens")
             case _State.DONE if not self._may_begin_again(monotonic_ms):
+                if self._expires_ms is not None and monotonic_ms >= self._expires_ms:
+                    return self._close("the session is over, and was prolonged a moment ago")
                 return Step(Effect.NONE, ErrorCode.ILLEGAL_SASL_STATE, ILLEGAL_HANDSHAKE)
         if mechanism not in self._offers:
             return self._refuse(
@@ -147,13 +155,33 @@ class Login:
         effect = Effect.REQUIRE if version >= 1 else Effect.REQUIRE_RAW
         return Step(effect, is_again=self.is_again)
 
-    def respond(self, token: bytes, *, now_ms: int) -> Step:
+    def admits_versions(self, *, is_served: bool) -> bool:
+        """Say whether ApiVersions is answered now; before a handshake it is answered once.
+
+        Args:
+            is_served: It has a version that is served. A client may try another first.
+        """
+        if self._state is _State.NEW:
+            if is_served:
+                self._state = _State.VERSIONS_TOLD
+            return True
+        return self._state is _State.DONE
+
+    def refuse_versions(self) -> Step:
+        """Refuse an ApiVersions that is not admitted."""
+        reason = "ApiVersions came out of order"
+        if self._state is not _State.BEGUN:
+            return self._close(reason)
+        message = "Unexpected Kafka request of type API_VERSIONS during SASL authentication."
+        return self._refuse(ErrorCode.ILLEGAL_SASL_STATE, reason, message)
+
+    def respond(self, token: bytes, *, now_ms: int, monotonic_ms: int) -> Step:
         """Take the next token of the client.
 
         An exception of the exchange that is no refusal passes, and changes nothing.
         """
         match self._state:
-            case _State.NEW:
+            case _State.NEW | _State.VERSIONS_TOLD:
                 return self._close("a token came before the handshake")
             case _State.DONE:
                 return Step(Effect.NONE, ErrorCode.ILLEGAL_SASL_STATE, ILLEGAL_TOKEN)
@@ -170,13 +198,13 @@ class Login:
             return self._refuse_token(str(refused), refused.message, refused.name)
         if not isinstance(answer, Success):
             return Step(Effect.NONE, token=answer, is_again=self.is_again)
-        return self._admit(answer, now_ms)
+        return self._admit(answer, now_ms, monotonic_ms)
 
     def refuse(self, reason: str) -> Step:
         """Refuse the client for another reason than its token."""
         return self._refuse_token(reason, None)
 
-    def _admit(self, success: Success, now_ms: int) -> Step:
+    def _admit(self, success: Success, now_ms: int, monotonic_ms: int) -> Step:
         principal = f"User:{success.name}"
         if self._principal not in (None, principal):
             message = (
@@ -184,22 +212,24 @@ class Login:
                 f"{_with_point(self._principal)}: {_with_point(principal)}"
             )
             return self._refuse_token("another principal than before", message, success.name)
+        lifetime_ms = _lifetime_ms(
+            success.expires_ms, self._offers[self.mechanism].reauth_ms, now_ms
+        )
         step = Step(
             Effect.ADMIT,
             token=success.answer,
             principal=principal,
-            lifetime_ms=_lifetime_ms(
-                success.expires_ms, self._offers[self.mechanism].reauth_ms, now_ms
-            ),
+            lifetime_ms=lifetime_ms,
             is_again=self.is_again,
         )
         self._state, self._exchange, self._principal = _State.DONE, None, principal
-        self._expires = step.lifetime_ms is not None
+        self._expires_ms = None if lifetime_ms is None else monotonic_ms + lifetime_ms
         return step
 
     def _may_begin_again(self, monotonic_ms: int) -> bool:
         last = self._begun_again_ms
-        return self._expires and (last is None or monotonic_ms - last >= AGAIN_MIN_MS)
+        is_early = last is not None and monotonic_ms - last < AGAIN_MIN_MS
+        return self._expires_ms is not None and not is_early
 
     def _refuse_token(self, reason: str, message: str | None, name: str = "") -> Step:
         # The general text tells nothing of the user: a client may not learn that there is one.

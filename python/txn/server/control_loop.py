@@ -46,6 +46,7 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 
 if TYPE_CHECKING:
     from txn._core import ClientRequest, ParkedProduce
+    from txn.security.login import Login
     from txn.server.logins import Logins
 
 LARGE_BYTES = 8 << 10
@@ -105,6 +106,13 @@ def _counted(body: tuple[object, ...], entries: int) -> int:
                 if isinstance(entry, tuple):
                     entries = _counted(entry, entries)
     return entries
+
+
+def _is_of_login(login: "Login", api_key: int, is_served: bool) -> bool:
+    """Say whether a request is answered or refused by the authentication of its connection."""
+    if api_key == ApiKey.API_VERSIONS:
+        return not login.admits_versions(is_served=is_served)
+    return api_key in LOGIN_KEYS
 
 
 def _is_held(connection: "ref[Connection]") -> bool:
@@ -344,11 +352,12 @@ class ControlLoop:
         else:
             session = begin(self._listeners[listener], client_host, number, principal)
             connection = self._meet(token, session)
-        if connection.login is not None and api_key in LOGIN_KEYS:
+        api = self.table.get(api_key)
+        is_served = api is not None and api_version in api.served
+        if connection.login is not None and _is_of_login(connection.login, api_key, is_served):
             self._start(self._log_in(token, connection, api_key, api_version, body), token)
             return
-        api = self.table.get(api_key)
-        if api is None or api_version not in api.served:
+        if api is None or not is_served:
             self._refuse(token, api_key, api_version, client_host)
             return
         toll = Toll() if self._quotas.takes_toll and connection.is_authenticated else None

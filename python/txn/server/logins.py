@@ -1,4 +1,5 @@
-"""Log-ins of clients: SaslHandshake and SaslAuthenticate on the SASL listeners of a broker.
+"""Log-ins of clients: SaslHandshake and SaslAuthenticate on the SASL listeners of a broker, and an
+ApiVersions that comes out of order there.
 
 `txn.security.login` decides, and its steps are carried out here. The sockets are told the principal
 of a client. A refused client waits for its answer and is disconnected then; nobody else waits. Each
@@ -38,6 +39,7 @@ from txn.wire.bodies.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from txn.wire.bodies.versions import ApiVersionsResponse
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response, is_flexible
 
@@ -45,6 +47,7 @@ RAW_TOKEN: Final = -1
 """The version of a token that came bare, without a request around it."""
 
 VERSIONS: Final[Mapping[int, range]] = {
+    ApiKey.API_VERSIONS: range(5),
     ApiKey.SASL_HANDSHAKE: range(2),
     ApiKey.SASL_AUTHENTICATE: range(RAW_TOKEN, 3),
 }
@@ -108,16 +111,21 @@ class Logins:
             if step.effect is Effect.CLOSE or is_raw:
                 self._server.disconnect(token)
             else:
-                self._server.refuse(token, is_flexible(api_key, api_version), encoded)
+                self._server.refuse(token, _has_flexible_header(api_key, api_version), encoded)
         elif is_raw:
             self._server.reply_raw(token, encoded)
         else:
-            self._server.reply(token, is_flexible(api_key, api_version), encoded)
+            self._server.reply(token, _has_flexible_header(api_key, api_version), encoded)
 
     async def _decide(
         self, login: Login, api_key: int, api_version: int, body: bytes
     ) -> tuple[Step, bytes]:
         """The step of a request, and the encoded answer."""
+        if api_key == ApiKey.API_VERSIONS:
+            step = login.refuse_versions()
+            version = api_version if api_version in VERSIONS[api_key] else 0
+            refused = ApiVersionsResponse(step.code, [], [], -1, [])
+            return step, encode_response(api_key, version, refused)
         if api_version not in VERSIONS[api_key]:
             raise MalformedRequestError(f"api key {api_key} has no version {api_version}")
         if api_key == ApiKey.SASL_HANDSHAKE:
@@ -139,11 +147,11 @@ class Logins:
 
     async def _respond(self, login: Login, token: bytes) -> Step:
         try:
-            return login.respond(token, now_ms=self._now_ms())
+            return login.respond(token, now_ms=self._now_ms(), monotonic_ms=monotonic_ms())
         except KeysWantedError as wanted:
             await wanted.keys.refresh()
         try:
-            return login.respond(token, now_ms=self._now_ms())
+            return login.respond(token, now_ms=self._now_ms(), monotonic_ms=monotonic_ms())
         except KeysWantedError:  # the fetch took so long that the next one is due
             return login.refuse("the keys of the token's issuer did not come in time")
 
@@ -174,6 +182,11 @@ class Logins:
     def _count(self, connection: Connection, login: Login, step: Step, result: str) -> None:
         listener = connection.session.listener.name
         self.counts[listener, login.mechanism, step.is_again, result] += 1
+
+
+def _has_flexible_header(api_key: int, api_version: int) -> bool:
+    """Say whether the header of an answer has tagged fields; that of ApiVersions never has."""
+    return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version)
 
 
 class Offers:
