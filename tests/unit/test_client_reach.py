@@ -240,7 +240,7 @@ def test_lines_of_librdkafka_that_differ_in_numbers_go_out_once_in_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
-    lines = LibraryLog(str, clock=clock)
+    lines = LibraryLog(clock=clock)
     with caplog.at_level(logging.INFO, "txn.client"):
         for after_ms in range(100):
             text = f"h:1: Connect failed (after {after_ms}ms)"

@@ -95,10 +95,14 @@ def test_an_error_without_a_secret_is_itself() -> None:
     assert Redaction({"sasl.password": SECRET}).error(error) is error
 
 
+@pytest.mark.parametrize(
+    "logger", [LibraryLog(), logging.getLogger("shop")], ids=["txn's", "the program's"]
+)
 def test_a_line_of_librdkafkas_log_goes_out_without_the_secret(
-    caplog: pytest.LogCaptureFixture,
+    logger: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = LibraryLog(Redaction({"sasl.password": SECRET}).text)
-    with caplog.at_level(logging.INFO, "txn.client"):
-        lines.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#producer-1", f"no: {SECRET}")
-    assert caplog.messages == ["FAIL [rdkafka#producer-1] no: …"]
+    settings: dict[str, Any] = {"sasl.password": SECRET, "logger": logger}
+    Redaction(settings).watch(settings)
+    with caplog.at_level(logging.INFO):
+        settings["logger"].log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#1", f"no: {SECRET}")
+    assert caplog.messages == ["FAIL [rdkafka#1] no: …"]

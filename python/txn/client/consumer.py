@@ -118,8 +118,8 @@ class Consumer(confluent_kafka.Consumer):
             config, group_id=group_id, bootstrap_servers=bootstrap_servers, keywords=more
         )
         self._redaction = Redaction(settings)
+        settings.setdefault("logger", LibraryLog())
         self._redaction.watch(settings)
-        settings.setdefault("logger", LibraryLog(self._redaction.text))
         self._on_error = take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
         self.group_id = str(settings["group.id"])

@@ -2,7 +2,8 @@
 
 By itself it prints them to standard error, the same line ten times a second while a broker is
 away. Lines that differ in numbers alone count as the same. One goes out; the next one follows after
-`QUIET_SECONDS` at the earliest, with the number of those left out. Secrets are left out of all.
+`QUIET_SECONDS` at the earliest, with the number of those left out.
+`txn.client.redaction` leaves secrets out of lines before they come here.
 """
 
 import logging
@@ -27,29 +28,17 @@ class _Told:
 
 
 class LibraryLog:
-    """Takes lines as confluent-kafka gives them to a logger; one per client.
-
-    Args:
-        redacted: Returns a text without the client's secrets.
-        logger: Gets the lines.
-        clock: Monotonic seconds.
-    """
+    """Takes lines as confluent-kafka gives them to a logger; one per client."""
 
     def __init__(
-        self,
-        redacted: Callable[[str], str],
-        *,
-        logger: logging.Logger = _logger,
-        clock: Callable[[], float] = time.monotonic,
+        self, *, logger: logging.Logger = _logger, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._redacted = redacted
         self._logger = logger
         self._clock = clock
         self._told: dict[str, _Told] = {}
 
     def log(self, level: int, _: str, facility: str, client: str, text: str) -> None:
         """Pass a line on, unless one of its kind went out a moment ago."""
-        text = self._redacted(text)
         now = self._clock()
         kind = f"{facility} {re.sub(r'[0-9]+', '0', text)}"
         before = self._told.get(kind)

@@ -127,8 +127,8 @@ class Producer:
         settings["error_cb"] = self._note_error
         self._last_report = ""  # librdkafka's last message about a connection
         self._redaction = Redaction(settings)
+        settings.setdefault("logger", LibraryLog())
         self._redaction.watch(settings)
-        settings.setdefault("logger", LibraryLog(self._redaction.text))
         self._reach = Reach(settings, self._whose, connect_timeout)
         self._failures: deque[DeliveryFailure] = deque()
         self._produced = 0

@@ -12,7 +12,7 @@ that was sent. librdkafka passes them on, in its log and its errors.
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote_plus
 
@@ -43,7 +43,10 @@ class Redaction:
         self._tokens: tuple[str, ...] = ()
 
     def watch(self, settings: dict[str, object]) -> None:
-        """Put a function that notes the tokens it returns in the place of `oauth_cb`."""
+        """Note the tokens that `oauth_cb` returns, and hide the secrets from `logger`."""
+        logger = settings.get("logger")
+        if logger is not None:
+            settings["logger"] = _RedactedLogger(logger, self.text)
         call = settings.get("oauth_cb")
         if not callable(call):
             return
@@ -80,6 +83,17 @@ class Redaction:
             retriable=error.retriable(),
             txn_requires_abort=error.txn_requires_abort(),
         )
+
+
+class _RedactedLogger:
+    """A logger as confluent-kafka wants it: it calls nothing but `log`."""
+
+    def __init__(self, logger: Any, redacted: Callable[[str], str]) -> None:
+        self._logger = logger
+        self._redacted = redacted
+
+    def log(self, level: int, form: str, *texts: str) -> None:
+        self._logger.log(level, form, *map(self._redacted, texts))
 
 
 def _shared(text: str, secret: str) -> int:

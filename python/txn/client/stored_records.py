@@ -87,7 +87,7 @@ class StoredRecords:
             "auto.offset.reset": self.default,
             "allow.auto.create.topics": False,
             "fetch.wait.max.ms": 100,
-            "logger": LibraryLog(self._redaction.text),
+            "logger": LibraryLog(),
             "error_cb": self._note_error,
             "on_commit": self._note_commit,
         }
