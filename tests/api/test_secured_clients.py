@@ -1,10 +1,16 @@
 """txn's own clients against txn's own listeners: TLS, SASL and both, and their refusals."""
 
+import datetime
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 import txn
 from support.clients import commit_values, read_all, transactional_producer
@@ -162,3 +168,49 @@ def test_a_certificate_is_wanted_where_none_is_shown(broker: SecuredBroker, tmp_
     )
     assert code == 2
     assert "certificate" in errors
+
+
+def named_by_its_subject_alone(authority: trustme.CA, host: str) -> bytes:
+    """A key and a certificate without subject alternative names; trustme always gives some."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    issuer_key = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
+    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .sign(issuer_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(pem, form, plain) + certificate.public_bytes(pem)
+
+
+def test_a_certificate_with_a_common_name_alone_is_for_no_host(tmp_path: Path) -> None:
+    """librdkafka takes it, as OpenSSL does: `docs/security.md` tells the difference."""
+    authority = trustme.CA()
+    ca, certificate = tmp_path / "ca.pem", tmp_path / "broker.pem"
+    authority.cert_pem.write_to_path(ca)
+    certificate.touch(mode=0o600)
+    certificate.write_bytes(named_by_its_subject_alone(authority, "localhost"))
+    properties = {
+        "listeners": "SSL://localhost:0",
+        "ssl.keystore.location": str(certificate),
+    }
+    trust = {"security.protocol": "SSL", "ssl.truststore.location": str(ca)}
+    config = written(tmp_path / "client.properties", trust)
+    with txn.Broker(properties=properties) as broker:
+        servers = broker.bootstrap_servers.replace("127.0.0.1", "localhost")
+        code, _, errors = run_txn(
+            *("transactions", "list", "--command-config", config, "--bootstrap", servers)
+        )
+        with txn.Producer(trust, bootstrap_servers=servers, transactional_id="shop"):
+            pass
+    assert code == 2
+    assert "is not for the host 'localhost' but for no host at all" in errors
