@@ -870,7 +870,8 @@ class KafkaClient:
 
     Every call finds the right node (leader, transaction or group coordinator), retries retriable
     errors until `timeout_ms`, then raises KafkaError. A log-in or a certificate that fails is told
-    at once.
+    at once. A node has 30 s for its whole answer. One with records has to begin by then, and has
+    `timeout_ms` for the rest.
     """
 
     def __new__(
@@ -921,6 +922,10 @@ class KafkaClient:
         include_headers: bool = False,
     ) -> Fetch:
         """Iterate the records of [start, end). `max_batch_bytes`: of one compressed batch, opened.
+
+        An answer has `max_bytes`, or one batch that is larger. Over a link too slow to bring it
+        within the client's `timeout_ms`, it fails, as by librdkafka's socket.timeout.ms: ask for
+        less, or give more time.
 
         Raises KafkaError: 1 when `start` is no longer there, 2 when a batch cannot be read."""
     def init_producer_id(

@@ -26,12 +26,15 @@ const MINUTE: Duration = Duration::from_secs(60);
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 /// An authority and a node's certificate by it.
-struct Certificates {
-    ca_pem: String,
-    server: Arc<ServerConfig>,
+pub(crate) struct Certificates {
+    pub(crate) ca_pem: String,
+    pub(crate) server: Arc<ServerConfig>,
 }
 
-fn certificates(host: &str, change: impl FnOnce(&mut CertificateParams)) -> Certificates {
+pub(crate) fn certificates(
+    host: &str,
+    change: impl FnOnce(&mut CertificateParams),
+) -> Certificates {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority_key = KeyPair::generate().unwrap();
@@ -59,7 +62,7 @@ fn server_of(certificate: &CertificateDer<'static>, key: &KeyPair) -> Arc<Server
 }
 
 /// A listener whose connections are each served by `serve`; (port, connections so far).
-fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> (u16, Arc<AtomicUsize>) {
+pub(crate) fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (serve, count) = (Arc::new(serve), Arc::new(AtomicUsize::new(0)));
@@ -95,7 +98,7 @@ fn next_request(stream: &mut impl Read) -> Option<(RequestHeader, Vec<u8>)> {
 }
 
 /// Answers by `answer`, and the requests that it leaves as `node` says.
-fn answer_requests(
+pub(crate) fn answer_requests(
     mut stream: impl Read + Write,
     answer: &dyn Fn(&RequestHeader) -> Option<Vec<u8>>,
 ) {
@@ -137,7 +140,7 @@ fn offers() -> Vec<u8> {
     e
 }
 
-fn tls(ca_pem: &str) -> Security {
+pub(crate) fn tls(ca_pem: &str) -> Security {
     Security::new(&SecuritySettings {
         protocol: "SSL".to_owned(),
         ca_pem: Some(ca_pem.as_bytes().to_vec()),
@@ -264,7 +267,7 @@ fn answers_that_share_tls_records_are_told_apart() {
     let mut connection = open(port, &tls(&certificates.ca_pem), MINUTE).unwrap();
     for size in 0..IN_FLIGHT {
         let encode = |e: &mut Vec<u8>| e.put_i32(size as i32 * 1000);
-        connection.request(METADATA, 12, encode).unwrap();
+        connection.request(METADATA, 12, MINUTE, encode).unwrap();
     }
     for size in 0..IN_FLIGHT {
         let mut frame = Vec::new();
@@ -399,7 +402,7 @@ fn an_answer_that_is_cut_short_breaks_the_connection() {
     let (port, _) = listen(move |client| relay(&client, backend, 100_000, true));
     let mut connection = open(port, &tls(&certificates.ca_pem), MINUTE).unwrap();
     let encode = |e: &mut Vec<u8>| e.put_i32(1_000_000);
-    connection.request(METADATA, 12, encode).unwrap();
+    connection.request(METADATA, 12, MINUTE, encode).unwrap();
     let error = connection.receive(&mut Vec::new(), MINUTE).unwrap_err();
     assert!(error.is_retriable && connection.is_broken(), "{error}");
 }
@@ -477,7 +480,7 @@ fn a_session_is_renewed_before_a_request_and_never_behind_one_in_flight() {
     for size in [10, 20] {
         connection.refresh(MINUTE).unwrap();
         let encode = |e: &mut Vec<u8>| e.put_i32(size);
-        connection.request(METADATA, 12, encode).unwrap();
+        connection.request(METADATA, 12, MINUTE, encode).unwrap();
     }
     assert_eq!(log_ins.load(Ordering::SeqCst), 7); // not before the second
     for size in [10, 20] {

@@ -297,6 +297,13 @@ impl Retry<'_> {
         self.left().min(ANSWER_MAX).max(Duration::from_millis(1))
     }
 
+    /// Time for the whole of an answer that has begun to come: a large one over a slow link takes
+    /// longer than a hung node may. By default a minute, as librdkafka's `socket.timeout.ms`.
+    #[must_use]
+    pub fn large_answer_timeout(&self) -> Duration {
+        self.left().max(Duration::from_millis(1))
+    }
+
     /// Starts the timeout anew, after progress.
     pub fn restart(&mut self) {
         self.began = Instant::now();

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -26,10 +26,11 @@ use crate::interrupt::Interrupt;
 use crate::messages::{
     self, API_VERSIONS, ClientApi, SASL_AUTHENTICATE, SASL_HANDSHAKE, cluster::Versions,
 };
+use crate::patience::{INTERRUPT_LOOK, Patience, read_all, write_all};
 use crate::security::Security;
 use crate::security::sasl::{Sasl, told};
 use crate::security::tls;
-use crate::transport::{INTERRUPT_LOOK, Transport};
+use crate::transport::Transport;
 use crate::wrong_door;
 
 /// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
@@ -39,6 +40,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 const EARLY_BYTES_MAX: usize = 1 << 20;
 /// Bytes set aside for an answer before its bytes arrive.
 const RESERVE_BYTES_MAX: usize = 16 << 20;
+/// Of these, bytes made ready at first; then as many again as have come.
+const READY_BYTES: usize = 1 << 20;
 /// The part of a session's lifetime after which it is renewed, in percent. One is taken at random, as by
 /// Kafka's clients: connections made together are not renewed together.
 const RENEWAL_PERCENT: std::ops::Range<u64> = 85..95;
@@ -98,12 +101,14 @@ pub struct BrokerConnection {
     is_admitted: bool,
     broken: bool,
     interrupt: Option<Interrupt>,
+    /// When the interrupt was looked at last.
+    looked: Instant,
 }
 
 impl BrokerConnection {
     /// Connects, secures the connection, asks for the node's API versions and logs in.
     ///
-    /// `timeout` bounds the connect, and then the handshake and every answer that is waited for; an
+    /// `timeout` bounds the connect, and then the handshake and every request with its whole answer; an
     /// interrupt ends the wait.
     ///
     /// # Errors
@@ -138,7 +143,7 @@ impl BrokerConnection {
         };
         socket.set_nodelay(true).map_err(|e| unreachable(&e))?;
         socket
-            .set_write_timeout(Some(timeout))
+            .set_write_timeout(Some(INTERRUPT_LOOK))
             .map_err(|e| unreachable(&e))?;
         let stream = Self::secured(socket, peer, address, security, timeout, interrupt.as_ref())?;
         let mut connection = Self {
@@ -154,6 +159,7 @@ impl BrokerConnection {
             is_admitted: false,
             broken: false,
             interrupt,
+            looked: Instant::now(),
         };
         if let Err(error) = connection.negotiate(timeout) {
             return Err(connection.no_broker(peer, error));
@@ -269,6 +275,7 @@ impl BrokerConnection {
                 version,
                 std::slice::from_mut(&mut *e),
                 &[],
+                left(),
             )?;
             let mut frame = Vec::new();
             let body = self.receive(&mut frame, left())?;
@@ -335,9 +342,7 @@ impl BrokerConnection {
     ) -> Result<messages::sasl::Handshake, KafkaError> {
         let version = self.version(SASL_HANDSHAKE)?;
         let encode = |e: &mut Vec<u8>| messages::sasl::encode_handshake(e, mechanism);
-        self.request(SASL_HANDSHAKE, version, encode)?;
-        let mut frame = Vec::new();
-        let body = self.receive(&mut frame, timeout)?;
+        let (frame, body) = self.ask(SASL_HANDSHAKE, version, timeout, encode)?;
         messages::sasl::decode_handshake(&frame[body..])
             .map_err(|error| self.malformed(SASL_HANDSHAKE.name, &error))
     }
@@ -440,14 +445,17 @@ impl BrokerConnection {
     /// Sends one frame: `pieces`, the first of which began with `head`, with `bodies` between them. Does not
     /// wait for the answer.
     ///
+    /// `timeout` is for the whole frame: a node that takes a few bytes now and then does not prolong it.
+    ///
     /// # Errors
-    /// Network errors (retriable); the connection is then broken.
+    /// As `receive`.
     pub fn send(
         &mut self,
         api: ClientApi,
         version: i16,
         pieces: &mut [Vec<u8>],
         bodies: &[&[u8]],
+        timeout: Duration,
     ) -> Result<(), KafkaError> {
         let size = pieces.iter().map(Vec::len).sum::<usize>()
             + bodies.iter().map(|b| b.len()).sum::<usize>()
@@ -459,11 +467,14 @@ impl BrokerConnection {
             slices.push(IoSlice::new(piece));
             slices.extend(bodies.get(i).map(|body| IoSlice::new(body)));
         }
-        let result = write_all(&mut self.stream, &mut slices);
+        let began = Instant::now();
+        let mut patience = Patience::new(timeout, self.interrupt.as_ref(), &mut self.looked);
+        let result = write_all(&mut self.stream, &mut slices, &mut patience)
+            .map_err(|error| if_late(error, "take the whole of"));
         self.in_flight
             .push_back((self.next_correlation, api, version));
         self.next_correlation = self.next_correlation.wrapping_add(1);
-        result.map_err(|error| self.breaks(api.name, &error))
+        result.map_err(|error| self.fails(api, &error, began))
     }
 
     /// Encodes and sends one request. Does not wait for the answer.
@@ -474,40 +485,41 @@ impl BrokerConnection {
         &mut self,
         api: ClientApi,
         version: i16,
+        timeout: Duration,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), KafkaError> {
         let mut e = self.head(api, version);
         encode(&mut e);
-        self.send(api, version, std::slice::from_mut(&mut e), &[])
+        self.send(api, version, std::slice::from_mut(&mut e), &[], timeout)
     }
 
     /// Waits for the oldest answer in flight, puts it into `frame` and returns where its body starts.
+    ///
+    /// `timeout` is for the whole answer, as Java's `request.timeout.ms`: bytes that come now and then
+    /// do not prolong it.
     ///
     /// # Errors
     /// Network errors and a late answer (retriable), an interrupt and an answer that makes no sense
     /// (final); the connection is then broken.
     pub fn receive(&mut self, frame: &mut Vec<u8>, timeout: Duration) -> Result<usize, KafkaError> {
+        self.receive_large(frame, timeout, timeout)
+    }
+
+    /// As `receive`, for an answer that may be large: it begins within `timeout`, and is here within
+    /// `whole`.
+    ///
+    /// # Errors
+    /// As `receive`.
+    pub fn receive_large(
+        &mut self,
+        frame: &mut Vec<u8>,
+        timeout: Duration,
+        whole: Duration,
+    ) -> Result<usize, KafkaError> {
         let &(correlation, api, version) = self.in_flight.front().expect("a request is in flight");
         let began = Instant::now();
-        if let Err(error) = self.read_frame(frame, timeout) {
-            return Err(match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    self.broken = true;
-                    KafkaError::silent(&self.name, api.name, began.elapsed().as_millis())
-                }
-                io::ErrorKind::Interrupted => {
-                    self.broken = true;
-                    KafkaError::interrupted(&self.name, api.name)
-                }
-                _ if wrong_door::is_tls_record(&error) => {
-                    self.broken = true;
-                    KafkaError::insecure(&self.name, wrong_door::TLS)
-                }
-                io::ErrorKind::InvalidData if tls::failure(&error).is_none() => {
-                    self.malformed(api.name, &error)
-                }
-                _ => self.breaks(api.name, &error),
-            });
+        if let Err(error) = self.read_frame(frame, api, timeout, whole) {
+            return Err(self.fails(api, &error, began));
         }
         let mut r = Reader::new(frame);
         match read_response_header(&mut r, api.key, version) {
@@ -524,72 +536,50 @@ impl BrokerConnection {
         }
     }
 
-    fn read_frame(&mut self, frame: &mut Vec<u8>, timeout: Duration) -> io::Result<()> {
-        self.await_answer(timeout)?;
-        self.stream
-            .socket()
-            .set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
+    fn read_frame(
+        &mut self,
+        frame: &mut Vec<u8>,
+        api: ClientApi,
+        timeout: Duration,
+        whole: Duration,
+    ) -> io::Result<()> {
+        let mut patience = Patience::new(timeout, self.interrupt.as_ref(), &mut self.looked);
         let mut size = [0; 4];
-        self.stream.read_exact(&mut size)?;
-        let is_tls = wrong_door::is_tls([size[0], size[1]]);
-        let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
-        let is_early = self
-            .in_flight
-            .front()
-            .is_some_and(|&(_, api, _)| is_of_log_in(api));
-        let bytes_max = if is_early {
-            EARLY_BYTES_MAX
-        } else {
-            ANSWER_BYTES_MAX
-        };
-        if is_early && is_tls {
+        read_all(&mut self.stream, &mut size, &mut patience)?;
+        let is_early = is_of_log_in(api);
+        if is_early && wrong_door::is_tls([size[0], size[1]]) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 wrong_door::TlsRecord,
             ));
         }
+        let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
+        let bytes_max = if is_early {
+            EARLY_BYTES_MAX
+        } else {
+            ANSWER_BYTES_MAX
+        };
         if !(4..=bytes_max).contains(&size) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("a frame of {size} bytes"),
             ));
         }
-        frame.clear();
-        frame.reserve(size.min(RESERVE_BYTES_MAX));
-        let read = self.stream.read_into(frame, size)?;
-        if read < size {
-            Err(io::ErrorKind::UnexpectedEof.into())
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Waits for the first byte of an answer, or for the end of the stream.
-    ///
-    /// # Errors
-    /// `TimedOut` or `WouldBlock` after `timeout`; `Interrupted` once the user asked to stop.
-    fn await_answer(&mut self, timeout: Duration) -> io::Result<()> {
-        let began = Instant::now();
-        loop {
-            let left = timeout.saturating_sub(began.elapsed());
-            let wait = left.clamp(Duration::from_millis(1), INTERRUPT_LOOK);
-            self.stream.socket().set_read_timeout(Some(wait))?;
-            match self.stream.await_byte() {
-                Ok(()) => return Ok(()),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                        if left.is_zero() {
-                            return Err(error);
-                        }
-                    }
-                    _ => return Err(error),
-                },
+        patience.extend(whole);
+        // The bytes of an earlier answer are overwritten, which is cheaper than zeros.
+        frame.reserve(size.min(RESERVE_BYTES_MAX).saturating_sub(frame.len()));
+        let mut filled = 0;
+        while filled < size {
+            let end = size.min(frame.len().max(READY_BYTES).max(filled * 2));
+            if frame.len() < end {
+                frame.resize(end, 0);
             }
-            if self.interrupt.as_ref().is_some_and(Interrupt::is_raised) {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
+            read_all(&mut self.stream, &mut frame[filled..end], &mut patience)
+                .map_err(|error| if_late(error, "send its whole answer to"))?;
+            filled = end;
         }
+        frame.truncate(size);
+        Ok(())
     }
 
     /// Sends a request and reads its answer. Nothing else may be in flight.
@@ -622,9 +612,21 @@ impl BrokerConnection {
     ) -> Result<(Vec<u8>, usize), KafkaError> {
         debug_assert!(self.in_flight.is_empty());
         self.refresh(timeout)?;
-        self.request(api, version, encode)?;
+        self.ask(api, version, timeout, encode)
+    }
+
+    /// `exchange` without a look at the session.
+    fn ask(
+        &mut self,
+        api: ClientApi,
+        version: i16,
+        timeout: Duration,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(Vec<u8>, usize), KafkaError> {
+        let began = Instant::now();
+        self.request(api, version, timeout, encode)?;
         let mut frame = Vec::new();
-        let body = self.receive(&mut frame, timeout)?;
+        let body = self.receive(&mut frame, timeout.saturating_sub(began.elapsed()))?;
         Ok((frame, body))
     }
 
@@ -632,6 +634,28 @@ impl BrokerConnection {
     pub fn malformed(&mut self, request: &str, what: &dyn fmt::Display) -> KafkaError {
         self.broken = true;
         KafkaError::malformed(&self.name, request, what)
+    }
+
+    /// The error of a request that was not sent whole, or of an answer that did not come whole.
+    fn fails(&mut self, api: ClientApi, error: &io::Error, began: Instant) -> KafkaError {
+        self.broken = true;
+        let waited_ms = began.elapsed().as_millis();
+        match error.kind() {
+            io::ErrorKind::TimedOut => match error.get_ref() {
+                Some(what) => {
+                    KafkaError::slow(&self.name, &format!("{what} {}", api.name), waited_ms)
+                }
+                None => KafkaError::silent(&self.name, api.name, waited_ms),
+            },
+            io::ErrorKind::Interrupted => KafkaError::interrupted(&self.name, api.name),
+            _ if wrong_door::is_tls_record(error) => {
+                KafkaError::insecure(&self.name, wrong_door::TLS)
+            }
+            io::ErrorKind::InvalidData if tls::failure(error).is_none() => {
+                self.malformed(api.name, error)
+            }
+            _ => self.breaks(api.name, error),
+        }
     }
 
     fn breaks(&mut self, request: &str, cause: &io::Error) -> KafkaError {
@@ -694,6 +718,14 @@ fn offered(mechanisms: &[String]) -> String {
     names.map(|name| told(name)).collect::<Vec<_>>().join(", ")
 }
 
+/// `error`, with the words for a deadline that came when a part had passed.
+fn if_late(error: io::Error, what: &'static str) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::TimedOut => io::Error::new(io::ErrorKind::TimedOut, what),
+        _ => error,
+    }
+}
+
 /// When a session that lives `lifetime_ms` from now is renewed.
 fn renewal(lifetime_ms: i64) -> Option<Instant> {
     let lifetime_ms = u64::try_from(lifetime_ms).ok().filter(|&ms| ms > 0)?;
@@ -703,20 +735,6 @@ fn renewal(lifetime_ms: i64) -> Option<Instant> {
     let permille = RENEWAL_PERCENT.start * 10 + random;
     let wait_ms = lifetime_ms.saturating_mul(permille) / 1000;
     Instant::now().checked_add(Duration::from_millis(wait_ms))
-}
-
-/// Writes all slices; `write_all_vectored` is not stable yet.
-fn write_all(stream: &mut Transport, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-    IoSlice::advance_slices(&mut slices, 0); // drops leading empty slices
-    while !slices.is_empty() {
-        match stream.write_vectored(slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut slices, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -118,6 +118,18 @@ impl KafkaError {
         }
     }
 
+    /// A part of a request or an answer passed in time, but not the whole; `what` the node did not do.
+    #[must_use]
+    pub fn slow(node: &str, what: &str, waited_ms: u128) -> Self {
+        Self {
+            message: format!(
+                "{node} did not {what} within {waited_ms} ms; check the network between, and its load"
+            ),
+            code: codes::REQUEST_TIMED_OUT,
+            is_retriable: true,
+        }
+    }
+
     /// An answer that does not follow the protocol. The connection is dropped; nothing is known of the request.
     #[must_use]
     pub fn malformed(node: &str, request: &str, what: &dyn fmt::Display) -> Self {

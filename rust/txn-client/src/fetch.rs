@@ -240,7 +240,8 @@ impl Fetch {
         let connection = self.connection.as_mut().expect("set above");
         self.is_asked = false;
         let mut frame = std::mem::take(&mut self.spare);
-        let body = connection.receive(&mut frame, retry.answer_timeout())?;
+        let (timeout, whole) = (retry.answer_timeout(), retry.large_answer_timeout());
+        let body = connection.receive_large(&mut frame, timeout, whole)?;
         let response = fetch::decode(&mut Reader::new(&frame[body..]), self.partition);
         let response = response.map_err(|e| connection.malformed("Fetch", &e))?;
         let Some(response) = response else {
@@ -303,7 +304,10 @@ impl Fetch {
             .expect("only called with a connection");
         connection.refresh(retry.answer_timeout())?;
         let version = connection.version(messages::FETCH)?;
-        connection.request(messages::FETCH, version, |e| fetch::encode(e, &request))?;
+        let timeout = retry.answer_timeout();
+        connection.request(messages::FETCH, version, timeout, |e| {
+            fetch::encode(e, &request);
+        })?;
         self.is_asked = true;
         Ok(())
     }

@@ -19,6 +19,8 @@
 #[cfg(test)]
 mod against_a_node;
 #[cfg(test)]
+mod against_slow_nodes;
+#[cfg(test)]
 mod against_tls;
 pub mod client;
 mod cluster;
@@ -31,6 +33,7 @@ pub mod fuzzing;
 mod interrupt;
 pub mod messages;
 pub mod partitioner;
+mod patience;
 pub mod rows;
 pub mod security;
 mod transport;

@@ -1,10 +1,10 @@
 //! The bytes of a connection: a socket, or TLS on one.
 //!
-//! A read waits for the socket's read timeout, as on the socket itself, and loses nothing if it runs
-//! out. TLS reads the socket in large pieces: rustls takes 4 KiB at a time.
+//! A read or a write waits for the socket's timeout, as on the socket itself, and loses nothing if it
+//! runs out. TLS reads the socket in large pieces: rustls takes 4 KiB at a time.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,13 +13,12 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::interrupt::Interrupt;
+use crate::patience::{INTERRUPT_LOOK, Patience};
 
 /// Bytes read from the socket at once under TLS.
 const TLS_READ_BYTES: usize = 128 << 10;
 /// Reads for the alert of a node that hung up.
 const LAST_WORDS_MAX: usize = 16;
-/// Time between two looks at the interrupt while bytes are awaited.
-pub(crate) const INTERRUPT_LOOK: Duration = Duration::from_millis(100);
 
 /// A connected socket, with or without TLS.
 pub(crate) enum Transport {
@@ -100,37 +99,11 @@ impl Transport {
             Self::Tls(stream) => stream.socket.get_ref(),
         }
     }
-
-    /// Waits for a byte of an answer, or for the end of the stream.
-    ///
-    /// # Errors
-    /// `TimedOut` or `WouldBlock` after the read timeout, also if only a part of a TLS record came.
-    pub(crate) fn await_byte(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(socket) => socket.peek(&mut [0]).map(|_| ()),
-            Self::Tls(stream) => match stream.buffered() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    stream.fill()?;
-                    stream.buffered()
-                }
-                known => known,
-            },
-        }
-    }
-
-    /// Appends the next `size` bytes to `buffer`; returns how many came before the end of the stream.
-    ///
-    /// # Errors
-    /// Those of `Read`.
-    pub(crate) fn read_into(&mut self, buffer: &mut Vec<u8>, size: usize) -> io::Result<usize> {
-        match self {
-            Self::Plain(socket) => socket.take(size as u64).read_to_end(buffer),
-            Self::Tls(stream) => stream.read_into(buffer, size),
-        }
-    }
 }
 
 impl Read for Transport {
+    /// Reads the socket once at most: `WouldBlock` also if only a part of a TLS record came, or one
+    /// without data.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.read(buffer),
@@ -151,40 +124,39 @@ impl Write for Transport {
         }
     }
 
+    /// Sends what a write under TLS has taken and not sent.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Tls(stream) => stream.send(),
+        }
     }
 }
 
 impl TlsStream {
     fn shake_hands(&mut self, timeout: Duration, interrupt: Option<&Interrupt>) -> io::Result<()> {
-        let began = Instant::now();
-        self.send()?;
-        while self.session.is_handshaking() {
-            let left = timeout.saturating_sub(began.elapsed());
-            let wait = left.clamp(Duration::from_millis(1), INTERRUPT_LOOK);
+        let mut looked = Instant::now();
+        let mut patience = Patience::new(timeout, interrupt, &mut looked);
+        loop {
+            let sent = self.send();
+            if !self.session.is_handshaking() {
+                return sent.or_else(|error| patience.bear(error)); // the rest goes with the first request
+            }
+            let wait = patience.wait();
             self.socket.get_ref().set_read_timeout(Some(wait))?;
-            match self.fill() {
+            match sent.and_then(|()| self.fill()) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted
-                    | io::ErrorKind::WouldBlock
-                    | io::ErrorKind::TimedOut => {}
-                    _ => return Err(error),
-                },
+                Err(error) => patience.bear(error)?,
             }
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            if interrupt.is_some_and(Interrupt::is_raised) {
-                return Err(io::ErrorKind::Interrupted.into());
+            if self.session.is_handshaking() {
+                patience.go_on()?;
             }
         }
-        Ok(())
     }
 
-    /// Reads the socket once, and decrypts. 0: the node hung up.
+    /// Reads the socket once, and decrypts. 0: the node hung up. Nothing that came is lost by an error
+    /// that a repetition may mend.
     fn fill(&mut self) -> io::Result<usize> {
         let read = self.session.read_tls(&mut self.socket)?;
         self.has_heard |= read > 0;
@@ -210,57 +182,28 @@ impl TlsStream {
         Ok(())
     }
 
-    /// `Ok` if decrypted bytes wait or the stream has ended, else `WouldBlock`.
-    fn buffered(&mut self) -> io::Result<()> {
-        match self.session.reader().fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
-            other => other.map(|_| ()),
-        }
-    }
-
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.session.reader().read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.fill()?,
-                other => return other,
-            };
+        match self.session.reader().read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.fill()?;
+                self.session.reader().read(buffer)
+            }
+            other => other,
         }
-    }
-
-    fn read_into(&mut self, buffer: &mut Vec<u8>, size: usize) -> io::Result<usize> {
-        let mut left = size;
-        while left > 0 {
-            let mut reader = self.session.reader();
-            let taken = match reader.fill_buf() {
-                Ok([]) => break,
-                Ok(bytes) => {
-                    let taken = bytes.len().min(left);
-                    buffer.extend_from_slice(&bytes[..taken]);
-                    taken
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    match self.fill() {
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        other => {
-                            other?;
-                        }
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            reader.consume(taken);
-            left -= taken;
-        }
-        Ok(size - left)
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let written = self.session.writer().write_vectored(slices)?;
-        match self.send() {
-            Ok(()) => Ok(written),
-            Err(error) => Err(self.last_words().unwrap_or(error)),
-        }
+        let result = self.send().and_then(|()| {
+            let written = self.session.writer().write_vectored(slices)?;
+            match self.send() {
+                Err(error) if is_slow(&error) => Ok(written), // they are taken; `flush` sends them
+                sent => sent.map(|()| written),
+            }
+        });
+        result.map_err(|error| {
+            let last_words = (!is_slow(&error)).then(|| self.last_words()).flatten();
+            last_words.unwrap_or(error)
+        })
     }
 
     /// The alert with which the node hung up, if one came: it tells more than the broken pipe.
@@ -278,6 +221,14 @@ impl TlsStream {
         }
         None
     }
+}
+
+/// True if the node did not take everything in a socket's timeout.
+fn is_slow(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
 }
 
 impl Drop for TlsStream {

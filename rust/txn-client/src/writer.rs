@@ -559,7 +559,10 @@ impl Writer {
                 let mut pieces =
                     produce::encode(head, self.transactional_id.as_deref(), timeout_ms, &parts);
                 let bodies: Vec<&[u8]> = parts.iter().map(|part| part.batch).collect();
-                link.connection.send(api, version, &mut pieces, &bodies)
+                // A batch may be large, and acknowledgements may be waiting behind it.
+                let timeout = self.cluster.timeout();
+                link.connection
+                    .send(api, version, &mut pieces, &bodies, timeout)
             });
         link.in_flight.push_back(batches); // also if it failed: `rewind` takes them back
         result

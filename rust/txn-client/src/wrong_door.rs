@@ -16,7 +16,7 @@ use txn_protocol::frame::{LENGTH_BYTES, begin_request, set_length};
 
 use crate::interrupt::Interrupt;
 use crate::messages::API_VERSIONS;
-use crate::transport::INTERRUPT_LOOK;
+use crate::patience::INTERRUPT_LOOK;
 
 /// Longest wait for the answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
