@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use txn_log::builder::{BatchBuilder, encode_marker};
@@ -20,6 +20,7 @@ use txn_protocol::{Put, Reader};
 
 use crate::columns::{BinaryColumn, Columns, Parts};
 use crate::fetch::Selection;
+use crate::interrupt::Interrupt;
 use crate::messages::cluster::{decode_metadata, encode_metadata};
 use crate::messages::{self, ClientApi};
 use crate::rows::{BinaryRows, Rows};
@@ -44,6 +45,10 @@ enum RequestFate {
     RefuseAfterStoring(i16),
     /// It is never answered, and the connection stays open.
     Ignore,
+    /// A Fetch is answered without a word of its partition, as by a node that throttles.
+    TellNothing,
+    /// A Fetch is answered with half a batch.
+    Halve,
 }
 
 #[derive(Debug, Default)]
@@ -408,14 +413,25 @@ impl NodeState {
         // As Kafka: the first batch whole, then as many bytes as asked for, wherever that cuts.
         let first = BatchView::parse(&records).map_or(0, |batch| batch.size());
         records.truncate(first.max(bytes_max as usize));
-        let code = if let RequestFate::Refuse(code) = fault {
-            code
-        } else {
-            0
+        let code = match fault {
+            RequestFate::TellNothing => {
+                e.put_i32(0);
+                e.put_i16(0);
+                e.put_i32(0);
+                e.put_compact_length(0);
+                e.put_no_tags(true);
+                return 0;
+            }
+            RequestFate::Halve => {
+                records.truncate(first / 2);
+                0
+            }
+            RequestFate::Refuse(code) => {
+                records.clear();
+                code
+            }
+            _ => 0,
         };
-        if code != 0 {
-            records.clear();
-        }
         let aborted: Vec<_> = self
             .aborted
             .iter()
@@ -944,6 +960,57 @@ fn a_node_that_falls_silent_is_named_though_a_transaction_was_open() {
     node.fault(&[RequestFate::None, RequestFate::Ignore]);
     let error = read(&node.client(1_500), 0, 1, 1 << 20).unwrap_err();
     assert!(error.message.contains("did not answer Fetch"), "{error}");
+}
+
+/// The client asked again at once and for ever, and the timeout and Ctrl-C had no effect.
+#[test]
+fn a_node_that_tells_nothing_is_asked_now_and_then_until_the_timeout() {
+    let many = 1 << 16;
+    for fate in [RequestFate::TellNothing, RequestFate::Halve] {
+        let node = Node::start(1, 2);
+        node.store(0, batch_of(WHO, false, &["a"]));
+        node.fault(&vec![fate; many]);
+        let error = read(&node.client(500), 0, 1, 1 << 30).unwrap_err();
+        assert_eq!((error.code, error.is_retriable), (7, true), "{error}");
+        assert!(
+            error.message.contains("t-0 at offset 0 told nothing"),
+            "{error}"
+        );
+        let asked = many - node.state.lock().unwrap().faults.len();
+        assert!((2..50).contains(&asked), "{asked} requests");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_reading_of_a_node_that_tells_nothing() {
+    let node = Node::start(1, 2);
+    node.fault(&vec![RequestFate::TellNothing; 1 << 16]);
+    let looks = Arc::new(Mutex::new(0));
+    let raised = Interrupt::new(move || {
+        *looks.lock().unwrap() += 1;
+        *looks.lock().unwrap() > 3
+    });
+    let client = Client::new(
+        &format!("127.0.0.1:{}", node.port),
+        "test",
+        Security::default(),
+        Duration::from_secs(60),
+        Some(raised),
+    )
+    .unwrap();
+    let began = Instant::now();
+    let error = read(&client, 0, 1, 1 << 20).unwrap_err();
+    assert!(error.message.contains("told nothing"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn answers_that_tell_nothing_now_and_then_are_passed_over() {
+    let node = Node::start(1, 2);
+    node.store(0, batch_of(WHO, false, &["a", "b"]));
+    node.fault(&[RequestFate::TellNothing, RequestFate::Halve]);
+    let values = read(&node.client(20_000), 0, 2, 1 << 20).unwrap();
+    assert_eq!(values, [b"a", b"b"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::{ServerConnection, StreamOwned};
 use txn_protocol::{Put, codes};
@@ -196,6 +196,23 @@ fn a_slow_request_and_a_slow_answer_come_whole() {
             assert_eq!(got.unwrap(), (0..20).collect::<Vec<_>>());
         }
     }
+}
+
+/// A node whose answers are always there already was never waited for, so that the interrupt was never
+/// looked at.
+#[test]
+fn an_interrupt_ends_a_run_of_quick_answers() {
+    let (port, _) = listen(|socket| answer_requests(socket, &|_| None));
+    let mut connection = open(port, &Security::default(), Some(raised_after(SECOND)));
+    let began = Instant::now();
+    let error = loop {
+        assert!(began.elapsed() < ENDLESS / 3, "the interrupt has no effect");
+        let encode = |e: &mut Vec<u8>| e.put_i32(1);
+        if let Err(error) = connection.call(METADATA, 12, MINUTE, encode, |_| Ok(())) {
+            break error;
+        }
+    };
+    assert!(error.message.contains("interrupted"), "{error}");
 }
 
 /// A Fetch may bring a large batch over a slow link: a node that sends is not hung.

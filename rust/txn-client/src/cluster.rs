@@ -335,9 +335,14 @@ impl Retry<'_> {
         }
         self.cluster.forget(&error);
         self.previous = Some(error);
-        thread::sleep(self.pause);
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.pause();
         Ok(())
+    }
+
+    /// Waits before another attempt, longer each time.
+    pub fn pause(&mut self) {
+        thread::sleep(self.pause.min(self.left()));
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
     /// True if the user asked to stop.

@@ -544,6 +544,7 @@ impl BrokerConnection {
         whole: Duration,
     ) -> io::Result<()> {
         let mut patience = Patience::new(timeout, self.interrupt.as_ref(), &mut self.looked);
+        patience.look()?; // a node whose answers are here already would never be waited for
         let mut size = [0; 4];
         read_all(&mut self.stream, &mut size, &mut patience)?;
         let is_early = is_of_log_in(api);

@@ -98,8 +98,10 @@ enum FetchAttempt {
     Nothing {
         limit: i64,
     },
-    /// The answer was too small for the next batch, or said nothing; ask again.
-    AskAgain,
+    /// The answer was too small for the next batch; ask for a larger one.
+    TooSmall,
+    /// The answer told nothing, as when the node throttles; ask again later.
+    Silence,
 }
 
 impl Fetch {
@@ -193,12 +195,19 @@ impl Fetch {
         let cluster = Arc::clone(&self.cluster);
         let mut retry = cluster.begin();
         let mut limit_before = i64::MIN;
-        // The limit seen before an attempt whose answer has little time. If that is late, the limit is the cause.
+        // The finding of the attempt before one whose answer has little time. If that is late, it is the cause.
         let mut cause = None;
         loop {
             match self.attempt(&retry) {
                 Ok(FetchAttempt::Batches(answer)) => return Ok(Some(answer)),
-                Ok(FetchAttempt::AskAgain) => {}
+                Ok(FetchAttempt::TooSmall) if !retry.is_interrupted() => {}
+                Ok(FetchAttempt::TooSmall | FetchAttempt::Silence) => {
+                    if retry.left().is_zero() || retry.is_interrupted() {
+                        return Err(self.told_nothing());
+                    }
+                    cause = (retry.left() < 2 * WAIT).then(|| self.told_nothing());
+                    retry.pause();
+                }
                 Ok(FetchAttempt::Nothing { limit }) => {
                     // The limit must have been there before the read: only then was everything below it looked at.
                     if limit_before >= self.selection.end {
@@ -213,16 +222,14 @@ impl Fetch {
                         return Err(self.out_of_reach(limit));
                     }
                     let is_short = retry.left() < 2 * WAIT && limit < self.selection.end;
-                    cause = is_short.then_some(limit);
+                    cause = is_short.then(|| self.out_of_reach(limit));
                 }
                 Err(error) => {
                     self.connection = None;
                     self.is_asked = false;
                     let is_late = error.code == codes::REQUEST_TIMED_OUT;
                     let cause = cause.take().filter(|_| is_late);
-                    retry
-                        .after(error)
-                        .map_err(|error| cause.map_or(error, |limit| self.out_of_reach(limit)))?;
+                    retry.after(error).map_err(|error| cause.unwrap_or(error))?;
                     limit_before = i64::MIN;
                 }
             }
@@ -245,7 +252,8 @@ impl Fetch {
         let response = fetch::decode(&mut Reader::new(&frame[body..]), self.partition);
         let response = response.map_err(|e| connection.malformed("Fetch", &e))?;
         let Some(response) = response else {
-            return Ok(FetchAttempt::AskAgain);
+            self.spare = frame;
+            return Ok(FetchAttempt::Silence);
         };
         if response.error_code != 0 {
             let name = connection.name().to_owned();
@@ -264,10 +272,14 @@ impl Fetch {
                 self.spare = frame;
                 return Ok(FetchAttempt::Nothing { limit });
             }
-            let grown = self.selection.bytes_max.saturating_mul(2).max(whole.needed);
+            let before = self.selection.bytes_max;
+            let grown = before.saturating_mul(2).max(whole.needed);
             self.selection.bytes_max = grown.min(ANSWER_BYTES_MAX);
             self.spare = frame;
-            return Ok(FetchAttempt::AskAgain);
+            if self.selection.bytes_max <= before {
+                return Ok(FetchAttempt::Silence); // no answer can hold the batch
+            }
+            return Ok(FetchAttempt::TooSmall);
         }
         let aborted = Aborted::new(response.aborted);
         let at = frame.len() - response.bytes_after - response.records.len();
@@ -473,6 +485,19 @@ impl Fetch {
             return KafkaError::answered(error_code, node, "Fetch", &subject, Some(detail));
         }
         retry.topic_error(error_code, node, "Fetch", &self.topic, &subject)
+    }
+
+    fn told_nothing(&self) -> KafkaError {
+        let waited_ms = self.cluster.timeout().as_millis();
+        KafkaError {
+            message: format!(
+                "every answer to Fetch for partition {}-{} at offset {} told nothing for {waited_ms} ms; if \
+                 quotas throttle this client (consumer_byte_rate), raise them",
+                self.topic, self.partition, self.next_offset
+            ),
+            code: codes::REQUEST_TIMED_OUT,
+            is_retriable: true,
+        }
     }
 
     fn out_of_reach(&self, limit: i64) -> KafkaError {
