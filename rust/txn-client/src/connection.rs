@@ -21,6 +21,7 @@ use txn_protocol::frame::{begin_request, read_response_header, set_length};
 use txn_protocol::{Malformed, Reader};
 use zeroize::Zeroizing;
 
+use crate::connect::connect_to_any;
 use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
 use crate::messages::{
@@ -124,23 +125,16 @@ impl BrokerConnection {
         let name = format!("node {address}");
         let unreachable =
             |cause: &dyn fmt::Display| KafkaError::unreachable(&name, "cannot be reached", cause);
-        let candidates = (address.host.as_str(), address.port)
+        let candidates: Vec<_> = (address.host.as_str(), address.port)
             .to_socket_addrs()
-            .map_err(|e| unreachable(&e))?;
-        let mut failure = io::Error::other("its name has no address");
-        let mut connected = None;
-        for candidate in candidates {
-            match TcpStream::connect_timeout(&candidate, timeout) {
-                Ok(stream) => {
-                    connected = Some((stream, candidate));
-                    break;
-                }
-                Err(error) => failure = error,
-            }
-        }
-        let Some((socket, peer)) = connected else {
-            return Err(unreachable(&failure));
-        };
+            .map_err(|e| unreachable(&e))?
+            .collect();
+        let (socket, peer) = connect_to_any(&candidates, timeout, interrupt.as_ref()).map_err(
+            |error| match error.kind() {
+                io::ErrorKind::Interrupted => KafkaError::interrupted(&name, "the connect"),
+                _ => unreachable(&error),
+            },
+        )?;
         socket.set_nodelay(true).map_err(|e| unreachable(&e))?;
         socket
             .set_write_timeout(Some(INTERRUPT_LOOK))

@@ -25,6 +25,7 @@ mod against_tls;
 pub mod client;
 mod cluster;
 pub mod columns;
+mod connect;
 mod connection;
 pub mod error;
 pub mod fetch;
