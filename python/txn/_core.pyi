@@ -871,7 +871,7 @@ class KafkaClient:
     Every call finds the right node (leader, transaction or group coordinator), retries retriable
     errors until `timeout_ms`, then raises KafkaError. A log-in or a certificate that fails is told
     at once. A node has 30 s for its whole answer. One with records has to begin by then, and has
-    `timeout_ms` for the rest.
+    `timeout_ms` for the rest. Answers without records have 100 MiB at most.
     """
 
     def __new__(

@@ -1,6 +1,7 @@
 //! The client against nodes that send, or take, a few bytes now and then, on real sockets.
 
 use std::io::{self, Read, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -11,10 +12,10 @@ use rustls::{ServerConnection, StreamOwned};
 use txn_protocol::{Put, codes};
 
 use crate::KafkaError;
-use crate::against_tls::{answer_requests, certificates, listen, tls};
+use crate::against_tls::{answer_requests, certificates, listen, next_request, offers, tls};
 use crate::connection::{Address, BrokerConnection};
 use crate::interrupt::Interrupt;
-use crate::messages::METADATA;
+use crate::messages::{ClientApi, FETCH, METADATA};
 use crate::security::Security;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -213,6 +214,42 @@ fn an_interrupt_ends_a_run_of_quick_answers() {
         }
     };
     assert!(error.message.contains("interrupted"), "{error}");
+}
+
+/// A node that answers `ApiVersions`, and then tells the size of an answer that does not come.
+fn boaster(size: i32) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (header, _) = next_request(&mut stream).unwrap();
+        let mut answer = (4 + offers().len() as u32).to_be_bytes().to_vec();
+        answer.extend(header.correlation_id.to_be_bytes());
+        answer.extend(offers());
+        stream.write_all(&answer).unwrap();
+        next_request(&mut stream).unwrap();
+        stream.write_all(&size.to_be_bytes()).unwrap();
+    });
+    port
+}
+
+/// Every answer might have a gibibyte, of which Python made objects.
+#[test]
+fn an_answer_of_more_than_100_mib_is_refused_unless_it_has_records() {
+    let answer_of = |api: ClientApi, size| {
+        let mut connection = open(boaster(size), &Security::default(), None);
+        let result = connection.call(api, 12, MINUTE, |e| e.put_i32(0), |_| Ok(()));
+        result.unwrap_err()
+    };
+    let error = answer_of(METADATA, (100 << 20) + 1);
+    assert!(error.message.contains("104857601 bytes"), "{error}");
+    assert!(!error.is_retriable, "{error}");
+    for error in [answer_of(METADATA, 100 << 20), answer_of(FETCH, 1 << 30)] {
+        assert!(error.message.contains("closed the connection"), "{error}");
+        assert!(error.is_retriable, "{error}");
+    }
+    let error = answer_of(FETCH, (1 << 30) + 1);
+    assert!(error.message.contains("1073741825 bytes"), "{error}");
 }
 
 /// A Fetch may bring a large batch over a slow link: a node that sends is not hung.

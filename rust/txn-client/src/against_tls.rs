@@ -88,7 +88,7 @@ fn node(server: &Arc<ServerConfig>) -> u16 {
 }
 
 /// The next request: its header and its whole frame; `None` at the end of the stream.
-fn next_request(stream: &mut impl Read) -> Option<(RequestHeader, Vec<u8>)> {
+pub(crate) fn next_request(stream: &mut impl Read) -> Option<(RequestHeader, Vec<u8>)> {
     let mut size = [0; LENGTH_BYTES];
     stream.read_exact(&mut size).ok()?;
     let mut frame = vec![0; u32::from_be_bytes(size) as usize];
@@ -125,7 +125,7 @@ pub(crate) fn answer_requests(
     }
 }
 
-fn offers() -> Vec<u8> {
+pub(crate) fn offers() -> Vec<u8> {
     let mut e = Vec::new();
     e.put_i16(0);
     let ranges = [(3, 9, 12), (17, 1, 1), (18, 0, 3), (36, 0, 2)];

@@ -25,7 +25,7 @@ use crate::connect::connect_to_any;
 use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
 use crate::messages::{
-    self, API_VERSIONS, ClientApi, SASL_AUTHENTICATE, SASL_HANDSHAKE, cluster::Versions,
+    self, API_VERSIONS, ClientApi, FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE, cluster::Versions,
 };
 use crate::patience::{INTERRUPT_LOOK, Patience, read_all, write_all};
 use crate::security::Security;
@@ -34,8 +34,11 @@ use crate::security::tls;
 use crate::transport::Transport;
 use crate::wrong_door;
 
-/// Largest answer accepted, in bytes; a larger size field means the stream is not Kafka's.
-const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// Largest answer to a Fetch accepted, in bytes; a larger size field means the stream is not Kafka's.
+const FETCH_BYTES_MAX: usize = 1 << 30;
+/// The same for every other answer, as librdkafka's `receive.message.max.bytes`: each of its fields
+/// becomes an object of its own.
+const ANSWER_BYTES_MAX: usize = 100 << 20;
 /// The same for the answers before the first request, from a node that has not proved itself. The first
 /// bytes of a TLS alert or of an HTTP answer, read as a size, are larger.
 const EARLY_BYTES_MAX: usize = 1 << 20;
@@ -551,6 +554,8 @@ impl BrokerConnection {
         let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
         let bytes_max = if is_early {
             EARLY_BYTES_MAX
+        } else if api.key == FETCH.key {
+            FETCH_BYTES_MAX
         } else {
             ANSWER_BYTES_MAX
         };
