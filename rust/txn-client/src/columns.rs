@@ -17,7 +17,7 @@ use txn_log::compression::{self, CompressionError};
 use txn_protocol::batch::{BatchView, Codec};
 use txn_protocol::records::{Headers, Records};
 
-/// Size after which a chunk is handed over, in bytes of keys, values and headers.
+/// Size after which a chunk is handed over, in bytes of all its columns.
 pub const CHUNK_BYTES: usize = 64 << 20;
 /// Largest batch accepted after decompression, in bytes.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -53,6 +53,10 @@ impl BinaryColumn {
         }
     }
 
+    fn bytes(&self) -> usize {
+        self.offsets.len() + self.data.len() + bits_bytes(self.validity.as_ref())
+    }
+
     fn push(&mut self, value: Option<&[u8]>) {
         self.data.extend_from_slice(value.unwrap_or_default());
         self.offsets
@@ -62,6 +66,10 @@ impl BinaryColumn {
         }
         self.rows += 1;
     }
+}
+
+fn bits_bytes(validity: Option<&Vec<u8>>) -> usize {
+    validity.map_or(0, Vec::len)
 }
 
 /// Sets bit `row` of a bitmap that so far has one bit for each earlier row, or is not there because all are 1.
@@ -93,6 +101,11 @@ pub struct HeaderColumn {
 }
 
 impl HeaderColumn {
+    fn bytes(&self) -> usize {
+        let lists = self.list_offsets.len() + bits_bytes(self.list_validity.as_ref());
+        lists + self.keys.bytes() + self.values.bytes()
+    }
+
     fn push(&mut self, row: usize, headers: Headers<'_>) {
         let is_valid = !headers.is_empty();
         for (key, value) in headers {
@@ -150,15 +163,13 @@ impl Columns {
         }
     }
 
-    /// Bytes of keys, values and headers so far.
+    /// Bytes of all columns so far. A row without key, value and headers has some as well.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let of = |column: &Option<BinaryColumn>| column.as_ref().map_or(0, |c| c.data.len());
-        let headers = self
-            .headers
-            .as_ref()
-            .map_or(0, |h| h.keys.data.len() + h.values.data.len());
-        of(&self.key) + of(&self.value) + headers
+        let of = |column: &Option<BinaryColumn>| column.as_ref().map_or(0, BinaryColumn::bytes);
+        let fixed = self.offsets.len() + self.timestamps_us.len() + self.timestamp_types.len();
+        let headers = self.headers.as_ref().map_or(0, HeaderColumn::bytes);
+        fixed + of(&self.key) + of(&self.value) + headers
     }
 
     /// Adds the records of a data batch whose offsets are in `wanted`; `scratch` is for decompression,
@@ -227,6 +238,8 @@ impl Columns {
 
 #[cfg(test)]
 mod tests {
+    use txn_log::builder::BatchBuilder;
+
     use super::*;
 
     fn numbers(bytes: &[u8]) -> Vec<i32> {
@@ -234,6 +247,34 @@ mod tests {
             .chunks_exact(4)
             .map(|b| i32::from_le_bytes(b.try_into().unwrap()))
             .collect()
+    }
+
+    /// A chunk is cut by its bytes. Rows without key and value had none, so that one chunk took all
+    /// that the node sent.
+    #[test]
+    fn rows_without_any_part_have_bytes() {
+        let mut builder = BatchBuilder::new(Codec::None);
+        for _ in 0..1000 {
+            builder.push(0, None, None, &[]);
+        }
+        let batch = builder.seal().unwrap();
+        let bytes = |is_wanted| {
+            let parts = Parts {
+                keys: is_wanted,
+                values: is_wanted,
+                headers: is_wanted,
+            };
+            let mut columns = Columns::new(parts, 0);
+            let batch = BatchView::parse(&batch).unwrap();
+            columns
+                .push_batch(&batch, &(0..1000), &mut Vec::new(), 1 << 20)
+                .unwrap();
+            assert_eq!(columns.rows, 1000);
+            columns.bytes()
+        };
+        // 8 of the offset, 8 of the time, 4 of its type; then 4 for each of key, value and headers.
+        assert_eq!(bytes(false), 20_000);
+        assert!((32_000..33_000).contains(&bytes(true)), "{}", bytes(true));
     }
 
     #[test]
