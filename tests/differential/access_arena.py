@@ -156,8 +156,6 @@ class Guarded:
     def furnish(self) -> None:
         """Make the topics, groups and transactions that requests name."""
         self.until(self._coordinates)
-        for name in INTERNAL_TOPICS:
-            self.names.bind(TOPIC_IDS[name], self._described(name)["topic_id"])
         for name in TOPICS:
             self.make_topic(name)
             batch = BatchSpec().encode(-1)
@@ -171,6 +169,8 @@ class Guarded:
         self.restore()
         for transactional_id in IDS:
             self._begin(transactional_id, ("pay", "order") if transactional_id == "pay" else ())
+        for name in INTERNAL_TOPICS:  # made by the first group and the first transaction
+            self.names.bind(TOPIC_IDS[name], self._described(name)["topic_id"])
 
     def restore(self) -> None:
         """Make the topic and the group again that a request may have deleted."""

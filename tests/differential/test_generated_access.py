@@ -90,7 +90,7 @@ def test_every_version_is_refused_alike_without_entries(brokers: Arena) -> None:
 def test_every_version_is_answered_alike_where_everything_is_allowed(brokers: Arena) -> None:
     found = each_version(brokers, EVERYTHING)
     assert not found, "\n".join(found)
-    assert brokers.refused == {ApiKey.ADD_PARTITIONS_TO_TXN}  # an internal topic, as ever
+    assert brokers.refused <= {ApiKey.ADD_PARTITIONS_TO_TXN}  # if an internal topic was drawn
 
 
 @pytest.mark.parametrize("operation", [Operation.DESCRIBE, Operation.READ, Operation.ALTER])
