@@ -53,7 +53,7 @@ from txn.broker.marker_sender import NONE_HELD, LocalMarkerSender, MarkersSent, 
 from txn.broker.runtime import Shard
 from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
 from txn.coordinator.group.classic import Group, commit_refusal
-from txn.coordinator.group.offsets import OffsetTable
+from txn.coordinator.group.offsets import GroupOffsets, OffsetTable
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import (
@@ -875,8 +875,8 @@ def _pending_offsets_hold_nobody_back(seam: Seam) -> None:
     @seam.instead_of(OffsetTable)
     class HoldsNobodyBack(OffsetTable):
         @override
-        def is_pending(self, key: OffsetKey) -> bool:
-            return False
+        def of_group(self, group_id: str) -> GroupOffsets:
+            return super().of_group(group_id)._replace(pending=())
 
 
 def _generations_do_not_fence_offsets(seam: Seam) -> None:
