@@ -201,8 +201,6 @@ def _entry(setting: Described, *, with_synonyms: bool, with_documentation: bool)
 
 
 def _require_topic_name(name: str) -> None:
-    if not name:
-        raise _Fault(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     fault = name_fault(name)
     if fault is not None:
         raise _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
@@ -211,9 +209,7 @@ def _require_topic_name(name: str) -> None:
 def _require_topic(node: Node, name: str) -> None:
     if name in node.image.topics:
         return
-    fault = name_fault(name)
-    if fault is not None:
-        raise _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    _require_topic_name(name)
     raise _Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
@@ -369,6 +365,8 @@ def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
 
 def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
     """Check the name, then the values, then whether there is such a topic, as Kafka does."""
+    if not name:
+        raise _Fault(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     _require_topic_name(name)
     topic = node.controller.image.topics.get(name)
     own = {} if topic is None else topic.settings
