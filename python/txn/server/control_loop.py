@@ -40,7 +40,7 @@ from txn.server.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
-from txn.wire.messages import encode_response, is_flexible, with_throttle_time
+from txn.wire.messages import encode_response, has_flexible_header, with_throttle_time
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
@@ -505,7 +505,7 @@ class ControlLoop:
         body = reply if isinstance(reply, bytes) else encode_response(key, version, reply)
         if context.toll is not None:
             body = self._throttled(token, context, context.toll, body)
-        self._server.reply(token, key != ApiKey.API_VERSIONS and is_flexible(key, version), body)
+        self._server.reply(token, has_flexible_header(key, version), body)
 
     def _throttled(self, token: int, context: Context, toll: Toll, body: bytes) -> bytes:
         """Mute a client that is over its quotas; return its answer with the time of that."""

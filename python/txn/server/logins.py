@@ -41,7 +41,7 @@ from txn.wire.bodies.sasl import (
 )
 from txn.wire.bodies.versions import ApiVersionsResponse
 from txn.wire.error_codes import ErrorCode
-from txn.wire.messages import encode_response, is_flexible
+from txn.wire.messages import encode_response, has_flexible_header
 
 RAW_TOKEN: Final = -1
 """The version of a token that came bare, without a request around it."""
@@ -111,11 +111,11 @@ class Logins:
             if step.effect is Effect.CLOSE or is_raw:
                 self._server.disconnect(token)
             else:
-                self._server.refuse(token, _has_flexible_header(api_key, api_version), encoded)
+                self._server.refuse(token, has_flexible_header(api_key, api_version), encoded)
         elif is_raw:
             self._server.reply_raw(token, encoded)
         else:
-            self._server.reply(token, _has_flexible_header(api_key, api_version), encoded)
+            self._server.reply(token, has_flexible_header(api_key, api_version), encoded)
 
     async def _decide(
         self, login: Login, api_key: int, api_version: int, body: bytes
@@ -182,11 +182,6 @@ class Logins:
     def _count(self, connection: Connection, login: Login, step: Step, result: str) -> None:
         listener = connection.session.listener.name
         self.counts[listener, login.mechanism, step.is_again, result] += 1
-
-
-def _has_flexible_header(api_key: int, api_version: int) -> bool:
-    """Say whether the header of an answer has tagged fields; that of ApiVersions never has."""
-    return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version)
 
 
 class Offers:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Final, get_args, get_type_hints
 
+from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import (
     Body,
     Values,
@@ -31,6 +32,15 @@ def encode_request(api_key: int, api_version: int, values: Values) -> bytes:
 def is_flexible(api_key: int, api_version: int) -> bool:
     """Say whether the response carries the flexible (tagged) header."""
     return bool(response_schema(api_key, api_version).__flexible__)  # type: ignore[attr-defined]
+
+
+@cache
+def has_flexible_header(api_key: int, api_version: int) -> bool:
+    """Say whether the header of a response has tagged fields. Source: KIP-511.
+
+    That of ApiVersions never has: its client may not know yet which versions are flexible.
+    """
+    return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version)
 
 
 def load_response(kind: type, api_key: int, api_version: int) -> None:
