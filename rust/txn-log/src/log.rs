@@ -146,6 +146,8 @@ pub struct PartitionLog {
     pub(crate) write_health: WriteHealth,
     pub(crate) synced: Mutex<SyncedEnd>,
     /// Lock-free mirror of `synced.end`.
+    pub(crate) synced_end: AtomicI64,
+    /// Not below `synced_end`; a start that read a part again believes what an earlier run noted.
     pub(crate) recovery_point: AtomicI64,
     /// Sealed segments whose indexes and snapshots may not be on the disk, oldest first.
     pub(crate) unsynced_seals: Mutex<Vec<Arc<Segment>>>,
@@ -216,7 +218,7 @@ impl PartitionLog {
         );
         // Bytes that a dead process had written may still be in memory only: the first sync after
         // it forces everything behind the recovery point.
-        let synced_end = if was_clean { end } else { found.recovery_point };
+        let synced_end = if was_clean { end } else { found.scanned_from };
         let log = Self {
             directory,
             producer_state,
@@ -242,7 +244,8 @@ impl PartitionLog {
             damage: Mutex::default(),
             write_health: WriteHealth::default(),
             synced: Mutex::new(SyncedEnd::new(synced_end)),
-            recovery_point: AtomicI64::new(synced_end),
+            synced_end: AtomicI64::new(synced_end),
+            recovery_point: AtomicI64::new(synced_end.max(past.recovery_point.min(end))),
             unsynced_seals: Mutex::new(found.unsynced_seals),
             has_new_files: AtomicBool::new(!was_clean && end > 0),
             has_failed_sync: AtomicBool::new(false),

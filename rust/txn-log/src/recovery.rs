@@ -91,8 +91,9 @@ pub(crate) struct Recovered {
     /// Its files were taken as a clean close left them.
     pub was_trusted: bool,
     /// Begin of the scan; everything below was believed.
-    pub recovery_point: i64,
-    /// The sealed segments that were scanned; their indexes were made anew.
+    pub scanned_from: i64,
+    /// The sealed segments whose indexes may not be on the disk: made anew by the scan, or by the
+    /// run before after its last sync.
     pub unsynced_seals: Vec<Arc<Segment>>,
     pub first_unstable_offset: Option<i64>,
     pub aborted: AbortedTxns,
@@ -174,13 +175,20 @@ pub(crate) fn recover(
     for segment in &segments {
         segment.file.close_if_synced(); // many logs are opened that nobody uses soon
     }
-    let scanned_from = evidence.map_or(segments.len(), |evidence| evidence.first_segment);
+    let (scanned_from, unsynced_from) = match &evidence {
+        Some(evidence) => {
+            let is_synced = |sealed: &Arc<Segment>| sealed.next_offset() < past.recovery_point;
+            let unsynced = segments.partition_point(is_synced);
+            (evidence.first_segment, evidence.first_segment.min(unsynced))
+        }
+        None => (segments.len(), segments.len()),
+    };
     let sealed = &segments[..segments.len().saturating_sub(1)];
     Ok(Recovered {
-        recovery_point: segments
+        scanned_from: segments
             .get(scanned_from)
             .map_or(log_end_offset, |first| first.base_offset),
-        unsynced_seals: sealed.get(scanned_from..).unwrap_or_default().to_vec(),
+        unsynced_seals: sealed.get(unsynced_from..).unwrap_or_default().to_vec(),
         segments,
         was_trusted,
         first_unstable_offset,

@@ -123,7 +123,7 @@ impl PartitionLog {
             return Ok(());
         }
         let first_kept = &segments[below];
-        let durable_end = self.recovery_point().min(first_kept.next_offset());
+        let durable_end = self.forced_end().min(first_kept.next_offset());
         let base_offsets = self.base_offsets();
         let is_enough = |at: i64| {
             // The one at a base offset is on the disk once the segment before it is.
@@ -155,7 +155,7 @@ impl PartitionLog {
 
     /// Removes the snapshots that no start needs any more.
     pub(crate) fn prune_snapshots(&self) -> io::Result<()> {
-        let durable_end = self.recovery_point();
+        let durable_end = self.forced_end();
         snapshot::prune(&self.directory, i64::MAX, &self.base_offsets(), durable_end)?;
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! The part of a log on the disk: group sync, the recovery point, and the work beside the appends.
 //!
 //! The recovery point is the offset below which everything is on the disk: batches, and the
-//! indexes and producer snapshots of sealed segments. A start after a crash believes everything
-//! below it. It is moved up by every sync. Sealed segments are forced without anybody waiting for
-//! them, see [`PartitionLog::flush_due`].
+//! indexes and producer snapshots of the segments that end below it. A start after a crash believes
+//! that. It is moved up by every sync, and down by a truncation alone: it proves that the log was
+//! there. A segment that ends just at it may have been sealed since the sync, without its indexes.
+//! Sealed segments are forced without anybody waiting for them, see [`PartitionLog::flush_due`].
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -56,7 +57,7 @@ impl PartitionLog {
     /// As `sync`.
     pub fn sync_up_to(&self, offset: i64) -> io::Result<i64> {
         let synced = self.synced().and_then(|mut synced| {
-            if self.recovery_point() < offset || self.has_new_files.load(Ordering::Acquire) {
+            if self.forced_end() < offset || self.has_new_files.load(Ordering::Acquire) {
                 // Waiting callers find their work done if it is forced as a whole.
                 let end = self.end_of_sync(offset).max(synced.end);
                 self.sync_to(&mut synced, end)?;
@@ -80,16 +81,22 @@ impl PartitionLog {
 
     /// True if everything below `offset` is on the disk, and no sync has failed.
     pub(crate) fn is_durable(&self, offset: i64) -> bool {
-        self.recovery_point() >= offset && !self.has_failed_sync.load(Ordering::Acquire)
+        self.forced_end() >= offset && !self.has_failed_sync.load(Ordering::Acquire)
     }
 
-    /// Everything below is on the disk: batches, and the indexes of sealed segments.
+    /// Everything below is on the disk: batches, and the indexes of segments that end below it.
     #[must_use]
     pub fn recovery_point(&self) -> i64 {
+        self.recovery_point.load(Ordering::Acquire)
+    }
+
+    /// Everything below was forced to the disk by this run or a clean stop: batches, and the
+    /// indexes and snapshots of all sealed segments.
+    pub(crate) fn forced_end(&self) -> i64 {
         let unsynced = self.unsynced_seals();
         let first = unsynced.first().map(|segment| segment.base_offset);
         drop(unsynced);
-        let synced = self.recovery_point.load(Ordering::Acquire);
+        let synced = self.synced_end.load(Ordering::Acquire);
         first.map_or(synced, |first| first.min(synced))
     }
 
@@ -116,7 +123,7 @@ impl PartitionLog {
         let end = self.offsets.log_end();
         let flush_ms = self.settings().flush_ms;
         if flush_ms < i64::MAX
-            && self.recovery_point.load(Ordering::Acquire) < end
+            && self.synced_end.load(Ordering::Acquire) < end
             && synced_at.elapsed() >= Duration::from_millis(flush_ms as u64)
         {
             return Some(end);
@@ -158,6 +165,7 @@ impl PartitionLog {
             Ok(()) => {
                 synced.end = end;
                 synced.at = Instant::now();
+                self.synced_end.fetch_max(end, Ordering::AcqRel);
                 self.recovery_point.fetch_max(end, Ordering::AcqRel);
                 Ok(())
             }

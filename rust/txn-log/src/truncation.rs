@@ -318,6 +318,7 @@ impl PartitionLog {
 
     fn lower_recovery_point(&self, synced: &mut SyncedEnd, log_end_offset: i64) {
         synced.lower_to(log_end_offset);
+        self.synced_end.fetch_min(log_end_offset, Ordering::AcqRel);
         self.recovery_point
             .fetch_min(log_end_offset, Ordering::AcqRel);
     }

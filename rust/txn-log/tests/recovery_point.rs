@@ -47,6 +47,65 @@ fn a_tick_syncs_what_is_sealed_and_nothing_else() {
     assert_eq!(log.recovery_point(), active);
 }
 
+/// The story: a checkpoint written between a roll and the next sync named the log no more, and
+/// after a power failure its directory could be missing without a word.
+#[test]
+fn a_roll_leaves_the_recovery_point_where_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    let synced = loop {
+        log.sync().unwrap();
+        let synced = log.recovery_point();
+        append(&log, plain(1, 200));
+        if files(root.path(), "log").len() == 2 {
+            break synced;
+        }
+    };
+    assert!(log.flush_due().is_some());
+    assert_eq!(log.recovery_point(), synced);
+}
+
+#[test]
+fn a_start_after_a_kill_goes_on_from_the_recovery_point_of_the_run_before() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, plain(3, 10));
+    log.sync().unwrap();
+    append(&log, plain(2, 10));
+    drop(log);
+
+    for power_failed in [false, true] {
+        let past = Past {
+            power_failed,
+            ..behind(3)
+        };
+        let (log, _) = open_from(root.path(), past);
+        assert_eq!(log.recovery_point(), 3);
+    }
+}
+
+/// The story: sealed after the last sync, believed by the start after a kill, and never forced.
+#[test]
+fn a_start_after_a_kill_forces_the_indexes_of_a_segment_that_ends_at_the_recovery_point() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    let point = loop {
+        log.sync().unwrap();
+        let point = log.recovery_point();
+        append(&log, plain(1, 200));
+        if files(root.path(), "log").len() == 2 {
+            break point;
+        }
+    };
+    drop(log);
+
+    let (log, _) = open_from(root.path(), behind(point));
+
+    assert_eq!(log.flush_due(), Some(point));
+    tick(&log);
+    assert_eq!(log.flush_due(), None);
+}
+
 #[test]
 fn flush_settings_sync_without_being_asked() {
     let root = tempfile::tempdir().unwrap();

@@ -86,7 +86,7 @@ impl PartitionLog {
         let appended = appended?;
         self.watchers.wake();
         if appended.base_offset + i64::from(header.record_count())
-            - self.recovery_point.load(Ordering::Acquire)
+            - self.synced_end.load(Ordering::Acquire)
             >= settings.flush_messages
         {
             self.sync().map_err(AppendError::Io)?;
