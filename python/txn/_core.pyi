@@ -21,6 +21,9 @@ class KafkaError(Exception):
     kafka_error_code, retriable).
     """
 
+def take_pending_exception() -> BaseException | None:
+    """Take the exception that C code has set before it called Python; None if it has set none."""
+
 def crc32c(data: bytes) -> int:
     """Return the CRC-32C (Castagnoli) of bytes."""
 

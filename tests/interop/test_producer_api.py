@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import confluent_kafka
@@ -383,6 +384,28 @@ def test_a_transaction_that_outlived_its_timeout_is_told_with_both_numbers(
     assert "s, longer than transaction.timeout.ms=1000, so the cluster aborted it" in str(told)
     assert "raise transaction.timeout.ms" in str(told)
     assert read_all(bootstrap, sink) == []
+
+
+def test_a_fatal_error_outlives_a_callback_that_handles_an_exception_of_its_own(
+    bootstrap: str, unique: Unique, sink: str
+) -> None:
+    """The story: the call raised a SystemError without a cause, as the callback's replaced it."""
+
+    def handle(_: str) -> None:
+        with suppress(KeyError):
+            raise KeyError
+
+    late = Producer(
+        {"transaction.timeout.ms": 1000, "statistics.interval.ms": 1, "stats_cb": handle},
+        bootstrap_servers=bootstrap,
+        transactional_id=unique("a"),
+    )
+    with pytest.raises((AbortableError, FencedError)), late.transaction() as t:
+        t.produce(sink, b"late")
+        late._wait(WAIT_S)
+        await_abort(bootstrap, sink)
+        t.produce(sink, b"later")
+        late._wait(WAIT_S)
 
 
 def test_a_block_that_raises_after_its_timeout_raises_the_same_and_notes_the_timeout(

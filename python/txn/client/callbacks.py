@@ -9,13 +9,53 @@ known.
 KeyboardInterrupt goes through, as it may be raised by a signal before any guard begins; each call
 is prepared for it. `oauth_cb` needs no guard: it is served by a thread of librdkafka, which
 reports its exception as a failure to acquire a token.
+
+A fatal error of librdkafka's passes through in another way. confluent-kafka sets it as the
+exception of the call, and may serve more callbacks before that call returns. An exception that one
+of them handles by itself replaced the fatal error, and the call raised a SystemError without a
+cause. So every callback begins by taking it, and ends by raising it again.
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, ParamSpec
+
+from txn import _core
+
+Given = ParamSpec("Given")
 
 GUARDED: Final = ("error_cb", "on_delivery", "stats_cb", "throttle_cb")
+
+
+def keeping_fatal_errors(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings whose callbacks, and logger, leave a pending fatal error pending."""
+    kept = dict(settings)
+    for name in (*GUARDED, "on_commit"):
+        callback = kept.get(name)
+        if callable(callback):
+            kept[name] = keeping_fatal_error(callback)
+    if (logger := kept.get("logger")) is not None:
+        kept["logger"] = _Logger(logger)
+    return kept
+
+
+def keeping_fatal_error(callback: Callable[Given, object]) -> Callable[Given, None]:
+    """Return a callback that leaves a pending fatal error pending."""
+
+    def call(*given: Given.args, **named: Given.kwargs) -> None:
+        fatal_error = _core.take_pending_exception()
+        callback(*given, **named)
+        if fatal_error is not None:
+            raise fatal_error
+
+    return call
+
+
+class _Logger:
+    """A logger as confluent-kafka wants it: it calls nothing but `log`."""
+
+    def __init__(self, logger: Any) -> None:
+        self.log = keeping_fatal_error(logger.log)
 
 
 class Callbacks:

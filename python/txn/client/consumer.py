@@ -41,6 +41,7 @@ from confluent_kafka import (
 )
 
 from txn import forks
+from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, is_refusal, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
@@ -126,7 +127,7 @@ class Consumer(confluent_kafka.Consumer):
         self._whose = f"the consumer of group {self.group_id!r}"
         self._reach = Reach(settings, self._whose, connect_timeout)
         try:
-            super().__init__(settings)
+            super().__init__(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
         self._awaited: set[Place] = set()  # assigned, and nothing handed out yet
@@ -183,7 +184,12 @@ class Consumer(confluent_kafka.Consumer):
             if callback is not None:
                 callback(consumer, partitions)
 
-        super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+        super().subscribe(
+            topics,
+            on_assign=keeping_fatal_error(assigned),
+            on_revoke=keeping_fatal_error(revoked),
+            on_lost=keeping_fatal_error(lost),
+        )
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does."""

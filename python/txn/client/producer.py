@@ -22,7 +22,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from txn import forks
-from txn.client.callbacks import Callbacks
+from txn.client.callbacks import Callbacks, keeping_fatal_errors
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
 from txn.client.failures import (
@@ -451,7 +451,7 @@ class Producer:
 
     def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
         try:
-            return confluent_kafka.Producer(settings)
+            return confluent_kafka.Producer(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused(self._whose, raised, settings) from None  # its text may have a secret
 

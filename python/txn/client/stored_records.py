@@ -13,6 +13,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from txn.client.bounded_call import BoundedCall
+from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, translate
 from txn.client.library_log import LibraryLog
@@ -93,15 +94,15 @@ class StoredRecords:
         }
         self._redaction.watch(settings)
         try:
-            self._consumer = confluent_kafka.Consumer(settings)
+            self._consumer = confluent_kafka.Consumer(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
         if self.group_id is not None:
             self._consumer.subscribe(
                 list(self.topics),
-                on_assign=self._assigned,
-                on_revoke=self._revoked,
-                on_lost=self._taken,
+                on_assign=keeping_fatal_error(self._assigned),
+                on_revoke=keeping_fatal_error(self._revoked),
+                on_lost=keeping_fatal_error(self._taken),
             )
             return
         ends = self.ends

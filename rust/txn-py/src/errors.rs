@@ -1,7 +1,7 @@
 //! The exceptions of the extension.
 
 use pyo3::create_exception;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyBaseException, PyException};
 use pyo3::prelude::*;
 
 create_exception!(
@@ -23,6 +23,12 @@ create_exception!(
     "A Kafka node answered with an error, or could not be reached."
 );
 
+/// Takes the exception that C code has set before it called Python; none if it has set none.
+#[pyfunction]
+fn take_pending_exception(py: Python<'_>) -> Option<Py<PyBaseException>> {
+    PyErr::take(py).map(|error| error.into_value(py))
+}
+
 /// Adds the exceptions to the module. Each prints as its first argument, the message.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -39,5 +45,5 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         kind.setattr("__str__", &message)?;
         module.add(name, kind)?;
     }
-    Ok(())
+    module.add_function(wrap_pyfunction!(take_pending_exception, module)?)
 }
