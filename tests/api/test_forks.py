@@ -6,19 +6,25 @@ stopped, or removed it, and deregistered the parent's sockets.
 
 import multiprocessing
 import os
+import signal
 import socket
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import txn
 from support.clients import commit_values, read_all, transactional_producer
+from txn import _core
+from txn.storage import native
 
 WAIT_S = 30.0
+CHILD_S = 50
 
 LEAVE_IN_ORDER = """\
 import os, sys, txn
@@ -43,11 +49,13 @@ def produce_committed(servers: str, value: bytes) -> None:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Do work in a forked child; return its exit code: 0, or 1 where the work raised."""
+    """Do work in a forked child; return its exit code: 0, 1 if the work raised, -14 if it hangs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads
         pid = os.fork()
     if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(CHILD_S)
         try:
             work()
         except BaseException:
@@ -187,6 +195,40 @@ def test_a_child_is_told_that_a_producer_is_its_parents() -> None:
         assert in_child(work) == 0
         with producer.transaction() as t:
             t.produce("orders", b"1")
+
+
+def test_the_files_of_a_parent_that_a_child_closes_are_none_of_the_childs_own() -> None:
+    """The story: a child's broker lost its listener. The child had closed its parent's files by
+    number. The ring of open files closed them again, under numbers that others had by then.
+    """
+    with txn.Broker() as broker:
+        for topic in ("a", "b", "c", "d"):
+            commit_values(transactional_producer(broker.bootstrap_servers, "writer"), topic, [b"1"])
+
+        def work() -> None:
+            with txn.Broker() as own:
+                producer = transactional_producer(own.bootstrap_servers, "writer")
+                for number in range(4):
+                    _core.close_idle_files()
+                    commit_values(producer, "orders", [b"%d" % number])
+                assert read_all(own.bootstrap_servers, "orders") == [b"0", b"1", b"2", b"3"]
+
+        assert in_child(work) == 0
+        assert read_all(broker.bootstrap_servers, "d") == [b"1"]
+
+
+def test_a_child_waits_for_no_thread_that_its_parent_has() -> None:
+    def work() -> None:
+        with txn.Broker() as own:
+            produce_committed(own.bootstrap_servers, b"1")
+            admin = AdminClient({"bootstrap.servers": own.bootstrap_servers})
+            for deleted in admin.delete_topics(["orders"]).values():
+                deleted.result(WAIT_S)
+
+    with txn.Broker(), ExitStack() as held:
+        for lock in native._REMOVALS:
+            held.enter_context(lock)
+        assert in_child(work) == 0
 
 
 def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent() -> None:

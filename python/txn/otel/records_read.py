@@ -7,6 +7,7 @@ The records are taken already when they are noted. So a fault of tracing costs t
 and a signal meanwhile makes the consumer lose its place, as one within `poll` does.
 """
 
+import os
 from collections.abc import Iterable
 from threading import Lock
 from typing import Final
@@ -23,11 +24,20 @@ from txn.otel.headers import Carrier, fields_of, span_context_of
 LINKS_MAX: Final = 128
 """Spans kept for one transaction: as many as OpenTelemetry's SDK links by default."""
 
-_lock: Final = Lock()
+_lock = Lock()
 _fields: Final[WeakKeyDictionary[confluent_kafka.Consumer, dict[frozenset[object], Carrier]]] = (
     WeakKeyDictionary()
 )
 """Consumer → the distinct contexts of its records, as their headers."""
+
+
+def _begin_in_child() -> None:
+    """Have a forked child wait for no thread of its parent."""
+    global _lock
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def note(consumer: txn.client.Consumer, messages: Iterable[Message]) -> None:

@@ -619,14 +619,18 @@ def _reachable(host: str) -> str:
 
 
 def _close_shared(addresses: Collection[tuple[str, int]], directory: str) -> None:
-    """Close this process's descriptors of files in a directory and of sockets at addresses."""
-    with suppress(OSError):
+    """Close this process's descriptors of files in a directory and of sockets at addresses.
+
+    Their numbers stay taken, by the null device: an owner that closes one later would else close
+    another file or socket, to which the number was given meanwhile.
+    """
+    with suppress(OSError), open(os.devnull, "rb") as null:
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):  # the listing's own descriptor is gone
                 target = os.readlink(f"/proc/self/fd/{name}")
                 is_file = target.startswith(f"{directory}/")
                 if is_file or (target.startswith("socket:") and _is_at(int(name), addresses)):
-                    os.close(int(name))
+                    os.dup2(null.fileno(), int(name), inheritable=False)
 
 
 def _is_at(descriptor: int, addresses: Collection[tuple[str, int]]) -> bool:

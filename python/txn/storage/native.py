@@ -69,9 +69,22 @@ DOOMED_SUFFIX = "-delete"
 """Suffix of a partition's directory while `PartitionLog.delete` removes it."""
 
 
-_REMOVALS: Final = tuple(Lock() for _ in range(16))
+_REMOVALS: Final = [Lock() for _ in range(16)]
 """Held while a log is truncated or deleted, so that a deleted one leaves no limit. A lock for each
 log would take 88 bytes of each."""
+
+
+def _begin_in_child() -> None:
+    """Have the brokers of a forked child wait for no thread of its parent."""
+    _REMOVALS[:] = [Lock() for _ in _REMOVALS]
+    _core.disown_open_files()
+
+
+os.register_at_fork(
+    before=_core.hold_open_files,
+    after_in_parent=_core.let_go_of_open_files,
+    after_in_child=_begin_in_child,
+)
 
 
 def _removal_of(topic: str, index: int) -> Lock:

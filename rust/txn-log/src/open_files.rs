@@ -17,7 +17,13 @@
 //! # Locks
 //! `syncing`, a file's lock, then the ring's. The ring's lock is never held while a file's is
 //! waited for. `syncing`, which is held while the ring turns, is not waited for there.
+//!
+//! # Forks
+//! A child of this process has the ring, and of the threads only the one that forked. That one
+//! holds the ring's lock over the fork, see [`hold_open_files`], as nobody would let go of it in the
+//! child. A file's lock may be held there for ever, so the ring only tries it.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -71,6 +77,33 @@ pub fn close_idle_files() {
     RING.turn(RING.len(), false, |_| false);
 }
 
+type Files = VecDeque<Weak<SegmentFile>>;
+
+thread_local! {
+    static HELD: RefCell<Option<MutexGuard<'static, Files>>> = const { RefCell::new(None) };
+}
+
+/// Holds the ring's lock, before this thread forks the process.
+pub fn hold_open_files() {
+    let files = RING.lock();
+    HELD.with(|held| held.replace(Some(files)));
+}
+
+/// Lets go of the ring's lock in the parent, after a fork.
+pub fn let_go_of_open_files() {
+    HELD.with(RefCell::take);
+}
+
+/// Lets go of the ring's lock in the child, after a fork. The written files are the parent's to
+/// force to the disk: here they are closed without that.
+pub fn disown_open_files() {
+    if let Some(files) = HELD.with(RefCell::take) {
+        for file in files.iter().filter_map(Weak::upgrade) {
+            file.is_written.store(false, Ordering::Release);
+        }
+    }
+}
+
 /// Makes an attempt that needs descriptors; if the system has none left, closes some files and
 /// makes it again.
 pub(crate) fn with_descriptors<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
@@ -92,11 +125,11 @@ struct Ring {
     lent: AtomicUsize,
     pins: AtomicUsize,
     /// The next to be looked at first. Each file stands here at most once.
-    files: Mutex<VecDeque<Weak<SegmentFile>>>,
+    files: Mutex<Files>,
 }
 
 impl Ring {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Weak<SegmentFile>>> {
+    fn lock(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -647,6 +680,25 @@ mod tests {
 
     fn is_open(file: &SegmentFile) -> bool {
         file.place().open.is_some()
+    }
+
+    #[test]
+    fn no_other_thread_has_the_ring_while_one_forks() {
+        hold_open_files();
+        let is_done = Arc::new(AtomicBool::new(false));
+        let other = {
+            let is_done = Arc::clone(&is_done);
+            std::thread::spawn(move || {
+                close_idle_files();
+                is_done.store(true, Ordering::Release);
+            })
+        };
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let was_done = is_done.load(Ordering::Acquire);
+        let_go_of_open_files();
+        other.join().unwrap();
+        assert!(!was_done);
+        assert!(is_done.load(Ordering::Acquire));
     }
 
     #[test]
