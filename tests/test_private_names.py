@@ -29,6 +29,7 @@ REACHED = {
     "api/test_unreachable.py": {"_reach"},
     "spark/test_driver.py": {"_pause"},
     # Values that nothing else shows.
+    "api/test_forks.py": {"_REMOVALS"},
     "api/test_private_files.py": {"_workplace"},
     "crash/test_flipped_bits.py": {"_recovery_points"},
     "model/test_client_interrupts.py": {"_ahead"},

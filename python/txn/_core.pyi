@@ -349,16 +349,6 @@ def open_files() -> int:
 def close_idle_files() -> None:
     """Close the segment files that were not used since the last call."""
 
-def hold_open_files() -> None:
-    """Have no other thread change the list of open segment files while this one forks. The list is
-    shared by all brokers of the process."""
-
-def let_go_of_open_files() -> None:
-    """End `hold_open_files` in the parent."""
-
-def disown_open_files() -> None:
-    """End `hold_open_files` in the child: the files so far are its parent's."""
-
 def sync_count() -> int:
     """Number of times that this process has forced a file of a log to the disk."""
 

@@ -8,9 +8,19 @@ copy: `abandon` is called on it once, and its memory is kept until the child end
 Only forks that Python knows of are seen (`os.fork`, `multiprocessing`, gunicorn, uWSGI).
 """
 
+import importlib
 import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final, Protocol
 from weakref import WeakSet
+
+WAIT_S: Final = 5.0
+"""Time that a fork waits for other threads, which load modules or are within a step."""
 
 
 class Runs(Protocol):
@@ -26,6 +36,8 @@ class Runs(Protocol):
 
 
 _running: Final[WeakSet[Any]] = WeakSet()
+_in_step: Final[set[int]] = set()
+"""The threads that are within `one_step`, by their identifiers."""
 
 
 def watch(running: Runs) -> None:
@@ -38,12 +50,56 @@ def forget(running: Runs) -> None:
     _running.discard(running)
 
 
+@contextmanager
+def one_step() -> Iterator[None]:
+    """Have forks by other threads come before or after: a socket that nobody knows of yet would
+    stay open in a child. Not to be nested.
+    """
+    thread = threading.get_ident()
+    _in_step.add(thread)
+    try:
+        yield
+    finally:
+        _in_step.discard(thread)
+
+
 def _abandon_all() -> None:
+    _in_step.clear()
     left = list(_running)
     _running.clear()
     for each in left:
         _keep_for_ever(each)
         each.abandon(os.getppid())
+
+
+def _await_others() -> None:
+    """Wait until no other thread is within a step, or loads a module. In the child that module
+    would be loaded by nobody, and awaited for ever. Brokers load handlers with the first request
+    of each kind.
+    """
+    if not _running:
+        return
+    is_importing = _is_importing()
+    ends_s = time.monotonic() + WAIT_S
+    while (_in_step - {threading.get_ident()}) or (not is_importing and _others_import()):
+        if time.monotonic() >= ends_s:
+            return
+        time.sleep(0.001)
+
+
+def _others_import() -> bool:
+    locks = getattr(importlib._bootstrap, "_module_locks", {})
+    return any(lock() is not None for lock in list(locks.values()))
+
+
+def _is_importing() -> bool:
+    """Say whether the calling thread itself loads a module."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _keep_for_ever(thing: object) -> None:
@@ -55,4 +111,4 @@ def _keep_for_ever(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-os.register_at_fork(after_in_child=_abandon_all)
+os.register_at_fork(before=_await_others, after_in_child=_abandon_all)

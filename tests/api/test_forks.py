@@ -44,6 +44,55 @@ print("done", os.path.exists(broker.path))
 """
 
 
+FORK_AT_THE_FIRST_REQUESTS = """\
+import os, threading, time, txn
+
+def commit(servers):
+    with txn.Producer(bootstrap_servers=servers, transactional_id="a") as producer:
+        with producer.transaction() as t:
+            t.produce("orders", b"1")
+children = []
+with txn.Broker() as broker:
+    first = threading.Thread(target=commit, args=[broker.bootstrap_servers])
+    first.start()
+    time.sleep(0.05)
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            with txn.Broker() as own:
+                commit(own.bootstrap_servers)
+            os._exit(0)
+        children.append(child)
+    first.join()
+    print([os.waitpid(child, 0)[1] for child in children])
+"""
+
+FORK_DURING_A_START = """\
+import os, signal, sys, threading, time, txn
+
+with txn.Broker(sys.argv[1]):
+    pass
+brokers, children = [], []
+start = threading.Thread(target=lambda: brokers.append(txn.Broker(sys.argv[1])))
+start.start()
+while start.is_alive():
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    children.append(child)
+    time.sleep(0.003)
+[broker] = brokers
+port = int(broker.bootstrap_servers.split(":")[1])
+broker.close()
+with txn.Broker(sys.argv[1], port=port):
+    print("opened again")
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+
+
 def produce_committed(servers: str, value: bytes) -> None:
     commit_values(transactional_producer(servers, "writer"), "orders", [value])
 
@@ -229,6 +278,26 @@ def test_a_child_waits_for_no_thread_that_its_parent_has() -> None:
         for lock in native._REMOVALS:
             held.enter_context(lock)
         assert in_child(work) == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [(FORK_AT_THE_FIRST_REQUESTS, "[0, 0, 0]\n"), (FORK_DURING_A_START, "opened again\n")],
+    ids=["at the first requests", "during a start"],
+)
+def test_a_fork_waits_for_threads_in_the_middle_of_something(
+    program: str, told: str, tmp_path: Path
+) -> None:
+    """The story: children waited for ever for modules that a thread of the parent was loading, and
+    kept the port and the lock of a broker that was starting.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert (done.stdout, done.returncode) == (told, 0), done.stderr
 
 
 def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent() -> None:

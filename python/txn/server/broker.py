@@ -220,11 +220,17 @@ class Service:
     """All that runs of one broker: its threads, sockets and logs. `open` makes it."""
 
     def __init__(
-        self, settings: BrokerSettings, *, temporary: Path | None, scheduler: MakeScheduler
+        self,
+        settings: BrokerSettings,
+        root: Path,
+        *,
+        is_temporary: bool,
+        scheduler: MakeScheduler,
     ) -> None:
-        """`temporary` is the data directory, if it is to be removed at the end."""
+        """`root` is the data directory; a temporary one is removed at the end."""
         self._settings = settings
-        self._temporary = temporary
+        self._root = root
+        self._temporary = root if is_temporary else None
         self._make_scheduler = scheduler
         self.is_open = False
         self._forked_from: int | None = None
@@ -249,17 +255,18 @@ class Service:
 
         Raises: as `Broker` does.
         """
-        temporary = _temporary_directory() if path is None else None
-        service = cls(settings, temporary=temporary, scheduler=scheduler)
+        root = _temporary_directory() if path is None else Path(path)
+        service = cls(settings, root, is_temporary=path is None, scheduler=scheduler)
+        forks.watch(service)
         try:
             specs = read_listeners(settings, host, port)
-            service._start(temporary or Path(path or ""), specs, users or {})
+            service._start(specs, users or {})
         except BaseException:
+            forks.forget(service)
             service._remove_temporary()
             raise
         service.is_open = True
         _open.add(service)
-        forks.watch(service)
         return service
 
     @property
@@ -329,10 +336,12 @@ class Service:
         self._forked_from = parent
         self.is_open = False
         _open.discard(self)
-        addresses = set(self._server.addresses)
-        if self.metrics is not None:
-            addresses.add(self.metrics.address)
-        _close_shared(addresses, os.path.realpath(self.path))
+        addresses: set[tuple[str, int]] = set()
+        if (server := getattr(self, "_server", None)) is not None:  # it may be starting
+            addresses |= set(server.addresses)
+        if (metrics := getattr(self, "metrics", None)) is not None:
+            addresses.add(metrics.address)
+        _close_shared(addresses, os.path.realpath(self._root))
 
     def _close(self) -> None:
         if self.metrics is not None:
@@ -379,7 +388,7 @@ class Service:
         if self._is_in_order:
             self._directory.mark_clean(self.node.broker_epoch)
 
-    def _start(self, path: Path, specs: Sequence[ListenerSpec], users: Mapping[str, str]) -> None:
+    def _start(self, specs: Sequence[ListenerSpec], users: Mapping[str, str]) -> None:
         self.shares = descriptors.claim(
             self._settings["max.connections"],
             is_requested="max.connections" in self._settings.given,
@@ -389,7 +398,8 @@ class Service:
         limits = ConnectionLimits.load(self._settings, specs)
         with ExitStack() as undo:
             # First of all: where a port is taken, no directory is made and none touched.
-            self.metrics = self._listen_for_metrics()
+            with forks.one_step():
+                self.metrics = self._listen_for_metrics()
             if self.metrics is not None:
                 from txn.server.health import HealthProbes
 
@@ -398,7 +408,8 @@ class Service:
                 self.metrics.start(probes)
             self._durability = _core.Durability(SYNC_THREADS)
             undo.callback(self._durability.stop)
-            self._server = self._listen(specs)
+            with forks.one_step():
+                self._server = self._listen(specs)
             undo.callback(self._server.stop)
             addresses = self._server.addresses
             listeners = [_listener(spec, at) for spec, at in zip(specs, addresses, strict=True)]
@@ -409,7 +420,7 @@ class Service:
                 for spec, address in zip(specs, addresses, strict=True)
             }
             self._directory = DataDirectory.open(
-                path,
+                self._root,
                 node_id=self._settings.given.get("node.id"),
                 durability=self._settings["durability"],
                 is_temporary=self._temporary is not None,

@@ -77,14 +77,9 @@ log would take 88 bytes of each."""
 def _begin_in_child() -> None:
     """Have the brokers of a forked child wait for no thread of its parent."""
     _REMOVALS[:] = [Lock() for _ in _REMOVALS]
-    _core.disown_open_files()
 
 
-os.register_at_fork(
-    before=_core.hold_open_files,
-    after_in_parent=_core.let_go_of_open_files,
-    after_in_child=_begin_in_child,
-)
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _removal_of(topic: str, index: int) -> Lock:

@@ -221,6 +221,11 @@ pub fn syncs_in_progress() -> u64 {
     SYNCS_IN_PROGRESS.load(Ordering::Relaxed)
 }
 
+/// In a forked child: the syncs under way are its parent's.
+pub(crate) fn forget_syncs_in_progress() {
+    SYNCS_IN_PROGRESS.store(0, Ordering::Relaxed);
+}
+
 /// Forces an open file's bytes, and the size needed to read them back, to the disk.
 pub(crate) fn sync(file: &File, path: &Path) -> io::Result<()> {
     announce(path, &Change::Sync(path))?;

@@ -49,8 +49,8 @@ pub use error::{AppendError, CorruptLog, OpenError, ReadError};
 pub use log::{Appended, PartitionLog, Past, Slice, Watcher};
 pub use offsets::{Isolation, LogState, Role};
 pub use open_files::{
-    LentFile, OpenFile, can_lend_files, close_idle_files, disown_open_files, hold_open_files,
-    let_go_of_open_files, open_files, set_open_files_max,
+    LentFile, OpenFile, can_lend_files, close_idle_files, hold_open_files_over_forks, open_files,
+    set_open_files_max,
 };
 pub use producer_state::{Origin, ProducerStateManager};
 pub use record_counter::{CommittedCounts, RecordCounter};

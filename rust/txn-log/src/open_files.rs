@@ -20,8 +20,8 @@
 //!
 //! # Forks
 //! A child of this process has the ring, and of the threads only the one that forked. That one
-//! holds the ring's lock over the fork, see [`hold_open_files`], as nobody would let go of it in the
-//! child. A file's lock may be held there for ever, so the ring only tries it.
+//! holds the ring's lock over the fork, as nobody would let go of it in the child: see
+//! [`hold_open_files_over_forks`]. A file's lock may be held there for ever, so the ring only tries it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -77,31 +77,39 @@ pub fn close_idle_files() {
     RING.turn(RING.len(), false, |_| false);
 }
 
-type Files = VecDeque<Weak<SegmentFile>>;
+type RingEntries = VecDeque<Weak<SegmentFile>>;
 
 thread_local! {
-    static HELD: RefCell<Option<MutexGuard<'static, Files>>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<MutexGuard<'static, RingEntries>>> = const { RefCell::new(None) };
 }
 
-/// Holds the ring's lock, before this thread forks the process.
-pub fn hold_open_files() {
-    let files = RING.lock();
-    HELD.with(|held| held.replace(Some(files)));
+/// Has every fork of the process wait for the ring, so that no child waits for it for ever.
+///
+/// # Errors
+/// There is no memory for it.
+pub fn hold_open_files_over_forks() -> io::Result<()> {
+    txn_sys::at_fork(hold, let_go, disown)
 }
 
-/// Lets go of the ring's lock in the parent, after a fork.
-pub fn let_go_of_open_files() {
-    HELD.with(RefCell::take);
+extern "C" fn hold() {
+    let entries = RING.lock();
+    let _ = HELD.try_with(|held| held.replace(Some(entries)));
 }
 
-/// Lets go of the ring's lock in the child, after a fork. The written files are the parent's to
-/// force to the disk: here they are closed without that.
-pub fn disown_open_files() {
-    if let Some(files) = HELD.with(RefCell::take) {
-        for file in files.iter().filter_map(Weak::upgrade) {
+extern "C" fn let_go() {
+    let _ = HELD.try_with(RefCell::take);
+}
+
+/// In the child. Written files are its parent's to force to the disk, and are closed here without
+/// that; answers under way are its parent's too.
+extern "C" fn disown() {
+    if let Ok(Some(entries)) = HELD.try_with(RefCell::take) {
+        for file in entries.iter().filter_map(Weak::upgrade) {
             file.is_written.store(false, Ordering::Release);
         }
     }
+    RING.lent.store(0, Ordering::Relaxed);
+    disk::forget_syncs_in_progress();
 }
 
 /// Makes an attempt that needs descriptors; if the system has none left, closes some files and
@@ -125,11 +133,11 @@ struct Ring {
     lent: AtomicUsize,
     pins: AtomicUsize,
     /// The next to be looked at first. Each file stands here at most once.
-    files: Mutex<Files>,
+    files: Mutex<RingEntries>,
 }
 
 impl Ring {
-    fn lock(&self) -> MutexGuard<'_, Files> {
+    fn lock(&self) -> MutexGuard<'_, RingEntries> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -684,7 +692,7 @@ mod tests {
 
     #[test]
     fn no_other_thread_has_the_ring_while_one_forks() {
-        hold_open_files();
+        hold();
         let is_done = Arc::new(AtomicBool::new(false));
         let other = {
             let is_done = Arc::clone(&is_done);
@@ -695,7 +703,7 @@ mod tests {
         };
         std::thread::sleep(std::time::Duration::from_millis(50));
         let was_done = is_done.load(Ordering::Acquire);
-        let_go_of_open_files();
+        let_go();
         other.join().unwrap();
         assert!(!was_done);
         assert!(is_done.load(Ordering::Acquire));

@@ -855,24 +855,6 @@ fn close_idle_files(py: Python<'_>) {
     py.detach(txn_log::close_idle_files);
 }
 
-/// Has no other thread change the list of open segment files while this one forks.
-#[pyfunction]
-fn hold_open_files(py: Python<'_>) {
-    py.detach(txn_log::hold_open_files);
-}
-
-/// Ends `hold_open_files` in the parent.
-#[pyfunction]
-fn let_go_of_open_files() {
-    txn_log::let_go_of_open_files();
-}
-
-/// Ends `hold_open_files` in the child.
-#[pyfunction]
-fn disown_open_files() {
-    txn_log::disown_open_files();
-}
-
 /// How many times this process has forced a file of a log to the disk.
 #[pyfunction]
 fn sync_count() -> u64 {
@@ -1096,6 +1078,7 @@ impl PyRecordCounter {
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    txn_log::hold_open_files_over_forks()?;
     module.add_class::<PyPartitionLog>()?;
     module.add_class::<PyRecordCounter>()?;
     module.add_function(wrap_pyfunction!(tick, module)?)?;
@@ -1104,9 +1087,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(set_open_files_max, module)?)?;
     module.add_function(wrap_pyfunction!(open_files, module)?)?;
     module.add_function(wrap_pyfunction!(close_idle_files, module)?)?;
-    module.add_function(wrap_pyfunction!(hold_open_files, module)?)?;
-    module.add_function(wrap_pyfunction!(let_go_of_open_files, module)?)?;
-    module.add_function(wrap_pyfunction!(disown_open_files, module)?)?;
     module.add_function(wrap_pyfunction!(sync_count, module)?)?;
     module.add_function(wrap_pyfunction!(sync_metrics, module)?)?;
     module.add_function(wrap_pyfunction!(bucket_bounds_s, module)?)?;

@@ -27,6 +27,29 @@ pub fn block_sigpipe() {
     }
 }
 
+/// Has every fork of this process call one function before it, on the forking thread, one after it
+/// in the process, and one in the child. They may do no more than a child of threads may.
+///
+/// # Errors
+/// There is no memory for it.
+pub fn at_fork(
+    before: extern "C" fn(),
+    in_parent: extern "C" fn(),
+    in_child: extern "C" fn(),
+) -> io::Result<()> {
+    unsafe extern "C" {
+        safe fn pthread_atfork(
+            prepare: extern "C" fn(),
+            parent: extern "C" fn(),
+            child: extern "C" fn(),
+        ) -> libc::c_int;
+    }
+    match pthread_atfork(before, in_parent, in_child) {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
 /// Sends up to `len` bytes of `file` from `offset` to `socket` without copying them here.
 ///
 /// Returns how many bytes went; 0 means `offset` is at the end of the file. The file's own

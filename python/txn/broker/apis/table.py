@@ -5,7 +5,7 @@ its first request, or by `txn.server.preload`: all of them would make a start a 
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from txn.broker.apis.api import Api, Reply, Service
@@ -53,11 +53,17 @@ class BoundApi:
         self.served = range(versions[0], versions[1] + 1)
         """The versions that are answered."""
         self._load = load
+        self._answerer: Answerer | None = None
 
-    @cached_property
+    # Without `functools.cached_property`: its lock, one for all APIs, would be held for ever in a
+    # child that is forked while a thread loads.
+
+    @property
     def answerer(self) -> Answerer:
         """The types and the handler. Raises OSError where their module cannot be read."""
-        return self._load(self._key)
+        if self._answerer is None:
+            self._answerer = self._load(self._key)
+        return self._answerer
 
 
 class Area(Generic[Service]):
@@ -73,13 +79,16 @@ class Area(Generic[Service]):
     ) -> None:
         self.versions = versions
         self._load = load
+        self._apis: Mapping[int, Api[Service]] | None = None
 
-    @cached_property
+    @property
     def apis(self) -> Mapping[int, Api[Service]]:
         """The APIs by their keys. Raises OSError where the module cannot be read."""
-        apis = {api.key: api for api in self._load()}
-        assert apis.keys() == self.versions.keys(), f"{self._load.__name__}: {sorted(apis)}"
-        return apis
+        if self._apis is None:
+            apis = {api.key: api for api in self._load()}
+            assert apis.keys() == self.versions.keys(), f"{self._load.__name__}: {sorted(apis)}"
+            self._apis = apis
+        return self._apis
 
     def bound(
         self, service: Service, authorizer: "Authorizer | None", load_rules: "LoadRules[Service]"
