@@ -154,7 +154,9 @@ pub(crate) fn recover(
     }
     let durable_end = evidence.as_ref().map_or(i64::MAX, |evidence| {
         let scanned = segments.get(evidence.first_segment);
-        scanned.map_or(log_end_offset, |first| first.base_offset)
+        let scanned_from = scanned.map_or(log_end_offset, |first| first.base_offset);
+        // A segment that ends at the recovery point may have been sealed since.
+        scanned_from.min(past.recovery_point - 1)
     });
     let was_shortened = snapshot::prune(directory, log_end_offset, base_offsets, durable_end)?;
     let was_trusted = evidence.is_none();

@@ -91,13 +91,13 @@ impl PartitionLog {
     }
 
     /// Everything below was forced to the disk by this run or a clean stop: batches, and the
-    /// indexes and snapshots of all sealed segments.
+    /// indexes of the segments that end up to here, with the snapshots at their ends.
     pub(crate) fn forced_end(&self) -> i64 {
         let unsynced = self.unsynced_seals();
-        let first = unsynced.first().map(|segment| segment.base_offset);
+        let first_end = unsynced.first().map(|segment| segment.next_offset());
         drop(unsynced);
         let synced = self.synced_end.load(Ordering::Acquire);
-        first.map_or(synced, |first| first.min(synced))
+        first_end.map_or(synced, |end| synced.min(end - 1))
     }
 
     /// The limit for `replication-offset-checkpoint`: the high watermark, unless a sync failed.

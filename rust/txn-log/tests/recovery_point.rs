@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use common::{
-    SMALL, append, essence, files, log_bytes, marker, open, open_from, plain, replay_of, tick,
-    transactional, try_open_from, write_history,
+    SMALL, append, build, delete_records, essence, files, log_bytes, marker, open, open_from,
+    plain, replay_of, tick, transactional, try_open_from, write_history,
 };
 use txn_log::{OpenError, Past, Settings, losses};
 use txn_protocol::batch::Batches;
@@ -488,4 +488,62 @@ fn aborted_transactions_outlive_a_power_failure_after_a_roll_at_the_recovery_poi
     assert_eq!(log.aborted_in(0, i64::MAX), known);
     assert_eq!(producer_state.state().aborted.len(), 1);
     assert_eq!(log.state().log_end_offset, recovery_point + 1);
+}
+
+/// The story: a start after a kill took the snapshot of a roll for one that was on the disk, and
+/// removed the one that was. It alone knew the producers of a removed segment.
+#[test]
+fn a_start_after_a_kill_keeps_the_snapshot_that_was_forced() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, build(7, false, 1, 20));
+    while files(root.path(), "log").len() < 2 {
+        append(&log, plain(1, 180));
+    }
+    drop(log);
+    for snapshot in files(root.path(), "snapshot") {
+        fs::write(snapshot, b"").unwrap();
+    }
+    let power_failed = Past {
+        power_failed: true,
+        ..Past::default()
+    };
+    let (log, _) = open_from(root.path(), power_failed);
+    let base = log.sealed_segments().unwrap()[0].end_offset;
+    log.close().unwrap();
+    let end = log.state().log_end_offset;
+    drop(log);
+    let closed = Past {
+        was_clean: true,
+        recovery_point: end,
+        high_watermark: end,
+        log_start_offset: Some(0),
+        ..Past::default()
+    };
+    let (log, _) = open_from(root.path(), closed);
+    delete_records(&log, base).unwrap();
+    assert_eq!(files(root.path(), "log").len(), 1);
+    let point = loop {
+        log.sync().unwrap();
+        let point = log.recovery_point();
+        append(&log, plain(1, 200));
+        if files(root.path(), "log").len() == 2 {
+            break point;
+        }
+    };
+    drop(log);
+
+    let past = Past {
+        log_start_offset: Some(base),
+        ..behind(point)
+    };
+    drop(open_from(root.path(), past)); // killed again, before its first tick
+    fs::write(root.path().join(format!("{point:020}.snapshot")), b"").unwrap();
+    let past = Past {
+        power_failed: true,
+        ..past
+    };
+    let (_, producer_state) = open_from(root.path(), past);
+
+    assert_eq!(producer_state.state().recent.get(&7), Some(&vec![0]));
 }
