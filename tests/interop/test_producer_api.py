@@ -1,5 +1,6 @@
 """`txn.Producer` against txn's broker and Apache Kafka: a block's promises, and its failures."""
 
+import logging
 import os
 import signal
 import threading
@@ -400,6 +401,21 @@ def test_a_fatal_error_outlives_a_callback_that_handles_an_exception_of_its_own(
         bootstrap_servers=bootstrap,
         transactional_id=unique("a"),
     )
+    outlive_timeout(late, bootstrap, sink)
+
+
+def test_a_fatal_error_outlives_lines_of_the_log(bootstrap: str, unique: Unique, sink: str) -> None:
+    """The story: the look for the logger's `log`, which only the object had, cleared the error."""
+    late = Producer(
+        {"transaction.timeout.ms": 1000, "debug": "eos,msg,broker,protocol"},
+        bootstrap_servers=bootstrap,
+        transactional_id=unique("a"),
+        logger=logging.getLogger("unheard"),
+    )
+    outlive_timeout(late, bootstrap, sink)
+
+
+def outlive_timeout(late: Producer, bootstrap: str, sink: str) -> None:
     with pytest.raises((AbortableError, FencedError)), late.transaction() as t:
         t.produce(sink, b"late")
         late._wait(WAIT_S)

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec
 
-from txn import _core
+from txn._core import take_pending_exception
 
 Given = ParamSpec("Given")
 
@@ -40,11 +40,21 @@ def keeping_fatal_errors(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def keeping_fatal_error(callback: Callable[Given, object]) -> Callable[Given, None]:
-    """Return a callback that leaves a pending fatal error pending."""
+    """Return a callback that leaves a pending fatal error pending.
+
+    An exception of the callback becomes its cause. KeyboardInterrupt takes its place: the next call
+    is told of it again.
+    """
 
     def call(*given: Given.args, **named: Given.kwargs) -> None:
-        fatal_error = _core.take_pending_exception()
-        callback(*given, **named)
+        # Nothing may be looked up in an object before: to look in vain clears the exception.
+        fatal_error = take_pending_exception()
+        try:
+            callback(*given, **named)
+        except Exception as raised:
+            if fatal_error is None:
+                raise
+            raise fatal_error from raised
         if fatal_error is not None:
             raise fatal_error
 
@@ -52,10 +62,14 @@ def keeping_fatal_error(callback: Callable[Given, object]) -> Callable[Given, No
 
 
 class _Logger:
-    """A logger as confluent-kafka wants it: it calls nothing but `log`."""
+    """A logger as confluent-kafka wants it: it calls nothing but `log`, found in the class."""
 
     def __init__(self, logger: Any) -> None:
-        self.log = keeping_fatal_error(logger.log)
+        self._logger = logger
+
+    @keeping_fatal_error
+    def log(self, *given: Any) -> None:
+        self._logger.log(*given)
 
 
 class Callbacks:
