@@ -38,6 +38,8 @@ class Runs(Protocol):
 _running: Final[WeakSet[Any]] = WeakSet()
 _in_step: Final[set[int]] = set()
 """The threads that are within `one_step`, by their identifiers."""
+_slow_modules: Final[set[str]] = set()
+"""Modules that a fork has awaited in vain: one may run the whole program, and never be loaded."""
 
 
 def watch(running: Runs) -> None:
@@ -83,13 +85,18 @@ def _await_others() -> None:
     ends_s = time.monotonic() + WAIT_S
     while (_in_step - {threading.get_ident()}) or (not is_importing and _others_import()):
         if time.monotonic() >= ends_s:
+            _slow_modules.update(_modules_loading())
             return
         time.sleep(0.001)
 
 
 def _others_import() -> bool:
+    return not _modules_loading() <= _slow_modules
+
+
+def _modules_loading() -> set[str]:
     locks = getattr(importlib._bootstrap, "_module_locks", {})
-    return any(lock() is not None for lock in list(locks.values()))
+    return {name for name, lock in list(locks.items()) if lock() is not None}
 
 
 def _is_importing() -> bool:

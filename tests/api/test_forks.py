@@ -67,6 +67,26 @@ with txn.Broker() as broker:
     print([os.waitpid(child, 0)[1] for child in children])
 """
 
+FORK_IN_A_MODULE_THAT_RUNS_FOR_EVER = """\
+import os, threading, time, txn.forks
+
+txn.forks.WAIT_S = 1.0
+times_s = []
+def fork_thrice():
+    for _ in range(3):
+        began_s = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        times_s.append(time.monotonic() - began_s)
+        os.waitpid(child, 0)
+with txn.Broker():
+    other = threading.Thread(target=fork_thrice)
+    other.start()
+    other.join()
+print([time_s > 0.9 for time_s in times_s])
+"""
+
 FORK_DURING_A_START = """\
 import os, signal, sys, threading, time, txn
 
@@ -298,6 +318,18 @@ def test_a_fork_waits_for_threads_in_the_middle_of_something(
         timeout=WAIT_S,
     )
     assert (done.stdout, done.returncode) == (told, 0), done.stderr
+
+
+def test_a_fork_waits_once_for_a_module_that_runs_the_program(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(FORK_IN_A_MODULE_THAT_RUNS_FOR_EVER)
+    done = subprocess.run(
+        [sys.executable, "-c", "import program"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert done.stdout == "[True, False, False]\n", done.stderr
 
 
 def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent() -> None:
