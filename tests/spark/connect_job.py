@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession  # isort: skip
 from pyspark.sql.streaming.query import StreamingQuery  # isort: skip
 from pyspark.sql.streaming.readwriter import DataStreamWriter  # isort: skip
 
-STARTS_MAX = 5
+STARTS_MAX = 12
 
 
 def main(address: str, servers: str, place: Path) -> None:
