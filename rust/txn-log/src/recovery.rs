@@ -152,23 +152,28 @@ pub(crate) fn recover(
     if past.power_failed {
         remove_torn_snapshots(directory, producer_state, &segments, evidence.as_ref())?;
     }
-    let durable_end = evidence.as_ref().map_or(i64::MAX, |evidence| {
-        let scanned = segments.get(evidence.first_segment);
-        let scanned_from = scanned.map_or(log_end_offset, |first| first.base_offset);
-        // A segment that ends at the recovery point may have been sealed since.
-        scanned_from.min(past.recovery_point - 1)
-    });
-    let was_shortened = snapshot::prune(directory, log_end_offset, base_offsets, durable_end)?;
     let was_trusted = evidence.is_none();
+    let first_scanned = evidence
+        .as_ref()
+        .map_or(segments.len(), |evidence| evidence.first_segment);
+    let scanned_from = segments
+        .get(first_scanned)
+        .map_or(log_end_offset, |first| first.base_offset);
+    // A segment that ends at the recovery point may have been sealed since.
+    let durable_end = if was_trusted {
+        i64::MAX
+    } else {
+        scanned_from.min(past.recovery_point - 1)
+    };
+    let was_shortened = snapshot::prune(directory, log_end_offset, base_offsets, durable_end)?;
     let seen = evidence.as_ref().map(|evidence| &evidence.epochs[..]);
     let epochs = recover_epochs(directory, &segments, seen)?;
-    let was_closed = evidence.is_none();
     let entries = recover_producer_state(
         directory,
         producer_state,
         &segments,
         evidence.as_ref(),
-        was_closed,
+        was_trusted,
     )?;
     store_aborted(directory, &segments, &entries)?;
     let first_unstable_offset = producer_state
@@ -177,20 +182,13 @@ pub(crate) fn recover(
     for segment in &segments {
         segment.file.close_if_synced(); // many logs are opened that nobody uses soon
     }
-    let (scanned_from, unsynced_from) = match &evidence {
-        Some(evidence) => {
-            let is_synced = |sealed: &Arc<Segment>| sealed.next_offset() < past.recovery_point;
-            let unsynced = segments.partition_point(is_synced);
-            (evidence.first_segment, evidence.first_segment.min(unsynced))
-        }
-        None => (segments.len(), segments.len()),
-    };
+    let is_synced =
+        |segment: &Arc<Segment>| was_trusted || segment.next_offset() < past.recovery_point;
+    let first_unsynced = first_scanned.min(segments.partition_point(is_synced));
     let sealed = &segments[..segments.len().saturating_sub(1)];
     Ok(Recovered {
-        scanned_from: segments
-            .get(scanned_from)
-            .map_or(log_end_offset, |first| first.base_offset),
-        unsynced_seals: sealed.get(unsynced_from..).unwrap_or_default().to_vec(),
+        scanned_from,
+        unsynced_seals: sealed.get(first_unsynced..).unwrap_or_default().to_vec(),
         segments,
         was_trusted,
         first_unstable_offset,

@@ -7,15 +7,28 @@ use std::path::Path;
 
 use common::{
     SMALL, append, build, delete_records, essence, files, log_bytes, marker, open, open_from,
-    plain, replay_of, tick, transactional, try_open_from, write_history,
+    plain, replay_of, tear_snapshots, tick, transactional, try_open_from, write_history,
 };
-use txn_log::{OpenError, Past, Settings, losses};
+use txn_log::{OpenError, PartitionLog, Past, Settings, losses};
 use txn_protocol::batch::Batches;
 
 fn behind(recovery_point: i64) -> Past {
     Past {
         recovery_point,
         ..Past::default()
+    }
+}
+
+/// Syncs after each batch until one begins the second segment; returns the recovery point, where the
+/// first one ends.
+fn roll_at_recovery_point(log: &PartitionLog, directory: &Path) -> i64 {
+    loop {
+        log.sync().unwrap();
+        let synced = log.recovery_point();
+        append(log, plain(1, 200));
+        if files(directory, "log").len() == 2 {
+            return synced;
+        }
     }
 }
 
@@ -53,14 +66,7 @@ fn a_tick_syncs_what_is_sealed_and_nothing_else() {
 fn a_roll_leaves_the_recovery_point_where_it_is() {
     let root = tempfile::tempdir().unwrap();
     let (log, _) = open(root.path(), false);
-    let synced = loop {
-        log.sync().unwrap();
-        let synced = log.recovery_point();
-        append(&log, plain(1, 200));
-        if files(root.path(), "log").len() == 2 {
-            break synced;
-        }
-    };
+    let synced = roll_at_recovery_point(&log, root.path());
     assert!(log.flush_due().is_some());
     assert_eq!(log.recovery_point(), synced);
 }
@@ -89,14 +95,7 @@ fn a_start_after_a_kill_goes_on_from_the_recovery_point_of_the_run_before() {
 fn a_start_after_a_kill_forces_the_indexes_of_a_segment_that_ends_at_the_recovery_point() {
     let root = tempfile::tempdir().unwrap();
     let (log, _) = open(root.path(), false);
-    let point = loop {
-        log.sync().unwrap();
-        let point = log.recovery_point();
-        append(&log, plain(1, 200));
-        if files(root.path(), "log").len() == 2 {
-            break point;
-        }
-    };
+    let point = roll_at_recovery_point(&log, root.path());
     drop(log);
 
     let (log, _) = open_from(root.path(), behind(point));
@@ -463,14 +462,7 @@ fn aborted_transactions_outlive_a_power_failure_after_a_roll_at_the_recovery_poi
     let (log, _) = open(root.path(), false);
     append(&log, transactional(1, 2));
     log.append_marker(&marker(1, false)).unwrap();
-    let recovery_point = loop {
-        log.sync().unwrap();
-        let recovery_point = log.recovery_point();
-        append(&log, plain(1, 200));
-        if files(root.path(), "log").len() == 2 {
-            break recovery_point;
-        }
-    };
+    let recovery_point = roll_at_recovery_point(&log, root.path());
     let known = log.aborted_in(0, i64::MAX);
     assert_eq!(known.len(), 1);
     drop(log);
@@ -501,9 +493,7 @@ fn a_start_after_a_kill_keeps_the_snapshot_that_was_forced() {
         append(&log, plain(1, 180));
     }
     drop(log);
-    for snapshot in files(root.path(), "snapshot") {
-        fs::write(snapshot, b"").unwrap();
-    }
+    tear_snapshots(root.path());
     let power_failed = Past {
         power_failed: true,
         ..Past::default()
@@ -523,14 +513,7 @@ fn a_start_after_a_kill_keeps_the_snapshot_that_was_forced() {
     let (log, _) = open_from(root.path(), closed);
     delete_records(&log, base).unwrap();
     assert_eq!(files(root.path(), "log").len(), 1);
-    let point = loop {
-        log.sync().unwrap();
-        let point = log.recovery_point();
-        append(&log, plain(1, 200));
-        if files(root.path(), "log").len() == 2 {
-            break point;
-        }
-    };
+    let point = roll_at_recovery_point(&log, root.path());
     drop(log);
 
     let past = Past {

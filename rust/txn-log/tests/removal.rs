@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{
     SMALL, append, build, delete_records, files, log_bytes, marker, open, open_from, plain, retain,
-    tick, transactional, try_open, try_open_from,
+    tear_snapshots, tick, transactional, try_open, try_open_from,
 };
 use txn_log::disk::{self, Change, DiskFault, Witness};
 use txn_log::losses;
@@ -89,9 +89,7 @@ fn a_producer_of_removed_segments_stays_known_where_power_took_their_snapshots()
         if active_is_empty {
             fs::write(files(root.path(), "log").last().unwrap(), b"").unwrap();
         }
-        for snapshot in files(root.path(), "snapshot") {
-            fs::write(snapshot, b"").unwrap();
-        }
+        tear_snapshots(root.path());
         let power_failed = Past {
             power_failed: true,
             ..Past::default()

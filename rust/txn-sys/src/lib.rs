@@ -37,14 +37,9 @@ pub fn at_fork(
     in_parent: extern "C" fn(),
     in_child: extern "C" fn(),
 ) -> io::Result<()> {
-    unsafe extern "C" {
-        safe fn pthread_atfork(
-            prepare: extern "C" fn(),
-            parent: extern "C" fn(),
-            child: extern "C" fn(),
-        ) -> libc::c_int;
-    }
-    match pthread_atfork(before, in_parent, in_child) {
+    // SAFETY: the functions are there for ever, and safe to call at any time.
+    let code = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    match code {
         0 => Ok(()),
         code => Err(io::Error::from_raw_os_error(code)),
     }

@@ -401,6 +401,13 @@ pub fn replay_of(bytes: &[u8]) -> ProducerState {
 }
 
 /// Does the work beside the appends that is due.
+/// Leaves the snapshots as a power failure leaves those that were not forced to the disk.
+pub fn tear_snapshots(directory: &Path) {
+    for snapshot in files(directory, "snapshot") {
+        std::fs::write(snapshot, b"").unwrap();
+    }
+}
+
 pub fn tick(log: &PartitionLog) {
     log.remove_due_files();
     if let Some(end) = log.flush_due() {
