@@ -28,22 +28,23 @@ GUARDED: Final = ("error_cb", "on_delivery", "stats_cb", "throttle_cb")
 
 
 def keeping_fatal_errors(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings whose callbacks, and logger, leave a pending fatal error pending."""
+    """Return settings whose callbacks leave a pending fatal error pending.
+
+    The logger is wrapped by `Redaction.watch`, and does so too.
+    """
     kept = dict(settings)
     for name in (*GUARDED, "on_commit"):
         callback = kept.get(name)
         if callable(callback):
             kept[name] = keeping_fatal_error(callback)
-    if (logger := kept.get("logger")) is not None:
-        kept["logger"] = _Logger(logger)
     return kept
 
 
 def keeping_fatal_error(callback: Callable[Given, object]) -> Callable[Given, None]:
     """Return a callback that leaves a pending fatal error pending.
 
-    An exception of the callback becomes its cause. KeyboardInterrupt takes its place: the next call
-    is told of it again.
+    An exception of the callback becomes its cause. KeyboardInterrupt takes its place; librdkafka
+    refuses the next call for the same reason.
     """
 
     def call(*given: Given.args, **named: Given.kwargs) -> None:
@@ -59,17 +60,6 @@ def keeping_fatal_error(callback: Callable[Given, object]) -> Callable[Given, No
             raise fatal_error
 
     return call
-
-
-class _Logger:
-    """A logger as confluent-kafka wants it: it calls nothing but `log`, found in the class."""
-
-    def __init__(self, logger: Any) -> None:
-        self._logger = logger
-
-    @keeping_fatal_error
-    def log(self, *given: Any) -> None:
-        self._logger.log(*given)
 
 
 class Callbacks:

@@ -18,6 +18,7 @@ from urllib.parse import quote_plus
 
 from confluent_kafka import KafkaError
 
+from txn.client.callbacks import keeping_fatal_error
 from txn.security.client_names import SECRETS
 
 HIDDEN: Final = "…"
@@ -86,12 +87,13 @@ class Redaction:
 
 
 class _RedactedLogger:
-    """A logger as confluent-kafka wants it: it calls nothing but `log`."""
+    """A logger as confluent-kafka wants it: it calls nothing but `log`, found in the class."""
 
     def __init__(self, logger: Any, redacted: Callable[[str], str]) -> None:
         self._logger = logger
         self._redacted = redacted
 
+    @keeping_fatal_error
     def log(self, level: int, form: str, *texts: str) -> None:
         self._logger.log(level, form, *map(self._redacted, texts))
 
