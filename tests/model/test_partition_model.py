@@ -8,8 +8,10 @@ No batch tells that a producer expired. So the oracle remembers up to which offs
 forgotten (`NaiveLog.forgotten`), and which producers a restart from a snapshot finds again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -273,6 +275,8 @@ def follows(what: ModelBatch | Marker, before: ModelBatch | Marker) -> bool:
 Snapshot = tuple[int, bytes | None, dict[int, int]]
 """Offset, bytes, and up to where each producer was forgotten then."""
 
+EMPTY: Snapshot = (0, None, {})
+
 
 class PartitionMachine(RuleBasedStateMachine):
     """Appends, retries, markers, expiry, compaction and restarts in any order."""
@@ -526,7 +530,10 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), backfills_first=st.booleans())
     def restart(self, data: st.DataObject, backfills_first: bool) -> None:
-        offset, snapshot, forgotten = data.draw(st.sampled_from([(0, None, {}), *self.snapshots]))
+        self._restart(data.draw(st.sampled_from([EMPTY, *self.snapshots])), backfills_first)
+
+    def _restart(self, taken: Snapshot, backfills_first: bool) -> None:
+        offset, snapshot, forgotten = taken
         older = [s.replayed for s in self.log.stored if s.base_offset < offset]
         newer = [s.replayed for s in self.log.stored if s.base_offset >= offset]
         before = self.log.aborted()
@@ -541,7 +548,13 @@ class PartitionMachine(RuleBasedStateMachine):
         self.producer_state = restarted
         self.log.expected.clear()
         self.log.asked.clear()
-        self.log.forgotten, self.log.recalled = dict(forgotten), {}
+        self.log.forgotten = dict(forgotten)
+        backfilled = offset if backfills_first else self.log.end
+        self.log.recalled = {
+            p: backfilled
+            for p in PRODUCER_IDS
+            if not any(s for s in self.log.of(p) if s.base_offset < backfilled)
+        }
 
     @precondition(lambda self: self.log.stored)
     @rule()
@@ -653,3 +666,25 @@ PartitionMachine.TestCase.settings = settings(
     max_examples=300, stateful_step_count=60, deadline=None
 )
 test_P4_P5_P6_P7_P8_hold_over_any_history = PartitionMachine.TestCase
+
+
+@pytest.mark.parametrize("backfills_first", [False, True])
+@pytest.mark.parametrize("returns_first", [False, True])
+def test_a_restart_recalls_no_batch_of_before_an_expiry(
+    backfills_first: bool, returns_first: bool
+) -> None:
+    """The oracle had a restart recall the batches of a producer that neither the snapshot nor a
+    batch behind it knew. A producer that returns later has only its batches since then.
+    """
+    machine = PartitionMachine()
+    machine.begin(start=0, is_internal=False)
+    machine.produce(9, 1, False, CLIENT_V1, 0)
+    machine.expire()
+    machine.snapshot()
+    steps: list[Callable[[], object]] = [
+        lambda: machine.produce_oddly(9, 0, 1, 1, False, CLIENT_V1, False),
+        lambda: machine._restart(machine.snapshots[-1], backfills_first),
+    ]
+    for step in steps if returns_first else reversed(steps):
+        step()
+    machine.P8_the_state_is_what_the_log_says()

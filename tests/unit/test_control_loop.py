@@ -8,6 +8,7 @@ import struct
 import uuid
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,7 @@ DESCRIBE_CONFIGS = 32
 LARGE = struct.pack(">i", 2_000) + b"\2\0\1t\0\0\0\0" * 2_000 + b"\0"
 RESULT = DescribeConfigsResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, 2, "t")
 ATTACKER, NEIGHBOUR = "10.0.0.2", "10.0.0.3"
+WAIT_S = 60
 
 Decide = Callable[[list[Any], list[Any]], bool]
 
@@ -161,7 +163,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
 
 
 class Crowd:
-    """A broker whose handler waits for `gate`, but answers a neighbour at once."""
+    """A broker whose handler waits for `gate`, but answers a neighbour at once; to be closed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, node: Any = NODE) -> None:
         self.loop = ControlLockLoop()
@@ -193,7 +195,16 @@ class Crowd:
 
     def wait(self, token: int) -> None:
         """Return when a request is answered."""
-        self.loop.run_until_complete(asyncio.wait_for(self.answered[token].wait(), 10))
+        self.loop.run_until_complete(asyncio.wait_for(self.answered[token].wait(), WAIT_S))
+
+    def wait_for_handlers(self, count: int) -> None:
+        """Return when so many handlers have begun; threads read the requests in any order."""
+
+        async def begun() -> None:
+            while len(self.begun) < count:
+                await asyncio.sleep(0.001)
+
+        self.loop.run_until_complete(asyncio.wait_for(begun(), WAIT_S))
 
     def close(self) -> None:
         waiting = asyncio.all_tasks(self.loop)
@@ -209,32 +220,33 @@ def test_large_requests_of_one_client_keep_no_other_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All waited in one line: 20 of a client without rights held a neighbour up for 24 s."""
-    crowd = Crowd(monkeypatch)
-    kept = [crowd.ask(token, ATTACKER) for token in range(20)]
-    kept.append(crowd.ask(99, NEIGHBOUR))
-    crowd.wait(99)
-    assert crowd.begun == [ATTACKER, ATTACKER, NEIGHBOUR]
-    crowd.close()
+    with closing(Crowd(monkeypatch)) as crowd:
+        kept = [crowd.ask(token, ATTACKER) for token in range(20)]
+        kept.append(crowd.ask(99, NEIGHBOUR))
+        crowd.wait(99)
+        crowd.wait_for_handlers(3)
+        assert sorted(crowd.begun) == [ATTACKER, ATTACKER, NEIGHBOUR]
 
 
 def test_large_requests_of_clients_that_have_left_are_not_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A client could send as many as it liked and leave: each was read and answered."""
-    crowd = Crowd(monkeypatch)
-    kept = [crowd.ask(0, ATTACKER)]
-    gone = [crowd.ask(1, ATTACKER)]  # it leaves while it is answered
-    for token in range(2, 20):
-        crowd.ask(token, ATTACKER)  # and these while they wait
-    kept += [crowd.ask(20, ATTACKER), crowd.ask(99, NEIGHBOUR)]
-    crowd.wait(99)
-    gone.clear()
-    crowd.gate.set()
-    crowd.wait(20)
-    assert crowd.begun == [ATTACKER, ATTACKER, NEIGHBOUR, ATTACKER]
-    answered = [token for token, event in crowd.answered.items() if event.is_set()]
-    assert answered == [0, 20, 99]
-    crowd.close()
+    with closing(Crowd(monkeypatch)) as crowd:
+        kept = [crowd.ask(0, ATTACKER)]
+        gone = [crowd.ask(1, ATTACKER)]  # it leaves while it is answered
+        for token in range(2, 20):
+            crowd.ask(token, ATTACKER)  # and these while they wait
+        kept += [crowd.ask(20, ATTACKER), crowd.ask(99, NEIGHBOUR)]
+        crowd.wait(99)
+        crowd.wait_for_handlers(3)
+        gone.clear()
+        crowd.gate.set()
+        crowd.wait(20)
+        assert sorted(crowd.begun[:3]) == [ATTACKER, ATTACKER, NEIGHBOUR]
+        assert crowd.begun[3:] == [ATTACKER]
+        answered = [token for token, event in crowd.answered.items() if event.is_set()]
+        assert answered == [0, 20, 99]
 
 
 def test_the_time_of_worker_threads_counts_for_the_quota_of_time(
@@ -244,13 +256,12 @@ def test_the_time_of_worker_threads_counts_for_the_quota_of_time(
     seconds = itertools.count()
     monkeypatch.setattr("txn.broker.host.thread_time", lambda: next(seconds))
     quotas = SimpleNamespace(takes_toll=True, counts_time=True)
-    crowd = Crowd(monkeypatch, SimpleNamespace(**{**vars(NODE), "quotas": quotas}))
-    kept = crowd.ask(99, NEIGHBOUR)
-    crowd.wait(99)
-    (_, host, _, spent_s), _ = crowd.server.throttle_ms.call_args
-    assert (host, spent_s) == (NEIGHBOUR, 3)  # to read it, one step of its handler, the answer
-    del kept
-    crowd.close()
+    with closing(Crowd(monkeypatch, SimpleNamespace(**{**vars(NODE), "quotas": quotas}))) as crowd:
+        kept = crowd.ask(99, NEIGHBOUR)
+        crowd.wait(99)
+        (_, host, _, spent_s), _ = crowd.server.throttle_ms.call_args
+        assert (host, spent_s) == (NEIGHBOUR, 3)  # to read it, a step of its handler, the answer
+        del kept
 
 
 def test_what_reactors_ask_of_a_broker_that_is_gone_is_not_answered(
