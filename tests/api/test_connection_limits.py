@@ -1,6 +1,7 @@
 """Limits on connections, by Kafka's settings, at the start and altered while the broker runs."""
 
 import socket
+import struct
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from support.wire_client import RawConnection, request
 from txn.errors import ConfigError
 
 API_VERSIONS = 18
+MALFORMED = struct.pack(">hhih", 32_000, 0, 7, -1)
+"""A request of an API that nobody serves."""
 SHORT_S = 0.3
 
 
@@ -199,6 +202,19 @@ def test_a_listener_has_limits_of_its_own(connect: Connect) -> None:
         connect(inside).ask()
         alter(inside, listener_name_outside_max_connections="3")
         connect(outside).ask()
+
+
+def test_a_client_whose_connection_was_closed_may_connect_at_once(connect: Connect) -> None:
+    """The socket was closed before its place was given back: a client that connected anew as soon
+    as it saw the end was refused now and then, as if it had two connections.
+    """
+    with txn.Broker(max_connections_per_ip=1) as broker:
+        for _ in range(200):
+            client = connect(broker.bootstrap_servers)
+            client.ask()
+            client.connection.send_frame(MALFORMED)
+            assert client.connection.is_closed_by_peer()
+            client.close()
 
 
 @pytest.mark.parametrize(

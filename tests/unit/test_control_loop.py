@@ -169,6 +169,7 @@ class Crowd:
         self.loop = ControlLockLoop()
         self.gate = asyncio.Event()
         self.begun: list[str] = []
+        self._begins = asyncio.Semaphore(0)
         self.server = Mock(attach=lambda token, attachment: None, throttle_ms=Mock(return_value=0))
         self.answered: dict[int, asyncio.Event] = {}
         self.server.reply = lambda token, flexible, body: self.answered[token].set()
@@ -180,6 +181,7 @@ class Crowd:
 
     async def _answer(self, request: object, context: Context) -> DescribeConfigsResponse:
         self.begun.append(context.client_host)
+        self._begins.release()
         if context.client_host != NEIGHBOUR:
             await self.gate.wait()
             await asyncio.sleep(0)
@@ -200,11 +202,11 @@ class Crowd:
     def wait_for_handlers(self, count: int) -> None:
         """Return when so many handlers have begun; threads read the requests in any order."""
 
-        async def begun() -> None:
-            while len(self.begun) < count:
-                await asyncio.sleep(0.001)
+        self.loop.run_until_complete(asyncio.wait_for(self._handlers(count), WAIT_S))
 
-        self.loop.run_until_complete(asyncio.wait_for(begun(), WAIT_S))
+    async def _handlers(self, count: int) -> None:
+        for _ in range(count):
+            await self._begins.acquire()
 
     def close(self) -> None:
         waiting = asyncio.all_tasks(self.loop)

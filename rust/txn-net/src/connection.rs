@@ -214,7 +214,7 @@ pub struct Connection {
     moved_bytes: usize,
     /// When its request began to be read, while it is.
     reading_since: Option<Instant>,
-    /// Its part of the limits on connections, given back when it is dropped.
+    /// Its part of the limits on connections, given back before the socket is closed.
     pub place: Option<ConnectionPlace>,
     pub state: ConnectionState,
     /// Requests may be read: the handshake has ended well, if there is one.

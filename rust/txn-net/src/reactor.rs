@@ -623,6 +623,8 @@ impl Reactor {
         if connection.is_starved {
             self.starved.retain(|&other| other != slot);
         }
+        // Before the client can see the end: it may connect anew at once.
+        connection.place = None;
         connection.say_goodbye();
         self.leave(slot);
     }
