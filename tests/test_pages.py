@@ -316,7 +316,7 @@ def try_on_a_broker(line: str, place: Path) -> None:
             clients.create_topic(servers, topic, retention_ms="-1")
         producer = clients.plain_producer(servers)
         clients.send(producer, "orders", [b"1", b"2", b"3"])
-        at = ("--topic", "orders", "--to", "2", "--bootstrap", servers)
+        at = ("--topic", "orders", "--to", "2", "--execute", "--bootstrap", servers)
         assert run_txn("groups", "reset-offsets", "shop", *at)[0] == 0
         (place / "client.properties").write_text(f"bootstrap.servers={servers}\n")
         goes_on = line == "txn top" or "--follow" in line

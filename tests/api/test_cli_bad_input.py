@@ -25,7 +25,10 @@ COMMANDS = {
     "produce in a transaction": ("produce", "orders", "--transactional-id", "loader"),
     "consume": ("consume", "orders"),
     "consume in a group": ("consume", "orders", "--group", "shop"),
-    "groups reset-offsets": ("groups", "reset-offsets", "shop", "--topic", "orders", "--to", "0"),
+    "groups reset-offsets": (
+        *("groups", "reset-offsets", "shop", "--topic", "orders", "--to", "0"),
+        "--execute",
+    ),
     "groups delete": ("groups", "delete", "shop", "--yes"),
     "configs describe": ("configs", "describe", "--topic", "orders"),
     "configs set": ("configs", "set", "a=b", "--broker", "1"),

@@ -15,7 +15,7 @@ def servers() -> Iterator[str]:
         servers = broker.bootstrap_servers
         for topic in ("orders", "orders-2", "prices"):
             create_topic(servers, topic)
-        at = ("--topic", "orders", "--to", "0", "--bootstrap", servers)
+        at = ("--topic", "orders", "--to", "0", "--execute", "--bootstrap", servers)
         assert run_txn("groups", "reset-offsets", "shop", *at)[0] == 0
         yield servers
 

@@ -30,7 +30,7 @@ from support.clients import (
     send,
     transactional_producer,
 )
-from support.command_line import run_txn
+from support.command_line import Terminal, run_txn
 from support.entities import entity_builder
 from support.late_batch import let_hang, let_in_late
 from support.wire_client import RawConnection, request
@@ -410,19 +410,6 @@ def test_an_abort_by_id_goes_on_where_its_timeout_is_no_longer_allowed(tmp_path:
         code, out, err = run_txn(*ABORT_PAY_5, broker.bootstrap_servers, "--yes")
         assert (code, err) == (0, "")
         assert "aborted. 'pay-5' now has producer" in out
-
-
-class Terminal:
-    """Somebody who answers."""
-
-    def __init__(self, answer: str) -> None:
-        self._answer = answer
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self, _limit: int = -1) -> str:
-        return self._answer
 
 
 class Meanwhile(Terminal):

@@ -18,9 +18,10 @@ from support.clients import (
     send,
     transactional_producer,
 )
-from support.command_line import run_txn
+from support.command_line import Terminal, run_txn
 
 Unique = Callable[[str], str]
+EXECUTED = ("--execute", "--json")
 
 
 @pytest.fixture
@@ -214,7 +215,7 @@ def test_the_nearest_group_is_named(bootstrap: str, topic: str, unique: Unique) 
 
 def reset(bootstrap: str, group: str, *options: object) -> dict[int, tuple[int | None, int]]:
     """Partition → offset before and after, as the command tells them."""
-    words = ("groups", "reset-offsets", group, *options, "--json", "--bootstrap", bootstrap)
+    words = ("groups", "reset-offsets", group, *options, *EXECUTED, "--bootstrap", bootstrap)
     code, out, err = run_txn(*words)
     assert (code, err) == (0, "")
     return {
@@ -301,14 +302,42 @@ def test_a_group_with_an_offset_that_was_never_written_is_not_known_to_be_draine
     assert lines.splitlines()[2].split()[-3:] == ["beyond", "the", "end"]
 
 
-def test_a_misspelled_group_is_not_made(bootstrap: str, topic: str, group: str) -> None:
-    commit(bootstrap, group, TopicPartition(topic, 0, 4))
+def test_offsets_are_moved_once_a_person_has_seen_the_plan(
+    bootstrap: str, topic: str, group: str
+) -> None:
+    """A new group was refused where another one had a similar name: what a command did hung on
+    the names of others. The plan says that a group is new, and nothing moves unasked.
+    """
+    commit(bootstrap, group, TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 0))
     words = ("groups", "reset-offsets", f"x{group}", "--topic", topic, "--to", "2")
     code, out, err = run_txn(*words, "--bootstrap", bootstrap)
     assert (code, out) == (2, "")
-    assert f"there is no group 'x{group}'; did you mean " in err
-    assert err.endswith("? Give --new to make one of this name\n")
-    assert run_txn(*words, "--new", "--bootstrap", bootstrap)[0] == 0
+    plan = err.splitlines()
+    assert plan[0] == f"there is no group 'x{group}' yet: this makes it; did you mean {group}?"
+    assert plan[1] == f"To be moved, the offsets of group 'x{group}':"
+    assert [line.split() for line in plan[3:5]] == [
+        [f"{topic}-0", "none", "2"],
+        [f"{topic}-1", "none", "0"],
+    ]
+    assert plan[-1].endswith("standard input is no terminal. Give --yes")
+    assert run_txn("groups", "describe", f"x{group}", "--bootstrap", bootstrap)[0] == 2
+
+
+@pytest.mark.parametrize(("answer", "code", "is_made"), [("n\n", 1, False), ("y\n", 0, True)])
+def test_offsets_are_moved_at_a_yes_alone(
+    bootstrap: str,
+    topic: str,
+    group: str,
+    answer: str,
+    code: int,
+    is_made: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    words = ("groups", "reset-offsets", group, "--topic", topic, "--to", "2")
+    assert run_txn(*words, "--bootstrap", bootstrap)[0] == code
+    found = run_txn("groups", "describe", group, "--bootstrap", bootstrap)[0]
+    assert (found == 0) == is_made
 
 
 def test_a_group_without_offsets_is_moved_in_named_topics_alone(

@@ -39,7 +39,17 @@ def use_every_command(topic: str, *ways: object) -> None:
         for each in told("offsets", "list", f"{topic}-1", "--json", *ways)
     }
     assert stable == 3
-    told("groups", "reset-offsets", topic, "--topic", f"{topic}-1", "--to", "latest", *ways)
+    told(
+        "groups",
+        "reset-offsets",
+        topic,
+        "--topic",
+        f"{topic}-1",
+        "--to",
+        "latest",
+        "--execute",
+        *ways,
+    )
     assert told("groups", "describe", topic, "--json", *ways)["drained"]
     told("configs", "set", "retention.ms=3600000", "--topic", topic, *ways)
     assert "retention.ms=3600000" in told("configs", "describe", "--topic", topic, *ways)

@@ -13,6 +13,19 @@ def text_of(content: bytes) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(content))
 
 
+class Terminal:
+    """A standard input at which a person gives one answer."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, _limit: int = -1) -> str:
+        return self._answer
+
+
 def run_txn(*arguments: object, stdin: bytes | None = None) -> tuple[int, str, str]:
     """Run a command; return its exit code, output and errors. None: its input is this process's."""
     written, err = io.BytesIO(), io.StringIO()

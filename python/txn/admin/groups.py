@@ -80,17 +80,12 @@ def require_no_members(cluster: RunningCluster, group_id: str) -> None:
         )
 
 
-def require_known(cluster: RunningCluster, group_id: str) -> None:
-    """Go on if a group is there, or no other has a similar name. Raises ConfigError.
-
-    Names that differ in digits alone are no mistake: shop-1, shop-2.
-    """
+def told_if_new(cluster: RunningCluster, group_id: str) -> str:
+    """Return a sentence about a group that a plan would make, with the nearest name; else ""."""
     known = [group.group_id for group in cluster.groups()]
-    similar = [each for each in known if _lettered(each) != _lettered(group_id)]
-    if group_id not in known and (hint := did_you_mean(group_id, similar)):
-        raise ConfigError(
-            f"there is no group {group_id!r}{hint} Give --new to make one of this name"
-        )
+    if group_id in known:
+        return ""
+    return f"there is no group {group_id!r} yet: this makes it{did_you_mean(group_id, known)}"
 
 
 def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetChange]) -> None:
@@ -130,10 +125,6 @@ def unknown_group(cluster: RunningCluster, group_id: str) -> ConfigError:
             f"group {group_id!r} has no committed offset. Name its topics with --topic"
         )
     return unknown("group", group_id, did_you_mean(group_id, known), "txn groups list")
-
-
-def _lettered(name: str) -> str:
-    return "".join(each for each in name if not each.isdigit())
 
 
 def _within(

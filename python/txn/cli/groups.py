@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,10 +14,12 @@ from txn.cli.confirming import confirm
 from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
 from txn.cli.options import AsJson, Yes
-from txn.cli.output import print_json, print_lines, table
+from txn.cli.output import print_json, print_lines, printable, table
 from txn.errors import ConfigError
 
 if TYPE_CHECKING:
+    from txn.admin.cluster import RunningCluster
+    from txn.admin.groups import OffsetChange
     from txn.coordinator.transaction.states import TopicPartition
     from txn.explain.groups import DescribedGroup, PartitionLag, PendingOffsets
 
@@ -146,9 +148,7 @@ def reset_offsets(
         Path | None,
         typer.Option(metavar="FILE", help="As `--json` here and of `groups describe` prints."),
     ] = None,
-    is_new: Annotated[
-        bool, typer.Option("--new", help="Make the group, though one has a similar name.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--execute", "--yes", help="Do not ask.")] = False,
     is_dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the offsets, and stop.")
     ] = False,
@@ -157,26 +157,27 @@ def reset_offsets(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Move the committed offsets of a group without members, and print them.
+    """Move the committed offsets of a group without members. Shows the plan and asks first.
 
-    An offset stays within its log. A time stands for the first record at or after it.
+    An offset stays within its log. A time stands for the first record at or after it. A group that
+    is not there is made, as the plan says.
 
     \b
     Examples:
       txn groups reset-offsets shop --topic orders --to earliest --dry-run
       txn groups reset-offsets shop --topic orders-3 --to 217
-      txn groups reset-offsets shop --all-topics --to 2h-ago
+      txn groups reset-offsets shop --all-topics --to 2h-ago --execute     in scripts
       txn groups reset-offsets shop --all-topics --shift-by -100
       txn groups reset-offsets shop --from-file shop.json     of `groups describe shop --json`
 
     \b
-    Exit codes: 0 done, 1 refused, 2 wrong usage, no such topic, or no broker answers.
+    Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such topic, or no broker
+    answers.
     """
     _require_one_way(to, shift_by, from_file, topic, is_of_all=all_topics)
     from txn.admin.groups import (
         commit,
         moved_to,
-        require_known,
         require_no_members,
         restored,
         shifted_by,
@@ -189,8 +190,6 @@ def reset_offsets(
     saved = None if from_file is None else _saved_offsets(from_file)
     with running_cluster(bootstrap, command_config, settings) as running:
         require_no_members(running, group)
-        if not is_new:
-            require_known(running, group)
         if saved is not None:
             changes = restored(running, group, saved)
         else:
@@ -205,6 +204,9 @@ def reset_offsets(
                 assert shift_by is not None, "it was checked"
                 changes = shifted_by(running, group, partitions, shift_by)
         if not is_dry_run:
+            if not yes:
+                _print_plan(running, group, changes)
+            confirm("Move them?", is_confirmed=yes)
             commit(running, group, changes)
     if as_json:
         print_json(
@@ -223,7 +225,21 @@ def reset_offsets(
             }
         )
         return
-    header = ("partition", "committed", "would be" if is_dry_run else "is now")
+    print_lines(_changed(changes, "would be" if is_dry_run else "is now"))
+
+
+def _print_plan(
+    running: "RunningCluster", group_id: str, changes: Iterable["OffsetChange"]
+) -> None:
+    from txn.admin.groups import told_if_new
+
+    note = told_if_new(running, group_id)
+    named = f"To be moved, the offsets of group {group_id!r}:"
+    for line in [*([note] if note else []), named, *_changed(changes)]:
+        print(printable(line), file=sys.stderr)
+
+
+def _changed(changes: Iterable["OffsetChange"], after: str = "would be") -> Iterable[str]:
     rows = [
         (
             "-".join(map(str, each.partition)),
@@ -232,7 +248,7 @@ def reset_offsets(
         )
         for each in changes
     ]
-    print_lines(table(header, rows))
+    return table(("partition", "committed", after), rows)
 
 
 @groups_app.command()
