@@ -11,6 +11,10 @@ QUICK  := $(addprefix tests/,$(SMALL) model unit golden $(WHOLE_TREE))
 RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PATTERNS_FLAGS := $(if $(STRIKES),--strikes $(STRIKES)) $(if $(SEED),--seed $(SEED))
 export CARGO_TERM_COLOR ?= auto
+export STRICT
+ifndef EXPLORE
+export PROPTEST_RNG_SEED ?= 7
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build quick test test-rust test-python soak check fmt bench bench-spark micro black-box crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo wheel clean prerequisites jdk fuzzers
@@ -34,10 +38,10 @@ test: jdk test-rust test-python  ## all tests
 test-rust: prerequisites  ## tests of the Rust crates
 	cargo test --quiet --workspace --exclude txn-py
 
-test-python: jdk setup  ## tests of everything, through real clients
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests examples
+test-python: jdk setup  ## tests of everything, through real clients; a failed one runs once more (STRICT=1: not)
+	$(BIN)/python tests/rerun.py -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests examples
 
-soak: setup  ## the simulation on all cores: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)
+soak: setup  ## the simulation on all cores, from a new seed on: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)
 	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST)) $(SOAK)
 
 check: setup  ## formatting, lints and types
@@ -70,8 +74,9 @@ micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commit
 black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 SEED=7 BLACK_BOX="--target kafka")
 	PYTHONPATH=tests $(BIN)/python -m black_box $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(BLACK_BOX)
 
-proofs: jdk setup  ## the long proofs in full: a stop at every operation of a commit, each Spark job killed
-	EVERY=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py tests/spark/kill tests/spark/test_secured.py tests/spark/test_connect.py tests/spark/long
+proofs: jdk setup  ## the long proofs in full: a stop at every operation of a commit, each Spark job killed, new cases
+	EXPLORE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/model tests/unit tests/crash/test_sigkill_maintenance.py
+	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py tests/spark/kill tests/spark/test_secured.py tests/spark/test_connect.py tests/spark/long
 
 crash-everywhere: setup  ## the programs of examples/, stopped in every way at every step (STOPS="kill after,fence")
 	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(JOBS) $(if $(STOPS),"$(STOPS)")

@@ -1,19 +1,18 @@
 """Fixtures for every test: those of the peers, and the profile of Hypothesis."""
 
-import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from support.exploring import EXPLORES
+
 pytest_plugins = ["peers.kafka", "peers.secured"]
 
-# CI plays the same histories each time, so that a red run says something about the change;
-# every other run plays new ones.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+settings.register_profile("same-cases", derandomize=True)
+if not EXPLORES:
+    settings.load_profile("same-cases")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sim.disk import SimCatalog
+from support.exploring import seed_of_run
 from txn import _core
 from txn.broker.group_coordinator import Committer
 from txn.broker.metadata_log import NodeIdentity
@@ -44,7 +45,7 @@ from txn.storage.native import NativeLog, NativeStorage
 pytestmark = pytest.mark.crash
 
 FLIPS = int(os.environ.get("FLIPS", "400"))
-SEED = int(os.environ.get("SEED", "0"))
+SEED = seed_of_run(0)
 SETTINGS = {
     "durability": "process",
     "offsets.topic.num.partitions": 1,

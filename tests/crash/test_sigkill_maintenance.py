@@ -27,12 +27,13 @@ from support.clients import (
     read_messages,
     transactional_producer,
 )
+from support.exploring import seed_of_run
 from txn.inspect.verify import verify
 
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("KILLS", "15"))
-SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(10**6)))
+SEED = seed_of_run()
 
 SEGMENT_BYTES = "2000"
 KEYS = 12

@@ -20,11 +20,12 @@ import pytest
 from hostile.damage import FILE_DAMAGES, STATES, first_round, in_rounds
 from hostile.left import make_left
 from hostile.runner import make_matrix, run_cases
+from support.exploring import seed_of_run
 from support.memory import MEMORY
 
 EVERY: Final = bool(os.environ.get("HOSTILE_EVERY"))
 CASES: Final = int(os.environ.get("HOSTILE_CASES", "0"))
-SEED: Final = int(os.environ.get("SEED", "5"))
+SEED: Final = seed_of_run(5)
 WORKERS: Final = 2
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0 if EVERY else 300)]

@@ -18,10 +18,11 @@ from hostile.neighbour import FORGOTTEN_MS, FORGOTTEN_TOPIC, TOPIC, Forgotten, N
 from hostile.target import MIB, TargetBroker
 from support.brokers import TESTS, environment
 from support.clients import create_topic, read_all
+from support.exploring import seed_of_run
 from txn.server.scheduler import SYNC_THREADS
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "6"))
-SEED: Final = int(os.environ.get("SEED", "7"))
+SEED: Final = seed_of_run()
 P99_S: Final = 0.25
 GROWTH_MAX: Final = 200 * MIB
 RATE_MIN: Final = 50

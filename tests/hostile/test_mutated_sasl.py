@@ -18,13 +18,14 @@ from typing import Final
 import pytest
 
 from hostile.fuzzer import MUTATIONS
+from support.exploring import seed_of_run
 from txn.security.mechanisms import Exchange, RefusedError, Success
 from txn.security.oauth import InvalidTokenError, OAuthExchange, ValidToken
 from txn.security.plain import PlainExchange
 from txn.security.scram import SHA_256, SHA_512, ScramExchange, ScramHash, credential_of
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "6")) / 6
-SEED: Final = int(os.environ.get("SEED", "7"))
+SEED: Final = seed_of_run()
 SALT: Final = b"salt of the user"
 BYTES_MAX: Final = 70 << 10
 MESSAGE_S: Final = 0.5

@@ -13,6 +13,7 @@ import gc
 import json
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import time
@@ -163,13 +164,15 @@ def main() -> int:
     parser.add_argument("seed", type=int, nargs="?", help="run this one and tell its story")
     parser.add_argument("--seeds", type=int, help="how many")
     parser.add_argument("--minutes", type=float, help="how long")
-    parser.add_argument("--first", type=int, default=1_000_000)
+    parser.add_argument("--first", type=int, help="default: a new one for each run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     given = parser.parse_args()
     if given.seed is not None:
         return tell(given.seed)
-    soak = Soak(given.first, given.seeds, given.minutes or (None if given.seeds else 1.0))
+    first = random.SystemRandom().randrange(10**9) if given.first is None else given.first
+    print(f"seeds from {first} on", file=sys.stderr, flush=True)
+    soak = Soak(first, given.seeds, given.minutes or (None if given.seeds else 1.0))
     soak.run(given.jobs)
     print(json.dumps(soak.summary()) if given.json else soak.text())
     if not given.json:
