@@ -14,8 +14,9 @@ from txn.cli.confirming import confirm
 from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
 from txn.cli.options import AsJson, Yes
-from txn.cli.output import print_json, print_lines, printable, table
+from txn.cli.output import print_json, print_lines, table
 from txn.errors import ConfigError
+from txn.printable import printable
 
 if TYPE_CHECKING:
     from txn.admin.cluster import RunningCluster
