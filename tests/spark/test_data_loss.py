@@ -22,10 +22,10 @@ from support import clients
 from txn._core import KafkaClient
 from txn.errors import ConfigError, RetriableError
 from txn.spark import kafka
+from txn.spark.batch_reader import BatchReader
 from txn.spark.errors import DataLossError
 from txn.spark.mark import IDS
 from txn.spark.options import source_settings
-from txn.spark.reader import BatchReader
 from txn.spark.selection import SelectedPartitions
 from txn.spark.stream_reader import StreamReader
 
@@ -605,10 +605,12 @@ def test_topic_made_anew_while_a_batch_read_runs_fails_its_task(cluster: str, na
     put(cluster, name, ["a"])
     given = {"kafka.bootstrap.servers": cluster, "subscribe": name, "columns": "value"}
     reader = BatchReader(source_settings(given), VALUE)
-    parts = reader.partitions()
+    (part,) = reader.partitions()
+    rows = reader.read(part)
+    assert next(rows).column(0).to_pylist() == [b"a"]
     make_anew(cluster, name, ["x"])
     with pytest.raises(DataLossError, match="made anew while it was read"):
-        rows_of(reader, parts)
+        next(rows)
 
 
 # ---------------------------------------------------------------- topics by pattern

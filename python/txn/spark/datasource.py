@@ -71,7 +71,7 @@ class TxnDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read the records present now."""
-        from txn.spark.reader import BatchReader
+        from txn.spark.batch_reader import BatchReader
 
         begin_request()
         return BatchReader(self._source(), _known(schema))

@@ -74,6 +74,11 @@ class Boundary:
     may_be_latest: bool = False
     """A partition without such a record is read from its end, and is no error."""
 
+    def of(self, place: tuple[str, int]) -> int:
+        """The offset, symbol or time of a partition that it names."""
+        topic, partition = place
+        return self.at if isinstance(self.at, int) else self.at[topic][partition]
+
     def names(self, symbol: int) -> bool:
         """Say whether a partition is placed at `EARLIEST` or `LATEST`."""
         if self.is_time:

@@ -29,31 +29,23 @@ from inspect import signature
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from txn._core import KafkaClient, KafkaError
-from txn.errors import ConfigError, RetriableError
+from txn.errors import RetriableError
 from txn.spark import kafka
 from txn.spark.columns import record_batch
 from txn.spark.errors import DataLossError
 from txn.spark.kafka import code_of, shared_client
 from txn.spark.logs import log
 from txn.spark.mark import Place, id_text, named, topics_of
-from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
+from txn.spark.options import EARLIEST, LATEST, SourceSettings
 from txn.spark.python_worker import begin_task
 from txn.spark.ranges import Range, split
 from txn.spark.selection import SelectedPartitions
 from txn.wire.error_codes import ErrorCode
-
-
-class RangePartition(InputPartition):
-    """A range that one task reads."""
-
-    def __init__(self, span: Range) -> None:
-        super().__init__(span)
-        self.value: Range
 
 
 class Reader:
@@ -66,21 +58,21 @@ class Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range as record batches."""
         begin_task()
-        span = partition.value
-        if span is None:  # Spark's stand-in for a batch read without partitions
-            return
         with kafka.told("read", self._settings.connection):
-            for columns in _Records(self._settings, span, self._schema.names):
-                if columns["rows"]:
-                    yield record_batch(columns, self._schema)
+            yield from self._rows_in(partition.value)
+
+    def _rows_in(self, span: Range) -> Iterator[pa.RecordBatch]:
+        for columns in _Records(self._settings, span, self._schema.names):
+            if columns["rows"]:
+                yield record_batch(columns, self._schema)
 
     def _partitions(self) -> SelectedPartitions:
         return SelectedPartitions(shared_client(self._settings.connection), self._settings)
 
-    def _tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
+    def _parts(self, ranges: Sequence[Range]) -> list[Range]:
+        """The ranges as the tasks have them, without records that are not there any more."""
         settings, checked = self._settings, self._checked(ranges)
-        parts = split(checked, settings.partitions_min, settings.records_per_partition_max)
-        return [RangePartition(part) for part in parts]
+        return split(checked, settings.partitions_min, settings.records_per_partition_max)
 
     def _checked(self, ranges: Sequence[Range]) -> list[Range]:
         """The ranges that have records, without those that are not there any more.
@@ -247,78 +239,3 @@ class _Records:
                 return self._start
             return self._span.end
         raise error
-
-
-class BatchReader(Reader, DataSourceReader):
-    """`spark.read.format("txn")`."""
-
-    def partitions(self) -> list[InputPartition]:
-        """The ranges from startingOffsets (earliest) to endingOffsets (latest)."""
-        settings = self._settings
-        with kafka.told("read", settings.connection):
-            partitions = self._partitions()
-            starting = settings.starting or Boundary("startingOffsets", EARLIEST)
-            ending = settings.ending or Boundary("endingOffsets", LATEST)
-            _check_batch_bounds(starting, ending)
-            starts = partitions.resolve(starting).mark
-            ends = partitions.resolve(ending).mark
-            high = partitions.ends(list(starts.at), LATEST, read_committed=False)
-            ranges = [
-                self._within(place, start, ends.at[place], high[place], starts.ids.get(place[0]))
-                for place, start in starts.at.items()
-            ]
-            if not ending.names(LATEST):
-                _check_order(starting, ending, ranges)
-            return self._tasks(ranges)
-
-    def _within(self, place: Place, start: int, end: int, high: int, topic_id: str | None) -> Range:
-        """A range without the part behind the end of the log.
-
-        An end between the last stable offset and the end of the log is left. The task waits for the
-        open transactions in front of it.
-        """
-        if max(start, end) > high:
-            miss(
-                self._settings,
-                place,
-                f"offsets {high} to {max(start, end)} (exclusive) of {named(place)} are asked for "
-                f"and not there: it ends at {high}",
-            )
-        return Range(place, min(start, high), min(end, high), topic_id)
-
-
-def _check_batch_bounds(starting: Boundary, ending: Boundary) -> None:
-    if starting.names(LATEST):
-        raise ConfigError(
-            "startingOffsets cannot be latest (-1) in a batch read: there would be nothing to "
-            "read. Use earliest (-2) or offsets",
-            option="startingOffsets",
-        )
-    if ending.names(EARLIEST):
-        raise ConfigError(
-            "endingOffsets cannot be earliest (-2): there would be nothing to read. Use latest "
-            "(-1) or offsets",
-            option="endingOffsets",
-        )
-    first, last = starting.at, ending.at
-    if starting.is_time != ending.is_time or isinstance(first, int) or isinstance(last, int):
-        return
-    for topic, partitions in first.items():
-        for partition, start in partitions.items():
-            end = last.get(topic, {}).get(partition, LATEST)
-            if end != LATEST and start > end:
-                raise ConfigError(
-                    f"{starting.option} begins {named((topic, partition))} at {start}, behind "
-                    f"{ending.option}, which ends it at {end}",
-                    option=starting.option,
-                )
-
-
-def _check_order(starting: Boundary, ending: Boundary, ranges: Sequence[Range]) -> None:
-    for span in ranges:
-        if span.start > span.end:
-            raise ConfigError(
-                f"{starting.option} begins {named(span.place)} at offset {span.start}, behind "
-                f"{ending.option}, which ends it at offset {span.end}. Correct one of the two",
-                option=starting.option,
-            )

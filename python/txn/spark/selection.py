@@ -138,36 +138,50 @@ class SelectedPartitions:
         """
         places, ids = self.look()
         self.check_all_are_there(places)
-        if isinstance(boundary.at, int):
-            chosen = dict.fromkeys(places, boundary.at)
-        else:
-            chosen = {(name, n): at for name, each in boundary.at.items() for n, at in each.items()}
-            _check_all_are_named(chosen, places, boundary.option)
+        check_all_are_named(boundary, places)
+        offsets, latest = self.offsets(boundary, places)
+        return Resolved(Mark(offsets, ids), latest)
+
+    def offsets(
+        self, boundary: Boundary, places: Sequence[Place]
+    ) -> tuple[Offsets, frozenset[Place]]:
+        """The offsets that an option means now in some of its partitions.
+
+        Returns:
+            The offsets, and those partitions among `places` that are placed at their end.
+
+        Raises:
+            ConfigError: a partition has no record of the time to start at, or later.
+        """
+        chosen = {place: boundary.of(place) for place in places}
         if boundary.is_time:
-            chosen = self._at_times(chosen, boundary)
+            return self._at_times(chosen, boundary)
         latest = [place for place, at in chosen.items() if at == LATEST]
         chosen |= self.ends([place for place, at in chosen.items() if at == EARLIEST], EARLIEST)
         chosen |= self.ends(latest, LATEST)
-        return Resolved(Mark(chosen, ids), frozenset(latest))
+        return chosen, frozenset(latest)
 
-    def _at_times(self, times: Offsets, boundary: Boundary) -> Offsets:
-        """The first record of each partition at its time or later, `LATEST` if there is none."""
-        offsets: Offsets = {}
+    def _at_times(self, times: Offsets, boundary: Boundary) -> tuple[Offsets, frozenset[Place]]:
+        """The first record of each partition at its time or later, its end if there is none.
+
+        The ends are asked for first. A record of that time that comes in between is behind them.
+        """
+        ends, found = self.ends(list(times), LATEST), Offsets()
         for time in sorted(set(times.values())):
-            offsets |= self.ends([place for place, at in times.items() if at == time], time)
-        if not boundary.may_be_latest:
-            for place in sorted(times):
-                if offsets[place] < 0:
-                    raise ConfigError(
-                        f"{boundary.option}: {named(place)} has no record at or after "
-                        f"{times[place]}. Give an earlier time, or set "
-                        "startingOffsetsByTimestampStrategy=latest to start there with the "
-                        "records to come",
-                        option=boundary.option,
-                        topic=place[0],
-                        partition=place[1],
-                    )
-        return {place: at if at >= 0 else LATEST for place, at in offsets.items()}
+            found |= self.ends([place for place, at in times.items() if at == time], time)
+        without = sorted(place for place, at in found.items() if at < 0)
+        if without and not boundary.may_be_latest:
+            topic, partition = without[0]
+            raise ConfigError(
+                f"{boundary.option}: {named(without[0])} has no record at or after "
+                f"{times[without[0]]}. Give an earlier time, or set "
+                "startingOffsetsByTimestampStrategy=latest to start there with the "
+                "records to come",
+                option=boundary.option,
+                topic=topic,
+                partition=partition,
+            )
+        return found | {place: ends[place] for place in without}, frozenset(without)
 
     def _matching(self, pattern: re.Pattern[str]) -> list[str]:
         """Topics in whose name it is found, as by Spark's Kafka source."""
@@ -187,12 +201,21 @@ class SelectedPartitions:
         )
 
 
-def _check_all_are_named(chosen: Iterable[Place], places: Iterable[Place], option: str) -> None:
-    strange, left = sorted(set(chosen) - set(places)), sorted(set(places) - set(chosen))
+def check_all_are_named(boundary: Boundary, places: Iterable[Place]) -> None:
+    """Check that an option with offsets of partitions has one for each that is read, and no other.
+
+    Raises:
+        ConfigError: it misses one, or names one that is not read.
+    """
+    if isinstance(boundary.at, int):
+        return
+    chosen = {(name, number) for name, each in boundary.at.items() for number in each}
+    strange, left = sorted(chosen - set(places)), sorted(set(places) - chosen)
     if strange or left:
         what = f"names {named(strange[0])}, which is not read" if strange else ""
         raise ConfigError(
-            f"{option} {what or f'misses {named(left[0])}'}: it has to name every partition of the "
-            f"topics, which are {', '.join(named(place) for place in sorted(places))}",
-            option=option,
+            f"{boundary.option} {what or f'misses {named(left[0])}'}: it has to name every "
+            "partition of the topics, which are "
+            f"{', '.join(named(place) for place in sorted(places))}",
+            option=boundary.option,
         )

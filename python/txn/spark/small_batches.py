@@ -25,8 +25,7 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from txn._core import KafkaError
 from txn.errors import TxnError
 from txn.spark.ranges import Range, shared
-from txn.spark.reader import RangePartition
-from txn.spark.stream_reader import StreamReader
+from txn.spark.stream_reader import RangePartition, StreamReader
 
 BYTES_MAX: Final = 1 << 20
 """More in one batch is read by tasks."""

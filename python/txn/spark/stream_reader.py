@@ -32,6 +32,14 @@ from txn.spark.reader import Reader, miss
 from txn.spark.selection import Resolved
 
 
+class RangePartition(InputPartition):
+    """A range that one task reads."""
+
+    def __init__(self, span: Range) -> None:
+        super().__init__(span)
+        self.value: Range
+
+
 class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("txn")`: where batches end, and their ranges."""
 
@@ -126,7 +134,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
             if place[0] not in replaced
         ]
         with kafka.told("read", self._settings.connection):
-            return self._tasks(ranges)
+            return [RangePartition(part) for part in self._parts(ranges)]
 
     def commit(self, end: dict[str, dict[str, Any]]) -> None:
         """Nothing to do: the offsets are in Spark's checkpoint."""
