@@ -819,7 +819,7 @@ Columns = dict[str, object]
 """Rows as Arrow buffers (little endian, offsets are int32, validity bitmaps as Arrow's or None):
 
 rows: int; topic: str; partition: int; next_offset: int (where a following fetch starts);
-offsets: int64; timestamps_us: int64; timestamp_types: int32 (0 create, 1 log append);
+offsets: int64; timestamps_ms: int64; timestamp_types: int32 (0 create, 1 log append);
 key_offsets, key_data, key_validity; value_offsets, value_data, value_validity;
 header_list_offsets, header_list_validity, header_key_offsets, header_key_data,
 header_value_offsets, header_value_data, header_value_validity (only with include_headers).

@@ -133,7 +133,7 @@ def test_every_column_of_the_source_is_built_from_its_buffers() -> None:
         "topic": "t",
         "partition": 3,
         "offsets": pa.array([7, 9], pa.int64()).buffers()[1].to_pybytes(),
-        "timestamps_us": pa.array([1_000, -1], pa.int64()).buffers()[1].to_pybytes(),
+        "timestamps_ms": pa.array([1, -1], pa.int64()).buffers()[1].to_pybytes(),
         "timestamp_types": pa.array([0, 1], pa.int32()).buffers()[1].to_pybytes(),
         **dict(zip(("key_offsets", "key_data", "key_validity"), key, strict=True)),
         **dict(zip(("value_offsets", "value_data", "value_validity"), value, strict=True)),
@@ -156,7 +156,36 @@ def test_every_column_of_the_source_is_built_from_its_buffers() -> None:
         [b"", b"a", "t", 3, 7, 0],
         [b"xyz", None, "t", 3, 9, 1],
     ]
-    assert batch.column(5).cast(pa.int64()).to_pylist() == [1_000, -1]
+    assert batch.column(5).cast(pa.int64()).to_pylist() == [1_000, -1_000]
+
+
+FARTHEST_MS = (2**63 - 1) // 1_000
+
+
+@pytest.mark.parametrize(
+    "time_ms", [FARTHEST_MS + 1, -FARTHEST_MS - 1, 2**63 - 1, -(2**63), 2**63 // 1_000 * 500]
+)
+def test_time_that_does_not_fit_into_microseconds_is_an_error_that_names_its_record(
+    time_ms: int,
+) -> None:
+    """It was shown as the year 294247. A watermark went there, and all later rows were late."""
+    times = [0, FARTHEST_MS, -FARTHEST_MS, time_ms]
+    columns = {
+        "rows": 4,
+        "topic": "t",
+        "partition": 3,
+        "offsets": pa.array([5, 6, 7, 9], pa.int64()).buffers()[1].to_pybytes(),
+        "timestamps_ms": pa.array(times, pa.int64()).buffers()[1].to_pybytes(),
+    }
+    schema = pa.schema([("timestamp", pa.timestamp("us", "UTC"))])
+    with pytest.raises(
+        RejectedError, match=rf"record at offset 9 of t-3 has the time {time_ms} ms"
+    ):
+        record_batch(columns, schema)
+    fitting = record_batch({**columns, "rows": 3}, schema).column(0)
+    assert fitting.cast(pa.int64()).to_pylist() == [time * 1_000 for time in times[:3]]
+    unasked = record_batch(columns, pa.schema([("offset", pa.int64())]))
+    assert unasked.num_rows == 4
 
 
 def written(columns: dict[str, Any], layout: Layout) -> list[tuple[str, Any, Any, Any, Any]]:

@@ -176,3 +176,51 @@ def test_records_that_were_deleted_end_the_query_unless_told_otherwise(
     lenient = stream(spark, servers, topic, failOnDataLoss="false").select("value")
     finish(writing(lenient, servers, checkpoint, {"topic": output}))
     assert texts(servers, output) == ["a", "d"]
+
+
+def test_query_goes_on_while_topics_of_its_pattern_are_deleted_and_made_anew(
+    spark: SparkSession, servers: str, output: str, checkpoint: Path
+) -> None:
+    """`test_data_loss.py` does it before each request of the source; this is the whole query."""
+    from confluent_kafka.admin import AdminClient
+
+    prefix = f"again-{time.time_ns()}"
+    topics = [f"{prefix}-{number}" for number in range(2)]
+    for topic in topics:
+        clients.create_topic(servers, topic)
+    options = {"subscribePattern": f"^{prefix}", "startingOffsets": "earliest"}
+    reader = spark.readStream.format("txn").option("kafka.bootstrap.servers", servers)
+    rows = reader.options(**options, failOnDataLoss="false").load().select("value")
+    writer = writing(rows, servers, checkpoint, {"topic": output})
+    query = writer.trigger(processingTime="0 seconds").start()
+    admin = AdminClient({"bootstrap.servers": servers})
+    try:
+        for turn in range(4):
+            for topic in topics:
+                admin.delete_topics([topic])[topic].result(clients.WAIT_S)
+                clients.create_topic(servers, topic)
+                put(servers, topic, [f"turn {turn}"])
+        query.processAllAvailable()
+        assert query.exception() is None
+    finally:
+        query.stop()
+    assert texts(servers, output)[-2:] == ["turn 3"] * 2
+
+
+def test_time_beyond_sparks_microseconds_ends_the_query_and_names_its_record(
+    spark: SparkSession, servers: str, output: str, checkpoint: Path
+) -> None:
+    """It was the year 294247: a watermark went there, and all later rows were dropped as late."""
+    topic, farthest = f"far-{time.time_ns()}", str(2**63 - 1)
+    clients.create_topic(servers, topic, message_timestamp_after_max_ms=farthest)
+    producer = clients.plain_producer(servers)
+    for value, time_ms in ((b"a", 0), (b"far", 2**63 // 1_000 + 1), (b"b", 0)):
+        producer.produce(topic, value, timestamp=time_ms)
+    assert producer.flush(clients.WAIT_S) == 0
+    rows = stream(spark, servers, topic)
+    story = rf"the record at offset 1 of {topic}-0 has the time {2**63 // 1_000 + 1} ms"
+    with pytest.raises(StreamingQueryException, match=story):
+        finish(writing(rows, servers, checkpoint, {"topic": output}))
+    with pytest.raises(PySparkException, match=story):
+        table(spark, servers, topic).collect()
+    assert table(spark, servers, topic, columns="value,offset").count() == 3

@@ -26,6 +26,9 @@ HeaderBuffers = tuple[bytes, bytes | None, bytes, bytes, bytes, bytes, bytes | N
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
+MS_MAX: Final = (2**63 - 1) // 1_000
+"""The time farthest from 1970, in milliseconds, that fits into Spark's microseconds."""
+
 PROGRESS_PARTITION: Final = struct.pack("<i", 0)
 
 BY_KEY: Final = -1
@@ -58,7 +61,7 @@ def _read_column(columns: Mapping[str, Any], rows: int, field: Any) -> Any:
         case "offset":
             return _fixed(columns["offsets"], rows, field.type)
         case "timestamp":
-            return _fixed(columns["timestamps_us"], rows, field.type)
+            return _times(columns, rows, field.type)
         case "timestampType":
             return _fixed(columns["timestamp_types"], rows, field.type)
         case "headers":
@@ -82,6 +85,29 @@ def _binary(columns: Mapping[str, Any], name: str, rows: int, type_: Any) -> Any
 
 def _fixed(data: bytes, rows: int, type_: Any) -> Any:
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(data)])
+
+
+def _times(columns: Mapping[str, Any], rows: int, type_: Any) -> Any:
+    """The times in microseconds.
+
+    Raises:
+        RejectedError: one is too far from 1970 for them. Kafka keeps any number that it is sent.
+    """
+    times_ms = _fixed(columns["timestamps_ms"], rows, pa.int64())
+    try:
+        return pc.multiply_checked(times_ms, 1_000).view(type_)
+    except pa.ArrowInvalid:
+        is_too_far = pc.or_(pc.greater(times_ms, MS_MAX), pc.less(times_ms, -MS_MAX))
+        row = pc.index(is_too_far, True).as_py()
+    offset = _fixed(columns["offsets"], rows, pa.int64())[row].as_py()
+    topic, partition = columns["topic"], columns["partition"]
+    raise RejectedError(
+        f"the record at offset {offset} of {topic}-{partition} has the time {times_ms[row]} ms, "
+        f"too far from 1970 for Spark's microseconds. Start at offset {offset + 1}, delete the "
+        "records up to it, or leave the column timestamp out of the option columns",
+        topic=topic,
+        partition=partition,
+    )
 
 
 def _headers(columns: Mapping[str, Any], rows: int, type_: Any) -> Any:

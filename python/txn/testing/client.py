@@ -354,7 +354,7 @@ def _records(topic: str, partition: int, columns: Columns) -> Iterable[Record]:
     """The rows of fetched columns; `txn._core.Columns` has their layout."""
     rows = int(columns["rows"])
     offsets = _numbers(columns["offsets"], "q")
-    timestamps_us = _numbers(columns["timestamps_us"], "q")
+    timestamps_ms = _numbers(columns["timestamps_ms"], "q")
     keys, values = _texts(columns, "key", rows), _texts(columns, "value", rows)
     lists = _numbers(columns["header_list_offsets"], "i")
     names = _texts(columns, "header_key", lists[rows])
@@ -368,7 +368,7 @@ def _records(topic: str, partition: int, columns: Columns) -> Iterable[Record]:
             topic,
             partition,
             offsets[row],
-            timestamps_us[row] // 1_000,
+            timestamps_ms[row],
             keys[row],
             values[row],
             headers,

@@ -129,8 +129,8 @@ pub struct Columns {
     pub next_offset: i64,
     /// `i64` little endian.
     pub offsets: Vec<u8>,
-    /// `i64` little endian, microseconds.
-    pub timestamps_us: Vec<u8>,
+    /// `i64` little endian, milliseconds as they were sent: they need not fit into a finer unit.
+    pub timestamps_ms: Vec<u8>,
     /// `i32` little endian: 0 set by the producer, 1 by the log.
     pub timestamp_types: Vec<u8>,
     /// Keys, if wanted.
@@ -155,7 +155,7 @@ impl Columns {
             rows: 0,
             next_offset,
             offsets: Vec::new(),
-            timestamps_us: Vec::new(),
+            timestamps_ms: Vec::new(),
             timestamp_types: Vec::new(),
             key: parts.keys.then(BinaryColumn::new),
             value: parts.values.then(BinaryColumn::new),
@@ -167,7 +167,7 @@ impl Columns {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let of = |column: &Option<BinaryColumn>| column.as_ref().map_or(0, BinaryColumn::bytes);
-        let fixed = self.offsets.len() + self.timestamps_us.len() + self.timestamp_types.len();
+        let fixed = self.offsets.len() + self.timestamps_ms.len() + self.timestamp_types.len();
         let headers = self.headers.as_ref().map_or(0, HeaderColumn::bytes);
         fixed + of(&self.key) + of(&self.value) + headers
     }
@@ -218,8 +218,8 @@ impl Columns {
             let timestamp_ms =
                 append_time.unwrap_or(base_timestamp.wrapping_add(record.timestamp_delta));
             self.offsets.extend_from_slice(&offset.to_le_bytes());
-            self.timestamps_us
-                .extend_from_slice(&timestamp_ms.saturating_mul(1000).to_le_bytes());
+            self.timestamps_ms
+                .extend_from_slice(&timestamp_ms.to_le_bytes());
             self.timestamp_types.extend_from_slice(&timestamp_type);
             if let Some(column) = &mut self.key {
                 column.push(record.key);

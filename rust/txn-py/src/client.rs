@@ -453,7 +453,7 @@ fn columns_dict<'py>(
     dict.set_item("partition", partition)?;
     dict.set_item("next_offset", columns.next_offset)?;
     dict.set_item("offsets", PyBytes::new(py, &columns.offsets))?;
-    dict.set_item("timestamps_us", PyBytes::new(py, &columns.timestamps_us))?;
+    dict.set_item("timestamps_ms", PyBytes::new(py, &columns.timestamps_ms))?;
     dict.set_item(
         "timestamp_types",
         PyBytes::new(py, &columns.timestamp_types),
