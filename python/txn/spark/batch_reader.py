@@ -22,7 +22,7 @@ stable offset. A task that Spark runs again asks again, and may find more.
 Source: KafkaBatch, KafkaOffsetReaderAdmin, Spark 4.2 (behaviour).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -63,8 +63,7 @@ class BatchReader(Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks of each action; at least one."""
         _check_bounds(self._starting, self._ending)
-        with kafka.told("read", self._settings.connection):
-            cuts = _opened(self._parts(self._others(frozenset())))
+        cuts = self._settled(lambda: _opened(self._parts(self._others(frozenset()))))
         tasks = [TableTask(cut) for cut in cuts[:-1]]
         last = cuts[-1] if cuts else None
         tasks.append(TableTask(last, frozenset(cut.place for cut in cuts)))
@@ -74,22 +73,22 @@ class BatchReader(Reader, DataSourceReader):
         """Yield the rows that a task has now as record batches."""
         begin_task()
         task: TableTask = partition.value
+        if (cut := task.cut) is not None:
+            yield from self._rows_now(lambda: self._within(cut))
+        if (places := task.others_than) is not None:
+            yield from self._rows_now(lambda: self._others(places))
+
+    def _rows_now(self, plan: Callable[[], Sequence[Range]]) -> Iterator[pa.RecordBatch]:
+        spans = self._settled(lambda: self._checked(plan()))
         with kafka.told("read", self._settings.connection):
-            if task.cut is not None:
-                for span in self._checked(self._within(task.cut)):
-                    yield from self._rows_in(span)
-            if task.others_than is not None:
-                for span in self._checked(self._others(task.others_than)):
-                    yield from self._rows_in(span)
+            for span in spans:
+                yield from self._rows_in(span)
 
     def _within(self, cut: Range) -> list[Range]:
         """The range of a cut now; none if the partition is not chosen any more."""
         topic, number = cut.place
         partitions = self._partitions()
-        count, topic_id = partitions.describe([topic]).get(topic, (0, None))
-        if number >= count:  # unless a node has just started and does not know it yet
-            described = partitions.describe([topic], is_patient=True)
-            count, topic_id = described.get(topic, (0, None))
+        count, topic_id = partitions.describe_known([cut.place]).get(topic, (0, None))
         if number >= count:
             partitions.check_all_are_there(partitions.look()[0])
             return []

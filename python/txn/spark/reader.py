@@ -23,10 +23,10 @@ where the next one starts.
 Source: KafkaMicroBatchStream, KafkaOffsetRangeCalculator, Spark 4.2 (behaviour).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -34,18 +34,31 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from txn._core import KafkaClient, KafkaError
-from txn.errors import RetriableError
 from txn.spark import kafka
 from txn.spark.columns import record_batch
 from txn.spark.errors import DataLossError
 from txn.spark.kafka import code_of, shared_client
 from txn.spark.logs import log
-from txn.spark.mark import Place, id_text, named, topics_of
+from txn.spark.mark import Place, id_text, named
 from txn.spark.options import EARLIEST, LATEST, SourceSettings
 from txn.spark.python_worker import begin_task
 from txn.spark.ranges import Range, split
-from txn.spark.selection import SelectedPartitions
+from txn.spark.selection import SelectedPartitions, settled
 from txn.wire.error_codes import ErrorCode
+
+_T = TypeVar("_T")
+
+EXPLAINED: Final = frozenset(
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Answers to a Fetch of records that may not be there any more."""
+
+FAILURES_MAX: Final = 5
+"""A range is given up after so many of them; retention and operators are slower."""
 
 
 class Reader:
@@ -66,6 +79,11 @@ class Reader:
             if columns["rows"]:
                 yield record_batch(columns, self._schema)
 
+    def _settled(self, plan: Callable[[], _T]) -> _T:
+        """The result of a plan, made again where a topic is deleted under it."""
+        with kafka.told("read", self._settings.connection):
+            return settled(plan, self._settings.connection.timeout_ms)
+
     def _partitions(self) -> SelectedPartitions:
         return SelectedPartitions(shared_client(self._settings.connection), self._settings)
 
@@ -81,11 +99,7 @@ class Reader:
             DataLossError: something is missing and `failOnDataLoss` is true.
         """
         partitions, ranges = self._partitions(), [span for span in ranges if span.size > 0]
-        described = partitions.describe(topics_of(span.place for span in ranges))
-        counts = {topic: count for topic, (count, _) in described.items()}
-        partitions.check_gone(
-            [span.place for span in ranges if span.place[1] >= counts.get(span.place[0], 0)]
-        )
+        described = partitions.describe_known([span.place for span in ranges])
         present = [span for span in ranges if self._is_present(span, described)]
         earliest = partitions.ends([span.place for span in present], EARLIEST)
         checked = []
@@ -150,29 +164,49 @@ class _Records:
         self._columns = columns
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        client = shared_client(self._settings.connection)
-        try:
-            yield from self._fetch(client, self._span.start)
-        except KafkaError as error:
-            match code_of(error):
-                case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    self._tell_it_is_gone(client)
-                case ErrorCode.OFFSET_OUT_OF_RANGE | ErrorCode.REQUEST_TIMED_OUT:
-                    self._check_topic(client)
-                    yield from self._fetch(client, self._next(client, error))
-                case _:
-                    raise
-        self._check_topic(client)
+        """Yield the chunks, all of them of the topic that they were planned for.
 
-    def _fetch(self, client: KafkaClient, start: int) -> Iterator[dict[str, Any]]:
+        Fetch names the topic, not its id. So a chunk may be of a topic that replaced it meanwhile.
+        With `failOnDataLoss` that ends the query in any case, and it is enough to look at the end.
+        Else each chunk is given away only after a look at the id: ids never come back. A look
+        before the first one spares a wait for offsets that the new topic does not have yet.
+        """
+        client = shared_client(self._settings.connection)
+        if self._settings.fails_on_data_loss:
+            yield from self._chunks(client)
+        elif not self._is_replaced(client):
+            for chunk in self._chunks(client):
+                if self._is_replaced(client):
+                    break
+                yield chunk
+        if self._is_replaced(client):
+            topic, _ = self._span.place
+            story = f"topic {topic!r} was deleted and made anew while it was read"
+            miss(self._settings, self._span.place, story)
+
+    def _chunks(self, client: KafkaClient) -> Iterator[dict[str, Any]]:
+        self._start = self._span.start
+        failures: list[KafkaError] = []
+        while True:
+            try:
+                if failures:
+                    self._start = self._next(client, failures[-1])
+                yield from self._fetch(client)
+                return
+            except KafkaError as error:
+                is_final = error in failures or len(failures) == FAILURES_MAX
+                if is_final or code_of(error) not in EXPLAINED:
+                    raise
+                failures.append(error)
+
+    def _fetch(self, client: KafkaClient) -> Iterator[dict[str, Any]]:
         topic, partition = self._span.place
-        self._start = start
-        if start >= self._span.end:
+        if self._start >= self._span.end:
             return
         for chunk in client.fetch(
             topic,
             partition,
-            start,
+            self._start,
             self._span.end,
             read_committed=self._settings.read_committed,
             max_bytes=self._settings.fetch_bytes,
@@ -184,38 +218,28 @@ class _Records:
             self._start = int(str(chunk["next_offset"]))
             yield chunk
 
-    def _tell_it_is_gone(self, client: KafkaClient) -> None:
-        SelectedPartitions(client, self._settings).check_gone([self._span.place])
-        miss(
-            self._settings,
-            self._span.place,
-            f"offsets {self._start} to {self._span.end} (exclusive) of {named(self._span.place)} "
-            "cannot be read any more: the partition is gone",
-        )
-
-    def _check_topic(self, client: KafkaClient) -> None:
-        """Check that the rows came from the topic they were planned for.
-
-        Fetch names the topic, not its id. A topic that was replaced while it was read may have
-        given rows of both. So the task fails under any `failOnDataLoss`. Its next attempt or the
-        next batch is planned without this range.
-        """
+    def _is_replaced(self, client: KafkaClient) -> bool:
+        """Say whether the topic has another id than the planned one."""
         topic, _ = self._span.place
         if self._span.topic_id is None:
-            return
+            return False
         (described,) = client.describe_topics([topic])
-        if (
+        return (
             described is not None
             and described[1] is not None
             and id_text(described[1]) != self._span.topic_id
-        ):
-            story = f"topic {topic!r} was deleted and made anew while it was read"
-            if self._settings.fails_on_data_loss:
-                miss(self._settings, self._span.place, story)
-            raise RetriableError(f"{story}; the batch has to be planned again", topic=topic)
+        )
 
     def _next(self, client: KafkaClient, error: KafkaError) -> int:
-        """Where to go on after records turned out to be missing."""
+        """Where to go on after an error; at the end of the range if nothing of it is left.
+
+        Raises:
+            KafkaError: `error`, if no missing record explains it.
+        """
+        if self._is_replaced(client):
+            return self._span.end  # that is told at the end
+        if code_of(error) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return self._start if self._is_there(client) else self._span.end
         place = topic, partition = self._span.place
         earliest = client.list_offsets(topic, [partition], EARLIEST)[0]
         high = client.list_offsets(topic, [partition], LATEST, read_committed=False)[0]
@@ -234,8 +258,20 @@ class _Records:
                 f"offsets {max(self._start, high)} to {self._span.end} (exclusive) of "
                 f"{named(place)} are not there any more: it ends at {high}",
             )
-            if self._start < high:
-                self._span = replace(self._span, end=high)
-                return self._start
-            return self._span.end
+            self._span = replace(self._span, end=max(self._start, high))
+            return self._start
         raise error
+
+    def _is_there(self, client: KafkaClient) -> bool:
+        """Say whether the partition is there; a node that has just started may not know it."""
+        topic, number = place = self._span.place
+        described = SelectedPartitions(client, self._settings).describe_known([place])
+        if number < described.get(topic, (0, None))[0]:
+            return True
+        miss(
+            self._settings,
+            place,
+            f"offsets {self._start} to {self._span.end} (exclusive) of {named(place)} "
+            "cannot be read any more: the partition is gone",
+        )
+        return False

@@ -4,15 +4,20 @@ Sources: KafkaOffsetReaderAdmin, ConsumerStrategy, Spark 4.2 (behaviour).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
-from txn._core import KafkaClient
-from txn.errors import ConfigError, RetriableError
+from txn._core import KafkaClient, KafkaError
+from txn.errors import ConfigError
 from txn.spark.java_pattern import compiled
+from txn.spark.kafka import code_of
 from txn.spark.mark import Mark, Offsets, Place, id_text, named, topics_of
 from txn.spark.options import EARLIEST, LATEST, PROGRESS_TOPIC, Boundary, SourceSettings
+from txn.wire.error_codes import ErrorCode
+
+_T = TypeVar("_T")
 
 KAFKAS_TOPICS: Final = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 """The internal topics, which the client leaves out of a cluster's list, too."""
@@ -34,8 +39,12 @@ class SelectedPartitions:
         self._client = client
         self._settings = settings
 
-    def look(self) -> tuple[list[Place], dict[str, str]]:
-        """The partitions that are there to read, and the ids of their topics."""
+    def look(self, known: Iterable[Place] = ()) -> tuple[list[Place], dict[str, str]]:
+        """The partitions that are there to read, and the ids of their topics.
+
+        Args:
+            known: Partitions that were there once. As in `describe_known`, one look does not count.
+        """
         topics = self._settings.topics
         names: Sequence[str] = topics.names
         if topics.pattern is not None:
@@ -43,6 +52,8 @@ class SelectedPartitions:
         elif topics.assigned is not None:
             names = list(topics.assigned)
         described = self.describe(names)
+        missing = [place for place in known if not _has(described, place) and self.chooses(place)]
+        described |= self.describe(topics_of(missing), is_patient=True)
         places = [
             (name, number)
             for name, (count, _) in described.items()
@@ -73,21 +84,16 @@ class SelectedPartitions:
             if answer is not None
         }
 
-    def check_gone(self, places: Sequence[Place]) -> None:
-        """Check that partitions are gone, and not only unknown to a node that has just started.
+    def describe_known(self, places: Iterable[Place]) -> dict[str, tuple[int, str | None]]:
+        """The same of partitions that were there once.
 
-        Raises:
-            RetriableError: one is there after all.
+        One that is missing is asked for again, for some seconds: a node that has just started may
+        not know it yet.
         """
-        described = self.describe(topics_of(places), is_patient=True)
-        for topic, number in places:
-            if number < described.get(topic, (0, None))[0]:
-                raise RetriableError(
-                    f"a node did not know partition {named((topic, number))} for a moment; the "
-                    "batch has to be planned again",
-                    topic=topic,
-                    partition=number,
-                )
+        places = list(places)
+        described = self.describe(topics_of(places))
+        missing = [place for place in places if not _has(described, place)]
+        return described | self.describe(topics_of(missing), is_patient=True)
 
     def check_all_are_there(self, places: Sequence[Place]) -> None:
         """Check that everything named is among the partitions that are there.
@@ -167,8 +173,8 @@ class SelectedPartitions:
         The ends are asked for first. A record of that time that comes in between is behind them.
         """
         ends, found = self.ends(list(times), LATEST), Offsets()
-        for time in sorted(set(times.values())):
-            found |= self.ends([place for place, at in times.items() if at == time], time)
+        for time_ms in sorted(set(times.values())):
+            found |= self.ends([place for place, at in times.items() if at == time_ms], time_ms)
         without = sorted(place for place, at in found.items() if at < 0)
         if without and not boundary.may_be_latest:
             topic, partition = without[0]
@@ -199,6 +205,27 @@ class SelectedPartitions:
             topic=topic,
             option=option,
         )
+
+
+def settled(plan: Callable[[], _T], timeout_ms: int) -> _T:
+    """The result of a plan, which is made again where a topic was deleted under it.
+
+    Raises:
+        KafkaError: topics still come and go after `timeout_ms`, or another fault.
+    """
+    end_s = time.monotonic() + timeout_ms / 1_000
+    while True:
+        try:
+            return plan()
+        except KafkaError as error:
+            is_gone = code_of(error) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_gone or time.monotonic() > end_s:
+                raise
+
+
+def _has(described: Mapping[str, tuple[int, str | None]], place: Place) -> bool:
+    topic, number = place
+    return number < described.get(topic, (0, None))[0]
 
 
 def check_all_are_named(boundary: Boundary, places: Iterable[Place]) -> None:

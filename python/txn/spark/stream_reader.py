@@ -11,6 +11,7 @@ Source: KafkaMicroBatchStream, Spark 4.2 (behaviour).
 """
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,7 +25,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from txn.errors import ConfigError
-from txn.spark import kafka
 from txn.spark.mark import Mark, Offsets, Place, gone, made_anew, named, short
 from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
 from txn.spark.ranges import BatchDelay, Range, limited
@@ -64,8 +64,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, dict[str, Any]]:
         """Where a new query starts: the starting options, or latest."""
-        with kafka.told("read", self._settings.connection):
-            self._initial = self._partitions().resolve(self._starting)
+        self._initial = self._settled(lambda: self._partitions().resolve(self._starting))
         return self._initial.mark.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -87,30 +86,32 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = Mark.from_json(start)
         pinned = self._pinned(begin)
-        with kafka.told("read", self._settings.connection):
-            now = self._target if self._target is not None else self._latest()
-            self._seen = now
-            begin = begin.choosing(now.at)
-            kept = self._absent(begin, now)
-            moved = self._moved(begin, now)
-            left = [place for place in now.at if place not in moved]
-            fresh = sorted(place for place in left if place not in begin.at)
-            starts = begin.at | self._partitions().ends(fresh, EARLIEST)  # from their beginning
+        end = self._settled(lambda: self._next_end(begin, pinned, limit))
+        return start if end is None else end.to_json()
+
+    def _next_end(self, begin: Mark, pinned: frozenset[Place], limit: ReadLimit) -> Mark | None:
+        """Where the next batch ends; None if it has to wait for more records."""
+        now = self._seen = self._end(begin)
+        begin = begin.choosing(now.at)
+        kept = self._absent(begin, now)
+        moved = self._moved(begin, now)
+        left = [place for place in now.at if place not in moved]
+        fresh = sorted(place for place in left if place not in begin.at)
+        starts = begin.at | self._partitions().ends(fresh, EARLIEST)  # from their beginning
         ends = {
             place: starts[place] if place in pinned else max(now.at[place], starts[place])
             for place in left
         }
         if isinstance(limit, ReadMinRows) and not moved and not self._is_due(starts, ends):
-            return start
+            return None
         most = self._settings.offsets_per_trigger_max
         if isinstance(limit, ReadMaxRows | ReadMinRows) and most is not None:
             ends = limited(starts, ends, most)
-        return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}, kept.left_out).to_json()
+        return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}, kept.left_out)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: at the present end of the topics."""
-        with kafka.told("read", self._settings.connection):
-            self._target = self._latest()
+        self._target = self._settled(self._latest)
 
     def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:
         """Ends at the last look, for the query's progress."""
@@ -133,8 +134,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
             for place, last in sorted(ends.at.items())
             if place[0] not in replaced
         ]
-        with kafka.told("read", self._settings.connection):
-            return [RangePartition(part) for part in self._parts(ranges)]
+        return [RangePartition(part) for part in self._settled(lambda: self._parts(ranges))]
 
     def commit(self, end: dict[str, dict[str, Any]]) -> None:
         """Nothing to do: the offsets are in Spark's checkpoint."""
@@ -142,9 +142,20 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing to do: the client is this process's, and ends with it."""
 
-    def _latest(self) -> Mark:
+    def _end(self, begin: Mark) -> Mark:
+        """Where the chosen partitions end now, or where the query ends under AvailableNow."""
+        known = begin.at.keys() - self._told
+        if self._target is None:
+            return self._latest(known)
+        if known - self._target.at.keys():
+            now = self._latest(known)  # a node may not have known them when the target was fixed
+            at = {place: now.at[place] for place in known & now.at.keys()} | self._target.at
+            self._target = Mark(at, {**now.ids, **self._target.ids})
+        return self._target
+
+    def _latest(self, known: Iterable[Place] = ()) -> Mark:
         partitions = self._partitions()
-        places, ids = partitions.look()
+        places, ids = partitions.look(known)
         return Mark(partitions.ends(places, LATEST), ids)
 
     def _absent(self, begin: Mark, now: Mark) -> Mark:
@@ -153,7 +164,6 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         chosen = {place for place in absent if partitions.chooses(place)}
         untold = sorted(set(absent) - self._told)
         partitions.check_all_are_there(list(now.at | begin.at))
-        partitions.check_gone([place for place in untold if place in chosen])
         for place in untold:
             miss(self._settings, place, _absence(place, begin.at[place], place in chosen))
         self._told = set(absent)
