@@ -1,7 +1,8 @@
 """Spark's checkpoint, where it lies on a local path.
 
-`<checkpoint>/metadata` holds the query's id; `<checkpoint>/offsets/<batch>` holds, a line
-each, a version, Spark's own settings, and where every source ends in that batch.
+`<checkpoint>/metadata` holds the query's id; `<checkpoint>/sources/<n>/0` where Spark's Kafka
+source starts; `<checkpoint>/offsets/<batch>` holds, a line each, a version, Spark's own settings,
+and where every source ends in that batch.
 
 Source: StreamMetadata, OffsetSeqLog, Spark 4.2.
 """
@@ -93,6 +94,23 @@ def source_topics(location: str) -> set[str]:
     if not batches:
         return set()
     return {topic for topic, _, _ in source_offsets(location, max(batches))}
+
+
+def noted_starts(location: str) -> list[str]:
+    """The starts that Spark's Kafka source has noted for a query that has no batch yet.
+
+    Returns:
+        The offsets of each such source as JSON; none when the checkpoint is not on this machine.
+
+    Source: KafkaSourceInitialOffsetWriter, Spark 4.2.
+    """
+    path = local_path(location)
+    if path is None or any(file.name.isdecimal() for file in (path / "offsets").glob("*")):
+        return []
+    notes = sorted((path / "sources").glob("*/0"))
+    # A zero byte, which Spark before 2.1 expects, and a version stand before the offsets.
+    lines = [note.read_bytes().lstrip(b"\0").decode().partition("\n") for note in notes]
+    return [text.strip() for version, _, text in lines if version == "v1" and _kafka_offsets(text)]
 
 
 def _kafka_offsets(line: str) -> dict[tuple[str, int], int]:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from txn.errors import ConfigError
 from txn.spark.datasource import TxnDataSource
 from txn.spark.logs import log
+from txn.spark.noted_start import check_noted_starts
 from txn.spark.save_mode import append_by_default
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -29,11 +30,12 @@ It holds none of those words: Spark Connect does not tell a setting whose value 
 def register(spark: SparkSession) -> None:
     """Make `format("txn")` known to a session.
 
-    Spark also finds it by itself, by the module `pyspark_txn`. This call adds three things:
+    Spark also finds it by itself, by the module `pyspark_txn`. This call adds four things:
 
     - an immediate error for a session whose Python workers cannot find txn
     - the redaction of every secret in plans and in the UI (`spark.sql.redaction.options.regex`)
     - `df.write.format("txn").save()` without a mode, which appends as with `format("kafka")`
+    - an immediate error for a checkpoint that has the start of `format("kafka")` and no batch
 
     Raises:
         ConfigError: the session was made in a way that its Python workers cannot find txn.
@@ -41,6 +43,7 @@ def register(spark: SparkSession) -> None:
     _check_python(spark)
     _hide_keys(spark)
     append_by_default(spark)
+    check_noted_starts(spark)
     arrow_rows = spark.conf.get(ARROW_ROWS) or "0"
     if 0 < int(arrow_rows) < ARROW_ROWS_ADVISED:
         log.info(
