@@ -146,6 +146,23 @@ def test_source_offsets_are_those_of_kafka_sources(stored: Path) -> None:
     assert checkpoint.source_offsets(str(stored), 7) == [("in", 0, 10), ("in", 1, 20)]
 
 
+def test_source_offsets_are_found_in_version_2_of_sparks_log(stored: Path) -> None:
+    """Sources have names there; `txn.group` got no offsets, without an error."""
+    _, settings, *sources = (stored / "offsets" / "7").read_text().splitlines()
+    named = [f"{name}:{ends}" for name, ends in zip(("orders", "1"), sources, strict=True)]
+    lines = ["v2", settings, *named, "idle:-"]
+    (stored / "offsets" / "7").write_text("\n".join(lines))
+    assert checkpoint.source_offsets(str(stored), 7) == [("in", 0, 10), ("in", 1, 20)]
+    assert checkpoint.source_topics(str(stored)) == {"in"}
+
+
+@pytest.mark.parametrize("text", ["v3\n{}\n", "", "5"])
+def test_a_log_of_an_unknown_version_is_refused(stored: Path, text: str) -> None:
+    (stored / "offsets" / "7").write_text(text)
+    with pytest.raises(ConfigError, match="and txn knows v1 and v2"):
+        checkpoint.source_offsets(str(stored), 7)
+
+
 def test_source_offsets_of_another_batch_are_refused(stored: Path) -> None:
     with pytest.raises(ConfigError, match="needs the offsets of batch 8"):
         checkpoint.source_offsets(str(stored), 8)
