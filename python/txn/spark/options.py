@@ -1,4 +1,4 @@
-"""The options of `format("txn")`: names, values, defaults, and refusals.
+"""The settings that the options of `format("txn")` ask for, and the refusal of wrong ones.
 
 Names that Spark's own Kafka source and sink have mean the same here, so `format("kafka")`
 becomes `format("txn")` and nothing else changes.
@@ -9,56 +9,55 @@ becomes `format("txn")` and nothing else changes.
 | would change the rows read or written, and cannot be honoured | is refused with its reason |
 | nobody knows | is refused, for silence about a misspelled option has lost data before |
 
-Sources: Structured Streaming + Kafka Integration Guide, Spark 4.2; KafkaSourceProvider, Spark 4.2
-(the options it refuses); ConsumerConfig and ProducerConfig, Apache Kafka 3.9.
+`option_tables` has their names, `option_values` their values.
 """
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client import PLAIN, SecuritySettings
 from txn.security.client_names import READ as SECURITY_NAMES
 from txn.security.client_reader import is_about_security, read_security
-from txn.spark.java_pattern import UnsupportedPatternError, compiled
 from txn.spark.logs import log
-from txn.spark.progress import OnLost
-from txn.spark.tokens import pickled
-
-PROGRESS_TOPIC: Final = "__txn_spark"
-"""Where sinks keep their progress unless `txn.progress.topic` says otherwise."""
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-"""Offsets that stand for a place, as Kafka's ListOffsets and Spark's JSON have them."""
-
-COLUMNS: Final = (
-    "key",
-    "value",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-    "headers",
+from txn.spark.option_tables import (
+    EVERYWHERE,
+    KAFKA,
+    OTHERS,
+    READ,
+    REFUSED,
+    REFUSED_VALUES,
+    TUNING,
+    WRITE,
 )
-"""Readable columns, in the order of Spark's Kafka source."""
+from txn.spark.option_values import (
+    COLUMNS,
+    EARLIEST,
+    LATEST,
+    PROGRESS_TOPIC,
+    Option,
+    Positions,
+)
+from txn.spark.progress import OnLost
 
-ID_LENGTH_MAX: Final = 200
-
-SMALL_BATCH_RECORDS: Final = 256
-SMALL_BATCH_RECORDS_MAX: Final = 100_000
-"""The rows pass through the driver, one by one on their way into Spark's block."""
-
-FETCH_BYTES: Final = 4 << 20
-"""Size of an answer with records; the source asks for one partition at a time."""
-
-Positions = int | Mapping[str, Mapping[int, int]]
-"""One number for all partitions, or one per topic and partition."""
+__all__ = [
+    "COLUMNS",
+    "EARLIEST",
+    "LATEST",
+    "PROGRESS_TOPIC",
+    "Boundary",
+    "ClusterAccess",
+    "SinkSettings",
+    "SourceSettings",
+    "TopicSelection",
+    "cluster_access",
+    "option_texts",
+    "sink_settings",
+    "source_settings",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,274 +156,6 @@ class SinkSettings:
     """The id was made up for one write, and nobody will come back to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
-    parse: Callable[[str], Any]
-    default: Any
-    expects: str
-    is_secret: bool = False
-
-
-def _text(default: str | None = None) -> _Option:
-    return _Option(str, default, "text")
-
-
-def _whole(default: int | None, low: int, high: int = 2**63 - 1) -> _Option:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return value
-
-    bounds = f"from {low} to {high}" if high < 2**63 - 1 else f"of at least {low}"
-    return _Option(parse, default, f"a whole number {bounds}")
-
-
-def _flag(default: bool) -> _Option:
-    words = {"true": True, "false": False}
-    return _Option(lambda text: words[text.lower()], default, "true or false")
-
-
-def _one_of(default: str, *others: str) -> _Option:
-    words = {word: word for word in (default, *others)}
-    return _Option(lambda text: words[text.lower()], default, ", ".join(words))
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
-    if not names:
-        raise ValueError(text)
-    return names
-
-
-def _servers(text: str) -> str:
-    if not all(re.fullmatch(r".+:\d+", part.strip()) for part in text.split(",")):
-        raise ValueError(text)
-    return text
-
-
-def _topic(text: str) -> str:
-    if not text.strip():
-        raise ValueError(text)
-    return text.strip()
-
-
-def _positions(text: str) -> Positions:
-    words = {"earliest": EARLIEST, "latest": LATEST}
-    word = text.strip().lower()
-    return words[word] if word in words else _by_partition(text, EARLIEST)
-
-
-def _times(text: str) -> Positions:
-    return _by_partition(text, 0)
-
-
-def _by_partition(text: str, low: int) -> Mapping[str, Mapping[int, int]]:
-    numbers = {
-        topic: {int(partition): number for partition, number in partitions.items()}
-        for topic, partitions in json.loads(text).items()
-    }
-    if any(
-        type(number) is not int or number < low or partition < 0
-        for partitions in numbers.values()
-        for partition, number in partitions.items()
-    ):
-        raise ValueError(text)
-    return numbers
-
-
-_UNITS_US: Final = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "min": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-}
-"""The units of Spark's times."""
-
-
-def _milliseconds(text: str) -> int:
-    match = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
-    if match is None:
-        raise ValueError(text)
-    return int(match[1]) * _UNITS_US[match[2] or "ms"] // 1_000
-
-
-def _assignment(text: str) -> Mapping[str, tuple[int, ...]]:
-    assigned = {
-        topic: tuple(sorted({int(partition) for partition in partitions}))
-        for topic, partitions in json.loads(text).items()
-    }
-    if not assigned or any(not partitions or partitions[0] < 0 for partitions in assigned.values()):
-        raise ValueError(text)
-    return assigned
-
-
-def _pattern(text: str) -> str:
-    if not text.strip():
-        raise ValueError(text)
-    try:
-        compiled(text.strip())
-    except UnsupportedPatternError as error:
-        raise ConfigError(
-            f"option subscribePattern cannot be {text!r}: {error}. Write it otherwise, or name "
-            "the topics by subscribe",
-            option="subscribePattern",
-            value=text,
-        ) from None
-    return text.strip()
-
-
-def _columns(text: str) -> tuple[str, ...]:
-    known = {name.lower(): name for name in COLUMNS}
-    chosen = {known[name.lower()] for name in _names(text)}
-    return tuple(name for name in COLUMNS if name in chosen)
-
-
-def _id(text: str) -> str:
-    if not text or len(text) > ID_LENGTH_MAX or not text.isprintable():
-        raise ValueError(text)
-    return text
-
-
-def _time(text: str) -> int:
-    time = int(text)
-    if time < 0:
-        raise ValueError(text)
-    return time
-
-
-_TIME: Final = "milliseconds since 1970, as 1700000000000"
-_TIMES: Final = 'JSON as {"topic": {"0": 1700000000000}}, in milliseconds since 1970'
-
-_EVERYWHERE: Final[Mapping[str, _Option]] = {
-    "kafka.bootstrap.servers": _Option(_servers, None, "HOST:PORT[,HOST:PORT…]"),
-    "kafka.client.id": _text("txn-spark"),
-    "kafka.default.api.timeout.ms": _whole(60_000, 1, 2**31 - 1),
-    "txn.progress.topic": _Option(_topic, PROGRESS_TOPIC, "a topic's name"),
-    "txn.token": _Option(pickled, None, "the text that txn.spark.token returns", is_secret=True),
-}
-
-_READ: Final[Mapping[str, _Option]] = {
-    **_EVERYWHERE,
-    "assign": _Option(_assignment, None, 'JSON as {"topic": [0, 1]}'),
-    "columns": _Option(_columns, None, "names out of " + ", ".join(COLUMNS)),
-    "endingOffsets": _Option(
-        _positions, None, 'latest, or JSON as {"topic": {"0": 23, "1": -1}} (-1: latest)'
-    ),
-    "endingOffsetsByTimestamp": _Option(_times, None, _TIMES),
-    "endingTimestamp": _Option(_time, None, _TIME),
-    "failOnDataLoss": _flag(True),
-    "fetch.batch.bytes": _whole(256 << 20, 1, 1 << 30),
-    "fetch.bytes": _whole(None, 1, 1 << 30),
-    "includeHeaders": _flag(False),
-    "kafka.isolation.level": _one_of("read_committed", "read_uncommitted"),
-    "kafka.max.partition.fetch.bytes": _whole(FETCH_BYTES, 1, 1 << 30),
-    "maxOffsetsPerTrigger": _whole(None, 1),
-    "maxRecordsPerPartition": _whole(None, 1),
-    "maxTriggerDelay": _Option(_milliseconds, 900_000, "a time as 15m, 30s or 500ms"),
-    "minOffsetsPerTrigger": _whole(None, 0),
-    "minPartitions": _whole(None, 1, 1_000_000),
-    "small.batch.records": _whole(SMALL_BATCH_RECORDS, 0, SMALL_BATCH_RECORDS_MAX),
-    "startingOffsets": _Option(
-        _positions,
-        None,
-        'earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}} (-1: latest, -2: earliest)',
-    ),
-    "startingOffsetsByTimestamp": _Option(_times, None, _TIMES),
-    "startingOffsetsByTimestampStrategy": _one_of("error", "latest"),
-    "startingTimestamp": _Option(_time, None, _TIME),
-    "subscribe": _Option(_names, None, "topic names, separated by commas"),
-    "subscribePattern": _Option(_pattern, None, "a regular expression of Java"),
-}
-
-_WRITE: Final[Mapping[str, _Option]] = {
-    **_EVERYWHERE,
-    "batch.bytes": _whole(1 << 20, 1, 1 << 30),
-    "checkpointLocation": _text(),
-    "compression": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
-    "queryName": _text(),
-    "kafka.compression.type": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
-    "kafka.metadata.max.age.ms": _whole(300_000, 0, 2**31 - 1),
-    "topic": _Option(_topic, None, "a topic's name"),
-    "txn.batch": _whole(None, 0),
-    "txn.group": _text(),
-    "txn.id": _Option(_id, None, f"at most {ID_LENGTH_MAX} printable characters"),
-    "txn.margin.ms": _whole(30_000, 0, 2**31 - 1),
-    "txn.on.lost": _one_of(*(each.value for each in OnLost)),
-    "txn.on.missing.progress": _one_of("fail", "trust-checkpoint"),
-    "txn.query": _text(),
-    "txn.timeout.ms": _whole(900_000, 1, 2**31 - 1),
-    "txn.two.phase.commit": _one_of("auto", "true", "false"),
-}
-"""`txn.timeout.ms` is the longest that Apache Kafka's default transaction.max.timeout.ms allows."""
-
-_REFUSED: Final[Mapping[str, str]] = {
-    "asyncprogresstrackingenabled": (
-        "with asynchronous progress tracking Spark writes a batch before it has noted what is in "
-        "it, so a replay could have other rows under the same number. Remove the option"
-    ),
-    "kafka.auto.offset.reset": "set startingOffsets to earliest or latest instead",
-    "kafka.enable.auto.commit": "offsets are kept in the query's checkpoint",
-    "kafka.interceptor.classes": "an interceptor is Java, and could change rows",
-    "kafka.key.deserializer": "keys are read as bytes. Cast the column key instead",
-    "kafka.key.serializer": "keys are written as bytes. Cast the column key instead",
-    "kafka.partitioner.class": (
-        "a partitioner is Java. Rows go where Kafka's default puts them; give them a column "
-        "partition to choose otherwise"
-    ),
-    "kafka.transaction.timeout.ms": "set txn.timeout.ms instead",
-    "kafka.transactional.id": "the sink makes its own transactional ids from txn.id",
-    "kafka.value.deserializer": "values are read as bytes. Cast the column value instead",
-    "kafka.value.serializer": "values are written as bytes. Cast the column value instead",
-}
-"""Options that would change the rows read or written, as Spark's connector refuses them."""
-
-_REFUSED_VALUES: Final[Mapping[str, tuple[str, str]]] = {
-    "kafka.exclude.internal.topics": (
-        "false",
-        "Kafka's own topics are never read by subscribePattern. Name them by subscribe",
-    ),
-    "kafka.partitioner.ignore.keys": (
-        "true",
-        "rows with the same key go to the same partition. Leave the key out instead",
-    ),
-}
-
-_TUNING: Final = frozenset(
-    (
-        *("fetchoffset.numretries", "fetchoffset.retryintervalms", "groupidprefix"),
-        "kafkaconsumer.polltimeoutms",
-    )
-)
-"""Options of Spark's guide; they tune a consumer that is not used here."""
-
-_KAFKA: Final = frozenset(
-    """acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter
-    batch.size buffer.memory check.crcs client.dns.lookup client.rack compression.gzip.level
-    compression.lz4.level compression.type compression.zstd.level connections.max.idle.ms
-    delivery.timeout.ms enable.idempotence enable.metrics.push exclude.internal.topics
-    fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
-    group.remote.assignor heartbeat.interval.ms isolation.level linger.ms max.block.ms
-    max.in.flight.requests.per.connection  max.poll.interval.ms
-    max.poll.records max.request.size metadata.max.age.ms metadata.max.idle.ms
-    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms
-    partition.assignment.strategy partitioner.adaptive.partitioning.enable
-    partitioner.availability.timeout.ms partitioner.ignore.keys receive.buffer.bytes
-    reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
-    retry.backoff.max.ms retry.backoff.ms send.buffer.bytes session.timeout.ms
-    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms""".split()
-)
-"""Properties of Kafka's consumer and producer that change neither rows nor their order here."""
-
-_OTHERS: Final = frozenset(
-    name.lower() for name in _READ.keys() | _WRITE.keys() if name not in _EVERYWHERE
-)
-"""Options of both directions; one that the other direction has is without effect in this one."""
-
 _ignored: set[tuple[str, str]] = set()
 """Warnings that this process has given: planner processes read the options of every batch."""
 
@@ -435,7 +166,7 @@ def source_settings(texts: Mapping[str, str]) -> SourceSettings:
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
     """
-    options = _parse(_READ, "reading", texts)
+    options = _parse(READ, "reading", texts)
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options[name]]
     if len(chosen) != 1:
         hint = ""
@@ -494,7 +225,7 @@ def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
     """
-    options = _parse(_WRITE, "writing", texts)
+    options = _parse(WRITE, "writing", texts)
     if options["txn.margin.ms"] >= options["txn.timeout.ms"]:
         raise ConfigError(
             f"txn.margin.ms ({options['txn.margin.ms']}) has to be less than txn.timeout.ms "
@@ -542,7 +273,7 @@ def cluster_access(texts: Mapping[str, str]) -> ClusterAccess:
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
     """
-    return _connection(_parse(_EVERYWHERE, "a connection", texts), texts)
+    return _connection(_parse(EVERYWHERE, "a connection", texts), texts)
 
 
 def _connection(options: Mapping[str, Any], texts: Mapping[str, str]) -> ClusterAccess:
@@ -572,7 +303,7 @@ def _compression(options: Mapping[str, Any]) -> str:
     return names[0] if names[0] != "none" else names[1]
 
 
-def _parse(table: Mapping[str, _Option], what: str, options: Mapping[str, str]) -> dict[str, Any]:
+def _parse(table: Mapping[str, Option], what: str, options: Mapping[str, str]) -> dict[str, Any]:
     known = {name.lower(): name for name in table}
     values = {name: option.default for name, option in table.items()}
     for spelled, text in options.items():
@@ -591,17 +322,17 @@ def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> 
         ConfigError: it would have one, or nobody knows it.
     """
     lower, word = spelled.lower(), text.strip().lower()
-    if lower in _REFUSED:
+    if lower in REFUSED:
         if lower.startswith("async") and word == "false":
             return
-        raise ConfigError(f"the option {spelled} is refused: {_REFUSED[lower]}", option=spelled)
-    if lower in _REFUSED_VALUES:
-        refused, why = _REFUSED_VALUES[lower]
+        raise ConfigError(f"the option {spelled} is refused: {REFUSED[lower]}", option=spelled)
+    if lower in REFUSED_VALUES:
+        refused, why = REFUSED_VALUES[lower]
         if word == refused:
             raise ConfigError(f"the option {spelled}={text} is refused: {why}", option=spelled)
-    if lower in _OTHERS:
+    if lower in OTHERS:
         _ignore(spelled, f"it has no effect in {what}")
-    elif lower in _TUNING or (lower[:6] == "kafka." and lower[6:] in _KAFKA):
+    elif lower in TUNING or (lower[:6] == "kafka." and lower[6:] in KAFKA):
         _ignore(spelled, "it tunes a Java client, which is not used here")
     else:
         _refuse_if_misspelled(spelled, lower, what, known)
@@ -609,7 +340,7 @@ def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> 
 
 
 def _refuse_if_misspelled(spelled: str, lower: str, what: str, known: Mapping[str, str]) -> None:
-    kafkas = {f"kafka.{name}": f"kafka.{name}" for name in _KAFKA | SECURITY_NAMES}
+    kafkas = {f"kafka.{name}": f"kafka.{name}" for name in KAFKA | SECURITY_NAMES}
     names = {**kafkas, **known}
     hint = did_you_mean(lower, names.values())
     if hint or not lower.startswith("kafka."):
@@ -622,7 +353,7 @@ def _ignore(spelled: str, why: str) -> None:
         log.warning("option.ignored %s: %s", spelled, why)
 
 
-def _value(option: _Option, name: str, text: str) -> Any:
+def _value(option: Option, name: str, text: str) -> Any:
     try:
         return option.parse(text)
     except (ValueError, KeyError, AttributeError, TypeError, re.error):
