@@ -279,6 +279,8 @@ def test_plaintext_is_accepted_as_kafka_spells_it() -> None:
         ("earliest", EARLIEST),
         ("Latest", LATEST),
         ('{"t": {"0": 23, "1": -2}}', {"t": {0: 23, 1: -2}}),
+        ('{"t": {"0": 23}, "topic ids": {"t": "AA"}, "left out": {"u": {"0": 1}}}', {"t": {0: 23}}),
+        (r'{"t": {"0": 23}, "{\"topic ids\": {\"t\": \"AA\"}}": {}}', {"t": {0: 23}}),
     ],
 )
 def test_positions_are_words_or_json(text: str, means: Any) -> None:
@@ -286,7 +288,18 @@ def test_positions_are_words_or_json(text: str, means: Any) -> None:
     assert settings.starting == Boundary("startingOffsets", means)
 
 
-@pytest.mark.parametrize("text", ["", "first", '{"t": 3}', '{"t": {"0": -3}}', '{"t": {"x": 1}}'])
+def test_a_topic_may_have_one_position_for_its_partitions() -> None:
+    text = '{"t": "earliest", "u": "Latest", "v": {"0": 5}}'
+    settings = source_settings({**SERVERS, "subscribe": "t", "startingOffsets": text})
+    expected = Boundary("startingOffsets", {"v": {0: 5}}, {"t": EARLIEST, "u": LATEST})
+    assert settings.starting == expected
+    assert expected.names(EARLIEST)
+    assert expected.names(LATEST)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "first", '{"t": 3}', '{"t": "first"}', '{"t": {"0": -3}}', '{"t": {"x": 1}}']
+)
 def test_positions_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="startingOffsets cannot be"):
         source_settings({**SERVERS, "subscribe": "t", "startingOffsets": text})

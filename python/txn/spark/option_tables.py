@@ -50,7 +50,9 @@ READ: Final[Mapping[str, Option]] = {
     "assign": Option(assignment, None, 'JSON as {"topic": [0, 1]}'),
     "columns": Option(chosen_columns, None, "names out of " + ", ".join(COLUMNS)),
     "endingOffsets": Option(
-        positions, None, 'latest, or JSON as {"topic": {"0": 23, "1": -1}} (-1: latest)'
+        positions,
+        None,
+        'latest, or JSON as {"topic": {"0": 23, "1": -1}, "other": "latest"} (-1: latest)',
     ),
     "endingOffsetsByTimestamp": Option(times, None, _TIMES),
     "endingTimestamp": Option(time, None, _TIME),
@@ -69,7 +71,8 @@ READ: Final[Mapping[str, Option]] = {
     "startingOffsets": Option(
         positions,
         None,
-        'earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}} (-1: latest, -2: earliest)',
+        'earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}, "other": "earliest"} '
+        "(-1: latest, -2: earliest)",
     ),
     "startingOffsetsByTimestamp": Option(times, None, _TIMES),
     "startingOffsetsByTimestampStrategy": one_of("error", "latest"),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from txn.errors import ConfigError
 from txn.spark.java_pattern import UnsupportedPatternError, compiled
+from txn.spark.mark import is_note
 
 PROGRESS_TOPIC: Final = "__txn_spark"
 """Where sinks keep their progress unless `txn.progress.topic` says otherwise."""
@@ -41,6 +42,10 @@ FETCH_BYTES: Final = 4 << 20
 """Size of an answer with records; the source asks for one partition at a time."""
 
 Positions = int | Mapping[str, Mapping[int, int]]
+"""One number for all partitions, or one per topic and partition."""
+
+PositionsByTopic = int | Mapping[str, int | Mapping[int, int]]
+"""The same, where a topic may have one number for all its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,29 +110,39 @@ def topic(text: str) -> str:
     return text.strip()
 
 
-def positions(text: str) -> Positions:
-    """Offsets, or the words that stand for one."""
-    words = {"earliest": EARLIEST, "latest": LATEST}
+WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def positions(text: str) -> PositionsByTopic:
+    """Offsets, or the words that stand for one.
+
+    The end of a query's batch is taken as it stands, with its notes.
+    """
     word = text.strip().lower()
-    return words[word] if word in words else _by_partition(text, EARLIEST)
+    if word in WORDS:
+        return WORDS[word]
+    given = {topic: at for topic, at in json.loads(text).items() if not is_note(topic)}
+    words = {topic: WORDS[at.lower()] for topic, at in given.items() if isinstance(at, str)}
+    others = {topic: at for topic, at in given.items() if topic not in words}
+    return {**words, **_numbers(others, EARLIEST)}
 
 
 def times(text: str) -> Positions:
     """Milliseconds since 1970 of each partition."""
-    return _by_partition(text, 0)
+    return _numbers(json.loads(text), 0)
 
 
-def _by_partition(text: str, low: int) -> Mapping[str, Mapping[int, int]]:
+def _numbers(given: Mapping[str, Mapping[str, Any]], low: int) -> Mapping[str, Mapping[int, int]]:
     numbers = {
         topic: {int(partition): number for partition, number in partitions.items()}
-        for topic, partitions in json.loads(text).items()
+        for topic, partitions in given.items()
     }
     if any(
         type(number) is not int or number < low or partition < 0
         for partitions in numbers.values()
         for partition, number in partitions.items()
     ):
-        raise ValueError(text)
+        raise ValueError(given)
     return numbers
 
 

@@ -14,7 +14,7 @@ becomes `format("txn")` and nothing else changes.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from txn.errors import ConfigError
@@ -40,6 +40,7 @@ from txn.spark.option_values import (
     PROGRESS_TOPIC,
     Option,
     Positions,
+    PositionsByTopic,
 )
 from txn.spark.progress import OnLost
 
@@ -68,6 +69,8 @@ class Boundary:
     """The option that says so, for errors."""
     at: Positions
     """Offsets, `EARLIEST` and `LATEST` among them; with `is_time` milliseconds since 1970."""
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Topics whose partitions are all at `EARLIEST` or `LATEST`."""
     is_time: bool = False
     """A time stands for the first record of that time or later."""
     may_be_latest: bool = False
@@ -79,7 +82,8 @@ class Boundary:
             return False
         if isinstance(self.at, int):
             return self.at == symbol
-        return any(symbol in partitions.values() for partitions in self.at.values())
+        by_partition = any(symbol in partitions.values() for partitions in self.at.values())
+        return by_partition or symbol in self.topics.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +211,12 @@ def _boundary(options: Mapping[str, Any], which: str, strategy: str) -> Boundary
             may_be_latest = strategy == "latest"
             return Boundary(option, options[option], is_time=True, may_be_latest=may_be_latest)
     option = f"{which}Offsets"
-    return None if options[option] is None else Boundary(option, options[option])
+    given: PositionsByTopic | None = options[option]
+    if given is None or isinstance(given, int):
+        return None if given is None else Boundary(option, given)
+    at = {topic: each for topic, each in given.items() if not isinstance(each, int)}
+    topics = {topic: each for topic, each in given.items() if isinstance(each, int)}
+    return Boundary(option, at, topics)
 
 
 def _check_trigger(least: int | None, most: int | None) -> None:

@@ -142,6 +142,9 @@ class SelectedPartitions:
             chosen = dict.fromkeys(places, boundary.at)
         else:
             chosen = {(name, n): at for name, each in boundary.at.items() for n, at in each.items()}
+            for name, at in boundary.topics.items():
+                # Without a partition its first one is named, so that the check tells of it.
+                chosen |= dict.fromkeys([p for p in places if p[0] == name] or [(name, 0)], at)
             _check_all_are_named(chosen, places, boundary.option)
         if boundary.is_time:
             chosen = self._at_times(chosen, boundary)

@@ -81,9 +81,10 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         pinned = self._pinned(begin)
         with kafka.told("read", self._settings.connection):
             now = self._target if self._target is not None else self._latest()
-            self._seen = now
             begin = begin.choosing(now.at)
             kept = self._absent(begin, now)
+            ids = {**kept.ids, **now.ids}
+            self._seen = Mark(now.at, ids, kept.left_out)
             moved = self._moved(begin, now)
             left = [place for place in now.at if place not in moved]
             fresh = sorted(place for place in left if place not in begin.at)
@@ -97,7 +98,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._settings.offsets_per_trigger_max
         if isinstance(limit, ReadMaxRows | ReadMinRows) and most is not None:
             ends = limited(starts, ends, most)
-        return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}, kept.left_out).to_json()
+        return Mark(kept.at | ends | moved, ids, kept.left_out).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: at the present end of the topics."""
@@ -105,8 +106,11 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = self._latest()
 
     def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:
-        """Ends at the last look, for the query's progress."""
-        return None if self._seen is None else Mark(self._seen.at, {}).to_json()
+        """Ends at the last look, for the query's progress.
+
+        Equal to the end of a batch that has read everything, as with Spark's Kafka source.
+        """
+        return None if self._seen is None else self._seen.to_json()
 
     def partitions(
         self, start: dict[str, dict[str, Any]], end: dict[str, dict[str, Any]]
