@@ -1,15 +1,19 @@
 """Options are checked before anything happens; a misspelled one is an error."""
 
+import base64
 import logging
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import txn.spark
+from spark.secured import TouchedByLoading
 from txn.errors import ConfigError
 from txn.security.client import Store
+from txn.spark import tokens
 from txn.spark.options import EARLIEST, LATEST, Boundary, sink_settings, source_settings
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -228,7 +232,7 @@ def test_security_settings_of_a_job_are_read_as_they_stand() -> None:
             r"did you mean kafka\.ssl\.truststore\.location",
         ),
         ({"kafka.securty.protocol": "SSL"}, r"did you mean kafka\.security\.protocol"),
-        ({"txn.token": "hunter2"}, r"option txn\.token has another value than it takes"),
+        ({"txn.token": "hunter2"}, r"txn\.token names a function that the session does not have"),
     ],
 )
 def test_a_mistake_of_security_is_told_by_the_options_name(
@@ -240,26 +244,39 @@ def test_a_mistake_of_security_is_told_by_the_options_name(
     assert "hunter2" not in repr(vars(raised.value))
 
 
-def test_a_function_for_tokens_travels_as_text() -> None:
+OAUTHBEARER = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+
+
+def test_an_option_names_a_function_for_tokens() -> None:
     secret = "hunter2"
-    text = txn.spark.token(lambda: f"token-of-{secret}")
-    options = {
-        **SERVERS,
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "OAUTHBEARER",
-        "txn.token": text,
-    }
-    first, second = sink_settings(options).connection, sink_settings(options).connection
+    tokens.add({"here": lambda: f"token-of-{secret}"})
+    options = {**SERVERS, **OAUTHBEARER, "txn.token": "here"}
+    first, second = (sink_settings(options, tokens.registered).connection for _ in range(2))
     source = pickle.loads(pickle.dumps(first)).security.token
     assert source.call() == "token-of-hunter2"
     assert first == second
     assert secret not in repr(source)
+    txn.spark.sink("h:1", "t", id="q", **OAUTHBEARER, txn_token="here")
+
+
+def test_the_text_of_an_option_runs_no_code(tmp_path: Path) -> None:
+    """The option held a pickled function, so SQL alone ran code in Spark's driver."""
+    touched = tmp_path / "touched"
+    text = base64.b64encode(pickle.dumps(TouchedByLoading(touched))).decode()
+    options = {**SERVERS, **OAUTHBEARER, "txn.token": text}
+    with pytest.raises(
+        ConfigError, match=r"txn\.token names a function that the session"
+    ) as raised:
+        settings = source_settings({**options, "subscribe": "t"}, tokens.registered)
+        settings.connection.security.token.call()  # type: ignore[union-attr]
+    assert text not in str(raised.value)
+    assert not touched.exists()
 
 
 @pytest.mark.parametrize("function", ["a.b.c", threading.Lock().acquire])
 def test_what_cannot_travel_as_a_function_for_tokens_is_refused(function: Any) -> None:
-    with pytest.raises(ConfigError, match=r"takes a function|cannot be sent to Spark's workers"):
-        txn.spark.token(function)
+    with pytest.raises(ConfigError, match=r"is no function|cannot be sent to Spark's workers"):
+        tokens.add({"wrong": function})
 
 
 def test_a_sink_shows_no_option() -> None:

@@ -32,7 +32,6 @@ from txn.spark.option_values import (
     whole,
 )
 from txn.spark.progress import OnLost
-from txn.spark.tokens import pickled
 
 _TIME: Final = "milliseconds since 1970, as 1700000000000"
 _TIMES: Final = 'JSON as {"topic": {"0": 1700000000000}}, in milliseconds since 1970'
@@ -42,7 +41,7 @@ EVERYWHERE: Final[Mapping[str, Option]] = {
     "kafka.client.id": some_text("txn-spark"),
     "kafka.default.api.timeout.ms": whole(60_000, 1, 2**31 - 1),
     "txn.progress.topic": Option(topic, PROGRESS_TOPIC, "a topic's name"),
-    "txn.token": Option(pickled, None, "the text that txn.spark.token returns", is_secret=True),
+    "txn.token": some_text(),
 }
 
 READ: Final[Mapping[str, Option]] = {

@@ -55,7 +55,6 @@ class Option:
     parse: Callable[[str], Any]
     default: Any
     expects: str
-    is_secret: bool = False
 
 
 def some_text(default: str | None = None) -> Option:

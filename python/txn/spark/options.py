@@ -43,6 +43,7 @@ from txn.spark.option_values import (
     PositionsByTopic,
 )
 from txn.spark.progress import OnLost
+from txn.spark.tokens import NO_TOKENS, Tokens, token_named
 
 __all__ = [
     "COLUMNS",
@@ -164,8 +165,12 @@ _ignored: set[tuple[str, str]] = set()
 """Warnings that this process has given: planner processes read the options of every batch."""
 
 
-def source_settings(texts: Mapping[str, str]) -> SourceSettings:
+def source_settings(texts: Mapping[str, str], tokens: Tokens = NO_TOKENS) -> SourceSettings:
     """Check the options of a reader.
+
+    Args:
+        texts: Names in any case, and texts, as Spark gives them.
+        tokens: The functions that `txn.token` may name.
 
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
@@ -183,7 +188,7 @@ def source_settings(texts: Mapping[str, str]) -> SourceSettings:
     _check_trigger(options["minOffsetsPerTrigger"], options["maxOffsetsPerTrigger"])
     headers = options["includeHeaders"]
     return SourceSettings(
-        connection=_connection(options, texts),
+        connection=_connection(options, texts, tokens),
         topics=TopicSelection(
             options["subscribe"] or (), options["subscribePattern"], options["assign"] or None
         ),
@@ -228,8 +233,12 @@ def _check_trigger(least: int | None, most: int | None) -> None:
         )
 
 
-def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
+def sink_settings(texts: Mapping[str, str], tokens: Tokens = NO_TOKENS) -> SinkSettings:
     """Check the options of a writer.
+
+    Args:
+        texts: Names in any case, and texts, as Spark gives them.
+        tokens: The functions that `txn.token` may name.
 
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
@@ -247,7 +256,7 @@ def sink_settings(texts: Mapping[str, str]) -> SinkSettings:
             option="topic",
         )
     return SinkSettings(
-        connection=_connection(options, texts),
+        connection=_connection(options, texts, tokens),
         id=options["txn.id"],
         name=options["queryName"],
         topic=options["topic"],
@@ -276,19 +285,27 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def cluster_access(texts: Mapping[str, str]) -> ClusterAccess:
+def cluster_access(texts: Mapping[str, str], tokens: Tokens = NO_TOKENS) -> ClusterAccess:
     """Check the options of a connection alone.
+
+    Args:
+        texts: Names in any case, and texts, as Spark gives them.
+        tokens: The functions that `txn.token` may name.
 
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
     """
-    return _connection(_parse(EVERYWHERE, "a connection", texts), texts)
+    return _connection(_parse(EVERYWHERE, "a connection", texts), texts, tokens)
 
 
-def _connection(options: Mapping[str, Any], texts: Mapping[str, str]) -> ClusterAccess:
+def _connection(
+    options: Mapping[str, Any], texts: Mapping[str, str], tokens: Tokens
+) -> ClusterAccess:
     servers = options["kafka.bootstrap.servers"]
     if not servers:
         raise ConfigError("the option kafka.bootstrap.servers is missing: HOST:PORT[,HOST:PORT…]")
+    name_of_token = options["txn.token"]
+    call = None if name_of_token is None else token_named(name_of_token, tokens)
     kafkas = {
         name.lower().removeprefix("kafka."): text
         for name, text in texts.items()
@@ -298,7 +315,7 @@ def _connection(options: Mapping[str, Any], texts: Mapping[str, str]) -> Cluster
         servers,
         options["kafka.client.id"],
         options["kafka.default.api.timeout.ms"],
-        read_security(kafkas, prefix="kafka.", call=options["txn.token"]),
+        read_security(kafkas, prefix="kafka.", call=call),
     )
 
 
@@ -366,10 +383,6 @@ def _value(option: Option, name: str, text: str) -> Any:
     try:
         return option.parse(text)
     except (ValueError, KeyError, AttributeError, TypeError, re.error):
-        if option.is_secret:
-            raise ConfigError(
-                f"option {name} has another value than it takes: {option.expects}", option=name
-            ) from None
         raise ConfigError(
             f"option {name} cannot be {text!r}: it takes {option.expects}", option=name, value=text
         ) from None
