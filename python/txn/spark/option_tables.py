@@ -7,6 +7,7 @@ Sources: Structured Streaming + Kafka Integration Guide, Spark 4.2; KafkaSourceP
 from collections.abc import Mapping
 from typing import Final
 
+from txn.security.client_names import READ as SECURITY_NAMES
 from txn.spark.option_values import (
     COLUMNS,
     FETCH_BYTES,
@@ -36,16 +37,24 @@ from txn.spark.progress import OnLost
 _TIME: Final = "milliseconds since 1970, as 1700000000000"
 _TIMES: Final = 'JSON as {"topic": {"0": 1700000000000}}, in milliseconds since 1970'
 
+READING: Final = "reading"
+WRITING: Final = "writing"
+
 EVERYWHERE: Final[Mapping[str, Option]] = {
     "kafka.bootstrap.servers": Option(servers, None, "HOST:PORT[,HOST:PORT…]"),
     "kafka.client.id": some_text("txn-spark"),
     "kafka.default.api.timeout.ms": whole(60_000, 1, 2**31 - 1),
     "txn.progress.topic": Option(topic, PROGRESS_TOPIC, "a topic's name"),
+    "txn.strict.options": flag(False),
     "txn.token": some_text(),
 }
 
+_PATIENCE: Final = {"kafka.default.api.timeout.ms": whole(180_000, 1, 2**31 - 1)}
+"""A query outlives an outage of some minutes, as with Spark's source, which asks several times."""
+
 READ: Final[Mapping[str, Option]] = {
     **EVERYWHERE,
+    **_PATIENCE,
     "assign": Option(assignment, None, 'JSON as {"topic": [0, 1]}'),
     "columns": Option(chosen_columns, None, "names out of " + ", ".join(COLUMNS)),
     "endingOffsets": Option(
@@ -82,6 +91,7 @@ READ: Final[Mapping[str, Option]] = {
 
 WRITE: Final[Mapping[str, Option]] = {
     **EVERYWHERE,
+    **_PATIENCE,
     "batch.bytes": whole(1 << 20, 1, 1 << 30),
     "checkpointLocation": some_text(),
     "compression": one_of("none", "gzip", "snappy", "lz4", "zstd"),
@@ -101,15 +111,28 @@ WRITE: Final[Mapping[str, Option]] = {
 }
 """`txn.timeout.ms` is the longest that Apache Kafka's default transaction.max.timeout.ms allows."""
 
-REFUSED: Final[Mapping[str, str]] = {
+_INTERCEPTORS: Final = {
+    "kafka.interceptor.classes": "an interceptor is Java, and could change rows",
+}
+
+REFUSED_READING: Final[Mapping[str, str]] = {
+    **_INTERCEPTORS,
+    "kafka.auto.offset.reset": "set startingOffsets to earliest or latest instead",
+    "kafka.enable.auto.commit": "offsets are kept in the query's checkpoint",
+    "kafka.key.deserializer": "keys are read as bytes. Cast the column key instead",
+    "kafka.value.deserializer": "values are read as bytes. Cast the column value instead",
+    "provider": (
+        "this is CREATE TABLE, and Spark would give the table none of its OPTIONS. Use CREATE TEMP "
+        "VIEW ... USING txn OPTIONS (...)"
+    ),
+}
+
+REFUSED_WRITING: Final[Mapping[str, str]] = {
+    **_INTERCEPTORS,
     "asyncprogresstrackingenabled": (
         "with asynchronous progress tracking Spark writes a batch before it has noted what is in "
         "it, so a replay could have other rows under the same number. Remove the option"
     ),
-    "kafka.auto.offset.reset": "set startingOffsets to earliest or latest instead",
-    "kafka.enable.auto.commit": "offsets are kept in the query's checkpoint",
-    "kafka.interceptor.classes": "an interceptor is Java, and could change rows",
-    "kafka.key.deserializer": "keys are read as bytes. Cast the column key instead",
     "kafka.key.serializer": "keys are written as bytes. Cast the column key instead",
     "kafka.partitioner.class": (
         "a partitioner is Java. Rows go where Kafka's default puts them; give them a column "
@@ -117,17 +140,18 @@ REFUSED: Final[Mapping[str, str]] = {
     ),
     "kafka.transaction.timeout.ms": "set txn.timeout.ms instead",
     "kafka.transactional.id": "the sink makes its own transactional ids from txn.id",
-    "kafka.value.deserializer": "values are read as bytes. Cast the column value instead",
     "kafka.value.serializer": "values are written as bytes. Cast the column value instead",
 }
 """Options that would change the rows read or written, as Spark's connector refuses them."""
 
-REFUSED_VALUES: Final[Mapping[str, tuple[str, str]]] = {
+REFUSED_VALUES: Final[Mapping[str, tuple[str, str, str]]] = {
     "kafka.exclude.internal.topics": (
+        READING,
         "false",
         "Kafka's own topics are never read by subscribePattern. Name them by subscribe",
     ),
     "kafka.partitioner.ignore.keys": (
+        WRITING,
         "true",
         "rows with the same key go to the same partition. Leave the key out instead",
     ),
@@ -160,7 +184,16 @@ KAFKA: Final = frozenset(
 )
 """Properties of Kafka's consumer and producer that change neither rows nor their order here."""
 
+KAFKAS_NAMES: Final = frozenset(
+    f"kafka.{name}" for name in (*KAFKA, *SECURITY_NAMES, "bootstrap.servers", "client.id")
+) | frozenset(
+    name for name in REFUSED_READING.keys() | REFUSED_WRITING.keys() if name.startswith("kafka.")
+)
+"""Properties of Kafka with the prefix that Spark's options have."""
+
 OTHERS: Final = frozenset(
-    name.lower() for name in READ.keys() | WRITE.keys() if name not in EVERYWHERE
+    name.lower()
+    for name in READ.keys() | WRITE.keys() | REFUSED_READING.keys() | REFUSED_WRITING.keys()
+    if name not in EVERYWHERE
 )
 """Options of both directions; one that the other direction has is without effect in this one."""

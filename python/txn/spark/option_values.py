@@ -96,10 +96,11 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def servers(text: str) -> str:
-    """Addresses with their ports."""
-    if not all(re.fullmatch(r".+:\d+", part.strip()) for part in text.split(",")):
+    """Addresses with their ports; a comma too many is none, as in Java's client."""
+    addresses = [part.strip() for part in text.split(",") if part.strip()]
+    if not addresses or not all(re.fullmatch(r".+:\d+", address) for address in addresses):
         raise ValueError(text)
-    return text
+    return ",".join(addresses)
 
 
 def topic(text: str) -> str:

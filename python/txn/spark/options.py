@@ -7,7 +7,8 @@ becomes `format("txn")` and nothing else changes.
 |---|---|
 | tunes the Java client, or belongs to the other direction | is ignored, and told once per process |
 | would change the rows read or written, and cannot be honoured | is refused with its reason |
-| nobody knows | is refused, for silence about a misspelled option has lost data before |
+| is close to a known one | is refused, for silence about a misspelled option has lost data before |
+| nobody knows, or is Kafka's without `kafka.` | is ignored as by Spark, and told once |
 
 `option_tables` has their names, `option_values` their values.
 """
@@ -15,23 +16,26 @@ becomes `format("txn")` and nothing else changes.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client import PLAIN, SecuritySettings
-from txn.security.client_names import READ as SECURITY_NAMES
 from txn.security.client_reader import is_about_security, read_security
 from txn.spark.logs import log
 from txn.spark.option_tables import (
     EVERYWHERE,
     KAFKA,
+    KAFKAS_NAMES,
     OTHERS,
     READ,
-    REFUSED,
+    READING,
+    REFUSED_READING,
     REFUSED_VALUES,
+    REFUSED_WRITING,
     TUNING,
     WRITE,
+    WRITING,
 )
 from txn.spark.option_values import (
     COLUMNS,
@@ -161,6 +165,12 @@ class SinkSettings:
     """The id was made up for one write, and nobody will come back to it."""
 
 
+NO_OPTIONS: Final = (
+    "Spark has given no options: it keeps none for a table of the catalog. Use CREATE TEMP VIEW "
+    "... USING txn OPTIONS (...), or give them with the statement: FROM table WITH (...), "
+    "spark.read.options(...).table(...)"
+)
+
 _ignored: set[tuple[str, str]] = set()
 """Warnings that this process has given: planner processes read the options of every batch."""
 
@@ -175,9 +185,10 @@ def source_settings(texts: Mapping[str, str], tokens: Tokens = NO_TOKENS) -> Sou
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
     """
-    options = _parse(READ, "reading", texts)
+    options = _parse(READ, READING, texts)
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options[name]]
     if len(chosen) != 1:
+        _check_given(texts)
         hint = ""
         if not chosen and any(name.lower() == "topic" for name in texts):
             hint = ". The option topic is for writing; to read, set subscribe"
@@ -243,7 +254,7 @@ def sink_settings(texts: Mapping[str, str], tokens: Tokens = NO_TOKENS) -> SinkS
     Raises:
         ConfigError: an option is unknown, does not fit, is missing, or contradicts another.
     """
-    options = _parse(WRITE, "writing", texts)
+    options = _parse(WRITE, WRITING, texts)
     if options["txn.margin.ms"] >= options["txn.timeout.ms"]:
         raise ConfigError(
             f"txn.margin.ms ({options['txn.margin.ms']}) has to be less than txn.timeout.ms "
@@ -303,7 +314,12 @@ def _connection(
 ) -> ClusterAccess:
     servers = options["kafka.bootstrap.servers"]
     if not servers:
-        raise ConfigError("the option kafka.bootstrap.servers is missing: HOST:PORT[,HOST:PORT…]")
+        _check_given(texts)
+        bare = any(name.lower().startswith("bootstrap") for name in texts)
+        raise ConfigError(
+            "the option kafka.bootstrap.servers is missing: HOST:PORT[,HOST:PORT…]"
+            + (". The name begins with kafka." if bare else "")
+        )
     name_of_token = options["txn.token"]
     call = None if name_of_token is None else token_named(name_of_token, tokens)
     kafkas = {
@@ -319,6 +335,11 @@ def _connection(
     )
 
 
+def _check_given(texts: Mapping[str, str]) -> None:
+    if not texts:
+        raise ConfigError(NO_OPTIONS)
+
+
 def _is_about_security(name: str) -> bool:
     return name.lower().startswith("kafka.") and is_about_security(name[6:])
 
@@ -332,45 +353,66 @@ def _compression(options: Mapping[str, Any]) -> str:
 def _parse(table: Mapping[str, Option], what: str, options: Mapping[str, str]) -> dict[str, Any]:
     known = {name.lower(): name for name in table}
     values = {name: option.default for name, option in table.items()}
+    others = []
     for spelled, text in options.items():
         name = known.get(spelled.lower())
         if name is not None:
             values[name] = _value(table[name], name, text)
         elif not _is_about_security(spelled):
-            _pass_over(spelled, text, what, known)
+            others.append(spelled)
+    for spelled in others:
+        _pass_over(spelled, options[spelled], what, known, is_strict=values["txn.strict.options"])
     return values
 
 
-def _pass_over(spelled: str, text: str, what: str, known: Mapping[str, str]) -> None:
+_REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
+    READING: REFUSED_READING,
+    WRITING: REFUSED_WRITING,
+}
+
+
+def _pass_over(
+    spelled: str, text: str, what: str, known: Mapping[str, str], *, is_strict: bool
+) -> None:
     """Ignore an option that has no effect here.
 
     Raises:
-        ConfigError: it would have one, or nobody knows it.
+        ConfigError: it would have one, it is a misspelled one, or nobody knows it and that is not
+            allowed.
     """
     lower, word = spelled.lower(), text.strip().lower()
-    if lower in REFUSED:
+    refused = _REFUSED.get(what, {})
+    if lower in refused:
         if lower.startswith("async") and word == "false":
             return
-        raise ConfigError(f"the option {spelled} is refused: {REFUSED[lower]}", option=spelled)
+        raise ConfigError(f"the option {spelled} is refused: {refused[lower]}", option=spelled)
     if lower in REFUSED_VALUES:
-        refused, why = REFUSED_VALUES[lower]
-        if word == refused:
+        where, value, why = REFUSED_VALUES[lower]
+        if (where, value) == (what, word):
             raise ConfigError(f"the option {spelled}={text} is refused: {why}", option=spelled)
     if lower in OTHERS:
         _ignore(spelled, f"it has no effect in {what}")
     elif lower in TUNING or (lower[:6] == "kafka." and lower[6:] in KAFKA):
         _ignore(spelled, "it tunes a Java client, which is not used here")
     else:
-        _refuse_if_misspelled(spelled, lower, what, known)
-        _ignore(spelled, "Kafka has no such property")
+        _ignore_unknown(spelled, what, known, is_strict=is_strict)
 
 
-def _refuse_if_misspelled(spelled: str, lower: str, what: str, known: Mapping[str, str]) -> None:
-    kafkas = {f"kafka.{name}": f"kafka.{name}" for name in KAFKA | SECURITY_NAMES}
-    names = {**kafkas, **known}
-    hint = did_you_mean(lower, names.values())
-    if hint or not lower.startswith("kafka."):
+def _ignore_unknown(spelled: str, what: str, known: Mapping[str, str], *, is_strict: bool) -> None:
+    lower = spelled.lower()
+    prefixed = f"kafka.{lower}"
+    if prefixed in KAFKAS_NAMES and not is_strict:
+        _ignore(spelled, f"a property of Kafka has its prefix here: {prefixed}")
+        return
+    # A name without the prefix is not taken for one of Kafka's: Spark hands none on to it.
+    near = [name for name in known.values() if not name.startswith("kafka.")]
+    hint = did_you_mean(lower, KAFKAS_NAMES if lower.startswith("kafka.") else near)
+    if hint or is_strict or lower.startswith("txn."):
         raise ConfigError(f"unknown option {spelled!r} for {what}{hint}", option=spelled)
+    if lower.startswith("kafka."):
+        _ignore(spelled, "Kafka has no such property")
+    else:
+        _ignore(spelled, f"{what} has no such option; txn.strict.options=true refuses it")
 
 
 def _ignore(spelled: str, why: str) -> None:

@@ -52,8 +52,14 @@ def register(spark: SparkSession, *, tokens: Mapping[str, Callable[[], str]] | N
     add(tokens or {})
     _hide_keys(spark)
     append_by_default(spark)
-    arrow_rows = spark.conf.get(ARROW_ROWS) or "0"
-    if 0 < int(arrow_rows) < ARROW_ROWS_ADVISED:
+    arrow_rows = int(spark.conf.get(ARROW_ROWS) or "0")
+    if arrow_rows <= 0:
+        log.warning(
+            "session.advice %s=%s: Spark takes it for endless elsewhere, and refuses to read a "
+            "source in Python with it. Set it to %s",
+            *(ARROW_ROWS, arrow_rows, ARROW_ROWS_ADVISED),
+        )
+    elif arrow_rows < ARROW_ROWS_ADVISED:
         log.info(
             "session.advice %s=%s: writing is faster with %s",
             *(ARROW_ROWS, arrow_rows, ARROW_ROWS_ADVISED),
