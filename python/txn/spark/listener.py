@@ -3,8 +3,8 @@
     spark.streams.addListener(txn.spark.ProgressListener(print))
 
 Spark asks a source in Python for no metrics, so the query's own progress has none. The offsets
-in it are enough to count them. Nor does it ask for a description, and gives each source in Python
-the name of a class of its own; the offsets tell the topics, too.
+in it are enough to count them. Nor does it ask for a description: each source in Python has the
+name of a class of Spark's. The offsets tell its topics, too.
 
 Source: KafkaMicroBatchStream.metrics, Spark 4.2 (names and arithmetic).
 """

@@ -33,7 +33,7 @@ Offsets = dict[Place, int]
 
 IDS: Final = "topic ids"
 LEFT_OUT: Final = "left out"
-"""Names of what is kept beside the offsets; once keys of their own. No topic's name has a space."""
+"""Names of notes beside the offsets; once keys of their own. No topic's name has a space."""
 
 
 def is_note(key: str) -> bool:

@@ -50,7 +50,7 @@ PositionsByTopic = int | Mapping[str, int | Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How the text of an option is read."""
+    """An option reads its text, or has a default."""
 
     parse: Callable[[str], Any]
     default: Any

@@ -4,9 +4,9 @@
     spark.readStream.format("txn").option("txn.token", "msk")
 
 An option of Spark's is text, and SQL may set it. So it can only name a function that the program
-has registered. The functions go along with the data source that is registered in the session,
-to every process that logs in: on the driver, by the planner, on the workers. A function of a module
-goes by its name, and its module has to be on every node. One of `__main__` or a notebook goes
+has registered. The functions go along with the data source that is registered in the session.
+So each process that logs in has them: on the driver, by the planner, on the workers. A function
+of a module goes by its name, and its module has to be on every node. One of `__main__` or a notebook goes
 whole, with the values that it refers to.
 """
 
