@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -14,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.fake_kafka import FakeKafka
+from spark.versions import PROMISED
 from txn._core import KafkaError
 from txn.errors import ConfigError
 from txn.spark import checkpoint, connector_jars, run
@@ -109,6 +112,20 @@ def test_timeout_above_the_clusters_maximum_names_the_option() -> None:
 
     with pytest.raises(ConfigError, match=r"txn\.timeout\.ms=1000: it is above its transaction"):
         OwnIdentities().claim(Strict(), handout(), 1000)
+
+
+# ---------------------------------------------------------------- versions
+
+
+def test_versions_with_every_part_are_those_that_the_extra_asks_for() -> None:
+    """PySpark 4.3 works, and could not be installed beside txn."""
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    (asked,) = (each for each in extras["spark"] if each.startswith("pyspark"))
+    low, high = re.fullmatch(r"pyspark>=4\.(\d+),<4\.(\d+)", asked).groups()  # type: ignore[union-attr]
+    accepted = {f"4.{minor}" for minor in range(int(low), int(high))}
+    whole = max(PROMISED.values(), key=len)
+    assert {version for version, parts in PROMISED.items() if parts == whole} == accepted
 
 
 # ---------------------------------------------------------------- records and checkpoint
