@@ -1,6 +1,7 @@
 """Which records a batch gets, and how they are shared out to tasks."""
 
 import json
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +38,11 @@ def test_program_that_goes_through_the_offsets_meets_nothing_else() -> None:
 
 
 def test_marks_of_earlier_versions_are_read() -> None:
-    kept = {"a": {"0": 2}, "topic ids": {"a": "AA"}, "left out": {"a": {"1": 5}}}
+    kept: dict[str, dict[str, Any]] = {
+        "a": {"0": 2},
+        "topic ids": {"a": "AA"},
+        "left out": {"a": {"1": 5}},
+    }
     assert Mark.from_json(kept) == Mark({("a", 0): 2}, {"a": "AA"}, {("a", 1): 5})
 
 
