@@ -103,8 +103,8 @@ long-spark: jdk setup  ## flights through Spark, 20 years an hour, with a kill a
 large-spark: jdk setup  ## a batch of gigabytes, 1,000 partitions read, 5,000 written by a task (GIB=8 LARGE=--json)
 	$(BIN)/python tests/spark/large/main.py $(if $(GIB),--gib $(GIB)) $(LARGE)
 
-spark-versions: jdk setup  ## the parts of format("txn") that work with PySpark 4.0, 4.1 and 4.2, as docs/spark.md says
-	@for each in 4.0 4.1 4.2; do \
+spark-versions: jdk setup  ## the parts of format("txn") that work with PySpark 4.0 to 4.3, as docs/spark.md says
+	@for each in 4.0 4.1 4.2 4.3; do \
 		$(BIN)/python -m pip install --quiet --upgrade --no-deps --target target/pyspark/$$each "pyspark~=$$each.0" || exit 1; \
 		PYTHONPATH=target/pyspark/$$each $(BIN)/python tests/spark/versions.py || failed=1; \
 	done; test -z "$$failed"

@@ -6,8 +6,8 @@ Table `--table`: the changes of the customers, as change data capture writes the
 Output `--output`: {"id": 7, "customer": "ann", "city": "Oslo"}; no city for an unknown customer.
 
 Each batch reads the table anew, to its end at that moment. So an order meets all changes that were
-committed before it was written, or newer ones. A transaction that is open in the table's topic holds
-back the changes behind it. The table has to fit into memory.
+committed before it was written, or newer ones. A transaction that is open in the table's topic
+holds back the changes behind it. The table has to fit into memory.
 
 Exactly once: each order is in the output once, with one state of its customer. A batch that was
 decided is not joined again, though the table may have changed before a restart.

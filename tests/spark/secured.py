@@ -1,4 +1,7 @@
-"""Options of `format("txn")` for the listeners of a secured Apache Kafka."""
+"""Options of `format("txn")` for the listeners of a secured Apache Kafka, and an attack."""
+
+from pathlib import Path
+from typing import Any
 
 from peers.secured import PASSWORD, USER, SecuredKafka
 
@@ -18,3 +21,13 @@ def scram_over_tls(kafka: SecuredKafka) -> dict[str, str]:
         "kafka.ssl.truststore.location": str(kafka.directory / "ca.pem"),
         "kafka.ssl.truststore.type": "PEM",
     }
+
+
+class TouchedByLoading:
+    """A pickle of it runs code when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)

@@ -82,5 +82,6 @@ def batches_of(
         if progress.numInputRows
     ]
     for offsets, _ in found:
-        offsets.pop("topic ids", None)
+        for key in [key for key, places in offsets.items() if not places]:  # notes of txn
+            del offsets[key]
     return found

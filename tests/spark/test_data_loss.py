@@ -26,7 +26,7 @@ from txn.spark import kafka
 from txn.spark import reader as reader_module
 from txn.spark.batch_reader import BatchReader
 from txn.spark.errors import DataLossError
-from txn.spark.mark import IDS
+from txn.spark.mark import Mark
 from txn.spark.options import source_settings
 from txn.spark.selection import SelectedPartitions
 from txn.spark.stream_reader import StreamReader
@@ -194,7 +194,7 @@ def test_checkpoint_without_ids_goes_on_and_gets_them(
     query.log = [{name: {"0": 1}}]
     assert query.run() == [b"b"]
     assert query.log[-1][name] == {"0": 2}
-    assert len(query.log[-1][IDS][name]) == 22
+    assert len(Mark.from_json(query.log[-1]).ids[name]) == 22
 
 
 def test_checkpoint_without_ids_still_finds_a_topic_that_is_too_short(
@@ -699,6 +699,6 @@ def test_pattern_leaves_out_progress_topics_and_kafkas_own(cluster: str, name: s
     options = {"subscribePattern": ".*", "txn.progress.topic": configured}
     query = RestartedQuery(cluster, name, **options)
     del query.options["subscribe"]
-    topics = set(query.reader().initialOffset()) - {IDS}
+    topics = {topic for topic, _ in Mark.from_json(query.reader().initialOffset()).at}
     assert name in topics
     assert not topics & {"__txn_spark", configured, "__transaction_state", "__consumer_offsets"}

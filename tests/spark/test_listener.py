@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import txn.spark
-from spark.jobs import put
+from spark.jobs import finish, put, stream
 from spark.stock import on_both
 from support import clients
 
@@ -74,6 +74,29 @@ def test_metrics_are_those_of_sparks_source(
 def test_source_of_another_kind_has_none(end: str | None, latest: str | None) -> None:
     source = {"endOffset": end, "latestOffset": latest}
     assert txn.spark.offsets_behind({"sources": [source]}) == [{}]
+
+
+def test_source_is_told_apart_by_its_topics(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> None:
+    """Spark gives each source in Python the same name, and a number that changes."""
+    put(servers, topic, ["1"])
+    put(servers, output, ["2"])
+    described: list[list[str]] = []
+    has_heard = threading.Event()
+
+    def hear(progress: StreamingQueryProgress) -> None:
+        described.append([source.description for source in progress.sources])
+        has_heard.set()
+
+    listener = txn.spark.ProgressListener(hear)
+    spark.streams.addListener(listener)
+    rows = stream(spark, servers, topic).union(stream(spark, servers, output))
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    finish(writer.trigger(availableNow=True))
+    assert has_heard.wait(clients.WAIT_S)
+    spark.streams.removeListener(listener)
+    assert described[0] == [f"txn[{topic}]", f"txn[{output}]"]
 
 
 def test_partition_that_was_not_read_yet_is_behind_from_its_start() -> None:

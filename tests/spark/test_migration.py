@@ -20,6 +20,7 @@ from spark.conftest import connector_jars
 from spark.jobs import put, texts
 from support import clients
 from txn._core import KafkaClient
+from txn.spark.mark import Mark
 
 pytestmark = [
     pytest.mark.spark,
@@ -372,4 +373,7 @@ def test_checkpoint_of_sparks_source_is_continued_and_the_sink_is_told_so(
     copied(spark, "txn", servers, topic, output)(**options)
     assert texts(servers, output) == ["1", "2", "3"]
     last = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
-    assert json.loads(last.read_text().splitlines()[2])["topic ids"].keys() == {topic}
+    assert Mark.from_json(json.loads(last.read_text().splitlines()[2])).ids.keys() == {topic}
+    put(servers, topic, ["4"])
+    copied(spark, "kafka", servers, topic, output)(**options)  # the way back
+    assert texts(servers, output) == ["1", "2", "3", "4"]

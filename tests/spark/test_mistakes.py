@@ -90,8 +90,8 @@ MISTAKES: dict[str, tuple[Callable[[MistakePlace], object], str]] = {
         r"kafka\.bootstrap\.servers is missing: HOST:PORT",
     ),
     "servers without the prefix": (
-        lambda p: p.read(**{"bootstrap.servers": p.servers}),
-        r"unknown option 'bootstrap\.servers' for reading; did you mean kafka\.bootstrap\.servers",
+        lambda p: p.read(**{"kafka.bootstrap.servers": "", "bootstrap.servers": p.servers}),
+        r"option kafka\.bootstrap\.servers is missing: .* The name begins with kafka\.",
     ),
     "server without a port": (
         lambda p: p.read(**{"kafka.bootstrap.servers": "localhost"}),

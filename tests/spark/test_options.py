@@ -1,15 +1,20 @@
 """Options are checked before anything happens; a misspelled one is an error."""
 
+import base64
 import logging
 import pickle
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import txn.spark
+from spark.secured import TouchedByLoading
 from txn.errors import ConfigError
 from txn.security.client import Store
+from txn.spark import tokens
 from txn.spark.options import EARLIEST, LATEST, Boundary, sink_settings, source_settings
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -26,7 +31,6 @@ def test_unknown_option_is_refused_with_the_closest_name() -> None:
 @pytest.mark.parametrize(
     ("option", "hint"),
     [
-        ("bootstrap.servers", "kafka.bootstrap.servers"),
         ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
         ("kafka.isolation.levle", "kafka.isolation.level"),
         ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
@@ -40,13 +44,6 @@ def test_misspelled_option_gets_the_name_it_is_close_to(option: str, hint: str) 
     assert str(raised.value) == f"unknown option {option!r} for reading; did you mean {hint}?"
 
 
-@pytest.mark.parametrize("option", ["path", "wibble", "multiline", "mergeSchema", "x"])
-def test_option_like_no_other_gets_no_hint(option: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        sink_settings({**SERVERS, "topic": "t", option: "1"})
-    assert str(raised.value) == f"unknown option {option!r} for writing"
-
-
 @pytest.fixture
 def told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -55,6 +52,86 @@ def told(
     monkeypatch.setattr("txn.spark.options._ignored", set())
     caplog.set_level(logging.WARNING, "txn.spark")
     return caplog
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("auto.offset.reset", "a property of Kafka has its prefix here: kafka.auto.offset.reset"),
+        ("bootstrap.servers", "a property of Kafka has its prefix here: kafka.bootstrap.servers"),
+        ("group.id", "a property of Kafka has its prefix here: kafka.group.id"),
+        ("security.protocol", "a property of Kafka has its prefix here: kafka.security.protocol"),
+        ("truncate", "writing has no such option; txn.strict.options=true refuses it"),
+        ("path", "writing has no such option; txn.strict.options=true refuses it"),
+    ],
+)
+def test_option_that_spark_ignores_is_ignored_and_told_once_with_a_hint(
+    option: str, hint: str, told: pytest.LogCaptureFixture
+) -> None:
+    """A job of `format("kafka")` with such an option did not start."""
+    for _ in range(2):
+        assert sink_settings({**SERVERS, "topic": "t", option: "1"}) == sink_settings(
+            {**SERVERS, "topic": "t"}
+        )
+    assert told.messages == [f"option.ignored {option}: {hint}"]
+    source_settings({**SERVERS, "subscribe": "t", option: "1"})
+
+
+@pytest.mark.parametrize("option", ["group.id", "truncate", "path", "kafka.no.such"])
+def test_strict_options_refuse_what_nobody_knows(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option {option!r} for writing"):
+        sink_settings({option: "1", **SERVERS, "topic": "t", "txn.strict.options": "true"})
+
+
+def test_option_of_txn_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"unknown option 'txn\.wibble' for writing"):
+        sink_settings({**SERVERS, "topic": "t", "txn.wibble": "1"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        (source_settings, {"subscribe": "t", "kafka.key.serializer": "X"}),
+        (source_settings, {"subscribe": "t", "kafka.value.serializer": "X"}),
+        (source_settings, {"subscribe": "t", "kafka.partitioner.class": "X"}),
+        (source_settings, {"subscribe": "t", "kafka.transactional.id": "X"}),
+        (source_settings, {"subscribe": "t", "kafka.partitioner.ignore.keys": "true"}),
+        (sink_settings, {"topic": "t", "kafka.enable.auto.commit": "false"}),
+        (sink_settings, {"topic": "t", "kafka.auto.offset.reset": "latest"}),
+        (sink_settings, {"topic": "t", "kafka.key.deserializer": "X"}),
+        (sink_settings, {"topic": "t", "kafka.exclude.internal.topics": "false"}),
+        (sink_settings, {"topic": "t", "kafka.ssl.endpoint.identification.algorithm": ""}),
+        (source_settings, {"subscribe": "t", "kafka.ssl.endpoint.identification.algorithm": ""}),
+    ],
+)
+def test_option_that_spark_takes_in_this_direction_is_taken(
+    settings: Callable[[dict[str, str]], object], given: dict[str, str]
+) -> None:
+    """One dictionary for reader and writer is common."""
+    settings({**SERVERS, **given})
+
+
+def test_a_comma_too_many_in_servers_is_no_address() -> None:
+    for text in ("h:1,g:2,", ",h:1, g:2"):
+        access = sink_settings({"kafka.bootstrap.servers": text, "topic": "t"}).connection
+        assert access.bootstrap_servers == "h:1,g:2"
+
+
+def test_a_query_is_as_patient_as_sparks_source_in_an_outage() -> None:
+    """It ended after a minute; Spark's source asks three times, each for a minute."""
+    for access in (
+        source_settings({**SERVERS, "subscribe": "t"}).connection,
+        sink_settings({**SERVERS, "topic": "t"}).connection,
+    ):
+        assert access.timeout_ms == 180_000
+
+
+def test_table_of_the_catalog_is_told_that_spark_gives_it_no_options() -> None:
+    for settings in (source_settings, sink_settings):
+        with pytest.raises(ConfigError, match=r"keeps none for a table .* CREATE TEMP VIEW"):
+            settings({})
+    with pytest.raises(ConfigError, match=r"this is CREATE TABLE, .* CREATE TEMP VIEW"):
+        source_settings({**SERVERS, "subscribe": "t", "provider": "txn", "owner": "me"})
 
 
 HARMLESS = {
@@ -106,24 +183,38 @@ def test_option_of_the_other_direction_is_ignored_as_spark_ignores_it(
     ("option", "value", "message"),
     [
         ("kafka.key.deserializer", "X", "keys are read as bytes. Cast the column key instead"),
-        ("kafka.value.serializer", "X", "values are written as bytes. Cast the column value"),
         ("kafka.enable.auto.commit", "true", "offsets are kept in the query's checkpoint"),
         ("kafka.auto.offset.reset", "latest", "set startingOffsets to earliest or latest instead"),
         ("kafka.interceptor.classes", "X", "an interceptor is Java"),
+        ("kafka.exclude.internal.topics", "false", "Name them by subscribe"),
+    ],
+)
+def test_option_that_would_change_the_rows_read_is_refused_with_its_reason(
+    option: str, value: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        source_settings({**SERVERS, "subscribe": "t", option: value})
+    assert message in str(raised.value)
+    assert option.lower() in str(raised.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("kafka.value.serializer", "X", "values are written as bytes. Cast the column value"),
+        ("kafka.interceptor.classes", "X", "an interceptor is Java"),
         ("kafka.partitioner.class", "X", "give them a column partition"),
         ("kafka.partitioner.ignore.keys", "TRUE", "Leave the key out instead"),
-        ("kafka.exclude.internal.topics", "false", "Name them by subscribe"),
         ("kafka.transactional.id", "X", "makes its own transactional ids from txn.id"),
     ],
 )
-def test_option_that_would_change_the_rows_is_refused_with_its_reason(
+def test_option_that_would_change_the_rows_written_is_refused_with_its_reason(
     option: str, value: str, message: str
 ) -> None:
-    for settings, given in ((source_settings, "subscribe"), (sink_settings, "topic")):
-        with pytest.raises(ConfigError) as raised:
-            settings({**SERVERS, given: "t", option: value})
-        assert message in str(raised.value)
-        assert option.lower() in str(raised.value).lower()
+    with pytest.raises(ConfigError) as raised:
+        sink_settings({**SERVERS, "topic": "t", option: value})
+    assert message in str(raised.value)
+    assert option.lower() in str(raised.value).lower()
 
 
 def test_topic_option_on_a_reader_says_what_reads() -> None:
@@ -228,7 +319,7 @@ def test_security_settings_of_a_job_are_read_as_they_stand() -> None:
             r"did you mean kafka\.ssl\.truststore\.location",
         ),
         ({"kafka.securty.protocol": "SSL"}, r"did you mean kafka\.security\.protocol"),
-        ({"txn.token": "hunter2"}, r"option txn\.token has another value than it takes"),
+        ({"txn.token": "hunter2"}, r"txn\.token names a function that the session does not have"),
     ],
 )
 def test_a_mistake_of_security_is_told_by_the_options_name(
@@ -240,26 +331,39 @@ def test_a_mistake_of_security_is_told_by_the_options_name(
     assert "hunter2" not in repr(vars(raised.value))
 
 
-def test_a_function_for_tokens_travels_as_text() -> None:
+OAUTHBEARER = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+
+
+def test_an_option_names_a_function_for_tokens() -> None:
     secret = "hunter2"
-    text = txn.spark.token(lambda: f"token-of-{secret}")
-    options = {
-        **SERVERS,
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "OAUTHBEARER",
-        "txn.token": text,
-    }
-    first, second = sink_settings(options).connection, sink_settings(options).connection
+    tokens.add({"here": lambda: f"token-of-{secret}"})
+    options = {**SERVERS, **OAUTHBEARER, "txn.token": "here"}
+    first, second = (sink_settings(options, tokens.registered).connection for _ in range(2))
     source = pickle.loads(pickle.dumps(first)).security.token
     assert source.call() == "token-of-hunter2"
     assert first == second
     assert secret not in repr(source)
+    txn.spark.sink("h:1", "t", id="q", **OAUTHBEARER, txn_token="here")
+
+
+def test_the_text_of_an_option_runs_no_code(tmp_path: Path) -> None:
+    """The option held a pickled function, so SQL alone ran code in Spark's driver."""
+    touched = tmp_path / "touched"
+    text = base64.b64encode(pickle.dumps(TouchedByLoading(touched))).decode()
+    options = {**SERVERS, **OAUTHBEARER, "txn.token": text}
+    with pytest.raises(
+        ConfigError, match=r"txn\.token names a function that the session"
+    ) as raised:
+        settings = source_settings({**options, "subscribe": "t"}, tokens.registered)
+        settings.connection.security.token.call()  # type: ignore[union-attr]
+    assert text not in str(raised.value)
+    assert not touched.exists()
 
 
 @pytest.mark.parametrize("function", ["a.b.c", threading.Lock().acquire])
 def test_what_cannot_travel_as_a_function_for_tokens_is_refused(function: Any) -> None:
-    with pytest.raises(ConfigError, match=r"takes a function|cannot be sent to Spark's workers"):
-        txn.spark.token(function)
+    with pytest.raises(ConfigError, match=r"is no function|cannot be sent to Spark's workers"):
+        tokens.add({"wrong": function})
 
 
 def test_a_sink_shows_no_option() -> None:
@@ -279,6 +383,8 @@ def test_plaintext_is_accepted_as_kafka_spells_it() -> None:
         ("earliest", EARLIEST),
         ("Latest", LATEST),
         ('{"t": {"0": 23, "1": -2}}', {"t": {0: 23, 1: -2}}),
+        ('{"t": {"0": 23}, "topic ids": {"t": "AA"}, "left out": {"u": {"0": 1}}}', {"t": {0: 23}}),
+        (r'{"t": {"0": 23}, "{\"topic ids\": {\"t\": \"AA\"}}": {}}', {"t": {0: 23}}),
     ],
 )
 def test_positions_are_words_or_json(text: str, means: Any) -> None:
@@ -286,7 +392,18 @@ def test_positions_are_words_or_json(text: str, means: Any) -> None:
     assert settings.starting == Boundary("startingOffsets", means)
 
 
-@pytest.mark.parametrize("text", ["", "first", '{"t": 3}', '{"t": {"0": -3}}', '{"t": {"x": 1}}'])
+def test_a_topic_may_have_one_position_for_its_partitions() -> None:
+    text = '{"t": "earliest", "u": "Latest", "v": {"0": 5}}'
+    settings = source_settings({**SERVERS, "subscribe": "t", "startingOffsets": text})
+    expected = Boundary("startingOffsets", {"v": {0: 5}}, {"t": EARLIEST, "u": LATEST})
+    assert settings.starting == expected
+    assert expected.names(EARLIEST)
+    assert expected.names(LATEST)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "first", '{"t": 3}', '{"t": "first"}', '{"t": {"0": -3}}', '{"t": {"x": 1}}']
+)
 def test_positions_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="startingOffsets cannot be"):
         source_settings({**SERVERS, "subscribe": "t", "startingOffsets": text})

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -14,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.fake_kafka import FakeKafka
+from spark.versions import PROMISED
 from txn._core import KafkaError
 from txn.errors import ConfigError
 from txn.spark import checkpoint, connector_jars, run
@@ -111,6 +114,20 @@ def test_timeout_above_the_clusters_maximum_names_the_option() -> None:
         OwnIdentities().claim(Strict(), handout(), 1000)
 
 
+# ---------------------------------------------------------------- versions
+
+
+def test_versions_with_every_part_are_those_that_the_extra_asks_for() -> None:
+    """PySpark 4.3 works, and could not be installed beside txn."""
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    (asked,) = (each for each in extras["spark"] if each.startswith("pyspark"))
+    low, high = re.fullmatch(r"pyspark>=4\.(\d+),<4\.(\d+)", asked).groups()  # type: ignore[union-attr]
+    accepted = {f"4.{minor}" for minor in range(int(low), int(high))}
+    whole = max(PROMISED.values(), key=len)
+    assert {version for version, parts in PROMISED.items() if parts == whole} == accepted
+
+
 # ---------------------------------------------------------------- records and checkpoint
 
 
@@ -144,6 +161,23 @@ def test_query_id_of_a_remote_checkpoint_is_unknown() -> None:
 
 def test_source_offsets_are_those_of_kafka_sources(stored: Path) -> None:
     assert checkpoint.source_offsets(str(stored), 7) == [("in", 0, 10), ("in", 1, 20)]
+
+
+def test_source_offsets_are_found_in_version_2_of_sparks_log(stored: Path) -> None:
+    """Sources have names there; `txn.group` got no offsets, without an error."""
+    _, settings, *sources = (stored / "offsets" / "7").read_text().splitlines()
+    named = [f"{name}:{ends}" for name, ends in zip(("orders", "1"), sources, strict=True)]
+    lines = ["v2", settings, *named, "idle:-"]
+    (stored / "offsets" / "7").write_text("\n".join(lines))
+    assert checkpoint.source_offsets(str(stored), 7) == [("in", 0, 10), ("in", 1, 20)]
+    assert checkpoint.source_topics(str(stored)) == {"in"}
+
+
+@pytest.mark.parametrize("text", ["v3\n{}\n", "", "5"])
+def test_a_log_of_an_unknown_version_is_refused(stored: Path, text: str) -> None:
+    (stored / "offsets" / "7").write_text(text)
+    with pytest.raises(ConfigError, match="and txn knows v1 and v2"):
+        checkpoint.source_offsets(str(stored), 7)
 
 
 def test_source_offsets_of_another_batch_are_refused(stored: Path) -> None:

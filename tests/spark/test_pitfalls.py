@@ -170,6 +170,16 @@ def test_real_time_mode_is_refused(
 
 
 @in_spark
+def test_continuous_trigger_is_refused(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> None:
+    rows = stream(spark, servers, topic).select("value")
+    writer = writing(rows, servers, checkpoint, {"topic": output})
+    with pytest.raises(PySparkException, match="txn does not support continuous processing"):
+        finish(writer.trigger(continuous="1 second"))
+
+
+@in_spark
 def test_asynchronous_progress_tracking_is_refused(
     spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
 ) -> None:
@@ -586,6 +596,15 @@ def test_small_arrow_batches_are_advised_against(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.INFO, "txn.spark"):
         register(_session(sys.executable, "10000"))
     assert "spark.sql.execution.arrow.maxRecordsPerBatch" in caplog.text
+
+
+@pytest.mark.parametrize("rows", ["0", "-1"])
+def test_endless_arrow_batches_are_warned_of(rows: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark ends a read with an AssertionError of its own, which names no setting."""
+    txn.spark.register(_session(sys.executable, rows))
+    (record,) = (each for each in caplog.records if each.name == "txn.spark")
+    assert record.levelname == "WARNING"
+    assert "refuses to read a source in Python with it" in record.getMessage()
 
 
 def test_large_arrow_batches_need_no_advice(caplog: pytest.LogCaptureFixture) -> None:

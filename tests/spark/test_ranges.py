@@ -1,5 +1,8 @@
 """Which records a batch gets, and how they are shared out to tasks."""
 
+import json
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,13 +24,32 @@ def test_offsets_are_kept_as_sparks_kafka_source_keeps_them() -> None:
 
 def test_ids_of_topics_are_kept_beside_the_offsets() -> None:
     mark = Mark({("a", 0): 2}, {"a": "AAAAAAAAAAAAAAAAAAAABw"})
-    assert mark.to_json() == {"a": {"0": 2}, "topic ids": {"a": "AAAAAAAAAAAAAAAAAAAABw"}}
+    note = '{"topic ids": {"a": "AAAAAAAAAAAAAAAAAAAABw"}}'
+    assert mark.to_json() == {"a": {"0": 2}, note: {}}
     assert Mark.from_json(mark.to_json()) == mark
+
+
+def test_program_that_goes_through_the_offsets_meets_nothing_else() -> None:
+    """A program that committed `endOffset` to a group took the ids for offsets, and failed."""
+    mark = Mark({("a", 0): 2, ("b", 1): 3}, {"a": "AAAAAAAAAAAAAAAAAAAABw"}, {("c", 0): 7})
+    end = json.loads(json.dumps(mark.to_json()))
+    met = [(topic, int(n), at) for topic, places in end.items() for n, at in places.items()]
+    assert met == [("a", 0, 2), ("b", 1, 3)]
+
+
+def test_marks_of_earlier_versions_are_read() -> None:
+    kept: dict[str, dict[str, Any]] = {
+        "a": {"0": 2},
+        "topic ids": {"a": "AA"},
+        "left out": {"a": {"1": 5}},
+    }
+    assert Mark.from_json(kept) == Mark({("a", 0): 2}, {"a": "AA"}, {("a", 1): 5})
 
 
 def test_places_that_are_left_out_are_kept_beside_the_others_until_they_are_chosen() -> None:
     mark = Mark({("a", 0): 2}, {}, {("a", 1): 5, ("b", 0): 7})
-    assert mark.to_json() == {"a": {"0": 2}, "left out": {"a": {"1": 5}, "b": {"0": 7}}}
+    note = '{"left out": {"a": {"1": 5}, "b": {"0": 7}}}'
+    assert mark.to_json() == {"a": {"0": 2}, note: {}}
     assert Mark.from_json(mark.to_json()) == mark
     assert mark.choosing([("a", 1), ("c", 0)]) == Mark(
         {("a", 0): 2, ("a", 1): 5}, {}, {("b", 0): 7}

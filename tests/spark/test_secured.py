@@ -1,12 +1,15 @@
 """Spark jobs over TLS and SASL, on a real Apache Kafka: rows come through, secrets do not."""
 
+import base64
 import json
+import pickle
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import txn.spark
@@ -14,7 +17,7 @@ from peers.secured import PASSWORD, SecuredKafka, token
 from spark.jobs import Options, finish
 from spark.kill.harness import KillCase, Moment, RunningBroker
 from spark.logs import tail
-from spark.secured import SCRAM, scram_over_tls
+from spark.secured import SCRAM, TouchedByLoading, scram_over_tls
 from support import clients
 from support.exploring import seed_of_run
 from support.samples import left_out
@@ -84,10 +87,42 @@ def test_a_function_for_tokens_is_called_on_driver_and_workers(
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "OAUTHBEARER",
         "kafka.ssl.ca.pem": secured_kafka.ca_pem.decode(),
-        "txn.token": txn.spark.token(noted),
+        "txn.token": "noted",
     }
+    txn.spark.register(spark, tokens={"noted": noted})
     assert copied(spark, secured_kafka.servers["PLAINTEXT"], options, tmp_path) == [b"7 apples"]
     assert len(list(calls.iterdir())) > 1
+
+
+def test_sql_names_a_function_for_tokens_and_brings_none(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The option held a pickle, so a statement of SQL ran code of its own in Spark's driver."""
+    touched = tmp_path / "touched"
+    with secured_broker(tmp_path) as broker:
+        signed = broker.token.read_text().strip()
+        txn.spark.register(spark, tokens={"of a file": lambda: signed})
+        options = {
+            "kafka.bootstrap.servers": broker.servers["SASL_PLAINTEXT"],
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "txn.token": "of a file",
+        }
+        plain = broker.servers["PLAINTEXT"]
+        assert copied(spark, plain, options, tmp_path) == [b"7 apples"]
+        clients.create_topic(plain, "fruits")
+
+        def count(token: str) -> int:
+            given = {**options, "txn.token": token, "subscribe": "fruits"}
+            listed = ", ".join(f"`{name}` '{text}'" for name, text in given.items())
+            spark.sql(f"CREATE OR REPLACE TEMP VIEW fruits USING txn OPTIONS ({listed})")
+            return spark.table("fruits").count()
+
+        assert count("of a file") == 0
+        code = base64.b64encode(pickle.dumps(TouchedByLoading(touched))).decode()
+        with pytest.raises(AnalysisException, match=r"txn\.token names a function that the sess"):
+            count(code)
+    assert not touched.exists()
 
 
 def test_the_state_of_a_query_is_asked_for_over_the_same_listener(

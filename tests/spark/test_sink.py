@@ -1,6 +1,7 @@
 """The sink in a real session: its records, batch writes, offsets, status."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,55 @@ def test_group_gets_the_source_offsets_with_the_rows(
     finish(writing(rows, servers, checkpoint, {"topic": output, "txn.group": group}))
     assert json.loads(txn.spark.offsets(servers, group)) == {topic: {"0": 3, "1": 0}}
     assert json.loads(txn.spark.offsets(servers, group, [topic])) == {topic: {"0": 3, "1": 0}}
+
+
+@pytest.fixture
+def named_sources(spark: SparkSession) -> Iterator[None]:
+    """Spark's offset log in version 2, where sources have names."""
+    settings = {
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.offsetLog.formatVersion": "2",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
+
+
+def named(spark: SparkSession, servers: str, topic: str) -> DataFrame:
+    reader = spark.readStream.format("txn").option("kafka.bootstrap.servers", servers)
+    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+    return reader.name("orders").load().select("value")
+
+
+@pytest.mark.usefixtures("named_sources")
+def test_group_gets_the_offsets_of_named_sources(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> None:
+    put(servers, topic, ["1", "2", "3"])
+    rows = named(spark, servers, topic)
+    group = f"group-{output}"
+    finish(writing(rows, servers, checkpoint, {"topic": output, "txn.group": group}))
+    assert (checkpoint / "offsets" / "0").read_text().startswith("v2")
+    assert json.loads(txn.spark.offsets(servers, group)) == {topic: {"0": 3, "1": 0}}
+
+
+@pytest.mark.usefixtures("named_sources")
+@pytest.mark.parametrize("path", ["format", "foreachBatch"])
+def test_query_of_named_sources_does_not_read_its_own_progress(
+    spark: SparkSession, servers: str, output: str, checkpoint: Path, path: str
+) -> None:
+    """Each batch made another one: 66 in 15 seconds, of two records."""
+    save(spark.sql("SELECT 'v' AS value"), servers, topic=output)  # makes the progress topic
+    rows = named(spark, servers, "__txn_spark")
+    writer = writing(rows, servers, checkpoint, {"topic": output})
+    if path == "foreachBatch":
+        sink = txn.spark.sink(servers, output, id=output, checkpoint=checkpoint)
+        writer = rows.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(checkpoint))
+    with pytest.raises(PySparkException, match="where its own sink keeps its progress"):
+        finish(writer)
 
 
 def test_query_restarts_from_its_group_when_the_checkpoint_is_lost(

@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from spark.conftest import connector_jars
 from spark.jobs import finish, forget_last_commit, put, stream, table, texts, writing
+from spark.stock import FORMATS
 from support import clients
 from txn.spark.mark import Mark
 from txn.spark.options import source_settings
@@ -224,3 +226,51 @@ def test_time_beyond_sparks_microseconds_ends_the_query_and_names_its_record(
     with pytest.raises(PySparkException, match=story):
         table(spark, servers, topic).collect()
     assert table(spark, servers, topic, columns="value,offset").count() == 3
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_end_of_a_batch_is_taken_as_a_start(
+    spark: SparkSession, servers: str, topic: str, checkpoint: Path, name: str
+) -> None:
+    """The source refused the end that it had told itself, for the ids of topics in it."""
+    if name == "kafka" and not connector_jars():
+        pytest.skip("Spark's Kafka connector cannot be fetched")
+    put(servers, topic, ["1", "2"])
+    query = finish(
+        stream(spark, servers, topic)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+    )
+    assert query.lastProgress is not None
+    (source,) = query.lastProgress.sources
+    assert source.endOffset is not None
+    met = [
+        (name, int(partition), at)
+        for name, places in json.loads(source.endOffset).items()
+        for partition, at in places.items()
+    ]
+    assert met == [(topic, 0, 2), (topic, 1, 0)]
+    assert source.endOffset == source.latestOffset
+    put(servers, topic, ["3"])
+    reader = spark.read.format(name).option("kafka.bootstrap.servers", servers)
+    rows = reader.option("subscribe", topic).option("startingOffsets", source.endOffset).load()
+    assert [bytes(row.value) for row in rows.collect()] == [b"3"]
+
+
+def test_topics_have_one_position_for_all_their_partitions(
+    spark: SparkSession, servers: str, topic: str, output: str, checkpoint: Path
+) -> None:
+    put(servers, topic, ["1"], 0)
+    put(servers, topic, ["2"], 1)
+    put(servers, output, ["3"], 1)
+    starts = f'{{"{topic}": "earliest", "{output}": {{"0": 0, "1": 1}}}}'
+    both = f"{topic},{output}"
+    rows = table(spark, servers, topic, subscribe=both, startingOffsets=starts)
+    assert sorted(bytes(row.value) for row in rows.collect()) == [b"1", b"2"]
+    starts = f'{{"{topic}": "latest", "{output}": "earliest"}}'
+    rows = stream(spark, servers, topic, subscribe=both, startingOffsets=starts)
+    finish(writing(rows.select("value"), servers, checkpoint, {"topic": f"{output}-copy"}))
+    assert texts(servers, f"{output}-copy") == ["3"]
+    with pytest.raises(PySparkException, match="startingOffsets names no-such-0, which is not re"):
+        table(spark, servers, topic, startingOffsets='{"no-such": "earliest"}').count()

@@ -32,6 +32,7 @@ PROMISED: Final[Mapping[str, frozenset[str]]] = {
     "4.0": frozenset({"batch read", "batch write", "foreachBatch"}),
     "4.1": frozenset({"batch read", "batch write", "stream write", "foreachBatch"}),
     "4.2": frozenset({"batch read", "batch write", "stream write", "foreachBatch", "stream read"}),
+    "4.3": frozenset({"batch read", "batch write", "stream write", "foreachBatch", "stream read"}),
 }
 """Minor version of PySpark → the parts that work."""
 

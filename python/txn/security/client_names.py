@@ -52,7 +52,8 @@ GSSAPI_REFUSED: Final = (
 
 AWS: Final = (
     "Amazon's IAM login module is Java. Set sasl.mechanism=OAUTHBEARER, and give a function that "
-    "returns a token of aws-msk-iam-sasl-signer-python (for Spark: txn.spark.token)"
+    "returns a token of aws-msk-iam-sasl-signer-python (for Spark: txn.spark.register(spark, "
+    "tokens=...))"
 )
 
 REFUSED: Final[Mapping[str, str]] = {

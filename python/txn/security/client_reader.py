@@ -165,8 +165,8 @@ class _Reader:
 
     @property
     def given(self) -> Iterable[str]:
-        """The names of the settings, in small letters."""
-        return self._given
+        """The names of the settings with a value, in small letters."""
+        return [name for name, value in self._given.items() if value]
 
     def _require_known(self, name: str) -> None:
         if name in READ or name in WITHOUT_EFFECT:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from txn.spark.listener import ProgressListener, offsets_behind
     from txn.spark.session import register
     from txn.spark.supervise import run
-    from txn.spark.tokens import token
 
 __all__ = [
     "ForeachBatchSink",
@@ -43,7 +42,6 @@ __all__ = [
     "run",
     "sink",
     "status",
-    "token",
 ]
 
 _LAZY = {
@@ -57,7 +55,6 @@ _LAZY = {
     "run": "supervise",
     "sink": "foreach_batch",
     "status": "inspection",
-    "token": "tokens",
 }
 """Loaded when first used: a planner process needs neither jars nor admin clients."""
 

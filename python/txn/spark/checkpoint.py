@@ -2,13 +2,15 @@
 
 `<checkpoint>/metadata` holds the query's id; `<checkpoint>/sources/<n>/0` where Spark's Kafka
 source starts; `<checkpoint>/offsets/<batch>` holds, a line each, a version, Spark's own settings,
-and where every source ends in that batch.
+and where every source ends in that batch. In version 2
+(`spark.sql.streaming.offsetLog.formatVersion`) a source's line begins with its name and a colon.
 
 Source: StreamMetadata, OffsetSeqLog, Spark 4.2.
 """
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -53,15 +55,15 @@ def source_offsets(location: str, batch: int) -> list[tuple[str, int, int]]:
             "Remove txn.group, or put the checkpoint on a mounted path"
         )
     try:
-        lines = (path / "offsets" / str(batch)).read_text().splitlines()
+        text = (path / "offsets" / str(batch)).read_text()
     except FileNotFoundError:
         raise ConfigError(
             f"txn.group needs the offsets of batch {batch}, and {path} does not hold them: "
             "checkpointLocation is not this query's"
         ) from None
     offsets: dict[tuple[str, int], int] = {}
-    for line in lines[1:]:
-        offsets.update(_kafka_offsets(line))
+    for source in _sources(text.splitlines()):
+        offsets.update(_kafka_offsets(source))
     return [(topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())]
 
 
@@ -113,6 +115,25 @@ def noted_starts(location: str) -> list[str]:
     return [text.strip() for version, _, text in lines if version == "v1" and _kafka_offsets(text)]
 
 
+def _sources(lines: Sequence[str]) -> list[str]:
+    """Where each source ends, of the lines of a batch.
+
+    Raises:
+        ConfigError: the lines are of a version that is not known here. To find no source in them
+            would be a silent loss of `txn.group`.
+    """
+    version = lines[0] if lines else ""
+    match version:
+        case "v1":
+            return list(lines[2:])  # the line between has Spark's settings
+        case "v2":
+            return [line.partition(":")[2] for line in lines[2:]]
+    raise ConfigError(
+        f"the checkpoint's offsets have version {version!r}, and txn knows v1 and v2. Upgrade txn, "
+        "or set spark.sql.streaming.offsetLog.formatVersion=2 for a new checkpoint"
+    )
+
+
 def _kafka_offsets(line: str) -> dict[tuple[str, int], int]:
     try:
         return {
@@ -120,5 +141,5 @@ def _kafka_offsets(line: str) -> dict[tuple[str, int], int]:
             for place, offset in Mark.from_json(json.loads(line)).at.items()
             if type(offset) is int and offset >= 0
         }
-    except (ValueError, AttributeError):  # another kind of source, or Spark's own settings
+    except (ValueError, AttributeError):  # another kind of source, or none yet
         return {}

@@ -1,7 +1,7 @@
 """`format("txn")`: the class that Spark finds by name, and its readers and writers."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pyspark
 from pyspark.sql.datasource import (
@@ -24,8 +24,15 @@ from pyspark.sql.types import (
 )
 
 from txn.errors import ConfigError
-from txn.spark.options import COLUMNS, sink_settings, source_settings
+from txn.spark.options import (
+    COLUMNS,
+    SinkSettings,
+    SourceSettings,
+    sink_settings,
+    source_settings,
+)
 from txn.spark.python_worker import begin_request
+from txn.spark.tokens import NO_TOKENS, Tokens
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -51,6 +58,9 @@ class TxnDataSource(DataSource):
     micro-batches. For the process that plans the tasks of a micro-batch it makes a new one each
     time. The two have to do different things when asked for a writer, and are told apart by that.
     """
+
+    tokens: ClassVar[Tokens] = NO_TOKENS
+    """The functions that the option `txn.token` may name, in a class that `register` has made."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -91,7 +101,7 @@ class TxnDataSource(DataSource):
         begin_request()
         if overwrite:
             raise ConfigError("a topic cannot be overwritten; use mode('append')")
-        return writer.begin_batch(sink_settings(dict(self.options)), schema)
+        return writer.begin_batch(self._sink(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Write every micro-batch exactly once; complete mode writes all groups each time."""
@@ -99,13 +109,24 @@ class TxnDataSource(DataSource):
         from txn.spark import writer
 
         begin_request()
-        settings = sink_settings(dict(self.options))
+        settings = self._sink()
         if self._is_copy:
             return writer.committer(settings)
         return writer.begin_stream(settings, schema)
 
-    def _source(self) -> Any:
-        return source_settings(dict(self.options))
+    def _source(self) -> SourceSettings:
+        return source_settings(dict(self.options), self.tokens)
+
+    def _sink(self) -> SinkSettings:
+        return sink_settings(dict(self.options), self.tokens)
+
+
+def with_tokens(tokens: Tokens) -> type[TxnDataSource]:
+    """The data source with functions for `txn.token`, to be registered in a session.
+
+    Spark pickles a class that no module has by its content, so they go wherever it goes.
+    """
+    return type("TxnDataSourceWithTokens", (TxnDataSource,), {"tokens": dict(tokens)})
 
 
 def _check_version(least: tuple[int, int], what: str) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from txn.errors import ConfigError
 from txn.spark import checkpoint
 from txn.spark.options import option_texts, sink_settings
+from txn.spark.tokens import registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def sink(
     for name in ("txn.batch", "txn.query"):
         if name in texts:
             raise ConfigError(f"{name} is set for each micro-batch, not here", option=name)
-    sink_settings(texts)
+    sink_settings(texts, registered)
     return ForeachBatchSink(texts)
 
 

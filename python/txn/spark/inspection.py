@@ -12,6 +12,7 @@ from txn.explain.brokers import Brokers
 from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.kafka import code_of, connect
 from txn.spark.options import PROGRESS_TOPIC, ClusterAccess, cluster_access, option_texts
+from txn.spark.tokens import registered
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
@@ -163,4 +164,4 @@ def _committed(brokers: Brokers, group: str) -> list[tuple[str, int, int]]:
 
 def _access(bootstrap_servers: str, options: Mapping[str, object]) -> ClusterAccess:
     texts = option_texts(options) | {"kafka.bootstrap.servers": bootstrap_servers}
-    return cluster_access({"kafka.client.id": "txn-status", **texts})
+    return cluster_access({"kafka.client.id": "txn-status", **texts}, registered)

@@ -3,14 +3,15 @@
     spark.streams.addListener(txn.spark.ProgressListener(print))
 
 Spark asks a source in Python for no metrics, so the query's own progress has none. The offsets
-in it are enough to count them.
+in it are enough to count them. Nor does it ask for a description: each source in Python has the
+name of a class of Spark's. The offsets tell its topics, too.
 
 Source: KafkaMicroBatchStream.metrics, Spark 4.2 (names and arithmetic).
 """
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -22,11 +23,16 @@ from pyspark.sql.streaming.listener import (
 )
 
 from txn.spark.logs import log
-from txn.spark.mark import Mark
+from txn.spark.mark import Mark, topics_of
+
+IN_PYTHON: Final = "org.apache.spark.sql.execution.datasources.v2.python."
+"""Spark's description of a source in Python begins so, and a number follows."""
 
 
 class ProgressListener(StreamingQueryListener):
     """Adds `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`.
+
+    The description of a source of txn becomes `txn[topic, topic]`.
 
     Args:
         report: Is called with every progress of every query; `sources[n].metrics` of txn's sources
@@ -41,11 +47,12 @@ class ProgressListener(StreamingQueryListener):
         """Nothing to add."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Add the metrics, and report."""
+        """Add metrics and descriptions, and report."""
         for source, metrics in zip(
             event.progress.sources, offsets_behind(event.progress), strict=True
         ):
             source.metrics.update(metrics)
+            source["description"] = _description(source)
         self._report(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -75,6 +82,15 @@ def _behind(end: Any, latest: Any) -> dict[str, str]:
         "maxOffsetsBehindLatest": str(max(behind)),
         "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
     }
+
+
+def _description(source: Mapping[str, Any]) -> str:
+    """Which topics a source reads, if it is one in Python; else Spark's own description."""
+    told: str = source["description"]
+    end = _mark(source["endOffset"])
+    if end is None or not told.startswith(IN_PYTHON):
+        return told
+    return f"txn[{', '.join(topics_of(end.at))}]"
 
 
 def _mark(offsets: Any) -> Mark | None:

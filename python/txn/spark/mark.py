@@ -1,22 +1,27 @@
 """The read position of a query: an offset per partition, and the topics' ids.
 
-Kept in Spark's offset log as JSON, as Spark's own Kafka source keeps offsets, with the ids
-under a key that no topic can have:
+Kept in Spark's offset log as JSON, as Spark's own Kafka source keeps offsets. The rest is the text
+of one more key, which holds no partition:
 
-    {"orders": {"0": 23, "1": 7}, "topic ids": {"orders": "wJz1X0yBQ4m8cV1tq2n6Jg"}}
+    {"orders": {"0": 23, "1": 7}, "{\\"topic ids\\": {\\"orders\\": \\"wJz1X0y…\\"}}": {}}
+
+So a program that goes through the offsets of a query's progress, to commit or to compare them,
+meets Spark's own and no others. Spark's Kafka source reads them, too. Earlier versions had the
+ids under a key `topic ids` with other content, which is still read.
 
 A topic that was deleted and made anew has another id under the same name. Its offsets start at 0
 again, so without the id they would be taken for those of the old topic. Rows of the new one would
 be skipped, or read as the continuation of the old one. Checkpoints of earlier versions and of
 Spark's Kafka source have no ids; they get them with the next batch.
 
-A partition that the options do not choose any more keeps its place under another such key. So it is
+A partition that the options do not choose any more keeps its place in that key, too. So it is
 told once, and goes on there when the options choose it again.
 
 Pure: no client. Source: KIP-516 (topic ids).
 """
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,7 +33,12 @@ Offsets = dict[Place, int]
 
 IDS: Final = "topic ids"
 LEFT_OUT: Final = "left out"
-"""Names with a space, which Kafka refuses for a topic."""
+"""Names of notes beside the offsets; once keys of their own. No topic's name has a space."""
+
+
+def is_note(key: str) -> bool:
+    """Say whether a key of a mark's JSON is no topic."""
+    return key.startswith("{") or key in (IDS, LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +54,24 @@ class Mark:
     @staticmethod
     def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> "Mark":
         """The mark that Spark gives back."""
-        read = {topic: at for topic, at in offsets.items() if topic not in (IDS, LEFT_OUT)}
-        left_out = _from_json(offsets.get(LEFT_OUT, {}))
-        return Mark(_from_json(read), dict(offsets.get(IDS, {})), left_out)
+        notes: dict[str, Any] = {}
+        for key, content in offsets.items():
+            if is_note(key):
+                notes |= json.loads(key) if key.startswith("{") else {key: content}
+        read = {topic: at for topic, at in offsets.items() if not is_note(topic)}
+        left_out = _from_json(notes.get(LEFT_OUT, {}))
+        return Mark(_from_json(read), dict(notes.get(IDS, {})), left_out)
 
-    def to_json(self) -> dict[str, dict[str, Any]]:
+    def to_json(self) -> dict[str, dict[str, int]]:
         """The mark as Spark keeps it: equal marks give equal text."""
-        content: dict[str, dict[str, Any]] = dict(_to_json(self.at))
+        content = _to_json(self.at)
+        notes: dict[str, Any] = {}
         if self.ids:
-            content[IDS] = dict(sorted(self.ids.items()))
+            notes[IDS] = dict(sorted(self.ids.items()))
         if self.left_out:
-            content[LEFT_OUT] = _to_json(self.left_out)
+            notes[LEFT_OUT] = _to_json(self.left_out)
+        if notes:
+            content[json.dumps(notes)] = {}
         return content
 
     def choosing(self, places: Iterable[Place]) -> "Mark":

@@ -236,8 +236,12 @@ def check_all_are_named(boundary: Boundary, places: Iterable[Place]) -> None:
     """
     if isinstance(boundary.at, int):
         return
+    places = set(places)
     chosen = {(name, number) for name, each in boundary.at.items() for number in each}
-    strange, left = sorted(chosen - set(places)), sorted(set(places) - chosen)
+    for name in boundary.topics:
+        # Without a partition its first one is named, so that the check tells of it.
+        chosen |= {place for place in places if place[0] == name} or {(name, 0)}
+    strange, left = sorted(chosen - places), sorted(places - chosen)
     if strange or left:
         what = f"names {named(strange[0])}, which is not read" if strange else ""
         raise ConfigError(

@@ -2,16 +2,18 @@
 
 import shutil
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.errors import SparkNoSuchElementException
 from pyspark.sql import SparkSession
 
 from txn.errors import ConfigError
-from txn.spark.datasource import TxnDataSource
+from txn.spark.datasource import TxnDataSource, with_tokens
 from txn.spark.logs import log
 from txn.spark.noted_start import check_noted_starts
 from txn.spark.save_mode import append_by_default
+from txn.spark.tokens import add, registered
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_ADVISED = 65_536
@@ -27,30 +29,47 @@ It holds none of those words: Spark Connect does not tell a setting whose value 
 """
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, *, tokens: Mapping[str, Callable[[], str]] | None = None) -> None:
     """Make `format("txn")` known to a session.
 
     Spark also finds it by itself, by the module `pyspark_txn`. This call adds four things:
 
+    - the functions that the option `txn.token` may name
     - an immediate error for a session whose Python workers cannot find txn
     - the redaction of every secret in plans and in the UI (`spark.sql.redaction.options.regex`)
     - `df.write.format("txn").save()` without a mode, which appends as with `format("kafka")`
     - an immediate error for a checkpoint that has the start of `format("kafka")` and no batch
 
+    Args:
+        spark: The session.
+        tokens: Functions that take nothing and return a token for OAUTHBEARER, by the names that
+            `txn.token` gives them. One is loaded once per process, on driver and workers, and
+            called for every connection that logs in. Names of earlier calls stay.
+
     Raises:
-        ConfigError: the session was made in a way that its Python workers cannot find txn.
+        ConfigError: the session was made in a way that its Python workers cannot find txn; or a
+            function for tokens cannot be called or sent.
     """
     _check_python(spark)
+    add(tokens or {})
     _hide_keys(spark)
     append_by_default(spark)
     check_noted_starts(spark)
-    arrow_rows = spark.conf.get(ARROW_ROWS) or "0"
-    if 0 < int(arrow_rows) < ARROW_ROWS_ADVISED:
+    arrow_rows = int(spark.conf.get(ARROW_ROWS) or "0")
+    if arrow_rows <= 0:
+        log.warning(
+            "session.advice %s=%s: Spark takes it for endless elsewhere, and refuses to read a "
+            "source in Python with it. Set it to %s",
+            *(ARROW_ROWS, arrow_rows, ARROW_ROWS_ADVISED),
+        )
+    elif arrow_rows < ARROW_ROWS_ADVISED:
         log.info(
             "session.advice %s=%s: writing is faster with %s",
             *(ARROW_ROWS, arrow_rows, ARROW_ROWS_ADVISED),
         )
-    if not _is_known(spark):
+    if registered:
+        spark.dataSource.register(with_tokens(registered))
+    elif not _is_known(spark):
         spark.dataSource.register(TxnDataSource)
 
 

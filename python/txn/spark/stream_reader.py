@@ -91,9 +91,11 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end(self, begin: Mark, pinned: frozenset[Place], limit: ReadLimit) -> Mark | None:
         """Where the next batch ends; None if it has to wait for more records."""
-        now = self._seen = self._end(begin)
+        now = self._end(begin)
         begin = begin.choosing(now.at)
         kept = self._absent(begin, now)
+        ids = {**kept.ids, **now.ids}
+        self._seen = Mark(now.at, ids, kept.left_out)
         moved = self._moved(begin, now)
         left = [place for place in now.at if place not in moved]
         fresh = sorted(place for place in left if place not in begin.at)
@@ -107,15 +109,18 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._settings.offsets_per_trigger_max
         if isinstance(limit, ReadMaxRows | ReadMinRows) and most is not None:
             ends = limited(starts, ends, most)
-        return Mark(kept.at | ends | moved, {**kept.ids, **now.ids}, kept.left_out)
+        return Mark(kept.at | ends | moved, ids, kept.left_out)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: at the present end of the topics."""
         self._target = self._settled(self._latest)
 
     def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:
-        """Ends at the last look, for the query's progress."""
-        return None if self._seen is None else Mark(self._seen.at, {}).to_json()
+        """Ends at the last look, for the query's progress.
+
+        Equal to the end of a batch that has read everything, as with Spark's Kafka source.
+        """
+        return None if self._seen is None else self._seen.to_json()
 
     def partitions(
         self, start: dict[str, dict[str, Any]], end: dict[str, dict[str, Any]]

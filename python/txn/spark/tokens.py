@@ -1,23 +1,30 @@
-"""A function for tokens that travels with a query: `.option("txn.token", txn.spark.token(f))`.
+"""Functions for tokens, which a query's option `txn.token` calls by a name.
 
-An option of Spark's is text, so the function is pickled into one. It is called by every process
-that logs in: on the driver, by the planner, on the workers; at each authentication. A function of a
-module goes by its name, and its module has to be on every node. One of `__main__` or a notebook
-goes whole, with the values that it refers to.
+    txn.spark.register(spark, tokens={"msk": msk_token})
+    spark.readStream.format("txn").option("txn.token", "msk")
+
+An option of Spark's is text, and SQL may set it. So it can only name a function that the program
+has registered. The functions go along with the data source that is registered in the session.
+So each process that logs in has them: on the driver, by the planner, on the workers. A function
+of a module goes by its name, and its module has to be on every node. One of `__main__` or a
+notebook goes whole, with the values that it refers to.
 """
 
-import base64
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 from txn.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """A function as bytes, so that it can be compared and sent; loaded once per process."""
+    """A function as bytes, so that it can be compared and sent; loaded once per process.
+
+    The bytes are those that `register` made. They never come from an option.
+    """
 
     data: bytes = field(repr=False)
 
@@ -26,37 +33,53 @@ class PickledFunction:
         return _loaded(self.data)()
 
 
-def token(call: Callable[[], str]) -> str:
-    """Return the value of the option `txn.token` for a function that returns a token.
+Tokens = Mapping[str, PickledFunction]
+"""Functions for tokens by their names."""
 
-    Args:
-        call: Takes nothing and returns the token for OAUTHBEARER. It may keep one for a while: it
-            is loaded once per process, and called for every connection that logs in.
+NO_TOKENS: Final[Tokens] = {}
+
+registered: dict[str, PickledFunction] = {}
+"""Those that this program has registered, in whichever session."""
+
+
+def add(tokens: Mapping[str, Callable[[], str]]) -> None:
+    """Add to `registered`; a name that is there gets its new function.
 
     Raises:
-        ConfigError: it cannot be called, or not be pickled: it refers to an open connection or the
+        ConfigError: one cannot be called, or not be pickled: it refers to an open connection or the
             Spark session, for example.
     """
+    registered.update({name: _pickled(name, call) for name, call in tokens.items()})
+
+
+def token_named(name: str, tokens: Tokens) -> PickledFunction:
+    """The function that `txn.token` names.
+
+    Raises:
+        ConfigError: the session has none of this name. The name is not told: it may be a token.
+    """
+    if name in tokens:
+        return tokens[name]
+    known = f"it has {', '.join(sorted(tokens))}" if tokens else "it has none"
+    raise ConfigError(
+        f"option txn.token names a function that the session does not have ({known}). Register it "
+        "under its name: txn.spark.register(spark, tokens={'name': function})",
+        option="txn.token",
+    )
+
+
+def _pickled(name: str, call: Callable[[], str]) -> PickledFunction:
     from pyspark import cloudpickle
 
     if not callable(call):
-        raise ConfigError("txn.spark.token takes a function that returns a token, not the token")
+        raise ConfigError(f"tokens[{name!r}] is no function. Give one that returns a token")
     try:
-        data: bytes = cloudpickle.dumps(call)  # type: ignore[no-untyped-call]
+        return PickledFunction(cloudpickle.dumps(call))  # type: ignore[no-untyped-call]
     except Exception as error:
         raise ConfigError(
-            "the function for tokens cannot be sent to Spark's workers: pickling it raised "
+            f"tokens[{name!r}] cannot be sent to Spark's workers: pickling it raised "
             f"{type(error).__name__}. Let it open its own connections, and refer to no session"
         ) from error
-    return base64.b64encode(data).decode()
-
-
-def pickled(text: str) -> PickledFunction:
-    """Read the option's value. Raises ValueError: it is not of `token`."""
-    data = base64.b64decode(text, validate=True)
-    if data[:1] != pickle.PROTO:
-        raise ValueError("no pickle")
-    return PickledFunction(data)
 
 
 @lru_cache(maxsize=8)

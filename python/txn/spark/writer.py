@@ -142,7 +142,8 @@ def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
     """Begin a micro-batch; its number is known only to its tasks.
 
     Raises:
-        ConfigError: the columns cannot be written, or there is no id.
+        ConfigError: the columns cannot be written, there is no id, or the query reads its own
+            progress.
         RefusedError: the progress belongs to another query.
     """
     layout = _layout(settings, schema)
@@ -162,12 +163,13 @@ def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
     """Begin a batch write.
 
     Raises:
-        ConfigError: the columns cannot be written.
+        ConfigError: the columns cannot be written, or the query reads its own progress.
         RefusedError: the progress belongs to a streaming query, or contradicts `txn.batch`.
     """
     layout = _layout(settings, schema)
     if settings.id is None:
         settings = _disposable(settings, f"batch-{uuid.uuid4()}")
+    _check_that_it_does_not_feed_itself(settings)
     handout = _begin(settings)
     work = Work(settings, layout, handout)
     query, batch = _numbered(work)
