@@ -32,6 +32,7 @@ from typing import Final, NamedTuple
 from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
+from txn.broker.lost_cache import require_cache
 from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
 from txn.broker.runtime import Shard, ShardPhase
@@ -1337,13 +1338,25 @@ class TransactionCoordinator:
             has_losses: An operator gave up the losses of some partitions. Every producer is fenced
                 as after a power failure. Only there are unexplained open transactions aborted.
             stores: Every partition a transaction may have written to.
+
+        Raises:
+            LostCacheError: without a power failure, records prove a loss as after one. Nothing was
+                written yet.
+            StorageError: a disk refuses a record or a marker that has to be written.
         """
+        stores = tuple(stores)
         if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
             self._make_shards()
             for shard in self.transactions.shards:
                 if self._load(shard):
                     shard.activate()
         self._is_loading = False
+        if not power_failed:
+            held = [each for store in stores for each in _open_in(store)]
+            ids = self.transactions
+            require_cache(
+                self._host, ids.decoded(), ids.items, held, lambda name: self._shard_with(name).log
+            )
         if power_failed:
             self._decide_prepared()
         if power_failed or has_losses:
