@@ -1357,8 +1357,7 @@ class TransactionCoordinator:
             require_cache(
                 self._host, ids.decoded(), ids.items, held, lambda name: self._shard_with(name).log
             )
-        if power_failed:
-            self._decide_prepared()
+        self._decide_prepared(power_failed=power_failed)
         if power_failed or has_losses:
             self._write_lost_markers()
         for shard in self.transactions.shards:
@@ -1547,13 +1546,14 @@ class TransactionCoordinator:
                 known.undecided.discard(transactional_id)
         self._go_on(shard)
 
-    # ------------------------------------------------------------ power failures
+    # ------------------------------------------------------------ lost records
 
-    def _decide_prepared(self) -> None:
+    def _decide_prepared(self, *, power_failed: bool) -> None:
         """Abort every commit that is prepared and has lost records, before any marker is written.
 
         A marker would take the offset of a lost record. All of it is on the disk before the first
-        one. Raises StorageError: a disk refuses.
+        one. Where a partition cannot be read the commit waits for it, after a kill too: the
+        storage may have lost its cache. Raises StorageError: a disk refuses.
         """
         for shard in self.transactions.shards:
             undone: list[TxnRecord] = []
@@ -1561,7 +1561,7 @@ class TransactionCoordinator:
                 has_lost = self._has_lost_records(txn) if is_to_decide(txn) else False
                 if has_lost is None:
                     shard.state.undecided.add(transactional_id)
-                elif has_lost:
+                elif has_lost and power_failed:
                     prepare = decide_undo(txn, now_ms=self._host.now_ms())
                     undone.append((transactional_id, prepare))
                     log.warning("txn.unanswered_commit_aborted", transactional_id=transactional_id)
