@@ -88,6 +88,27 @@ def test_P3_an_unanswered_commit_that_lost_records_is_aborted_everywhere(
     assert len(events(caplog, "storage.cache_lost")) == 1
 
 
+def test_P3_a_commit_waits_for_the_records_of_a_refused_partition_and_is_aborted_everywhere(
+    left: tuple[Path, txn.Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The start finished it in the other partition. Then the operator told of the lost cache."""
+    path, broker = left
+    commit(broker, ("seats", b"committed"), ("orders", b"torn"), ("orders", b"behind"))
+    shutil.copytree(broker.path, path)
+    for name in (DECISIONS, "orders-0", "seats-0"):
+        lose(path / name, 1)  # Complete and the markers
+    flip_bit(path / "orders-0" / f"{0:020}.log", 70)
+    with txn.Broker(path) as again:
+        servers = again.bootstrap_servers
+        assert fetch_code(servers, "orders") == KAFKA_STORAGE_ERROR
+        assert read_all(servers, "seats") == []
+    assert len(events(caplog, "txn.left_prepared")) == 1
+    assert run_txn("log", "lost-cache", path)[0] == 0
+    with txn.Broker(path) as again:
+        for topic in ("orders", "seats"):
+            assert read_all(again.bootstrap_servers, topic) == []
+
+
 def test_P2_an_answered_commit_that_lost_a_marker_alone_is_shown_whole(
     left: tuple[Path, txn.Broker], caplog: pytest.LogCaptureFixture
 ) -> None:

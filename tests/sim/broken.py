@@ -331,6 +331,11 @@ def _a_start_after_a_kill_believes_every_prepare(seam: Seam) -> None:
         return None
 
 
+def _an_unread_commit_is_finished_after_a_kill(seam: Seam) -> None:
+    start = BrokenStart(seam)
+    seam.instead_of(is_to_decide)(lambda txn: start.is_after_power_failure and is_to_decide(txn))
+
+
 def _the_last_record_is_taken_for_a_lost_one(seam: Seam) -> None:
     @seam.instead_of(find_lost_offset)
     def find_too_many(
@@ -998,6 +1003,12 @@ RULES = (
         "a start after a kill believes every PREPARE",
         "torn-transaction",
         _a_start_after_a_kill_believes_every_prepare,
+        plans=make_lost_cache_plan,
+    ),
+    BrokenRule(
+        "an unread commit is finished after a kill",
+        "torn-transaction",
+        _an_unread_commit_is_finished_after_a_kill,
         plans=make_lost_cache_plan,
     ),
     BrokenRule(

@@ -160,9 +160,9 @@ def lost_cache(
     """Say that the storage lost unsynced data while the machine went on.
 
     A volume was detached, a file system failed and was mounted again, or this is a snapshot. The
-    next start then counts as one after a power failure: logs end where the disk has them, commits
-    that were answered are whole, and open transactions are aborted. Partitions that were refused
-    after a kill are judged anew. Exit code 2 if the directory is in use or cannot be written.
+    next start then counts as one after a power failure. Commits that were answered are whole, and
+    open transactions are aborted. Partitions that were refused after a kill are judged anew. Exit
+    code 2 if the directory is in use or cannot be written.
     """
     from txn.errors import StorageError
     from txn.storage.directory import DataDirectory

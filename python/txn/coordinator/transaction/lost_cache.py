@@ -1,12 +1,12 @@
 """Proof in `__transaction_state` that files have lost unsynced bytes, though no power failed.
 
 A process that is killed loses no byte that it had written. So where a log ends at or below an
-offset that a record names, the storage has lost its cache: a volume was detached, or a file system
-was shut down by an error and mounted again. A start then goes by the rules of `unsynced`, as after
-a power failure.
+offset that a record names, the storage has lost its cache. A volume was detached, for example, or a
+file system failed and was mounted again. A start then goes by the rules of `unsynced`, as after a
+power failure.
 
     last_offsets        a Prepare to commit names an offset that its log does not have
-    unsynced_markers    a carried marker is gone, and the records before it are there
+    unsynced_markers    a carried marker is gone; the records before it are there
 
 A marker is written once the records that its Prepare names are on the disk. A log that ends at or
 below those, too, has lost more than a cache: that is damage, and proves nothing here. So does a
@@ -23,8 +23,8 @@ from txn.coordinator.transaction.records import TxnRecord
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnState, UnsyncedMarker
 
 EndOf = Callable[[bytes, int], int | None]
-"""From a topic's id and a partition's number: its log end. None if that proves nothing, as the
-topic was deleted, the log cannot be read, or its loss was accepted.
+"""Gives a partition's log end, from its topic's id and its number. None proves nothing: the topic
+was deleted, the log cannot be read, or its loss was accepted.
 """
 
 NamedOffsets = Mapping[tuple[bytes, int], Collection[int]]
@@ -55,7 +55,7 @@ def find_lost_offset(
         unfinished: The ids that are not at rest, at least.
         everybody: Gives all ids, at a cost.
         held: The open transactions of partitions.
-        named_by: Gives what an id's stored Prepares name, at a cost.
+        named_by: Gives the offsets that an id's stored Prepares name, at a cost.
         end_of: Gives the log ends.
     """
     found = _lost_offsets(unfinished, everybody, held, named_by, end_of)
@@ -82,8 +82,8 @@ def _lost_offsets(
     for transactional_id, txn in unfinished:
         if txn.state is TxnState.PREPARE_COMMIT:
             yield from _lost_of(transactional_id, txn.last_offsets, end_of)
-    # The id of a marker that is gone has a later transaction; or it is at rest, and the marker has
-    # left a transaction open that nothing explains.
+    # An id whose marker is gone has a later transaction. Or it is at rest, and nothing explains the
+    # transaction that the marker has left open.
     is_explained = not unexplained(held, owners_of(unfinished))
     for transactional_id, txn in unfinished if is_explained else everybody():
         lost = list(_lost_of(transactional_id, txn.unsynced_markers, end_of))
