@@ -26,6 +26,7 @@ from sim.plan import (
     make_election_plan,
     make_first_ids_power_plan,
     make_late_plan,
+    make_lost_cache_plan,
     make_operator_plan,
     make_passed_abort_plan,
     make_passing_abort_plan,
@@ -65,7 +66,13 @@ from txn.coordinator.transaction.decide import (
     decide_init,
 )
 from txn.coordinator.transaction.ending import Ending, Steps, decide, finish
-from txn.coordinator.transaction.open_transactions import unexplained
+from txn.coordinator.transaction.lost_cache import (
+    EndOf,
+    LostOffset,
+    NamedOffsets,
+    find_lost_offset,
+)
+from txn.coordinator.transaction.open_transactions import OpenTransaction, unexplained
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
 from txn.coordinator.transaction.states import (
     PREPARED,
@@ -309,6 +316,41 @@ def _lost_records_are_taken_for_later_ones(seam: Seam) -> None:
     """Offsets count in any leader epoch, and a decision is not synced before a marker."""
     seam.instead_of(is_there)(lambda last, log: last.offset < log.log_end_offset)
     _markers_come_before_prepare_is_durable(seam)
+
+
+def _a_start_after_a_kill_believes_every_prepare(seam: Seam) -> None:
+    @seam.instead_of(find_lost_offset)
+    def find_none(
+        unfinished: Sequence[tuple[str, Txn]],
+        everybody: Callable[[], Iterable[tuple[str, Txn]]],
+        held: Iterable[OpenTransaction],
+        *,
+        named_by: Callable[[str], NamedOffsets],
+        end_of: EndOf,
+    ) -> LostOffset | None:
+        return None
+
+
+def _an_unread_commit_is_finished_after_a_kill(seam: Seam) -> None:
+    start = BrokenStart(seam)
+    seam.instead_of(is_to_decide)(lambda txn: start.is_after_power_failure and is_to_decide(txn))
+
+
+def _the_last_record_is_taken_for_a_lost_one(seam: Seam) -> None:
+    @seam.instead_of(find_lost_offset)
+    def find_too_many(
+        unfinished: Sequence[tuple[str, Txn]],
+        everybody: Callable[[], Iterable[tuple[str, Txn]]],
+        held: Iterable[OpenTransaction],
+        *,
+        named_by: Callable[[str], NamedOffsets],
+        end_of: EndOf,
+    ) -> LostOffset | None:
+        def before_end(topic_id: bytes, partition: int) -> int | None:
+            end = end_of(topic_id, partition)
+            return None if end is None else end - 1
+
+        return find_lost_offset(unfinished, everybody, held, named_by=named_by, end_of=before_end)
 
 
 def _prepare_ends_a_later_transaction(seam: Seam) -> None:
@@ -956,6 +998,23 @@ RULES = (
         "torn-transaction",
         _a_start_believes_every_prepare,
         plans=make_power_plan,
+    ),
+    BrokenRule(
+        "a start after a kill believes every PREPARE",
+        "torn-transaction",
+        _a_start_after_a_kill_believes_every_prepare,
+        plans=make_lost_cache_plan,
+    ),
+    BrokenRule(
+        "an unread commit is finished after a kill",
+        "torn-transaction",
+        _an_unread_commit_is_finished_after_a_kill,
+        plans=make_lost_cache_plan,
+    ),
+    BrokenRule(
+        "the last record is taken for a lost one",
+        "false-alarm",
+        _the_last_record_is_taken_for_a_lost_one,
     ),
     BrokenRule(
         "lost records are taken for later ones",

@@ -26,6 +26,7 @@ from support.sessions import session
 from txn.broker.apis.api import Reply
 from txn.broker.apis.table import build_table
 from txn.broker.host import Context, Durability, HangUpError
+from txn.broker.lost_cache import LostCacheError
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.broker.syncs import Failures as SyncFailures
@@ -126,7 +127,8 @@ class SimBroker:
         self.failures = failures
         self._chance = chance
         self._settings = {**SETTINGS, **settings, "durability": durability.value}
-        self._power_failed = power_failed
+        self.power_failed = power_failed
+        """True if its start counts as one after a power failure; as the directory notes it."""
         self._in_worker: list[tuple[SimLog, SyncMarks]] | None = None
         self._in_reactor = False
         self._syncs_at_once = False
@@ -144,21 +146,19 @@ class SimBroker:
         keeps no other from being recovered; then an operator stops the broker to put back a copy.
         """
         try:
-            self.node = Node.start(
-                settings=BrokerSettings(self._settings),
-                storage=self.storage,
-                scheduler=self,
-                catalog=self.catalog,
-                identity=NodeIdentity(1, "sim", DIRECTORY_ID),
-                power_failed=self._power_failed,
-            )
+            try:
+                self.node = self._load()
+            except LostCacheError:  # as `txn.server.broker` does
+                self.power_failed = True
+                self.storage = SimStorage(self.disk, self, power_failed=True)
+                self.node = self._load()
             life, ids = self.agenda.now_us, count()
             self.node.groups.make_id = lambda: f"{life}-{next(ids)}"
             controller = self.node.controller
             for name, partitions in TOPICS.items():
                 if name not in self.node.image.topics:
                     self.create_at_once(partial(controller.create_topic, name, partitions, {}))
-            if not self._power_failed and self.node.durability is not Durability.PROCESS:
+            if not self.power_failed and self.node.durability is not Durability.PROCESS:
                 self.storage.force_what_was_accepted()
         except (Crash, StorageError):
             self.refusal = self.storage.damage
@@ -176,6 +176,16 @@ class SimBroker:
         self._table = build_table(self.node)
         self.loop.after(self._chance.choice(TICKS_US), self._tick)
         return True
+
+    def _load(self) -> Node:
+        return Node.start(
+            settings=BrokerSettings(self._settings),
+            storage=self.storage,
+            scheduler=self,
+            catalog=self.catalog,
+            identity=NodeIdentity(1, "sim", DIRECTORY_ID),
+            power_failed=self.power_failed,
+        )
 
     def create_at_once(self, create: Callable[[], Awaitable[object]]) -> None:
         """Let the controller create a topic before anything else happens; its sync takes no time.

@@ -9,7 +9,8 @@ offset, the aborted transactions and the coordinators' state by themselves.
     late-end             the same, after an answer to an earlier end of that client was lost
     zombie-commit        a transaction was committed although a successor had taken over
     lost-write           an acknowledged record, or one of a committed transaction, is missing
-    torn-transaction     a transaction is shown in part
+    torn-transaction     a transaction is shown in part; also by a start that does not know of a
+                         lost cache (`judge_halves`)
     duplicate            a value is stored twice
     id-reuse             a producer id and epoch were given out twice (`history.py`)
     offset-split         offsets and the output written with them disagree
@@ -24,6 +25,7 @@ offset, the aborted transactions and the coordinators' state by themselves.
     deleted-read         records that were deleted are there again (`readers.py`)
     damage-served        a damaged batch was shown, or taken for the state of a coordinator
     damage-unnamed       a broker that will not start for damage does not say where
+    false-alarm          a start took a kill for a lost cache (`world.py`)
     stuck-client         a client never came to an end
     broker-error         the broker raised what it must not
 """
@@ -139,6 +141,30 @@ def _judge_attempts(history: History, committed: View, gone: Set[bytes]) -> Iter
                 yield Anomaly("lost-write", f"{about}; its commit was decided elsewhere")
             elif ever:
                 yield Anomaly("lost-write", f"{about}; a reader saw {len(ever)} of them")
+
+
+def judge_halves(history: History, broker: SimBroker) -> Iterator[Anomaly]:
+    """A start that does not know of a lost cache decides nothing by which a transaction is torn.
+
+    Judged by the markers that are stored when it has come to its end, before a client comes. Where
+    a disk refuses, markers are still to come.
+    """
+    logs = [log for place, log in broker.storage.logs.items() if not place[0].startswith("__")]
+    if any(log.file is not None and (log.file.is_full or log.file.is_unsyncable) for log in logs):
+        return
+    shown, gone = set(), set()
+    for log in logs:
+        _, _, visible = _transactions_of(log.written)
+        shown |= {value for _, value in visible}
+        gone |= {*_gone(log), *_replaced(log)}
+    for attempt in history.attempts:
+        wanted = attempt.values.keys() - gone
+        if 0 < len(wanted & shown) < len(wanted):
+            yield Anomaly(
+                "torn-transaction",
+                f"{len(wanted & shown)} of {len(wanted)} records of {attempt.name} are shown by a "
+                "start that does not know of a lost cache",
+            )
 
 
 def _name_of_wrong_end(attempt: Attempt) -> str:

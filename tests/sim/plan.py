@@ -43,8 +43,9 @@ FAULTS_END_US: Final = 6 * US_PER_S
 class PlannedFault:
     """Something that happens to the broker or its disk.
 
-    `kind` is "crash" (the process dies), "power" (the machine goes down), "full" (writes to one log
-    fail for a while), "unsyncable" (its next sync fails), "compact" (the cleaner passes one),
+    `kind` is "crash" (the process dies), "power" (the machine goes down), "cache" (the process dies
+    and the storage loses its cache, while the machine goes on), "full" (writes to one log fail for
+    a while), "unsyncable" (its next sync fails), "compact" (the cleaner passes one),
     "clock" (the time of day is set), or "resign" (the broker gives every shard of the transaction
     coordinator away and gets it back). It can also be "flip" (a bit of one log is wrong; the
     process dies, too, or nobody would look), or "unmark" (the process dies, and a marker is gone
@@ -62,7 +63,7 @@ class PlannedFault:
     in_recovery: int | None = None
     """The next process dies, too, at this boundary of its recovery."""
     bias: str = "any"
-    """A power failure takes "all", "none", or "any" part of the unsynced data.
+    """A power failure or a lost cache takes "all", "none", or "any" part of the unsynced data.
 
     A flip is "believed" (below the recovery point, so found by a reader there) or "scanned" (found
     by the next start); or "at rest": believed, and nobody dies of it.
@@ -75,10 +76,10 @@ class PlannedFault:
     def __str__(self) -> str:
         at = f"{self.kind} at {self.at_us / US_PER_S:.3f} s"
         match self.kind:
-            case "crash" | "power":
+            case "crash" | "power" | "cache":
                 boundary = f", {self.operations} boundaries later" if self.operations else ""
                 again = "" if self.in_recovery is None else f", again {self.in_recovery} into it"
-                lost = f", unsynced lost: {self.bias}" if self.kind == "power" else ""
+                lost = "" if self.kind == "crash" else f", unsynced lost: {self.bias}"
                 return f"{at}{boundary}{lost}{again}"
             case "resign":
                 return f"{at}: for {self.down_us} µs"
@@ -138,6 +139,8 @@ def make_plan(seed: int) -> SimPlan:
     if not has_copiers and not any(script.kind == "delete" for script in scripts):
         faults += _cleanings(random.Random(f"cleaner of {seed}"))
     faults += _clock_steps(random.Random(f"clock of {seed}"))
+    if durability is not Durability.PROCESS:
+        faults += _lost_caches(random.Random(f"cache of {seed}"))
     own = random.Random(f"purger of {seed}")
     if own.random() < 0.15:
         purger, unanswered = _purger(own)
@@ -429,6 +432,21 @@ def make_power_plan(seed: int) -> SimPlan:
     return SimPlan(seed, Durability.COMMIT, writers, (fault,), ())
 
 
+def make_lost_cache_plan(seed: int) -> SimPlan:
+    """A plan in which the storage loses its cache in the midst of commits."""
+    return _with_lost_cache(make_power_plan(seed))
+
+
+def make_two_lost_caches_plan(seed: int) -> SimPlan:
+    """A plan in which it loses its cache again in the start after that."""
+    return _with_lost_cache(make_two_power_plan(seed))
+
+
+def _with_lost_cache(plan: SimPlan) -> SimPlan:
+    faults = (replace(each, kind="cache") if each.kind == "power" else each for each in plan.faults)
+    return replace(plan, faults=tuple(faults))
+
+
 def make_first_ids_power_plan(seed: int) -> SimPlan:
     """A plan in which the power fails just after producers got the first ids of a block."""
     chance = random.Random(seed)
@@ -616,6 +634,23 @@ def _clock_steps(own: random.Random) -> list[PlannedFault]:
             "clock",
             int(FAULTS_END_US * own.random() ** 2),
             down_us=own.choice((-3_600, -60, -3, 3, 60)) * US_PER_S,
+        )
+        for _ in range(own.choice((1, 1, 2)))
+    ]
+
+
+def _lost_caches(own: random.Random) -> list[PlannedFault]:
+    """Losses of the storage's cache; by chances of its own, so that older seeds play on."""
+    if own.random() < 0.7:
+        return []
+    return [
+        PlannedFault(
+            "cache",
+            int(FAULTS_END_US * own.random() ** 3),
+            operations=own.choice((0, own.randrange(1, 60))),
+            down_us=own.choice((100, 50 * US_PER_MS)),
+            in_recovery=own.choice((None, None, own.randrange(1, 80))),
+            bias=own.choice(("any", "any", "all")),
         )
         for _ in range(own.choice((1, 1, 2)))
     ]

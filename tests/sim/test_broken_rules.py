@@ -10,8 +10,10 @@ from sim.plan import (
     make_copier_plan,
     make_first_ids_power_plan,
     make_late_plan,
+    make_lost_cache_plan,
     make_prepared_power_plan,
     make_prepared_refusal_plan,
+    make_two_lost_caches_plan,
     make_unmark_plan,
     make_unread_power_plan,
     make_upgrade_crash_plan,
@@ -54,6 +56,16 @@ def test_P9_what_is_gone_or_unread_is_refused_by_name_and_nothing_is_decided_for
     assert not [result for result in results if result.anomalies]
     refused = [result for result in results if any("will not start" in s for s in result.story)]
     assert len(refused) > 10
+
+
+@pytest.mark.parametrize("make", [make_lost_cache_plan, make_two_lost_caches_plan])
+def test_P3_a_lost_cache_is_found_or_tears_nothing_until_an_operator_tells_of_it(
+    make: Callable[[int], SimPlan],
+) -> None:
+    results = [run_plan(make(seed), tells=True) for seed in range(60)]
+    assert not [result for result in results if result.anomalies]
+    for words in ("finds that the storage lost its cache", "tells of the lost cache"):
+        assert sum(any(words in line for line in result.story) for result in results) > 5
 
 
 @pytest.mark.parametrize("make", [make_prepared_power_plan, make_prepared_refusal_plan])

@@ -3,7 +3,7 @@
 import gc
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ from sim.checkers import (
     judge_coordinator,
     judge_damage,
     judge_groups,
+    judge_halves,
 )
 from sim.cleaning import SimCleaning
 from sim.clients import ClientsWorld, PlainProducer, SimClient, TransactionalProducer
@@ -101,6 +102,8 @@ class World(ClientsWorld):
         self.lives = 0
         self.power_failed = False
         """True if the power failed since the last recovery that came to its end."""
+        self.cache_lost = False
+        """True if files lost their unsynced ends in the same boot, since that recovery."""
         self.power_ever_failed = False
         self.records_operations = False
         """True if each broker keeps a trace of its operations on the disk."""
@@ -230,12 +233,15 @@ class World(ClientsWorld):
         broker.storage.expected = self._before_crash
         self._before_crash = {}
         self.broker = broker
-        if not broker.start():
+        has_started = broker.start()
+        if broker.power_failed and not self.power_failed:
+            self._found_lost_cache()
+        if not has_started:
             if broker.refusal is not None:
                 self._put_back(broker.refusal)
             self.history.say("broker", f"stops at boundary {broker.operations} of its start")
-            if fault is not None and fault.kind == "power":
-                self._lose_power(fault)
+            if fault is not None:
+                self._lose_unsynced(fault)
             self._restart_later(10_000)
             return
         if self.lives == 1 and from_the_start:
@@ -246,9 +252,10 @@ class World(ClientsWorld):
             Anomaly("recovery-divergence", f"{place[0]}-{place[1]}: {text}")
             for place, text in broker.storage.diverged
         ]
-        for place in self._unmarked:
-            text = f"it started on {place[0]}-{place[1]}, of which a marker is gone"
-            self.history.found("damage-served", text)
+        for place, (_, marker) in self._unmarked.items():
+            if not _is_written_again(broker.storage.logs[place].stored, marker):
+                text = f"it started on {place[0]}-{place[1]}, of which a marker is gone"
+                self.history.found("damage-served", text)
         self._unmarked.clear()
         self.disk.accepted.clear()
         self.history.anomalies += [
@@ -256,6 +263,12 @@ class World(ClientsWorld):
             *judge_coordinator(broker),
             *judge_groups(broker),
         ]
+        if self.cache_lost and not self.power_failed:
+            self.history.anomalies += judge_halves(self.history, broker)
+            self._tell_of_lost_cache()
+            broker.die()
+            self._restart_later(1_000)
+            return
         for place in PLACES if self.power_failed else ():
             self._follower.starts_at(place, broker.storage.logs[place].log_end_offset)
             file = self.disk.files.get(place)
@@ -270,7 +283,19 @@ class World(ClientsWorld):
         self._let_hang(broker)
 
     def _recovered(self) -> None:
-        self.power_failed = False
+        self.power_failed = self.cache_lost = False
+
+    def _found_lost_cache(self) -> None:
+        """A start says that the storage lost its cache, and has noted it in the directory."""
+        self.history.say("broker", "finds that the storage lost its cache")
+        if not self.cache_lost and not self._unmarked:
+            self.history.found("false-alarm", "a start takes a kill for a lost cache")
+        self.power_failed = True
+
+    def _tell_of_lost_cache(self) -> None:
+        """An operator says what no file proves: the next start counts as after a power failure."""
+        self.history.say("operator", "tells of the lost cache")
+        self.power_failed = True
 
     def _died(self, broker: SimBroker) -> None:
         self._end_cleaner()
@@ -279,9 +304,7 @@ class World(ClientsWorld):
             connection.break_after(500)
         self._connections.clear()
         fault = self._armed
-        if fault is not None and fault.kind == "power":
-            self._lose_power(fault)
-        else:
+        if fault is None or not self._lose_unsynced(fault):
             if fault is not None and fault.kind == "flip":
                 self._flip(fault)
             if fault is not None and fault.kind == "unmark":
@@ -323,6 +346,9 @@ class World(ClientsWorld):
         """
         reason = refusal.message.replace(f"{self.disk.root}/", "").split(": the batch")[0]
         self.history.say("broker", f"will not start: {reason}")
+        if self.cache_lost and not self.power_failed:
+            self._tell_of_lost_cache()
+            return
         for place, (contents, marker) in self._unmarked.items():
             if refusal.message.startswith(f"{place[0]}-{place[1]}: producer "):
                 self.disk.files[place].put_back(contents, marker)
@@ -342,12 +368,20 @@ class World(ClientsWorld):
         for damaged in self.disk.files.values():
             damaged.repair()
 
-    def _lose_power(self, fault: PlannedFault) -> None:
+    def _lose_unsynced(self, fault: PlannedFault) -> bool:
+        """Have the files lose unsynced changes; False if they lose none by this fault."""
+        if fault.kind not in ("power", "cache"):
+            return False
         self.disk.lose_power(self._stream(500_000 + self.lives), fault.bias)
-        if fault.place[0].startswith("__"):
-            self._flip(fault)
-        self.power_failed = self.power_ever_failed = True
+        if fault.kind == "cache":
+            self.cache_lost = True
+        else:
+            self.power_failed = True
+            if fault.place[0].startswith("__"):
+                self._flip(fault)
+        self.power_ever_failed = True
         self._follower.power_failed()
+        return True
 
     def _restart_later(self, down_us: int) -> None:
         self.loop.after(down_us, self._start_broker)
@@ -507,6 +541,16 @@ class World(ClientsWorld):
             self._look(self.broker, self._poll_at.choice((1, 2, 5)))
         if self.agenda.now_us < FAULTS_END_US:
             self.loop.after(self._poll_at.choice((3, 50, 300)) * US_PER_MS, self._poll)
+
+
+def _is_written_again(stored: Sequence[StoredBatch], marker: StoredBatch) -> bool:
+    """Say whether a log has a marker that was gone from its end."""
+    return any(
+        each.kind is marker.kind
+        and each.producer_id == marker.producer_id
+        and each.base_offset >= marker.base_offset
+        for each in stored
+    )
 
 
 # -------------------------------------------------------------------- seeds

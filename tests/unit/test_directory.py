@@ -53,6 +53,52 @@ def test_P2_another_boot_without_a_clean_stop_is_a_power_failure(
     assert use(tmp_path / "data")
 
 
+def test_P2_a_lost_cache_counts_as_a_power_failure_until_a_recovery_comes_to_its_end(
+    tmp_path: Path, boot: Path
+) -> None:
+    use(tmp_path / "data", is_clean=True)
+    lock = DataDirectory.open(tmp_path / "data", takes_over=False)
+    lock.note_lost_cache()
+    lock.note_lost_cache()
+    lock.release()
+    assert not lock.was_clean
+    assert use(tmp_path / "data", is_recovered=False)
+    assert use(tmp_path / "data")
+    assert not use(tmp_path / "data")
+
+
+def test_P2_a_lost_cache_that_a_start_finds_is_over_with_that_start(
+    tmp_path: Path, boot: Path
+) -> None:
+    use(tmp_path / "data")
+    start = DataDirectory.open(tmp_path / "data")
+    assert not start.power_failed
+    start.note_lost_cache()
+    assert start.power_failed
+    start.note_boot()
+    start.release()
+    assert not use(tmp_path / "data")
+
+
+@pytest.mark.parametrize("is_used_by_txn", [False, True])
+def test_a_lost_cache_hides_no_use_by_apache_kafka(
+    tmp_path: Path, boot: Path, is_used_by_txn: bool
+) -> None:
+    if is_used_by_txn:
+        use(tmp_path / "data")
+    else:
+        DataDirectory.open(tmp_path / "data", node_id=1).release()
+    (tmp_path / "data" / directory.QUORUM_STATE).parent.mkdir(exist_ok=True)
+    (tmp_path / "data" / directory.QUORUM_STATE).write_text("of Kafka")
+    lock = DataDirectory.open(tmp_path / "data", takes_over=False)
+    assert lock.was_left_by_kafka
+    lock.note_lost_cache()
+    lock.release()
+    again = DataDirectory.open(tmp_path / "data")
+    assert (again.was_left_by_kafka, again.power_failed) == (True, True)
+    again.release()
+
+
 def test_another_boot_after_a_clean_stop_is_none(tmp_path: Path, boot: Path) -> None:
     use(tmp_path / "data", is_clean=True)
     boot.write_text("second")

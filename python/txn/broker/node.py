@@ -109,6 +109,8 @@ class Node:
         Raises:
             CorruptLogError: the metadata log is damaged.
             DirectoryError: the directory is of a larger cluster.
+            LostCacheError: the storage lost its cache. Start again on a fresh storage, with
+                `power_failed`: nothing of this start is left, neither timers nor decisions.
             StorageError: the metadata log cannot be read or written.
         """
         # An accepted loss counts as a power failure. Open transactions may have lost batches, and
@@ -134,7 +136,6 @@ class Node:
         )
         group_shards = GroupShards.load(host)
         replicas.on_refusal(group_shards.on_refusal)
-        replicas.forget_idle_producers()
         markers = LocalMarkerSender(
             replicas.get, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
         )
@@ -142,6 +143,7 @@ class Node:
         transactions.recover(
             power_failed=power_failed, has_losses=has_losses, stores=tuple(replicas.opened())
         )
+        replicas.forget_idle_producers()
         groups = GroupCoordinator(host, group_shards, transactions, verifier=transactions)
         publisher.subscribe(groups.on_metadata)
         publisher.subscribe(_follower_of_creation_rates(catalog))

@@ -32,6 +32,7 @@ from typing import Final, NamedTuple
 from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
+from txn.broker.lost_cache import require_cache
 from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
 from txn.broker.runtime import Shard, ShardPhase
@@ -1337,15 +1338,26 @@ class TransactionCoordinator:
             has_losses: An operator gave up the losses of some partitions. Every producer is fenced
                 as after a power failure. Only there are unexplained open transactions aborted.
             stores: Every partition a transaction may have written to.
+
+        Raises:
+            LostCacheError: without a power failure, records prove a loss as after one. Nothing was
+                written yet.
+            StorageError: a disk refuses a record or a marker that has to be written.
         """
+        stores = tuple(stores)
         if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
             self._make_shards()
             for shard in self.transactions.shards:
                 if self._load(shard):
                     shard.activate()
         self._is_loading = False
-        if power_failed:
-            self._decide_prepared()
+        if not power_failed:
+            held = [each for store in stores for each in _open_in(store)]
+            ids = self.transactions
+            require_cache(
+                self._host, ids.decoded(), ids.items, held, lambda name: self._shard_with(name).log
+            )
+        self._decide_prepared(power_failed=power_failed)
         if power_failed or has_losses:
             self._write_lost_markers()
         for shard in self.transactions.shards:
@@ -1534,13 +1546,14 @@ class TransactionCoordinator:
                 known.undecided.discard(transactional_id)
         self._go_on(shard)
 
-    # ------------------------------------------------------------ power failures
+    # ------------------------------------------------------------ lost records
 
-    def _decide_prepared(self) -> None:
+    def _decide_prepared(self, *, power_failed: bool) -> None:
         """Abort every commit that is prepared and has lost records, before any marker is written.
 
         A marker would take the offset of a lost record. All of it is on the disk before the first
-        one. Raises StorageError: a disk refuses.
+        one. Where a partition cannot be read the commit waits for it, after a kill too: the
+        storage may have lost its cache. Raises StorageError: a disk refuses.
         """
         for shard in self.transactions.shards:
             undone: list[TxnRecord] = []
@@ -1548,7 +1561,7 @@ class TransactionCoordinator:
                 has_lost = self._has_lost_records(txn) if is_to_decide(txn) else False
                 if has_lost is None:
                     shard.state.undecided.add(transactional_id)
-                elif has_lost:
+                elif has_lost and power_failed:
                     prepare = decide_undo(txn, now_ms=self._host.now_ms())
                     undone.append((transactional_id, prepare))
                     log.warning("txn.unanswered_commit_aborted", transactional_id=transactional_id)

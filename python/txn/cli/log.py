@@ -1,7 +1,8 @@
 """`txn log`: the contents of a log's files, their verification, and giving up damaged parts.
 
 `dump` and `verify` read directories of txn and of Apache Kafka, write nothing and take no lock,
-so they may run beside a broker. `accept-loss` wants the broker stopped, and writes one file.
+so they may run beside a broker. `accept-loss` and `lost-cache` want the broker stopped, and leave a
+mark for its next start.
 """
 
 import base64
@@ -28,7 +29,7 @@ TEXT_MAX = 100
 """Characters of a key or a value that are shown as text; JSON has all of them."""
 
 log_app = typer.Typer(
-    help="Print and verify the files of a log; give up damaged parts.",
+    help="Print and verify the files of a log; give up damaged parts; tell of a lost cache.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -148,6 +149,36 @@ def accept_loss(
         return
     lines = [line for loss in accepted for line in loss.lines()]
     print_lines([*lines, "Nothing was accepted." if dry_run else "The next start gives this up."])
+
+
+@log_app.command("lost-cache")
+def lost_cache(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DATA", help="The data directory of a stopped broker.")
+    ],
+) -> None:
+    """Say that the storage lost unsynced data while the machine went on.
+
+    A volume was detached, a file system failed and was mounted again, or this is a snapshot. The
+    next start then counts as one after a power failure. Commits that were answered are whole, and
+    open transactions are aborted. Partitions that were refused after a kill are judged anew. Exit
+    code 2 if the directory is in use or cannot be written.
+    """
+    from txn.errors import StorageError
+    from txn.storage.directory import DataDirectory
+    from txn.storage.refusals import forget_refusals_of_kills
+
+    try:
+        locked = DataDirectory.open(directory.absolute(), takes_over=False)
+        try:
+            locked.note_lost_cache()
+            judged_anew = forget_refusals_of_kills(locked.path)
+        finally:
+            locked.release()
+    except (DirectoryError, StorageError, OSError) as error:
+        _give_up(error)
+    lines = [f"Partitions to be judged anew: {judged_anew}."] if judged_anew else []
+    print_lines([*lines, "The next start counts as one after a power failure."])
 
 
 @contextmanager

@@ -3,19 +3,23 @@
 Asked of a stopped directory alone: beside a broker the two are never seen at the same moment.
 A directory without `__transaction_state`, in its metadata too, is a part of one. After a power
 failure the next start ends the transactions that the coordinator does not know, so that is a note.
+So it is where the storage has lost its cache, as the next start will find.
 """
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from txn.coordinator.transaction.lost_cache import LostOffset, find_lost_offset, named_offsets
 from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
     fault_of,
     owners_of,
     unexplained,
 )
-from txn.coordinator.transaction.records import decode_key, decode_value
+from txn.coordinator.transaction.records import TxnRecord, decode_key, decode_value
 from txn.coordinator.transaction.states import Txn
 from txn.inspect import segments
 from txn.inspect.layout import StopState, list_partition
@@ -25,8 +29,23 @@ from txn.storage.directory import LOCK, LOCK_BYTES_MAX, Use
 from txn.storage.plain_files import open_plain
 
 
+class _Coordinator(NamedTuple):
+    """The records of `__transaction_state`."""
+
+    known: dict[str, Txn]
+    """The newest state of each transactional id."""
+    prepares: defaultdict[str, list[TxnRecord]]
+    """The records of an id that name offsets."""
+    unread: list[str]
+    """The partitions that are damaged."""
+
+
 def verify_open_transactions(
-    root: Path, partitions: Sequence[Path], image: Image, outcome: Outcome
+    root: Path,
+    partitions: Sequence[Path],
+    image: Image,
+    outcome: Outcome,
+    ends: Mapping[tuple[str, int], tuple[int, int]],
 ) -> None:
     """Find the partitions that hold a transaction open which no record explains.
 
@@ -35,6 +54,7 @@ def verify_open_transactions(
         partitions: The directories of all its partitions.
         image: Its metadata.
         outcome: The partitions and their open transactions; new findings are added to it.
+        ends: First and log end offset of each partition; none of those that are not looked at.
     """
     if not outcome.held_open or outcome.state is StopState.IN_USE:
         return
@@ -42,8 +62,21 @@ def verify_open_transactions(
     if not logs and TRANSACTIONS_TOPIC not in image.topics:
         return
     damaged = {finding.path.parent for finding in outcome.findings if finding.path.suffix == ".log"}
-    known, unread = _read_coordinator(logs, damaged)
+    coordinator = _read_coordinator(logs, damaged)
+    known, unread = coordinator.known, coordinator.unread
     power_failed = outcome.state is StopState.LEFT and was_left_in_another_boot(root)
+    has_lost_cache = False
+    if outcome.state is StopState.LEFT and not power_failed:
+        sound = {place: each[1] for place, each in ends.items() if _at(root, place) not in damaged}
+        lost = _find_lost_offset(coordinator, image, outcome.held_open, sound)
+        if lost is not None:
+            has_lost_cache = True
+            outcome.note(
+                root,
+                f"the storage lost its cache: transactional id {lost.transactional_id!r} names "
+                f"offset {lost.offset} of a log that ends at {lost.log_end_offset}. The next start "
+                "counts as one after a power failure",
+            )
     for each, owner in unexplained(outcome.held_open, owners_of(known.items())):
         path = _file_of(root, each)
         fault = fault_of(each, owner)
@@ -51,29 +84,56 @@ def verify_open_transactions(
             outcome.note(path, f"{fault}. Its owner may be in {', '.join(unread)}: damaged")
         elif power_failed:
             outcome.note(path, f"{fault}. The power failed, so the next start ends it")
+        elif has_lost_cache:
+            outcome.note(path, f"{fault}. The storage lost its cache, so the next start ends it")
         else:
             outcome.find(path, None, fault)
 
 
-def _read_coordinator(
-    logs: Iterable[Path], damaged: Collection[Path]
-) -> tuple[dict[str, Txn], list[str]]:
-    """The newest state of each transactional id, and the partitions that are damaged."""
-    known: dict[str, Txn] = {}
-    unread = []
+def _find_lost_offset(
+    coordinator: _Coordinator,
+    image: Image,
+    held: Sequence[OpenTransaction],
+    ends: Mapping[tuple[str, int], int],
+) -> LostOffset | None:
+    """Find the proof of a lost cache that the next start will find."""
+    names = {topic.topic_id.bytes: topic.name for topic in image.topics.values()}
+
+    def end_of(topic_id: bytes, partition: int) -> int | None:
+        return ends.get((names.get(topic_id, ""), partition))
+
+    known = list(coordinator.known.items())
+    return find_lost_offset(
+        known,
+        lambda: known,
+        held,
+        named_by=lambda transactional_id: named_offsets(coordinator.prepares[transactional_id]),
+        end_of=end_of,
+    )
+
+
+def _at(root: Path, place: tuple[str, int]) -> Path:
+    return root / f"{place[0]}-{place[1]}"
+
+
+def _read_coordinator(logs: Iterable[Path], damaged: Collection[Path]) -> _Coordinator:
+    coordinator = _Coordinator({}, defaultdict(list), [])
+    unread = coordinator.unread
     for directory in logs:
         files = list_partition(directory)
         try:
             for base_offset in files.segments:
-                _read_segment(files.file(base_offset, ".log"), known)
+                _read_segment(files.file(base_offset, ".log"), coordinator)
         except (OSError, ValueError, segments.UnreadableBatchError):
             unread.append(directory.name)  # the look at the partition says why
         else:
-            unread += [directory.name] if directory in damaged else []
-    return known, sorted(unread)
+            if directory in damaged:
+                unread.append(directory.name)
+    unread.sort()
+    return coordinator
 
 
-def _read_segment(path: Path, known: dict[str, Txn]) -> None:
+def _read_segment(path: Path, coordinator: _Coordinator) -> None:
     """Fold a segment's sound records.
 
     Raises:
@@ -88,9 +148,11 @@ def _read_segment(path: Path, known: dict[str, Txn]) -> None:
             if transactional_id is None:
                 continue
             if record.value is None:
-                known.pop(transactional_id, None)
-            else:
-                known[transactional_id] = decode_value(record.value)
+                coordinator.known.pop(transactional_id, None)
+                continue
+            txn = coordinator.known[transactional_id] = decode_value(record.value)
+            if txn.last_offsets:
+                coordinator.prepares[transactional_id].append((transactional_id, txn))
 
 
 def _file_of(root: Path, held: OpenTransaction) -> Path:

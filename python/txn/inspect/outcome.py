@@ -16,7 +16,8 @@ FROM_THE_LOG: Final = (
     "it is made from the log: stop the broker, delete it and .kafka_cleanshutdown, start again"
 )
 MEND_THE_LOG: Final = (
-    "restore the partition from a copy, or give up what is lost: txn log accept-loss"
+    "restore the partition from a copy; or, if the storage lost its cache and the machine went on, "
+    "say so: txn log lost-cache; or give up what is lost: txn log accept-loss"
 )
 BEYOND_THE_LOG: Final = f"leave it, it shows that the log lost its end; {MEND_THE_LOG}"
 """The advice for a file that knows of more records than its log has. Without the file the loss

@@ -180,7 +180,7 @@ class DirectoryLook:
         outcome.held_open = PartitionLook(
             directory, surroundings, lambda _b: None
         ).outcome.held_open
-        verify_open_transactions(self._root, self._partitions, self._image, outcome)
+        verify_open_transactions(self._root, self._partitions, self._image, outcome, {})
         return outcome
 
     def whole(self) -> Outcome:
@@ -196,7 +196,7 @@ class DirectoryLook:
         self._verify_all_are_there(outcome)
         self._verify_all_are_known(outcome)
         self._verify_refusals(outcome)
-        verify_open_transactions(self._root, self._partitions, self._image, outcome)
+        verify_open_transactions(self._root, self._partitions, self._image, outcome, ends)
         for name, offsets in self._checkpoints.items():
             self._verify_checkpoint(self._root / name, offsets, ends)
         for entry in sorted(self._root.iterdir()):

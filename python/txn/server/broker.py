@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from txn import _core, forks
 from txn.broker.host import Durability
+from txn.broker.lost_cache import LostCacheError
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
@@ -517,6 +518,21 @@ class Service:
                 call()
 
     def _open_node(self, scheduler: LoopScheduler) -> Node:
+        try:
+            return self._load_node(scheduler)
+        except LostCacheError as error:
+            log.warning(
+                "storage.cache_lost",
+                directory=str(self._directory.path),
+                proof=error.proof,
+                reason="this start counts as one after a power failure",
+            )
+        # The mark goes first: cut short, the next start goes by it, and judges every log anew.
+        self._directory.note_lost_cache()
+        self.storage.take_back_refusals()
+        return self._load_node(scheduler)
+
+    def _load_node(self, scheduler: LoopScheduler) -> Node:
         directory = self._directory
         self.storage = NativeStorage.load(
             directory.path,

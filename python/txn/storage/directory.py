@@ -5,8 +5,10 @@ while a process uses it and names the boot of the machine it ran in; Apache Kafk
 `.kafka_cleanshutdown` is there only between a clean stop and the next start. It has the broker
 epoch of the stop, by which Kafka's controller knows that nothing was lost since. A directory
 without that mark, last used in another boot, has seen the machine go down under it: unsynced data
-may be gone. `.lock` also has a digest of `quorum-state`. Apache Kafka notes nothing in `.lock`, and
-each of its starts writes another `quorum-state`: so a directory that it used last is told by that.
+may be gone. So may it be where the storage lost its cache in the same boot: then `LOST_CACHE`
+stands in place of the boot. `.lock` also has a digest of `quorum-state`. Apache Kafka notes
+nothing in `.lock`, and each of its starts writes another `quorum-state`: so a directory that it
+used last is told by that.
 Source: KIP-631, Apache Kafka's log directory layout.
 """
 
@@ -17,7 +19,8 @@ import stat
 import struct
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -43,6 +46,10 @@ QUORUM_STATE_BYTES_MAX = 64 << 10
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_BYTES_MAX = 100
 """It is a UUID as text."""
+LOST_CACHE = b"lost-cache"
+"""In place of a boot: unsynced data may be gone, as if the directory was used in another one."""
+UNKNOWN = b"unknown"
+"""The digest of no `quorum-state`."""
 
 NODE_ID = 1
 """Node id of a new directory, unless another is requested."""
@@ -92,6 +99,12 @@ class Use:
         """Say whether an Apache Kafka has used the directory since."""
         return not self.boot or self.quorum_state not in (b"", _digest(root / QUORUM_STATE))
 
+    def with_lost_cache(self) -> Self:
+        """The same use, of which unsynced data may be gone."""
+        return replace(
+            self, boot=LOST_CACHE, quorum_state=self.quorum_state if self.boot else UNKNOWN
+        )
+
 
 def _boot() -> bytes:
     descriptor = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
@@ -134,6 +147,7 @@ class DataDirectory:
         that is unknown. None: it stopped in order.
         """
         self._durability = durability
+        self._use = found.use
         self._is_boot_noted = False
 
     @classmethod
@@ -171,6 +185,7 @@ class DataDirectory:
                 was_left_by_kafka=use.is_not_the_last(path),
                 power_failed=not was_clean and use.was_in_another_boot(),
                 promised=None if was_clean else use.durability.decode(errors="replace"),
+                use=use,
             )
             directory = cls(path, lock, force, found, durability)
             if was_clean and takes_over:
@@ -191,11 +206,28 @@ class DataDirectory:
         """
         if self._is_boot_noted:
             return
-        text = Use.now(self.path, self._durability).encode()
+        self._note(Use.now(self.path, self._durability))
+        self._is_boot_noted = True
+
+    def note_lost_cache(self) -> None:
+        """Say that the storage lost unsynced data: this start counts as one after a power failure.
+
+        So does each later one, until a recovery comes to its end (`note_boot`). Idempotent.
+        Raises OSError.
+        """
+        self._note(self._use.with_lost_cache())
+        with suppress(FileNotFoundError):
+            (self.path / CLEAN).unlink()
+            force_directory(self.path, self._force)
+        self._is_boot_noted = self.was_clean = False
+        self.power_failed = True
+
+    def _note(self, use: Use) -> None:
+        """Note a use, durably."""
+        text = use.encode()
         os.pwrite(self._lock, text, 0)
         os.ftruncate(self._lock, len(text))
         self._force(self._lock)
-        self._is_boot_noted = True
 
     def mark_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Say that every log was closed in order; the next start need not scan them.
@@ -232,6 +264,7 @@ class _Found(NamedTuple):
     was_left_by_kafka: bool
     power_failed: bool
     promised: str | None
+    use: Use
 
 
 def _locked(path: Path, *, makes: bool) -> int:

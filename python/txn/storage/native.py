@@ -86,9 +86,18 @@ def _removal_of(topic: str, index: int) -> Lock:
     return _REMOVALS[hash((topic, index)) % len(_REMOVALS)]
 
 
-def advice_on_damage(root: Path, topic: str, index: int) -> str:
-    """Return an operator's options for a damaged partition."""
+def advice_on_damage(root: Path, topic: str, index: int, *, is_after_kill: bool) -> str:
+    """Return an operator's options for a damaged partition.
+
+    After a kill the storage may have lost its cache, which takes no loss at all to mend.
+    """
     advice = f"Stop the broker and put back a copy of {root / f'{topic}-{index}'}"
+    if is_after_kill:
+        advice = (
+            "If the storage lost its cache (a volume was detached, or a file system failed and "
+            f"was mounted again), stop the broker and say so: txn log lost-cache {root}. Else stop "
+            f"it and put back a copy of {root / f'{topic}-{index}'}"
+        )
     if (topic, index) == METADATA:
         return advice
     return f"{advice}, or give up what is lost: txn log accept-loss {root} {topic}-{index}"
@@ -138,9 +147,9 @@ class NativeLog:
             )
         except _core.CorruptLogError as error:
             message, path, position = error.args
-            raise CorruptLogError(
-                f"{message}. {advice_on_damage(root, topic, index)}", path=path, position=position
-            ) from error
+            is_after_kill = not (past.get("was_clean") or past.get("power_failed"))
+            advice = advice_on_damage(root, topic, index, is_after_kill=is_after_kill)
+            raise CorruptLogError(f"{message}. {advice}", path=path, position=position) from error
         except OSError as error:
             raise StorageError(f"cannot open partition {topic}-{index}: {error}") from error
         place = topic, index  # one tuple for all three
@@ -467,6 +476,7 @@ class NativeStorage:
         self._losses = notes.losses
         self._losing = Lock()
         self._refusals = notes.refusals
+        self._refused_before = dict(notes.refusals)
         self._refusing = Lock()
 
     @classmethod
@@ -765,6 +775,13 @@ class NativeStorage:
             return None
         return CorruptLogError(refusal.reason, path=refusal.path, position=refusal.position)
 
+    def take_back_refusals(self) -> None:
+        """Have only those refusals in force that were when this start began."""
+        with self._refusing:
+            if self._refusals != self._refused_before:
+                self._refusals = dict(self._refused_before)
+                self._write_refusals()
+
     def _forget_refusals(self, places: Sequence[Place]) -> None:
         with self._refusing:
             for place in places:
@@ -881,7 +898,9 @@ class NativeStorage:
 
     def advice_on(self, topic: str, index: int) -> str:
         """Return an operator's options for a damaged partition."""
-        return advice_on_damage(self.root, topic, index)
+        flags = self._flags_of((topic, index))
+        is_after_kill = not (flags.was_clean or flags.power_failed)
+        return advice_on_damage(self.root, topic, index, is_after_kill=is_after_kill)
 
     def accepts_loss(self, topic: str, index: int) -> bool:
         """Return True if an operator gave up, for this start, the lost part of a partition."""

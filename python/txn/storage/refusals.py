@@ -58,6 +58,23 @@ def read_refusals(root: Path) -> dict[Place, Refusal]:
     )
 
 
+def forget_refusals_of_kills(root: Path) -> int:
+    """Have the partitions judged anew that a start refused after a kill; return their number.
+
+    For a storage that had lost its cache: such a start believed that unsynced data was there.
+    Raises StorageError, OSError.
+    """
+    known = read_refusals(root)
+    kept = {
+        place: refusal
+        for place, refusal in known.items()
+        if refusal.was_clean or refusal.power_failed
+    }
+    if kept != known:
+        write_refusals(root, kept)
+    return len(known) - len(kept)
+
+
 def write_refusals(root: Path, refusals: Mapping[Place, Refusal]) -> None:
     """Replace the refusals durably. Raises OSError."""
     entries = {place: {"refusal": asdict(refusal)} for place, refusal in refusals.items()}
