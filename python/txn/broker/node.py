@@ -136,7 +136,7 @@ class Node:
         replicas.on_refusal(group_shards.on_refusal)
         replicas.forget_idle_producers()
         markers = LocalMarkerSender(
-            replicas.get, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
+            replicas.touched, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
         )
         transactions = TransactionCoordinator(host, markers)
         transactions.recover(
