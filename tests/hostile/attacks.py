@@ -532,6 +532,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     groups_with_large_metadata,
     transactions_over_untouched_partitions,
     transactions_over_opened_partitions,
+    markers_beside_many_transactional_ids,
     pipelined_floods,
     half_frames,
     huge_announced_frames,

@@ -888,9 +888,10 @@ class TransactionCoordinator:
 
     def _owner_of(self, partition: TopicPartition, producer_id: int) -> str | None:
         """Whose transaction it is that is open on a partition, as far as it is known here."""
-        for transactional_id, txn in self.transactions.decoded():
-            if txn.producer_id == producer_id and partition in txn.partitions:
-                return transactional_id
+        for shard in self.transactions.shards:
+            owner = shard.state.transactions.owner_of(partition, producer_id)
+            if owner is not None:
+                return owner
         return None
 
     def _time_out(self, shard: TxnShard, transactional_id: str) -> Request[None]:
