@@ -532,6 +532,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     groups_with_large_metadata,
     transactions_over_untouched_partitions,
     transactions_over_opened_partitions,
+    a_transaction_that_grows_by_one_partition,
     markers_beside_many_transactional_ids,
     pipelined_floods,
     half_frames,

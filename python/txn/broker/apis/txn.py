@@ -73,7 +73,7 @@ END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
 
 INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
-RESULTS_KEPT_MAX: Final = 100
+RESULTS_KEPT_MAX: Final = 32
 """The partitions of a request whose results are remembered, at most."""
 
 END_TXN_BUMPS_FROM: Final = 5
