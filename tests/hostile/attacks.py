@@ -33,6 +33,9 @@ JOIN_GROUP, SYNC_GROUP, API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = 11, 14,
 ANSWER_S: Final = 60.0
 """Time that an attacker waits for an answer; it is its neighbour that must not wait."""
 
+PROBE_S: Final = 10.0
+"""Time that a probe waits for its answer."""
+
 MIB: Final = 1 << 20
 MILLION: Final = 1_000_000
 
@@ -504,6 +507,25 @@ def dripped_bytes(servers: str) -> Iterator[None]:
                     else:
                         connection.socket.recv(1)
             yield
+
+
+def half_sent_http_requests(address: tuple[str, int]) -> Attack:
+    """To the listener of probes. Each strike is a sound probe, which has to be answered."""
+
+    def attack(_servers: str) -> Iterator[None]:
+        with ExitStack() as stack:
+            yield
+            while True:
+                for _ in range(50):
+                    slow = stack.enter_context(socket.create_connection(address, ANSWER_S))
+                    slow.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+                for path in ("/healthz", "/readyz", "/metrics"):
+                    with socket.create_connection(address, PROBE_S) as probe:
+                        probe.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+                        assert probe.recv(15) == b"HTTP/1.1 200 OK"
+                yield
+
+    return attack
 
 
 def bytes_of_other_protocols(servers: str) -> Iterator[None]:
