@@ -328,10 +328,12 @@ class Shard(Generic[S, R]):
         """
         logs = []
         touched = self._host.touched
-        for topic, index in sorted(step.partitions):
+        for topic, index in step.partitions:
             log = touched(topic, index)
             if log is not None:  # None: its topic was deleted, or it holds nothing
                 logs.append(log)
+        if len(logs) > 1:
+            logs.sort(key=_place_of)
         if isinstance(step, Committed):
             logs.append(self.log)
         return logs
@@ -417,6 +419,10 @@ class _Running:
         if self._promise is None or self._promise.done():
             raise error
         self._promise.set_exception(error)
+
+
+def _place_of(log: PartitionLog) -> tuple[str, int]:
+    return log.topic, log.index
 
 
 def _nobody(_: ErrorCode) -> None:

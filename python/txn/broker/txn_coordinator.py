@@ -36,7 +36,14 @@ from txn.broker.last_clients import LastClients
 from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
 from txn.broker.runtime import Shard, ShardPhase
-from txn.coordinator.operations import COMMITTED, Committed, Request, Synced, in_parts
+from txn.coordinator.operations import (
+    COMMITTED,
+    GIVE_WAY,
+    Committed,
+    Request,
+    Synced,
+    in_parts,
+)
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
 from txn.coordinator.transaction.decide import (
@@ -124,11 +131,15 @@ _AS_OF_A_BATCH: Final[Mapping[ErrorCode, ErrorCode]] = {
 }
 """Codes that mean something else to the sender of a batch."""
 
+LOOKED_AT_PER_TURN: Final = 2_000
+"""Partitions of one turn that are looked at."""
+
 ALLOWED_PER_TURN: Final = 200
 """Partitions of one turn that are opened, or told what to let in."""
 
 MARKERS_PER_TURN: Final = 8
-"""Markers of one turn; the first record of a log makes its files, which takes milliseconds."""
+"""Markers of one turn. One that is the first record of its log has a turn of its own if they are
+many: it makes files, which takes milliseconds."""
 
 RECORDS_PER_BATCH: Final = 1_000
 """Ids that one append forgets, or fences after a power failure."""
@@ -790,8 +801,8 @@ class TransactionCoordinator:
             return end
         is_named = len(partitions) <= LAST_OFFSETS_MAX
         if end.prepare.is_two_phase or not is_named:
-            yield from self._require_open(partitions)
-            yield Synced(partitions)
+            held = yield from self._require_open(partitions)
+            yield Synced(held)
         if not is_named:
             return end
         last_offsets = []
@@ -1052,7 +1063,8 @@ class TransactionCoordinator:
         if self._host.durability is _PROCESS and is_one_step:
             return unsynced
         block = partial(self._block_part, ending, unsynced)
-        yield from in_parts(block, sorted(ending.unmarked), ALLOWED_PER_TURN)
+        touched = yield from self._touched_of(ending.unmarked)
+        yield from in_parts(block, touched, ALLOWED_PER_TURN)
         return unsynced
 
     def _block_part(
@@ -1086,7 +1098,13 @@ class TransactionCoordinator:
             offsets.update(sent.offsets)
             refused.update(sent.refused)
 
-        yield from in_parts(send, sorted(ending.unmarked), MARKERS_PER_TURN)
+        left = yield from self._touched_of(ending.unmarked)
+        first = [] if len(left) <= MARKERS_PER_TURN else list(filter(self._is_unwritten, left))
+        if first:
+            yield from in_parts(send, first, 1)
+            yield GIVE_WAY
+            left = sorted(set(left).difference(first))
+        yield from in_parts(send, left, MARKERS_PER_TURN)
         if refused:
             refused = to_be_retried(refused, marker)
         if is_commit and self._host.durability is not _PROCESS:
@@ -1173,15 +1191,40 @@ class TransactionCoordinator:
         """A wait for those partitions that can be opened; one that cannot holds back no other."""
         return Synced([(store.topic, store.index) for store in self._opened_of(partitions)])
 
-    def _require_open(self, partitions: Iterable[TopicPartition]) -> Request[None]:
-        """Raise StorageError if a partition that holds something cannot be opened now."""
+    def _touched_of(self, partitions: Collection[TopicPartition]) -> Request[list[TopicPartition]]:
+        """The partitions in order; of many, without the untouched ones, which cost no turn then."""
+        if len(partitions) <= MARKERS_PER_TURN:
+            return sorted(partitions)
+        touched: list[TopicPartition] = []
+        is_untouched = self._host.is_untouched
+
+        def look_at(part: Sequence[TopicPartition]) -> None:
+            touched.extend([each for each in part if not is_untouched(*each)])
+
+        yield from in_parts(look_at, list(partitions), LOOKED_AT_PER_TURN)
+        return sorted(touched)
+
+    def _is_unwritten(self, partition: TopicPartition) -> bool:
+        """Say whether a partition that is open never got a record."""
+        try:
+            store = self._host.touched(*partition)
+        except StorageError:
+            return False
+        return store is not None and store.log_end_offset == 0
+
+    def _require_open(
+        self, partitions: Collection[TopicPartition]
+    ) -> Request[list[TopicPartition]]:
+        """The partitions that may hold something. Raises StorageError: one cannot be opened now."""
         touched = self._host.touched
 
         def require(part: Sequence[TopicPartition]) -> None:
             for topic, index in part:
                 touched(topic, index)
 
-        yield from in_parts(require, sorted(partitions), ALLOWED_PER_TURN)
+        held = yield from self._touched_of(partitions)
+        yield from in_parts(require, held, ALLOWED_PER_TURN)
+        return held
 
     def _opened_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionLog]:
         """The logs of those partitions that can be opened, but for untouched ones.
