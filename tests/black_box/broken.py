@@ -43,7 +43,7 @@ def mark_before_prepare(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def mark_and_finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
-        marked = steps.write_markers(ending)
+        marked = yield from steps.write_markers(ending)
         ending.unmarked = frozenset(marked.refused)
         yield from decide(ending)
         yield from finish(ending, steps, answer)
@@ -52,6 +52,11 @@ def mark_before_prepare(seam: Seam) -> None:
 def believe_every_prepare(seam: Seam) -> None:
     """A start finishes each commit that is prepared, even where records that it names are lost."""
     seam.instead_of(is_to_decide)(lambda txn: False)
+
+
+def _nothing_is_late(_: Ending) -> Request[tuple[()]]:
+    yield from ()
+    return ()
 
 
 def forget_a_partition(seam: Seam) -> None:
@@ -68,7 +73,7 @@ def forget_a_partition(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_without_a_look(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
-        yield from finish(ending, steps._replace(block=lambda _: ()), answer)
+        yield from finish(ending, steps._replace(block=_nothing_is_late), answer)
 
 
 def recover_without_syncs(seam: Seam) -> None:

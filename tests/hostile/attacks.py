@@ -9,26 +9,32 @@ import random
 import resource
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Any, Final
 
+from confluent_kafka import KafkaException
 from kio.index import load_request_schema
 
 from hostile.bombs import CODECS, TIME_MS, bomb, compressed_batch, record
 from hostile.frames import SERVED, arrays_of, frame, huge_body
 from support.clients import create_topic
 from support.wire_client import RawConnection
+from support.wire_producer import WireProducer, identity
 from txn import _core
 from txn.wire.messages import encode_request
 
 Attack = Callable[[str], Iterator[None]]
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT = 0, 1, 2, 3, 8
+INIT_PRODUCER_ID, ADD_PARTITIONS, WRITE_MARKERS = 22, 24, 27
 JOIN_GROUP, SYNC_GROUP, API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = 11, 14, 18, 19, 37
 ANSWER_S: Final = 60.0
 """Time that an attacker waits for an answer; it is its neighbour that must not wait."""
+
+PROBE_S: Final = 10.0
+"""Time that a probe waits for its answer."""
 
 MIB: Final = 1 << 20
 MILLION: Final = 1_000_000
@@ -269,6 +275,115 @@ def groups_with_large_metadata(servers: str) -> Iterator[None]:
     return repeat(servers, join, sync, commit)
 
 
+# ---------------------------------------------------------------- transactions
+
+
+def transactions_over_untouched_partitions(servers: str) -> Iterator[None]:
+    """Begun and ended, without a record."""
+    _create_once(servers, "untouched", 8_000)
+    return _wide_transactions(servers, "untouched", 8_000)
+
+
+def transactions_over_opened_partitions(servers: str) -> Iterator[None]:
+    """Of which each has a log, whose files the first marker makes."""
+    _create_once(servers, "opened", 1_000)
+    with connected(servers) as connection:
+        exchange(connection, _fetch_of_many("opened", 1_000))
+    return _wide_transactions(servers, "opened", 1_000)
+
+
+def _create_once(servers: str, topic: str, partitions: int) -> None:
+    """Create a topic, unless an earlier try has."""
+    with suppress(KafkaException):
+        create_topic(servers, topic, partitions)
+
+
+def _fetch_of_many(topic: str, count: int) -> bytes:
+    partitions = [
+        {"partition": index, "fetch_offset": 0, "partition_max_bytes": 1} for index in range(count)
+    ]
+    return request_frame(
+        FETCH,
+        4,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=0,
+        max_bytes=1,
+        isolation_level=0,
+        topics=[{"topic": topic, "partitions": partitions}],
+    )
+
+
+def _wide_transactions(servers: str, topic: str, count: int) -> Iterator[None]:
+    with WireProducer(servers, f"wide-{topic}") as writer:
+        writer.socket.settimeout(ANSWER_S)
+        producer = identity(writer.start(two_phase=False))
+        yield
+        while True:
+            for committed in (True, False):
+                _add(writer, producer, topic, range(count))
+                yield
+                producer = identity(writer.end(producer, committed=committed))
+                yield
+
+
+def _add(
+    writer: WireProducer, producer: tuple[int, int], topic: str, indexes: Iterable[int]
+) -> None:
+    answer = RawConnection.ask(
+        writer,
+        ADD_PARTITIONS,
+        3,
+        v3_and_below_transactional_id=writer.transactional_id,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=[{"name": topic, "partitions": list(indexes)}],
+    )
+    for added in answer.results_by_topic_v3_and_below[0].results_by_partition:
+        assert int(added.partition_error_code) == 0, answer
+
+
+def a_transaction_that_grows_by_one_partition(servers: str) -> Iterator[None]:
+    """Each request is small, and its record has all partitions of the transaction."""
+    count = 10_000
+    _create_once(servers, "grown", count)
+    with WireProducer(servers, "growing") as writer:
+        writer.socket.settimeout(ANSWER_S)
+        producer = identity(writer.start(two_phase=False))
+        held = 8_000
+        _add(writer, producer, "grown", range(held))
+        yield
+        for start in range(held, count, 100):
+            for index in range(start, start + 100):
+                _add(writer, producer, "grown", [index])
+            yield
+
+
+def markers_beside_many_transactional_ids(servers: str) -> Iterator[None]:
+    """An operator's markers for thousands of partitions, of a producer that nobody knows."""
+    count = 2_000
+    _create_once(servers, "marked", count)
+    with connected(servers) as connection:
+        for number in range(5_000):
+            exchange(
+                connection,
+                request_frame(
+                    INIT_PRODUCER_ID,
+                    1,
+                    transactional_id=f"idle-{number}",
+                    transaction_timeout=60_000,
+                ),
+            )
+    marker = {
+        "producer_id": MILLION,
+        "producer_epoch": 0,
+        "transaction_result": False,
+        "topics": [{"name": "marked", "partition_indexes": list(range(count))}],
+        "coordinator_epoch": 0,
+    }
+    return repeat(servers, request_frame(WRITE_MARKERS, 1, markers=[marker]))
+
+
 # ---------------------------------------------------------------- connections
 
 
@@ -394,6 +509,25 @@ def dripped_bytes(servers: str) -> Iterator[None]:
             yield
 
 
+def half_sent_http_requests(address: tuple[str, int]) -> Attack:
+    """To the listener of probes. Each strike is a sound probe, which has to be answered."""
+
+    def attack(_servers: str) -> Iterator[None]:
+        with ExitStack() as stack:
+            yield
+            while True:
+                for _ in range(50):
+                    slow = stack.enter_context(socket.create_connection(address, ANSWER_S))
+                    slow.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+                for path in ("/healthz", "/readyz", "/metrics"):
+                    with socket.create_connection(address, PROBE_S) as probe:
+                        probe.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+                        assert probe.recv(15) == b"HTTP/1.1 200 OK"
+                yield
+
+    return attack
+
+
 def bytes_of_other_protocols(servers: str) -> Iterator[None]:
     tls_hello = bytes.fromhex("16030100a5010000a10303") + bytes(160)
     sasl = struct.pack(">ihhih5s", 15, 17, 0, 1, -1, b"PLAIN")
@@ -418,6 +552,10 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     topics_made_by_asking_for_them,
     arrays_of_millions,
     groups_with_large_metadata,
+    transactions_over_untouched_partitions,
+    transactions_over_opened_partitions,
+    a_transaction_that_grows_by_one_partition,
+    markers_beside_many_transactional_ids,
     pipelined_floods,
     half_frames,
     huge_announced_frames,

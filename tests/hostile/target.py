@@ -27,9 +27,10 @@ class Gauges(NamedTuple):
 class TargetBroker(BrokerProcess):
     """`txn serve` with short times, so that an attack of seconds is long."""
 
-    def __init__(self, data: Path, *, program: Sequence[str] = ("-m", "txn")) -> None:
+    def __init__(self, data: Path, *options: str, program: Sequence[str] = ("-m", "txn")) -> None:
         super().__init__(
             data,
+            *options,
             "transaction.abort.timed.out.transaction.cleanup.interval.ms=100",
             "group.initial.rebalance.delay.ms=0",
             "offsets.topic.num.partitions=4",

@@ -5,6 +5,7 @@ More: `HOSTILE_SECONDS=30 pytest tests/hostile/test_fairness.py` for each attack
 
 import os
 import random
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Final
 import pytest
 from kio.index import load_request_schema
 
-from hostile.attacks import API_VERSIONS, ATTACKS, Attack, exchange
-from hostile.fairness import Observations, attacked
+from hostile.attacks import API_VERSIONS, ATTACKS, Attack, exchange, half_sent_http_requests
+from hostile.fairness import STRIKES_MIN, Observations, attacked
 from hostile.frames import Values, body_of, frame
 from hostile.neighbour import FORGOTTEN_TOPIC, TOPIC
 from hostile.target import MIB, TargetBroker
@@ -108,6 +109,21 @@ def test_P5_one_hostile_client_holds_nobody_else_up(target: TargetBroker, attack
     assert not target.faults_in_log(said)
     assert seen.grown < GROWTH_MAX.get(attack.__name__, USUAL_GROWTH_MAX), seen.grown / MIB
     target.await_calm(before, memory=KEPT_MAX, descriptors=40, threads=4)
+
+
+def test_half_sent_http_requests_hold_up_no_probe_and_no_client(tmp_path: Path) -> None:
+    """Sixteen of them kept every probe waiting: its listener read one request at a time."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    target = TargetBroker(tmp_path / "data", f"metrics.listener=127.0.0.1:{address[1]}")
+    for topic in (TOPIC, FORGOTTEN_TOPIC):
+        create_topic(target.bootstrap_servers, topic)
+
+    seen = fairest(target, half_sent_http_requests(address))
+
+    assert not seen.unfair()
+    assert seen.strikes >= STRIKES_MIN
+    assert not target.stop_and_verify()
 
 
 def test_P5_a_broker_without_descriptors_serves_who_is_connected_and_recovers(

@@ -133,6 +133,11 @@ def replayed(host: FakeHost) -> dict[str, Txn]:
     return dict(transactions.items())
 
 
+def unwritten(host: FakeHost) -> set[TopicPartition]:
+    """The partitions that a start does not open: nothing is on the disk."""
+    return {place for place in PARTITIONS if not host.store(*place).stored}
+
+
 class TransactionWorld(RuleBasedStateMachine):
     """The common part of both machines: the clients, the judge, and the promises."""
 
@@ -141,6 +146,7 @@ class TransactionWorld(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.host = flights_host(self.durability)
+        self.host.untouched = unwritten(self.host)
         self.coordinator = EagerCalls(coordinator_on(self.host))
         self.clients: list[ProducerInstance] = []
         self.attempts: list[Attempt] = []
@@ -194,6 +200,7 @@ class TransactionWorld(RuleBasedStateMachine):
     def _append(self, client: ProducerInstance, partition: TopicPartition, value: bytes) -> int:
         """Append admitted batches; return the verdict's kind."""
         assert client.producer is not None
+        self.host.untouched.discard(partition)  # it is opened, whatever it answers
         kind, _ = self.host.store(*partition).client_append(
             client.producer,
             client.sequences.get(partition, 0),
@@ -318,6 +325,7 @@ class Crashes(TransactionWorld):
 
     def _restart(self) -> None:
         self.host = self.host.after_crash()
+        self.host.untouched = unwritten(self.host)
         self.host.crash_at, self.recovery_crash_at = self.recovery_crash_at, None
         self.coordinator = EagerCalls(coordinator_on(self.host))
         self._survive(self.coordinator.recover)
@@ -643,6 +651,7 @@ class PowerFailures(TransactionWorld):
                 asked.client.give_up()
         self._cancel_all()
         self.host = host
+        host.untouched = unwritten(host)
         self.coordinator = EagerCalls(coordinator_on(host))
         self.coordinator.recover(power_failed=power_failed, stores=host.stores())
         assert host.refused == {}, "P9: what is whole was taken for damaged"

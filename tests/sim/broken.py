@@ -367,7 +367,8 @@ def _records_carry_no_markers(seam: Seam) -> None:
     seam.instead_of(carried)(lambda known, written, is_synced: ())
 
 
-def _nothing_is_late(_: Ending) -> tuple[()]:
+def _nothing_is_late(_: Ending) -> Request[tuple[()]]:
+    yield from ()
     return ()
 
 

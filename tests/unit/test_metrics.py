@@ -3,15 +3,19 @@
 import json
 import re
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from txn.errors import AddressError, ConfigError
 from txn.server.health import Health
+from txn.server.http_rounds import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from txn.server.metrics import METRICS, api_name
-from txn.server.metrics_listener import HEAD_BYTES_MAX, MetricsListener
+from txn.server.metrics_listener import MetricsListener
 
 PAGES = b"There are /metrics, /healthz and /readyz.\n"
 ROOT = Path(__file__).parents[2]
@@ -111,6 +115,68 @@ def test_clients_that_say_nothing_or_leave_do_not_keep_others_for_good(
     socket.create_connection(address).close()
     assert ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")[1] == b"a 1\n"
     silent.close()
+
+
+def test_half_sent_requests_keep_no_probe_waiting(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request was read at a time, for up to 2 s: sixteen of them starved every probe."""
+    monkeypatch.setattr("txn.server.http_rounds.REQUEST_S", 3_600)
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS_MAX + 20):
+            slow = stack.enter_context(socket.create_connection(address, timeout=20))
+            slow.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        assert ask(address, b"GET /healthz HTTP/1.1\r\n\r\n")[0] == b"HTTP/1.1 200 OK"
+        assert ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")[1] == b"a 1\n"
+
+
+def test_a_half_sent_request_is_given_up(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=20) as slow:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        assert slow.recv(1) == b""
+
+
+def test_clients_that_take_no_answer_keep_no_probe_waiting() -> None:
+    listener = MetricsListener("127.0.0.1", 0, is_remote_allowed=False)
+    listener.start(Probes())
+    listener.serve_metrics(lambda: bytes(16 << 20))
+    with ExitStack() as stack:
+        for _ in range(20):
+            slow = stack.enter_context(socket.create_connection(listener.address, timeout=20))
+            slow.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert slow.recv(1) == b"H"
+        said = ask(listener.address, b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert said[0] == b"HTTP/1.1 200 OK"
+        whole = ask(listener.address, b"GET /metrics HTTP/1.1\r\n\r\n")[1]
+        assert len(whole) == 16 << 20
+    listener.stop()
+
+
+def test_a_page_is_made_once_for_all_requests_that_wait_for_it() -> None:
+    """Each probe of a busy control loop waited for a second of its own."""
+    listener = MetricsListener("127.0.0.1", 0, is_remote_allowed=False)
+    begun, may_end = threading.Event(), threading.Event()
+    made: list[bool] = []
+
+    def metrics() -> bytes:
+        begun.set()
+        made.append(may_end.wait(20))
+        return b"a 1\n"
+
+    listener.start(Probes())
+    listener.serve_metrics(metrics)
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(10):
+            client = stack.enter_context(socket.create_connection(listener.address, timeout=20))
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            clients.append(client)
+            assert begun.wait(20)
+        may_end.set()
+        answers = [b"".join(iter(partial(client.recv, 65536), b"")) for client in clients]
+    listener.stop()
+    assert all(answer.endswith(b"\r\n\r\na 1\n") for answer in answers)
+    assert len(made) == 2
 
 
 def test_probes_are_answered_before_there_are_metrics() -> None:

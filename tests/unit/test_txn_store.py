@@ -114,3 +114,26 @@ def test_P9_a_damaged_record_of_an_id_at_rest_is_found_when_it_is_loaded(state: 
         with pytest.raises(ValueError, match=r"."):
             transactions.replay(stored("pay", damaged))
         assert len(transactions) == 0
+
+
+def test_an_open_transaction_is_found_by_its_producer_and_partition() -> None:
+    """An operator's marker looked through all ids, 20,000 of them for each partition."""
+    store = TxnStore()
+    other = OPEN._replace(producer_id=8)
+    store.replay(("a", OPEN))
+    store.replay(("b", other))
+    assert [store.owner_of(("t", 0), producer_id) for producer_id in (7, 8, 9)] == ["a", "b", None]
+    assert store.owner_of(("t", 1), 7) is None
+    store.replay(("a", RESTING))
+    store.replay(("b", None))
+    assert [store.owner_of(("t", 0), producer_id) for producer_id in (7, 8)] == [None, None]
+
+
+def test_an_open_transaction_is_found_under_the_producer_id_it_has_now() -> None:
+    store = TxnStore()
+    store.replay(("a", OPEN))
+    store.replay(("a", OPEN._replace(producer_id=9)))
+    assert store.owner_of(("t", 0), 7) is None
+    assert store.owner_of(("t", 0), 9) == "a"
+    store.replay(stored("a", encode_value(RESTING._replace(producer_id=9))))
+    assert store.owner_of(("t", 0), 9) is None

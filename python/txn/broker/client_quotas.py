@@ -33,6 +33,9 @@ KINDS: Final = {
 }
 """Key → the kind of quota that the sockets count."""
 
+CLIENT_ID_KEPT: Final = 255
+"""Characters of a client id that tell buckets apart; a client may send 32 KB of it."""
+
 BUCKETS_MAX: Final = 10_000
 """Buckets that are kept; the one that was idle for longest goes first. It is full when its client
 comes back. A client that invents client ids gains nothing by that."""
@@ -130,7 +133,8 @@ class ClientQuotas:
         rate = self._quotas[entity][CONTROLLER_MUTATION_RATE]
         if not rate > 0:  # another broker may have stored any number
             return 0
-        place = (user if USER in parts else None, context.client_id if CLIENT_ID in parts else None)
+        client_id = context.client_id[:CLIENT_ID_KEPT]
+        place = (user if USER in parts else None, client_id if CLIENT_ID in parts else None)
         bucket = self._filled(place, rate)
         is_refused = is_strict and bucket.tokens < 0
         if not is_refused:

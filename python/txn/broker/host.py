@@ -82,6 +82,14 @@ class Host(Protocol):
         """
         ...
 
+    def touched(self, topic: str, index: int) -> PartitionLog | None:
+        """The partition, or None when it holds nothing: it is unknown or `is_untouched`.
+
+        For work that an empty partition needs not: thousands of them have no log.
+        Raises StorageError: it cannot be opened now.
+        """
+        ...
+
     def has_partition(self, topic: str, index: int) -> bool:
         """Say whether there is such a partition; it is not opened."""
         ...

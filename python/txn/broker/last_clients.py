@@ -3,16 +3,21 @@
 Kept in memory alone, so it is known since the broker was started. The number of ids is bounded, so
 that a broker with very many of them does not feel it. The records that clients produce do not pass
 here; their requests to the coordinator do.
+
+Ids are of any length, so their characters are bounded too. Nothing is interned: CPython 3.12 keeps
+an interned text for ever.
 """
 
 from collections.abc import Callable
-from sys import intern
 from typing import Final, NamedTuple
 
 from txn.broker.host import Context
 
 IDS_MAX: Final = 10_000
-"""Number of ids that are remembered, the latest ones; some 200 bytes each."""
+"""Number of ids that are remembered, the latest ones; some 300 bytes each."""
+
+CHARACTERS_MAX: Final = 2_000_000
+"""Number of characters of all remembered ids together."""
 
 CLIENT_ID_SHOWN: Final = 255
 """Number of characters that are remembered of a client id."""
@@ -34,16 +39,17 @@ class LastClients:
         self._now_ms = now_ms
         self._by_id: dict[str, tuple[str, str, int, str]] = {}
         """The fields of each `LastClient`: every request makes an entry, and few are read."""
+        self._characters = 0
 
     def note(self, transactional_id: str, context: Context, request: str) -> None:
         """Remember that a request was served, one that was not refused."""
         by_id = self._by_id
-        by_id.pop(transactional_id, None)  # the newest stands last
-        if len(by_id) >= IDS_MAX:
-            del by_id[next(iter(by_id))]
-        client_id = intern(context.client_id[:CLIENT_ID_SHOWN])
-        client_host = intern(context.session.client.host)
-        by_id[transactional_id] = (client_id, client_host, self._now_ms(), request)
+        self.forget(transactional_id)  # the newest stands last
+        self._characters += len(transactional_id)
+        while len(by_id) >= IDS_MAX or (by_id and self._characters > CHARACTERS_MAX):
+            self.forget(next(iter(by_id)))
+        client_id = context.client_id[:CLIENT_ID_SHOWN]
+        by_id[transactional_id] = (client_id, context.client_host, self._now_ms(), request)
 
     def get(self, transactional_id: str) -> LastClient | None:
         """The last client; None if there was none since the start."""
@@ -52,4 +58,5 @@ class LastClients:
 
     def forget(self, transactional_id: str) -> None:
         """Drop the entry of an id that expired."""
-        self._by_id.pop(transactional_id, None)
+        if self._by_id.pop(transactional_id, None) is not None:
+            self._characters -= len(transactional_id)

@@ -42,6 +42,7 @@ class LocalHost:
         # Bound, not wrapped: a small transaction asks for the time and for partitions often.
         self.now_ms, self.monotonic_ms = scheduler.now_ms, scheduler.monotonic_ms
         self.partition, self.has_partition = replicas.get, replicas.has
+        self.touched = replicas.touched
         self.partition_count = replicas.count
         self._catalog = catalog
         self._publisher = publisher

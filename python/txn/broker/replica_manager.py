@@ -65,6 +65,22 @@ class ReplicaManager:
             return None
         return partitions[index] if store is None else store
 
+    def touched(self, topic: str, index: int) -> PartitionLog | None:
+        """The partition, or None when it holds nothing: it is unknown, or untouched.
+
+        Raises StorageError: it cannot be opened now.
+        """
+        partitions = self.partitions.get(topic)
+        if partitions is None or index < 0:
+            return None
+        try:
+            store = partitions.stores[index]
+        except IndexError:
+            return None
+        if store is not None:
+            return store
+        return None if partitions.is_untouched(index) else partitions[index]
+
     def has(self, topic: str, index: int) -> bool:
         """Say whether there is such a partition; it is not opened."""
         partitions = self.partitions.get(topic)

@@ -21,14 +21,14 @@ connection that is gone leaves no transaction half ended.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from txn.broker.host import CoordinatorPartitions, Durability, Host
 from txn.broker.syncs import not_synced
-from txn.coordinator.operations import Committed, Later, Reply, Request, Synced
+from txn.coordinator.operations import Committed, GiveWay, Later, Reply, Request, Synced
 from txn.errors import CorruptLogError, StorageError
 from txn.storage.base import PartitionLog, ProducerIdentity
 from txn.wire.error_codes import ErrorCode
@@ -100,7 +100,7 @@ class Shard(Generic[S, R]):
         self._lines: dict[str, deque[_Running]] = {}
         """Key that is held → requests that wait for it."""
         self._waiting: set[_Running] = set()
-        """Requests that wait for the disk, or that have just come to the head of their line."""
+        """Requests that wait for the disk, or for their next turn."""
         self._promises: dict[int, tuple[asyncio.Future[Any], Refused[Any]]] = {}
         """Ticket → the answer that another request gives, and the one of an unloaded shard."""
 
@@ -269,7 +269,7 @@ class Shard(Generic[S, R]):
         running = _Running(None, request, _nobody)
         failure: StorageError | None = None
         while (logs := self._advance(running, failure)) is not None:
-            failure = self._host.sync_now(logs)
+            failure = self._host.sync_now(logs) if logs else None
         answer: T = running.answer
         return answer
 
@@ -287,8 +287,11 @@ class Shard(Generic[S, R]):
 
     def _advance(
         self, running: "_Running", failure: StorageError | None = None
-    ) -> Iterable[PartitionLog] | None:
-        """Go on to the next wait, and return the logs to wait for; None at the end."""
+    ) -> Collection[PartitionLog] | None:
+        """Go on to the next wait, and return the logs to wait for; None at the end.
+
+        Without a log the wait is a turn of others.
+        """
         request = running.request
         try:
             while True:
@@ -296,6 +299,8 @@ class Shard(Generic[S, R]):
                 failure = None
                 if isinstance(step, Reply):
                     self._reply(running, *step)
+                elif isinstance(step, GiveWay):
+                    return ()
                 elif self._host.durability is not _PROCESS:
                     try:
                         logs = self._logs_of(step)
@@ -322,17 +327,22 @@ class Shard(Generic[S, R]):
         Raises StorageError: one cannot be opened.
         """
         logs = []
-        partition = self._host.partition
-        for topic, index in sorted(step.partitions):
-            log = partition(topic, index)
-            if log is not None:  # None: its topic was deleted
+        touched = self._host.touched
+        for topic, index in step.partitions:
+            log = touched(topic, index)
+            if log is not None:  # None: its topic was deleted, or it holds nothing
                 logs.append(log)
+        if len(logs) > 1:
+            logs.sort(key=_place_of)
         if isinstance(step, Committed):
             logs.append(self.log)
         return logs
 
-    def _wait(self, running: "_Running", logs: Iterable[PartitionLog]) -> None:
+    def _wait(self, running: "_Running", logs: Collection[PartitionLog]) -> None:
         self._waiting.add(running)
+        if not logs:
+            asyncio.get_running_loop().call_soon(self._step, running)
+            return
         try:
             synced = self._host.sync(logs)
         except Exception as error:
@@ -354,7 +364,7 @@ class Shard(Generic[S, R]):
         if running not in self._waiting:  # the shard was unloaded meanwhile
             return
         self._waiting.discard(running)
-        logs: Iterable[PartitionLog] | None = None
+        logs: Collection[PartitionLog] | None = None
         try:
             logs = self._advance(running, failure)
         except Exception as error:
@@ -409,6 +419,10 @@ class _Running:
         if self._promise is None or self._promise.done():
             raise error
         self._promise.set_exception(error)
+
+
+def _place_of(log: PartitionLog) -> tuple[str, int]:
+    return log.topic, log.index
 
 
 def _nobody(_: ErrorCode) -> None:

@@ -5,16 +5,17 @@
 Every request for a transactional id is a generator of operations that a shard runs
 (`broker.runtime`). While one waits for the disk, the next waits for it. A commit waits for its data
 and its Prepare together; `coordinator.transaction.ending` takes over at the Prepare.
-With `durability=process` nothing waits and all of it is one step.
+With `durability=process` nothing waits and all of it is one step, but for many partitions.
 
 The state behind an answer to a two-phase producer (KIP-939) is on the disk before the answer
 leaves, as all state is with `durability=always`. Any answer may be the last before another system
 decides, and from then on only that decision may end the transaction.
 
 A Prepare is always finished: at once, by a retry every `RETRY_MS` while a disk refuses, or
-at the next start. A topic that was deleted meanwhile needs no marker. Producer ids and
-epochs are on the disk before they are given out, lest a power failure lets them be given
-out twice (P7).
+at the next start. A topic that was deleted meanwhile needs no marker. Nor does a partition that
+nothing ever touched: a late batch makes its log, finds no expectation there and has to ask. Between
+many partitions a request gives way to others, as while it waits. Producer ids and epochs are on the
+disk before they are given out, lest a power failure lets them be given out twice (P7).
 
 Where this differs from Kafka: an operator's marker (WriteTxnMarkers) in the midst of a
 transaction that is open here aborts all of it. Once the transaction is decided, the marker is
@@ -36,7 +37,14 @@ from txn.broker.lost_cache import require_cache
 from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
 from txn.broker.runtime import Shard, ShardPhase
-from txn.coordinator.operations import COMMITTED, Committed, Request, Synced
+from txn.coordinator.operations import (
+    COMMITTED,
+    GIVE_WAY,
+    Committed,
+    Request,
+    Synced,
+    in_parts,
+)
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
 from txn.coordinator.transaction.decide import (
@@ -123,6 +131,16 @@ _AS_OF_A_BATCH: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 """Codes that mean something else to the sender of a batch."""
+
+LOOKED_AT_PER_TURN: Final = 2_000
+"""Partitions of one turn that are looked at."""
+
+ALLOWED_PER_TURN: Final = 200
+"""Partitions of one turn that are opened, or told what to let in."""
+
+MARKERS_PER_TURN: Final = 8
+"""Markers of one turn. One that is the first record of its log has a turn of its own if they are
+many: it makes files, which takes milliseconds."""
 
 RECORDS_PER_BATCH: Final = 1_000
 """Ids that one append forgets, or fences after a power failure."""
@@ -312,7 +330,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
+        partitions: Sequence[TopicPartition],
         *,
         client_version: int = TV1,
     ) -> ErrorCode:
@@ -648,7 +666,7 @@ class TransactionCoordinator:
         shard: TxnShard,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
+        partitions: Sequence[TopicPartition],
         client_version: int,
     ) -> Request[ErrorCode]:
         if not transactional_id:
@@ -669,7 +687,8 @@ class TransactionCoordinator:
                 yield COMMITTED
         except StorageError:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self._allow_txn(transactional_id, producer, partitions)
+        allow = partial(self._allow_txn, transactional_id, producer)
+        yield from in_parts(allow, partitions, ALLOWED_PER_TURN)
         return _NONE
 
     def _join(
@@ -779,18 +798,18 @@ class TransactionCoordinator:
         """
         partitions = end.prepare.partitions
         if self._host.durability is _PROCESS:
-            self._require_open(partitions)
+            yield from self._require_open(partitions)
             return end
         is_named = len(partitions) <= LAST_OFFSETS_MAX
         if end.prepare.is_two_phase or not is_named:
-            self._require_open(partitions)
-            yield Synced(partitions)
+            held = yield from self._require_open(partitions)
+            yield Synced(held)
         if not is_named:
             return end
         last_offsets = []
         topic_ids = self._ids_of(partitions)
         for topic, index in sorted(partitions):
-            store, topic_id = self._host.partition(topic, index), topic_ids[topic]
+            store, topic_id = self._host.touched(topic, index), topic_ids[topic]
             if store is not None and topic_id is not None:
                 offset = store.log_end_offset - 1
                 last_offsets.append(LastOffset(topic_id, index, store.epoch_of(offset), offset))
@@ -881,9 +900,10 @@ class TransactionCoordinator:
 
     def _owner_of(self, partition: TopicPartition, producer_id: int) -> str | None:
         """Whose transaction it is that is open on a partition, as far as it is known here."""
-        for transactional_id, txn in self.transactions.decoded():
-            if txn.producer_id == producer_id and partition in txn.partitions:
-                return transactional_id
+        for shard in self.transactions.shards:
+            owner = shard.state.transactions.owner_of(partition, producer_id)
+            if owner is not None:
+                return owner
         return None
 
     def _time_out(self, shard: TxnShard, transactional_id: str) -> Request[None]:
@@ -1037,22 +1057,30 @@ class TransactionCoordinator:
             self._block, partial(self._mark, shard), partial(_write, shard, transactional_id)
         )
 
-    def _block(self, ending: Ending) -> list[TopicPartition]:
+    def _block(self, ending: Ending) -> Request[list[TopicPartition]]:
         """Let nothing more into a transaction that is decided; return its unsynced partitions."""
-        if self._host.durability is _PROCESS:
-            return []
+        unsynced: list[TopicPartition] = []
+        is_one_step = len(ending.unmarked) <= MARKERS_PER_TURN
+        if self._host.durability is _PROCESS and is_one_step:
+            return unsynced
+        block = partial(self._block_part, ending, unsynced)
+        touched = yield from self._touched_of(ending.unmarked)
+        yield from in_parts(block, touched, ALLOWED_PER_TURN)
+        return unsynced
+
+    def _block_part(
+        self, ending: Ending, unsynced: list[TopicPartition], part: Sequence[TopicPartition]
+    ) -> None:
         producer_id = ending.plan.prepare.producer_id
-        unsynced = []
-        for partition in sorted(ending.unmarked):
+        for partition in part:
             try:
-                store = self._host.partition(*partition)
+                store = self._host.touched(*partition)
                 if store is not None and store.block_txn(producer_id) > store.synced_end:
                     unsynced.append(partition)
             except StorageError as error:
                 ending.held[partition] = error
-        return unsynced
 
-    def _mark(self, shard: TxnShard, ending: Ending) -> Marked:
+    def _mark(self, shard: TxnShard, ending: Ending) -> Request[Marked]:
         """Write the markers that an end lacks, each to the log of its partition."""
         prepare = ending.plan.prepare
         is_commit = prepare.state is _PREPARE_COMMIT
@@ -1063,10 +1091,25 @@ class TransactionCoordinator:
             is_commit,
             self._host.now_ms(),
         )
-        sent = self._markers.send(sorted(ending.unmarked), marker, ending.held)
-        refused = to_be_retried(sent.refused, marker) if sent.refused else {}
+        offsets: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, StorageError] = {}
+
+        def send(part: Sequence[TopicPartition]) -> None:
+            sent = self._markers.send(part, marker, ending.held)
+            offsets.update(sent.offsets)
+            refused.update(sent.refused)
+
+        left = yield from self._touched_of(ending.unmarked)
+        first = [] if len(left) <= MARKERS_PER_TURN else list(filter(self._is_unwritten, left))
+        if first:
+            yield from in_parts(send, first, 1)
+            yield GIVE_WAY
+            left = sorted(set(left).difference(first))
+        yield from in_parts(send, left, MARKERS_PER_TURN)
+        if refused:
+            refused = to_be_retried(refused, marker)
         if is_commit and self._host.durability is not _PROCESS:
-            ending.written += self._unsynced(sent.offsets, marker)
+            ending.written += self._unsynced(offsets, marker)
         unsynced = ending.plan.complete.unsynced_markers
         if not unsynced and not ending.written:
             return Marked(marker.timestamp_ms, refused)
@@ -1149,22 +1192,51 @@ class TransactionCoordinator:
         """A wait for those partitions that can be opened; one that cannot holds back no other."""
         return Synced([(store.topic, store.index) for store in self._opened_of(partitions)])
 
-    def _require_open(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise StorageError if a partition that exists cannot be opened now."""
-        partition = self._host.partition
-        for topic, index in sorted(partitions):
-            partition(topic, index)
+    def _touched_of(self, partitions: Collection[TopicPartition]) -> Request[list[TopicPartition]]:
+        """The partitions in order; of many, without the untouched ones, which cost no turn then."""
+        if len(partitions) <= MARKERS_PER_TURN:
+            return sorted(partitions)
+        touched: list[TopicPartition] = []
+        is_untouched = self._host.is_untouched
+
+        def look_at(part: Sequence[TopicPartition]) -> None:
+            touched.extend([each for each in part if not is_untouched(*each)])
+
+        yield from in_parts(look_at, list(partitions), LOOKED_AT_PER_TURN)
+        return sorted(touched)
+
+    def _is_unwritten(self, partition: TopicPartition) -> bool:
+        """Say whether a partition that is open never got a record."""
+        try:
+            store = self._host.touched(*partition)
+        except StorageError:
+            return False
+        return store is not None and store.log_end_offset == 0
+
+    def _require_open(
+        self, partitions: Collection[TopicPartition]
+    ) -> Request[list[TopicPartition]]:
+        """The partitions that may hold something. Raises StorageError: one cannot be opened now."""
+        touched = self._host.touched
+
+        def require(part: Sequence[TopicPartition]) -> None:
+            for topic, index in part:
+                touched(topic, index)
+
+        held = yield from self._touched_of(partitions)
+        yield from in_parts(require, held, ALLOWED_PER_TURN)
+        return held
 
     def _opened_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionLog]:
-        """The logs of those partitions that can be opened.
+        """The logs of those partitions that can be opened, but for untouched ones.
 
         Another takes no batch before it is opened, and then its producer state asks for each.
         """
         opened = []
-        partition = self._host.partition
+        touched = self._host.touched
         for topic, index in partitions:
             try:
-                store = partition(topic, index)
+                store = touched(topic, index)
             except StorageError:
                 continue
             if store is not None:

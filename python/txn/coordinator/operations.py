@@ -7,12 +7,13 @@ the yield.
     COMMITTED              wait until the shard's log is as durable as promised
     Committed(partitions)  the same for it and partitions that clients write to, together
     Synced(partitions)     the same for those partitions alone
+    GIVE_WAY               let other requests, timers and reactors have their turn
     Reply(value)           answer now and go on behind the answer
 
 `txn.broker.runtime` carries them out. Pure.
 """
 
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -41,6 +42,16 @@ class Synced(NamedTuple):
     partitions: Collection[tuple[str, int]]
 
 
+class GiveWay(NamedTuple):
+    """Let others have their turn, between two of very many partitions.
+
+    The key stays held, so nothing is decided on it meanwhile. A start waits for nobody.
+    """
+
+
+GIVE_WAY: Final = GiveWay()
+
+
 class Reply(NamedTuple):
     """Answer now; the request goes on behind it. Only the first answer counts.
 
@@ -51,10 +62,23 @@ class Reply(NamedTuple):
     ticket: int | None = None
 
 
-Operation = Committed | Synced | Reply
+Operation = Committed | Synced | GiveWay | Reply
 
 Request = Generator[Operation, None, T]
 """A request in progress; its return value is its answer, unless it replied before."""
+
+
+def in_parts(
+    call: Callable[[Sequence[T]], object], items: Sequence[T], part_max: int
+) -> Request[None]:
+    """Make a call with each part of the items, and let others have their turn between two."""
+    if len(items) <= part_max:
+        call(items)
+        return
+    for start in range(0, len(items), part_max):
+        if start:
+            yield GIVE_WAY
+        call(items[start : start + part_max])
 
 
 class Later(NamedTuple):

@@ -64,6 +64,9 @@ kind, coordinator_epoch); see `ProducerStateManager`."""
 AllowedTxn = tuple[int | None, int | None]
 """(producer_epoch, hash of the transactional id) of an ongoing transaction."""
 
+WAITING_MAX: Final = 10_000
+"""Unknown producers whose asked batches are remembered; a client may invent any number of ids."""
+
 NOT_ALLOWED: Final[AllowedTxn] = (None, None)
 
 # Kinds of a replayed batch: 0 idempotent data, then
@@ -463,6 +466,8 @@ class ProducerStateManager:
         """
         is_early = is_out_of_turn(self._waiting.get(producer_id), producer_epoch, base_sequence)
         if refused is JOIN and not is_early:
+            if len(self._waiting) >= WAITING_MAX:
+                del self._waiting[next(iter(self._waiting))]
             self._waiting[producer_id] = (producer_epoch, base_sequence)
         elif refused is None and is_early and not begins_epoch:
             return OUT_OF_ORDER_SEQUENCE

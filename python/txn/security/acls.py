@@ -330,14 +330,20 @@ def _of(entries: EntriesOfPattern, requester: Requester) -> Iterator[Acl]:
                 yield acl
 
 
-@lru_cache(maxsize=4096)
+ADDRESS_MAX: Final = 64
+"""Characters of the longest IPv6 address, with its zone; an entry may have any text."""
+
+
 def _address(host: str) -> str:
     """An IPv6 address in its short form, which requests come from; another host as it is.
 
     Java writes 0:0:0:0:0:0:0:1, so entries of Apache Kafka have that.
     """
-    if ":" not in host:
-        return host
+    return _short_address(host) if ":" in host and len(host) <= ADDRESS_MAX else host
+
+
+@lru_cache(maxsize=4096)
+def _short_address(host: str) -> str:
     from ipaddress import IPv6Address  # 2 ms of a start
 
     try:

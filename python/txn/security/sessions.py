@@ -3,7 +3,6 @@
 Pure. A client that nothing authenticates is `ANONYMOUS`; Kafka's authorizers know it by this name.
 """
 
-from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -84,5 +83,5 @@ class Connection:
 
 def begin(listener: Listener, host: str, connection: int, principal: str | None = None) -> Session:
     """The session of a connection; `principal`: None if nothing authenticates its client."""
-    # Connections of one host, or of one user, share its name.
-    return Session(intern(principal or ANONYMOUS), listener, Peer(intern(host), connection))
+    # Not interned: CPython 3.12 keeps an interned text for ever, and clients choose these.
+    return Session(principal or ANONYMOUS, listener, Peer(host, connection))

@@ -1,36 +1,32 @@
-"""`GET /metrics`, `/healthz` and `/readyz` over HTTP: one thread, one request at a time.
+"""`GET /metrics`, `/healthz` and `/readyz` over HTTP, on one thread (`http_rounds`).
 
 It answers from before the logs are opened: a broker that starts is live, not ready, and has no
 metrics yet.
 
-A request is read up to its empty line, at most `HEAD_BYTES_MAX` within `REQUEST_S`: neither a slow
-nor a long one holds up others. Headers are ignored, a body is not read, and every answer closes the
-connection.
+Probes are answered before metrics. A page is made once for all requests that came together: a
+thousand of them cost a loop that is busy no more patience, and the process no more work, than one.
 """
 
 import contextlib
 import ipaddress
-import signal
 import socket
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from txn.errors import AddressError, ConfigError
 from txn.logs import rare_log
 from txn.server.health import Health
+from txn.server.http_rounds import Head, HttpRounds
 
-HEAD_BYTES_MAX: Final = 8 << 10
-REQUEST_S: Final = 2.0
-"""A request has to arrive within this time."""
-RESPONSE_S: Final = 5.0
-"""A client has to take the answer within this time."""
-BACKLOG: Final = 8
+BACKLOG: Final = 128
 
 TEXT: Final = "text/plain; charset=utf-8"
 METRICS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 JSON: Final = "application/json"
+
+METRICS: Final = b"/metrics"
+PATHS: Final = frozenset({METRICS, b"/healthz", b"/readyz"})
 
 WELL: Final = "200 OK"
 UNAVAILABLE: Final = "503 Service Unavailable"
@@ -86,15 +82,15 @@ class MetricsListener:
             ) from error
         host, port = self._socket.getsockname()[:2]
         self.address: tuple[str, int] = (host, port)
-        self._is_stopped = False
+        self._rounds: HttpRounds | None = None
         self._thread: threading.Thread | None = None
         self._metrics: Callable[[], bytes] | None = None
 
     def start(self, probes: Probes) -> None:
         """Begin to answer probes."""
-        self._thread = threading.Thread(
-            target=self._run, args=(probes,), name="txn-metrics", daemon=True
-        )
+        pages = _Pages(probes, lambda: self._metrics)
+        self._rounds = HttpRounds(self._socket, pages.answer_all)
+        self._thread = threading.Thread(target=self._rounds.run, name="txn-metrics", daemon=True)
         self._thread.start()
 
     def serve_metrics(self, metrics: Callable[[], bytes]) -> None:
@@ -103,7 +99,8 @@ class MetricsListener:
 
     def stop(self) -> None:
         """Serve no more; the request under way is answered."""
-        self._is_stopped = True
+        if self._rounds is not None:
+            self._rounds.stop()
         with contextlib.suppress(OSError):  # it wakes the thread, which may have gone
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._thread is not None:
@@ -111,73 +108,77 @@ class MetricsListener:
         self._socket.close()
         self._metrics = None
 
-    def _run(self, probes: Probes) -> None:
-        # A program may let SIGPIPE end it, and a write to a client that has left raises the signal.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
-        while not self._is_stopped:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:  # stopped, or the process has no descriptor left
-                time.sleep(0 if self._is_stopped else 0.1)
-                continue
-            with client:
-                try:
-                    self._serve(client, probes)
-                except OSError:
-                    pass  # the client left, or was too slow
-                except Exception:
-                    rare_log.exception("metrics.failed")
 
-    def _serve(self, client: socket.socket, probes: Probes) -> None:
-        (status, kind, body), has_body = self._answer(_read_head(client), probes)
-        head = (
-            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-            "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
-        )
-        client.settimeout(RESPONSE_S)  # for all of it
-        client.sendall(head.encode() + (body if has_body else b""))
+class _Pages:
+    """The answers to requests.
 
-    def _answer(self, head: bytes | None, probes: Probes) -> tuple[Page, bool]:
-        """The answer to a request, and whether its body is sent."""
-        if head is None:
-            return ("431 Request Header Fields Too Large", TEXT, b""), False
-        words = head.split(b"\r\n", 1)[0].split(b" ")
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return ("400 Bad Request", TEXT, b"This is no HTTP/1 request.\n"), True
-        method, target = words[0], words[1].partition(b"?")[0]
-        if method not in (b"GET", b"HEAD"):
-            return ("405 Method Not Allowed", TEXT, b"Use GET or HEAD.\n"), True
-        return self._page(target, probes), method != b"HEAD"
+    Args:
+        probes: The health of the broker.
+        metrics: Gives the call that makes the metrics' text; None: it starts.
+    """
 
-    def _page(self, target: bytes, probes: Probes) -> Page:
+    def __init__(self, probes: Probes, metrics: Callable[[], Callable[[], bytes] | None]) -> None:
+        self._probes = probes
+        self._metrics = metrics
+
+    def answer_all(self, heads: Sequence[Head]) -> Iterator[tuple[int, bytes]]:
+        """See `http_rounds.AnswerAll`."""
+        asked = [_read(head) for head in heads]
+        pages: dict[bytes, Page | None] = {}
+        for position in sorted(range(len(asked)), key=lambda at: asked[at] == METRICS):
+            target = asked[position]
+            if isinstance(target, bytes) and target not in pages:
+                pages[target] = self._made(target)
+            page = pages[target] if isinstance(target, bytes) else target
+            if page is not None:
+                yield position, _response(page, has_body=not _is_head(heads[position]))
+
+    def _made(self, target: bytes) -> Page | None:
+        """The page of a path; None if it cannot be made."""
+        try:
+            return self._page(target)
+        except Exception:
+            rare_log.exception("metrics.failed")
+            return None
+
+    def _page(self, target: bytes) -> Page:
         if target == b"/healthz":
-            return _page_of(probes.live())
+            return _page_of(self._probes.live())
         if target == b"/readyz":
-            return _page_of(probes.ready())
-        if target != b"/metrics":
-            return "404 Not Found", TEXT, b"There are /metrics, /healthz and /readyz.\n"
-        if self._metrics is None:
+            return _page_of(self._probes.ready())
+        metrics = self._metrics()
+        if metrics is None:
             return UNAVAILABLE, TEXT, b"The broker starts.\n"
-        return WELL, METRICS_TEXT, self._metrics()
+        return WELL, METRICS_TEXT, metrics()
+
+
+def _read(head: Head) -> bytes | Page:
+    """The path that a request asks for, one of those that there are, or its refusal."""
+    if head is None:
+        return "431 Request Header Fields Too Large", TEXT, b""
+    words = head.split(b"\r\n", 1)[0].split(b" ")
+    if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+        return "400 Bad Request", TEXT, b"This is no HTTP/1 request.\n"
+    method, target = words[0], words[1].partition(b"?")[0]
+    if method not in (b"GET", b"HEAD"):
+        return "405 Method Not Allowed", TEXT, b"Use GET or HEAD.\n"
+    if target not in PATHS:
+        return "404 Not Found", TEXT, b"There are /metrics, /healthz and /readyz.\n"
+    return target
+
+
+def _is_head(head: Head) -> bool:
+    return head is None or head.startswith(b"HEAD ")
+
+
+def _response(page: Page, *, has_body: bool) -> bytes:
+    status, kind, body = page
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (body if has_body else b"")
 
 
 def _page_of(health: Health) -> Page:
     return WELL if health.is_well else UNAVAILABLE, JSON, health.body()
-
-
-def _read_head(client: socket.socket) -> bytes | None:
-    """The head of a request; None if it is too long. Raises OSError."""
-    deadline = time.monotonic() + REQUEST_S
-    head = bytearray()
-    while b"\r\n\r\n" not in head:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        client.settimeout(left_s)
-        received = client.recv(HEAD_BYTES_MAX)
-        head += received
-        if not received:
-            raise ConnectionResetError
-        if len(head) > HEAD_BYTES_MAX:
-            return None
-    return bytes(head)

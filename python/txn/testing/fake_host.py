@@ -86,6 +86,8 @@ class FakeHost:
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.unopenable: set[TopicPartition] = set()
         """Partitions that cannot be opened."""
+        self.untouched: set[TopicPartition] = set()
+        """Partitions that hold nothing and were not opened yet."""
         self.accepted: set[TopicPartition] = set()
         """Partitions whose loss an operator accepted."""
         self.refused: dict[TopicPartition, str] = {}
@@ -137,6 +139,7 @@ class FakeHost:
         """The partition, or None."""
         if (topic, index) in self.unopenable:
             raise StorageError(f"{topic}-{index} cannot be opened")
+        self.untouched.discard((topic, index))
         return self.topics[topic][index] if self.has_partition(topic, index) else None
 
     def has_partition(self, topic: str, index: int) -> bool:
@@ -147,9 +150,13 @@ class FakeHost:
         """Number of partitions of a topic; 0 if it is unknown."""
         return len(self.topics.get(topic, []))
 
+    def touched(self, topic: str, index: int) -> MemoryLog | None:
+        """The partition, or None if it is unknown or untouched."""
+        return None if self.is_untouched(topic, index) else self.partition(topic, index)
+
     def is_untouched(self, topic: str, index: int) -> bool:
-        """Return False: every partition is open."""
-        return False
+        """Say whether `untouched` has a partition."""
+        return (topic, index) in self.untouched
 
     def refuse_partition(self, topic: str, index: int, reason: str) -> None:
         """Have a partition that cannot be opened any more; `refused` has the reason."""

@@ -73,7 +73,7 @@ END_TXN_ABORTS_UNKNOWN_FROM: Final = 2
 
 INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
-RESULTS_KEPT_MAX: Final = 100
+RESULTS_KEPT_MAX: Final = 32
 """The partitions of a request whose results are remembered, at most."""
 
 END_TXN_BUMPS_FROM: Final = 5
@@ -179,7 +179,7 @@ async def add_partitions_but(
     _note(coordinator, transactional_id, context, code)
     code = _known_to(context, code)
     if len(partitions) > RESULTS_KEPT_MAX:
-        return AddPartitionsToTxnResponse(topic_results(dict.fromkeys(partitions, code)))
+        return AddPartitionsToTxnResponse(await _many_alike(partitions, code))
     return _added_alike(context.api_version, tuple(partitions), code)
 
 
@@ -254,6 +254,23 @@ def topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddedTopic]
         AddedTopic(topic, [AddedPartition(index, codes[topic, index]) for _, index in group])
         for topic, group in by_topic(codes)
     ]
+
+
+async def _many_alike(partitions: Iterable[TopicPartition], code: ErrorCode) -> list[AddedTopic]:
+    """As `topic_results`, of many partitions with the same result; gives way to others."""
+    turns = Turns()
+    indexes: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        await turns.next()
+        indexes.setdefault(topic, []).append(index)
+    added = []
+    for topic in sorted(indexes):
+        results = []
+        for index in sorted(indexes[topic]):
+            await turns.next()
+            results.append(AddedPartition(index, code))
+        added.append(AddedTopic(topic, results))
+    return added
 
 
 @lru_cache(maxsize=256)

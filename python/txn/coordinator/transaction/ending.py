@@ -108,13 +108,13 @@ class Steps(NamedTuple):
         block: Lets nothing more into the partitions that have no marker yet. Puts those that cannot
             be opened into `held`, and returns those with records that a power failure may take.
         write_markers: Appends the markers that are left, to one partition after the other, but to
-            none in `held`.
+            none in `held`. Both give way to others where the partitions are many.
         write_state: Appends the next state of the id and replays it. Raises StorageError: nothing
             changed.
     """
 
-    block: Callable[[Ending], Collection[TopicPartition]]
-    write_markers: Callable[[Ending], Marked]
+    block: Callable[[Ending], Request[Collection[TopicPartition]]]
+    write_markers: Callable[[Ending], Request[Marked]]
     write_state: Callable[[Txn], object]
 
 
@@ -148,12 +148,10 @@ def finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]
     if not ending.is_decided:
         yield from decide(ending)
     ending.held.clear()
-    for partition in steps.block(ending):
-        try:
-            yield Synced((partition,))
-        except StorageError as error:
-            ending.held[partition] = error
-    marked = steps.write_markers(ending)
+    late = yield from steps.block(ending)
+    if late:
+        yield from _sync_late(ending, late)
+    marked = yield from steps.write_markers(ending)
     ending.unmarked = frozenset(marked.refused)
     ending.is_put_off = bool(marked.refused)
     if answer is not None:
@@ -170,3 +168,15 @@ def finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]
     steps.write_state(completed)
     if ending.is_commit and not prepare.last_offsets:
         yield COMMITTED
+
+
+def _sync_late(ending: Ending, late: Collection[TopicPartition]) -> Request[None]:
+    """Sync late records, together; each partition that a disk refuses is held back alone."""
+    try:
+        yield Synced(late)
+    except StorageError:
+        for partition in late:
+            try:
+                yield Synced((partition,))
+            except StorageError as error:
+                ending.held[partition] = error

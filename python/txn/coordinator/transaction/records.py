@@ -40,7 +40,6 @@ Sources: Kafka's schemas TransactionLogKey and TransactionLogValue; KIP-482, KIP
 
 import struct
 from functools import lru_cache
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from txn.coordinator.transaction.states import (
@@ -97,7 +96,10 @@ Bytes are the stored value of an id at rest, checked and not decoded.
 """
 
 
-@lru_cache(maxsize=1024)
+FEW_PARTITIONS: Final = 16
+"""Partitions of a transaction whose encoding is remembered. A client chooses how many it has."""
+
+
 def encode_key(transactional_id: str) -> bytes:
     """Encode the key of an id's records; at most `TRANSACTIONAL_ID_BYTES_MAX` bytes of it."""
     text = transactional_id.encode()
@@ -160,14 +162,24 @@ def encode_value(txn: Txn) -> bytes:
     )
 
 
-@lru_cache(maxsize=1024)
 def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
-    by_topic = [
-        (topic.encode(), [index for _, index in group])
-        for topic, group in groupby(sorted(partitions), key=lambda partition: partition[0])
-    ]
+    is_few = len(partitions) <= FEW_PARTITIONS
+    return _encode_few(partitions) if is_few else _encode_topics(partitions)
+
+
+@lru_cache(maxsize=1024)
+def _encode_few(partitions: frozenset[TopicPartition]) -> bytes:
+    """Encode few partitions: a producer has the same ones again and again."""
+    return _encode_topics(partitions)
+
+
+def _encode_topics(partitions: frozenset[TopicPartition]) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for name, index in partitions:
+        by_topic.setdefault(name, []).append(index)
     parts = [unsigned_varint(len(by_topic) + 1)]
-    for topic, indexes in by_topic:
+    for name in sorted(by_topic):
+        topic, indexes = name.encode(), sorted(by_topic[name])
         parts.append(unsigned_varint(len(topic) + 1) + topic)
         parts.append(unsigned_varint(len(indexes) + 1) + struct.pack(f">{len(indexes)}i", *indexes))
         parts.append(b"\0")  # no tagged fields

@@ -17,19 +17,21 @@ from txn.coordinator.transaction.records import (
     decode_value,
     encode_value,
 )
-from txn.coordinator.transaction.states import AT_REST, Txn
+from txn.coordinator.transaction.states import AT_REST, TopicPartition, Txn
 from txn.coordinator.transaction.timeouts import is_expired
 
 
 class TxnStore:
     """The state of every known transactional id."""
 
-    __slots__ = ("_decoded", "_encoded")
+    __slots__ = ("_decoded", "_encoded", "_open")
 
     def __init__(self) -> None:
         self._decoded: dict[str, Txn] = {}
         self._encoded: dict[str, bytes] = {}
         """At rest, as `encode_value` gives it. An id is in one of the two."""
+        self._open: dict[int, str] = {}
+        """Producer id → the id that is not at rest under it."""
 
     def get(self, transactional_id: str) -> Txn | None:
         """The state of an id; None if it is unknown."""
@@ -44,6 +46,9 @@ class TxnStore:
         transactional_id, txn = record
         if self._encoded:
             self._encoded.pop(transactional_id, None)
+        before = self._decoded.get(transactional_id)
+        if before is not None and self._open.get(before.producer_id) == transactional_id:
+            del self._open[before.producer_id]
         if txn is None:
             self._decoded.pop(transactional_id, None)
         elif isinstance(txn, bytes):
@@ -51,6 +56,15 @@ class TxnStore:
             self._decoded.pop(transactional_id, None)
         else:
             self._decoded[transactional_id] = txn
+            if txn.state not in AT_REST:
+                self._open[txn.producer_id] = transactional_id
+
+    def owner_of(self, partition: TopicPartition, producer_id: int) -> str | None:
+        """The id whose transaction of a producer is open on a partition; None if none is."""
+        transactional_id = self._open.get(producer_id)
+        if transactional_id is None or partition not in self._decoded[transactional_id].partitions:
+            return None
+        return transactional_id
 
     def compact_idle(self, before_ms: int) -> None:
         """Let the ids sleep that have been at rest since before a time."""
