@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
+from txn.java_pattern import UnsupportedPatternError, of_names
 from txn.security.client import PLAIN, SecuritySettings
 from txn.security.client_names import READ as SECURITY_NAMES
 from txn.security.client_reader import is_about_security, read_security
-from txn.spark.java_pattern import UnsupportedPatternError, compiled
 from txn.spark.logs import log
 from txn.spark.progress import OnLost
 from txn.spark.tokens import pickled
@@ -198,7 +198,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _servers(text: str) -> str:
-    if not all(re.fullmatch(r".+:\d+", part.strip()) for part in text.split(",")):
+    if not all(re.fullmatch(r".+:[0-9]+", part.strip()) for part in text.split(",")):
         raise ValueError(text)
     return text
 
@@ -266,7 +266,7 @@ def _pattern(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
     try:
-        compiled(text.strip())
+        of_names(text.strip())
     except UnsupportedPatternError as error:
         raise ConfigError(
             f"option subscribePattern cannot be {text!r}: {error}. Write it otherwise, or name "

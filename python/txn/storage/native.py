@@ -56,7 +56,7 @@ OFFSET_OUT_OF_RANGE = 1
 PROGRESS_S = 5
 """Interval of the progress reports of a long recovery."""
 
-SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
+SNAPSHOT_NAME = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 """Name of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
 
 LISTED_FROM = 100
