@@ -6,11 +6,11 @@ and its `.` and `$` know one line end. So a pattern is parsed, and each class of
 a list of ranges. A part that cannot mean the same in both is refused, with its place.
 Among those are possessive quantifiers, atomic groups, back references and the flags d, m, u, x, U.
 
-What is left is tried by both in the same order, so groups hold the same parts of a text.
+Both try the rest in the same order, so groups hold the same parts of a text.
 
 The names of topics are simpler: they are never empty, and have no letter but ASCII's and no line
-end. `of_names` also takes the parts that mean the same there, and not for every text or every
-version of Java: `\\b`, the categories of Unicode, and the flag m.
+end. `of_names` also takes parts that mean the same there only: `\\b`, the categories of Unicode,
+and the flag m.
 
 Source: java.util.regex.Pattern, Java 17 (its documentation; the tests compare with Java's own).
 """
