@@ -672,7 +672,7 @@ class Server:
     @property
     def wakeup_fd(self) -> int:
         """Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes` or
-        `take_refused` has something.
+        `take_refused` has something, or `take_room` is true.
         """
     def run_reactor(self, index: int) -> None:
         """Run reactor `index` on the calling thread until `stop`; holds no interpreter.
@@ -775,6 +775,10 @@ class Server:
         """Wait until no thread decides; until `release_control_lock` none but the caller does."""
     def release_control_lock(self) -> None:
         """Let others decide."""
+    def has_room(self) -> bool:
+        """True if there is memory for a large answer; if not, `take_room` tells when there is."""
+    def take_room(self) -> bool:
+        """True if there is memory for large answers again since the last call."""
     def take_failures(self) -> list[str]:
         """The bugs that have closed single connections since the last call."""
     def take_failed_handshakes(self) -> list[tuple[int, str, str]]:

@@ -516,8 +516,8 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "quota.window.size.seconds": (_int(1, 1), "The time of each of these samples."),
             "queued.max.request.bytes": (
                 _long(-1, INT64_MIN),
-                "While requests on their way in have as many bytes, connections wait with others; "
-                "at least socket.request.max.bytes, or -1: no limit.",
+                "While requests on their way in, and answers on their way out, have as many bytes, "
+                "connections wait with others; at least socket.request.max.bytes, or -1: no limit.",
             ),
             "sasl.enabled.mechanisms": (
                 _list("", r"[A-Z0-9_-]+", "a comma-separated list of SASL mechanisms"),

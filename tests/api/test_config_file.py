@@ -117,6 +117,36 @@ def test_a_check_shows_no_secret_and_starts_nothing(tmp_path: Path, as_json: boo
     assert not (tmp_path / "kafka logs").exists()
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_check_shows_the_references_to_a_config_provider_and_no_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    monkeypatch.setenv("RULES", "RULE:s3cret/x/")
+    monkeypatch.setenv("KEPT", str(tmp_path / "s3cret-directory"))
+    monkeypatch.setenv("DAYS", "s3cret-days")
+    providers = {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider."
+        "EnvVarConfigProvider",
+    }
+    config = stock(
+        tmp_path,
+        **providers,
+        **{"ssl.principal.mapping.rules": "${env:RULES}", "log.dirs": "${env:KEPT}"},
+    )
+    code, out, err = run_txn("serve", "--config", config, "--check", *["--json"] * as_json)
+    assert code == 0, err
+    assert "s3cret" not in out + err
+    assert "${env:RULES}" in out
+    assert "${env:KEPT}" in out
+
+    config = stock(tmp_path, **providers, **{"log.retention.hours": "${env:DAYS}"})
+    code, out, err = run_txn("serve", "--config", config, "--check")
+    assert code == 2
+    assert "log.retention.hours cannot be the value of ${env:DAYS}" in err
+    assert "s3cret" not in out + err
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [

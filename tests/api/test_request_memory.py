@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from support.brokers import BrokerProcess
-from support.wire_client import WAIT_S
+from support.clients import create_topic
+from support.wire_client import WAIT_S, RawConnection
 from txn.wire.messages import encode_request
 
 MIB = 1 << 20
@@ -76,3 +77,41 @@ def test_many_large_requests_that_come_slowly_are_answered_within_the_limit(tmp_
     assert broker.stop() == 0
     assert all(struct.unpack_from(">i", answer, 4) == (7,) for answer in answers)
     assert grown < 40 * MIB
+
+
+TOPICS, PARTITIONS = 12, 10_000
+SILENT = 150
+METADATA, ALL_TOPICS = 3, struct.pack(">i", -1)
+PATIENCE_S = 60.0
+"""The answers before have to be given up, on a slow machine too."""
+
+
+def test_answers_that_nobody_takes_are_within_the_limit_and_others_are_served(
+    tmp_path: Path,
+) -> None:
+    """Each of many clients made the broker hold an answer of a megabyte, and read none of it."""
+    broker = BrokerProcess(
+        tmp_path / "data",
+        f"socket.request.max.bytes={4 * MIB}",
+        f"queued.max.request.bytes={4 * MIB}",
+    )
+    servers = broker.bootstrap_servers
+    for number in range(TOPICS):
+        create_topic(servers, f"wide-{number}", PARTITIONS)
+    with RawConnection(servers) as first:
+        first.send_body(METADATA, 1, ALL_TOPICS)
+        answer = first.read_frame()
+    before = most_memory(broker.pid)
+    with ExitStack() as stack:
+        for _ in range(SILENT):
+            silent = stack.enter_context(RawConnection(servers))
+            for _ in range(3):
+                silent.send_body(METADATA, 1, ALL_TOPICS)
+        other = stack.enter_context(RawConnection(servers, "127.0.0.2"))
+        other.socket.settimeout(PATIENCE_S)
+        other.send_body(METADATA, 1, ALL_TOPICS)
+        assert other.read_frame() == answer
+    grown = most_memory(broker.pid) - before
+    assert broker.stop() == 0
+    assert len(answer) > 2 * MIB
+    assert grown < SILENT * len(answer) // 4

@@ -124,6 +124,8 @@ def test_an_algorithm_that_is_no_name_of_one_refuses_the_token(algorithm: object
         ({"sub": ""}, "sub names nobody"),
         ({"sub": " \t\n\0"}, "sub names nobody"),
         ({"sub": None}, "sub names nobody"),
+        ({"sub": "a\ud800"}, "sub is no text"),
+        ({"sub": "\udfff"}, "sub is no text"),
         ({"aud": "others"}, "another audience"),
         ({"aud": 7}, "aud is no list"),
         ({"iss": "others"}, "issuer is another"),

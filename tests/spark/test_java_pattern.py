@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from txn.spark.java_pattern import ALPHABET, UnsupportedPatternError, compiled
+from txn.java_pattern import UnsupportedPatternError, of_names
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ NAMES = (
 
 
 def found(pattern: str) -> list[str]:
-    return [name for name in NAMES if compiled(pattern).search(name)]
+    return [name for name in NAMES if of_names(pattern).search(name)]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_pattern_finds_names(pattern: str, names: list[str]) -> None:
 )
 def test_pattern_that_cannot_be_the_same_is_refused(pattern: str, story: str) -> None:
     with pytest.raises(UnsupportedPatternError, match=story):
-        compiled(pattern)
+        of_names(pattern)
 
 
 Finder = Callable[[str], list[str] | None]
@@ -134,7 +134,3 @@ def test_same_names_are_found_as_by_java_or_none(java_finds: Finder, pattern: st
     except UnsupportedPatternError:
         return
     assert own == java_finds(pattern)
-
-
-def test_alphabet_is_that_of_topics() -> None:
-    assert all(set(name) <= ALPHABET for name in NAMES)

@@ -1,9 +1,11 @@
 """The errors made from librdkafka's reports, and a block's reaction to each of them."""
 
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from types import FrameType
 from typing import Any, cast
 
 import confluent_kafka
@@ -497,6 +499,64 @@ def test_ctrl_c_while_beginning_leaves_no_transaction_open() -> None:
         "begin_transaction",
         "commit_transaction",
     ]
+
+
+def ctrl_c_behind(function: str) -> Callable[[FrameType, str, object], Any]:
+    """A trace that raises KeyboardInterrupt where a function of `Transaction` has returned."""
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_qualname == f"Transaction.{function}" and event == "return":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def test_ctrl_c_between_the_begin_and_the_block_leaves_a_producer_that_goes_on() -> None:
+    """It had a transaction open for ever, in which no block was; it could not be closed either."""
+    producer, script = scripted()
+    before = sys.gettrace()
+    sys.settrace(ctrl_c_behind("__enter__"))
+    try:
+        with pytest.raises(KeyboardInterrupt), block(producer):
+            pass
+    finally:
+        sys.settrace(before)
+    with block(producer):
+        pass
+
+    assert script.calls == [
+        "begin_transaction",
+        "abort_transaction",
+        "begin_transaction",
+        "commit_transaction",
+    ]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_producer_can_be_closed_though_its_block_will_never_end(is_held: bool) -> None:
+    producer, script = scripted()
+    transaction = producer.transaction()
+    transaction.__enter__()
+    if not is_held:
+        del transaction
+
+    producer.close()
+
+    assert script.calls == ["begin_transaction", "abort_transaction"]
+
+
+def test_a_block_whose_producer_was_closed_is_aborted() -> None:
+    producer, script = scripted()
+
+    with pytest.raises(RejectedError, match="was closed in its block"), block(producer) as t:
+        producer.close()
+        with pytest.raises(RejectedError, match="the transaction is over"):
+            t.produce("out", b"late")
+
+    assert t.result is BlockResult.ABORTED
+    assert script.calls == ["begin_transaction", "abort_transaction"]
 
 
 def test_a_rewind_that_fails_is_made_up_for_before_the_next_block() -> None:

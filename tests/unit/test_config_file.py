@@ -260,6 +260,13 @@ def test_references_are_filled_in(
             "allowlist.pattern leaves it out",
         ),
         (provided("env", "config.providers.env.param.allowlist.pattern=("), "cannot be read"),
+        (
+            provided(
+                "env",
+                r"config.providers.env.param.allowlist.pattern=\\w+" "\nnode.id=${env:\\u00e9}",
+            ),
+            "allowlist.pattern leaves it out",  # as in Java, whose \\w is about ASCII
+        ),
         (provided("file", "ssl.key.password=${file:/nowhere:a}"), "No such file"),
         (provided("file", "ssl.key.password=${file:/proc/self/environ:a}"), "cannot be resolved"),
         (

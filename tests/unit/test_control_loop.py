@@ -93,6 +93,9 @@ class StoppedServer:
         self._loop.stop()
         return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, None, 1, None)]
 
+    def take_room(self) -> bool:
+        return False
+
     def take_joins(self) -> list[Any]:
         return []
 

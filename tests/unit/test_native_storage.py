@@ -450,3 +450,26 @@ def test_P3_a_block_waits_for_the_batch_that_was_admitted_beside_it(
         assert blocked.result(10) == appended.result(10) + len(records) == store.log_end_offset
     with pytest.raises(StorageError):
         store.append(records, timestamp_ms=0, producer=producer)
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_P9_a_link_to_the_directory_of_another_partition_is_refused_by_name(
+    tmp_path: Path, is_inside: bool
+) -> None:
+    """Both logs wrote to the same files, and each found damage there later."""
+    data = tmp_path / "data"
+    data.mkdir()
+    fill(storage_in(data).open(ORDERS, 0), 3)
+    first, link = data / "orders-0", data / "orders-1"
+    real = first if is_inside else first.rename(tmp_path / "elsewhere")
+    if not is_inside:
+        first.symlink_to(real)
+    link.symlink_to(real)
+
+    storage = storage_in(data, num_recovery_threads_per_data_dir=1)
+    opened, refused, _ = storage.open_all([(ORDERS, index) for index in range(3)])
+
+    assert isinstance(opened, NativeLog)
+    assert opened.log_end_offset == 3
+    assert isinstance(refused, StorageError)
+    assert f"{link} is a symbolic link to {real}, the directory of orders-0" in str(refused)

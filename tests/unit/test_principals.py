@@ -39,6 +39,44 @@ def test_rules_that_cannot_be_read_are_refused(rules: str) -> None:
         principal_mapper(rules)
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
+@pytest.mark.parametrize(
+    "pattern", ["(", r"a\b", r"(a)\1", r"\p{L}", "a*+", "(?>a)", "(?u)a", "(?m)a", "(a*)*"]
+)
+def test_a_pattern_that_is_none_or_could_mean_another_thing_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigError, match="has the pattern"):
-        principal_mapper("RULE:(/b/")
+        principal_mapper(f"RULE:{pattern}/b/")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject"),
+    [
+        (r"CN=(\d+)", "CN=\u0663"),
+        (r"CN=(\w+)", "CN=\xe9"),
+        (r"CN=a\sb", "CN=a\xa0b"),
+        (r"CN=a\sb", "CN=a\x1cb"),
+        (r"(?i)CN=kiss", "CN=\u212ai\u017fs"),
+        (r"(?i)CN=[i-k]", "CN=\u0131"),
+        (r"CN=(.*)", "CN=a\rO=b"),
+        (r"CN=(.*)", "CN=a\u2028b"),
+        (r"CN=a$\n", "CN=a\r\n"),
+    ],
+)
+def test_a_pattern_matches_no_subject_that_java_would_refuse(pattern: str, subject: str) -> None:
+    assert principal_mapper(f"RULE:{pattern}/admin/")(subject) is None
+
+
+@pytest.mark.parametrize(
+    "replacement", ["$1", "$10", "$", "$x", "${a}", "${", r"$2\$3", "$99999999999"]
+)
+def test_a_replacement_by_which_kafka_would_refuse_every_client_is_refused(
+    replacement: str,
+) -> None:
+    groups = "" if replacement in ("$1", "$10") else "(a)"
+    with pytest.raises(ConfigError, match="has the replacement"):
+        principal_mapper(f"RULE:CN={groups}.*/{replacement}/")
+
+
+def test_a_named_group_can_be_in_the_replacement() -> None:
+    rules = "RULE:CN=(?<name>[a-z]+),.*/<${name}>/"
+
+    assert principal_mapper(rules)("CN=duke,O=Org") == "User:<duke>"

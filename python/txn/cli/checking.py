@@ -1,6 +1,6 @@
 """Checking the settings of a start, without the start: the work of `txn serve --check`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from txn.config import BrokerSettings
 from txn.metadata.image import Image
 from txn.security.listeners import read_listeners
 from txn.server.certificates import Certificates
-from txn.server.config_file import is_secret
+from txn.server.config_file import DIRECTORIES, is_secret
 from txn.server.logins import Offers
 from txn.server.serve import Start
 
@@ -63,16 +63,30 @@ def checked(start: Start) -> Checked:
         if spec.is_sasl:
             offers.of(spec.name)
     file = "" if start.file is None else str(start.file.path)
+    references = {} if start.file is None else start.file.references
     return Checked(
-        None if start.data is None else str(start.data),
+        _data(start, references),
         None if start.host is None else f"{start.host}:{start.port}",
         tuple(
             (
                 name,
-                HIDDEN if is_secret(name) else text,
+                HIDDEN if is_secret(name) else _shown(name, text, start, references),
                 COMMAND_LINE if name in start.given else file,
             )
             for name, text in sorted(start.properties.items())
         ),
         () if start.file is None else start.file.not_used,
     )
+
+
+def _shown(name: str, text: str, start: Start, references: Mapping[str, str]) -> str:
+    """A setting's value; that of a config provider, which keeps secrets, is told by reference."""
+    return text if name in start.given else references.get(name, text)
+
+
+def _data(start: Start, references: Mapping[str, str]) -> str | None:
+    if start.data is None:
+        return None
+    is_of_file = start.file is not None and start.data == start.file.data
+    filled = [references[name] for name in DIRECTORIES if name in references] if is_of_file else []
+    return filled[0] if filled else str(start.data)

@@ -42,7 +42,7 @@ from txn.client.migration import hint_for, refuse_others
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
-from txn.client.transaction import Transaction
+from txn.client.transaction import OpenBlock, Transaction
 from txn.errors import (
     AbortableError,
     ConfigError,
@@ -132,7 +132,7 @@ class Producer:
         self._reach = Reach(settings, self._whose, connect_timeout)
         self._failures: deque[DeliveryFailure] = deque()
         self._produced = 0
-        self._open: dict[str, Transaction] = {}  # at most one
+        self._open: dict[str, OpenBlock] = {}  # at most one
         self._broken: TxnError | None = None
         self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None  # and committed
         self._forked_from: int | None = None
@@ -265,15 +265,17 @@ class Producer:
     def close(self, timeout: float = 60.0) -> None:
         """Flush a producer without transactions, and let go of the connection. Can be repeated.
 
+        An open transaction is aborted, and its block raises RejectedError where it ends.
+
         Raises:
-            RejectedError: a transaction is open; leave its block first.
             TxnError: the error of `flush`; the producer is closed all the same.
         """
         if self._kafka is None or self._forked_from is not None:
             return
-        if self._open:
-            raise RejectedError(f"{self._whose} has an open transaction; leave its block first")
         try:
+            self._end_lost(timeout)
+            if (transaction := self._transaction()) is not None:
+                transaction.end()
             if self.transactional_id is None and self._broken is None:
                 self.flush(timeout)
         finally:
@@ -285,24 +287,39 @@ class Producer:
 
     # ------------------------------------------------------------ for Transaction
 
-    def _enter(self, transaction: Transaction) -> None:
+    def _enter(self, place: OpenBlock, timeout: float) -> None:
         if self.transactional_id is None:
             raise ConfigError(
                 "the producer has no transactional id, so it has no transactions; open it with "
                 "transactional_id='a name that stays the same over restarts'"
             )
+        self._end_lost(timeout)
         self._client()
         # One step for all threads, and no lock that a signal could leave locked.
-        if self._open.setdefault("transaction", transaction) is not transaction:
+        if self._open.setdefault("transaction", place) is not place:
             raise RejectedError(
                 f"{self._whose} has a transaction open already: a producer has one at a time. "
-                "Leave that block first, or open another producer"
+                "Leave that block first, or open another producer; `close` aborts it"
             )
         self._failures.clear()
 
-    def _leave(self, transaction: Transaction) -> None:
-        if self._open.get("transaction") is transaction:
+    def _holds(self, place: OpenBlock) -> bool:
+        return self._open.get("transaction") is place
+
+    def _leave(self, place: OpenBlock) -> None:
+        if self._holds(place):
             del self._open["transaction"]
+
+    def _transaction(self) -> Transaction | None:
+        """Return the open transaction."""
+        place = self._open.get("transaction")
+        return None if place is None else place.block()
+
+    def _end_lost(self, timeout: float) -> None:
+        """End the open transaction if its block is gone."""
+        place = self._open.get("transaction")
+        if place is not None and place.block() is None:
+            Transaction(self, None, timeout).end_lost(place)
 
     def _client(self) -> confluent_kafka.Producer:
         """Return librdkafka's producer, if it is fit for use."""
@@ -330,7 +347,7 @@ class Producer:
 
     def _timed_out(self, error: KafkaError) -> TxnError | None:
         """Return what to raise if the cluster aborted the open transaction for its age."""
-        transaction = self._open.get("transaction")
+        transaction = self._transaction()
         open_ms = 0 if transaction is None else transaction.open_ms
         if error.code() not in FENCED or open_ms < self._timeout_ms:
             return None

@@ -154,7 +154,7 @@ def addresses_in(servers: str) -> list[tuple[str, int]]:
     """Read bootstrap.servers as librdkafka does: `[PROTOCOL://]HOST[:PORT]`, with commas."""
     addresses = []
     for text in servers.split(","):
-        matched = re.fullmatch(r"(?:\w+://)?(\[[^\]]+\]|[^:\[\]]+)(?::(\d+))?/?", text.strip())
+        matched = re.fullmatch(r"(?:\w+://)?(\[[^\]]+\]|[^:\[\]]+)(?::([0-9]+))?/?", text.strip())
         if matched is not None:
             addresses.append((matched[1].strip("[]"), int(matched[2] or DEFAULT_PORT)))
     return addresses

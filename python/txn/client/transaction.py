@@ -22,6 +22,8 @@ The life of a block, and the consequence of each failure in it:
 - *A signal anywhere else in the ending*, where Python may raise it between any two steps, leaves
   traces that are acted on. A transaction that was not seen to end makes its producer unfit for
   another. A consumer whose block was not seen to commit is rewound before its next one.
+- *A signal between* the begin and the block, or between the block and its end, leaves a transaction
+  that no `with` statement will end. The producer ends it before its next one, or when it is closed.
 - *In doubt* is a commit without an answer at the deadline. It may be done, it may still
   happen; aborting it is neither possible nor honest. `InDoubtError` says so.
 - *Offsets* are sent on a thread of their own, since librdkafka may never come back from it.
@@ -34,7 +36,9 @@ Sources: librdkafka's transactional producer API (resumable calls, marks), KIP-9
 """
 
 import time
+import weakref
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import TracebackType
@@ -108,6 +112,21 @@ class BlockResult(Enum):
     """A commit was sent and had no answer; see `txn.errors.InDoubtError`."""
 
 
+@dataclass(eq=False)
+class OpenBlock:
+    """The place of an entered block in its producer, which outlives the block.
+
+    Python knows no `with` statement before `__enter__` has returned to it, nor after it has called
+    `__exit__`. A signal there leaves a transaction open that nothing will end. Only the `with`
+    statement keeps a block, so its producer sees that it is gone.
+    """
+
+    block: "weakref.ref[Transaction]"
+    others: list[Consumer]
+    """Its consumers beside its own, until they are committed or rewound."""
+    has_asked_commit: bool = False
+
+
 class Transaction:
     """An open transaction; the value of `producer.transaction()`, for one `with` statement.
 
@@ -130,11 +149,11 @@ class Transaction:
         self._result: BlockResult | None = None
         self._produced = 0
         self._has_sent_offsets = False
-        self._has_asked_commit = False
         self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
         self._sent: dict[Consumer, dict[Place, int]] = {}  # offsets sent, by the block's consumers
         self._others: list[Consumer] = []  # beside its own, until committed or rewound
+        self._place = OpenBlock(weakref.ref(self), self._others)
         self._begun_at: float | None = None
 
     @property
@@ -153,14 +172,17 @@ class Transaction:
                 f"this transaction of {self._producer._whose} was begun before; call "
                 "transaction() for each `with`"
             )
-        self._producer._enter(self)
         try:
+            self._producer._enter(self._place, self._timeout)
             if self._consumer is not None:
                 self._make_ready(self._consumer)
             self._begin()
             if isinstance(self._consumer, Consumer):
                 self._observe(self._consumer)
+            return self
         except BaseException as reason:
+            if not self._producer._holds(self._place):
+                raise
             try:
                 # A signal may have come after the transaction began and before that was noted.
                 if not isinstance(reason, TxnError):
@@ -168,7 +190,6 @@ class Transaction:
             finally:
                 self._settle()
             raise
-        return self
 
     def __exit__(
         self,
@@ -177,6 +198,13 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         try:
+            if self._phase is BlockPhase.ENDED:  # by `close`
+                if error is None:
+                    raise RejectedError(
+                        f"the transaction was aborted: {self._producer._whose} was closed in its "
+                        "block"
+                    )
+                return
             if error is not None:
                 self._abort(error)
                 return
@@ -187,9 +215,29 @@ class Transaction:
                     self._abort(reason)
                 raise
         finally:
-            if self._phase is not BlockPhase.ENDED:
-                self._producer._give_up(self._unsettled())
-            self._settle()
+            self._give_up_unended()
+
+    def end(self) -> None:
+        """Abort a transaction whose block will not end it, and let its producer go on.
+
+        Can be repeated. One that was about to end makes the producer unfit for another.
+        """
+        try:
+            if self._phase in (BlockPhase.NEW, BlockPhase.OPEN):
+                self._abort(RejectedError(f"{self._producer._whose} lost the block"))
+        finally:
+            self._give_up_unended()
+
+    def end_lost(self, place: "OpenBlock") -> None:
+        """End, in its stead, a transaction that is gone."""
+        self._place, self._others = place, place.others
+        self._phase = BlockPhase.COMMITTING if place.has_asked_commit else BlockPhase.OPEN
+        self.end()
+
+    def _give_up_unended(self) -> None:
+        if self._phase is not BlockPhase.ENDED:
+            self._producer._give_up(self._unsettled())
+        self._settle()
 
     def produce(
         self,
@@ -281,7 +329,7 @@ class Transaction:
 
     def _settle(self) -> None:
         """Let the producer begin another transaction, and note the result."""
-        self._producer._leave(self)
+        self._producer._leave(self._place)
         _ahead.update((id(other), other) for other in self._others)
         if self._result is not None:
             return
@@ -439,7 +487,7 @@ class Transaction:
         client = self._producer._client()
         interrupt: BaseException | None = None
         pause = 0.0
-        self._has_asked_commit = True
+        self._place.has_asked_commit = True
         for consumer, offsets in self._sent.items():
             consumer.note_asked(offsets)
         self._phase = BlockPhase.COMMITTING
@@ -579,7 +627,7 @@ class Transaction:
                 if _is_state_error(error):
                     # None is open: never begun, or a signal hid the answer. Or the commit that
                     # was asked for before is done, or on its way.
-                    if self._has_asked_commit:
+                    if self._place.has_asked_commit:
                         self._leave_in_doubt(reason)
                     return interrupt
                 if not _may_retry(error):
@@ -636,7 +684,7 @@ class Transaction:
     def _rewind(self, consumer: confluent_kafka.Consumer) -> None:
         rewind(consumer, self._timeout)
         _ahead.pop(id(consumer), None)
-        self._others = [each for each in self._others if each is not consumer]
+        self._others[:] = [each for each in self._others if each is not consumer]
 
     def _failure(self, error: KafkaError, doing: str) -> TxnError:
         return self._producer._failure(error, doing)

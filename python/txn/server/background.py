@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from txn.clock import now_ms
 from txn.config import BrokerSettings
+from txn.errors import StorageError
 from txn.logs import log
 from txn.server.certificates import CHECK_MS, Certificates
 from txn.storage.native import NativeStorage
@@ -83,5 +84,10 @@ class Background:
     def _do(self, task: PeriodicTask) -> None:
         try:
             task.do()
+        except (
+            OSError,
+            StorageError,
+        ) as error:  # a disk that is full or fails; it may take the next one
+            log.error("background.failed", task=task.name, reason=error)
         except Exception:
             log.exception("background.failed", task=task.name)

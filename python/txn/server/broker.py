@@ -447,7 +447,13 @@ class Service:
             self.node.transactions.call_when_recovered(self._note_boot)
             undo.pop_all()
         self._control = ControlLoop(
-            loop, scheduler, self._server, self.node, listeners, self.logins
+            loop,
+            scheduler,
+            self._server,
+            self.node,
+            listeners,
+            self.logins,
+            bounds_answers=self._settings["queued.max.request.bytes"] > 0,
         )
         self._reactors = [
             threading.Thread(target=self.run_reactor, args=(index,), name=f"txn-reactor-{index}")

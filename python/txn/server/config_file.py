@@ -69,6 +69,7 @@ class ConfigFile:
     `not_used`: settings of Kafka that mean nothing here.
     `repeated`: settings that stand in the file more than once.
     `has_secrets`: a secret stands in the file itself.
+    `references`: the texts of settings that a config provider has filled, as they stand there.
     """
 
     path: Path
@@ -77,6 +78,7 @@ class ConfigFile:
     not_used: tuple[str, ...]
     repeated: tuple[str, ...]
     has_secrets: bool
+    references: Mapping[str, str]
 
     def tell(self) -> None:
         """Write the log lines that a start owes to somebody with such a file."""
@@ -102,7 +104,10 @@ def read_config_file(path: Path) -> ConfigFile:
     has_secrets = any(
         is_secret(name) and text and not _is_reference(text) for name, text in texts.items()
     )
-    texts = {name: text.strip(BLANKS) for name, text in resolved(texts).items()}
+    filled = {name: text.strip(BLANKS) for name, text in resolved(texts).items()}
+    references = {name: texts[name] for name, text in filled.items() if text != texts[name]}
+    texts = filled
+    _require_fit(texts, references)
     controllers = _controllers(texts)
     kept = _of_one_node(texts, controllers)
     not_used = {name for name, text in kept.items() if _is_passed_over(name, text, controllers)}
@@ -113,7 +118,24 @@ def read_config_file(path: Path) -> ConfigFile:
         tuple(sorted(not_used)),
         tuple(repeated),
         has_secrets,
+        references,
     )
+
+
+def _require_fit(texts: Mapping[str, str], references: Mapping[str, str]) -> None:
+    """Refuse a value of a config provider without telling it: it may be a secret."""
+    for name, reference in references.items():
+        entry = BROKER_PROPERTIES.get(name) or listener_property(name)
+        if entry is None:
+            continue
+        try:
+            entry.parse(texts[name])
+        except (ValueError, KeyError):
+            raise ConfigError(
+                f"broker property {name} cannot be the value of {reference}: it takes "
+                f"{entry.expects}",
+                property=name,
+            ) from None
 
 
 def is_secret(name: str) -> bool:

@@ -19,8 +19,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
+from txn import java_pattern
 from txn.config import split_list
 from txn.errors import ConfigError
+from txn.java_pattern import UnsupportedPatternError
 from txn.server.small_files import read_small_file, reason_of
 
 SETTING: Final = "config.providers"
@@ -112,8 +114,8 @@ def _directory(params: Mapping[str, str]) -> Provider:
 
 def _environment(params: Mapping[str, str]) -> Provider:
     try:
-        allowed = re.compile(params.get("allowlist.pattern", ".*"), re.DOTALL)
-    except re.error as error:
+        allowed = java_pattern.of_texts(params.get("allowlist.pattern", ".*"))
+    except UnsupportedPatternError as error:
         raise ConfigError(
             f"the allowlist.pattern of a provider in {SETTING} cannot be read: {error}",
             property=SETTING,

@@ -8,8 +8,9 @@ other client anything.
 Nor does a large request. It is decoded on a worker thread, as a large answer is encoded on one, and
 its handler gives way to others (`broker.turns`). Few large requests are under way at a time, and
 clients take turns (`client_turns`). The others wait as the bytes they came in, for a decoded
-request takes many times that. One whose connection was closed is not begun, nor gone on with if it
-changes nothing.
+request takes many times that. With `queued.max.request.bytes`, requests for large answers wait too,
+while clients have not taken those of before. One whose connection was closed is not begun, nor gone
+on with if it changes nothing.
 """
 
 import asyncio
@@ -58,6 +59,27 @@ LARGE_ENTRIES = 500
 LARGE_AT_A_TIME, LARGE_OF_A_CLIENT = 3, 2
 """Limits of large requests under way, in all and of one principal at one address. Those that search
 logs have limits of their own, as high.
+"""
+
+LARGE_ANSWERS = frozenset(
+    {
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_FETCH,
+    }
+)
+"""APIs with answers that may be many times as large as their requests. None waits for another
+request, so they may wait for memory.
 """
 
 LOGIN_KEYS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
@@ -241,6 +263,8 @@ class ControlLoop:
         node: Node,
         listeners: Sequence[Listener],
         logins: "Logins | None" = None,
+        *,
+        bounds_answers: bool = False,
     ) -> None:
         self._loop = loop
         self._loop.set_exception_handler(_on_bug)
@@ -258,6 +282,10 @@ class ControlLoop:
             server.authorize_by(data_path_access(node.authorizer))
         self._large = ClientTurns(LARGE_AT_A_TIME, LARGE_OF_A_CLIENT)
         self._large_searches = ClientTurns(LARGE_AT_A_TIME, LARGE_OF_A_CLIENT)
+        self._large_answers = ClientTurns(LARGE_AT_A_TIME, LARGE_OF_A_CLIENT)
+        self._bounds_answers = bounds_answers
+        self._room: list[asyncio.Future[None]] = []
+        """Requests that wait for memory for their answers."""
         self.thread = threading.Thread(target=self._run, name="txn-control", daemon=True)
 
     def start(self) -> None:
@@ -315,6 +343,11 @@ class ControlLoop:
             self._start(self._join(*join), join[0])
 
     def _on_wakeup(self) -> None:
+        if self._server.take_room():
+            waiting, self._room = self._room, []
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
         self.serve(self._server.take(), self._server.take_joins())
         for reason in self._server.take_failures():
             log.error("connection.failed", reason=reason)
@@ -362,10 +395,13 @@ class ControlLoop:
             return
         toll = Toll() if self._quotas.takes_toll and connection.is_authenticated else None
         context = Context(api_key, api_version, client_id or "", connection.session, toll)
-        if len(body) >= LARGE_BYTES:
+        is_bounded = self._bounds_answers and api_key in LARGE_ANSWERS
+        if is_bounded or len(body) >= LARGE_BYTES:
             held = ref(connection)  # the sockets have it until it is closed
             is_there = partial(_is_held, held)
-            self._start(self._serve_large(token, api, context, body, is_there), token)
+            turns = self._large_searches if api_key == ApiKey.LIST_OFFSETS else self._large
+            turns = self._large_answers if is_bounded else turns
+            self._start(self._serve_large(token, api, context, body, is_there, turns), token)
             return
         try:
             answerer = api.answerer
@@ -464,13 +500,18 @@ class ControlLoop:
         context: Context,
         body: bytes,
         is_there: Callable[[], bool],
+        turns: ClientTurns,
     ) -> None:
         """Answer a large request, in turns with others, unless its client leaves before."""
         key, version, toll = context.api_key, context.api_version, context.toll
         client = (context.session.principal, context.client_host)
-        under_way = self._large_searches if key == ApiKey.LIST_OFFSETS else self._large
         try:
-            async with under_way.turn_of(client, is_there):
+            async with turns.turn_of(client, is_there):
+                while turns is self._large_answers and not self._server.has_room():
+                    self._room.append(self._loop.create_future())
+                    await self._room[-1]
+                if not is_there():
+                    return
                 kind = api.answerer.request
                 request: object = await self._loop.run_in_executor(
                     None, counted_in, toll, decode_request, kind, key, version, body

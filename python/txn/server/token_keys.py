@@ -195,6 +195,9 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> V
     """Check the claims of a token whose signature is right. Raises InvalidTokenError."""
     named = claims.get(rules.sub_claim)
     name = named.strip(BLANKS) if isinstance(named, str) else ""
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        # JSON can write one half of a character by \u; no log and no record could hold the name.
+        raise InvalidTokenError(f"its claim {rules.sub_claim} is no text")
     if not name:
         raise InvalidTokenError(f"its claim {rules.sub_claim} names nobody")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from txn.errors import ConfigError
-from txn.spark.java_pattern import UnsupportedPatternError, compiled
+from txn.java_pattern import UnsupportedPatternError, of_names
 from txn.spark.mark import is_note
 
 PROGRESS_TOPIC: Final = "__txn_spark"
@@ -98,7 +98,7 @@ def names(text: str) -> tuple[str, ...]:
 def servers(text: str) -> str:
     """Addresses with their ports; a comma too many is none, as in Java's client."""
     addresses = [part.strip() for part in text.split(",") if part.strip()]
-    if not addresses or not all(re.fullmatch(r".+:\d+", address) for address in addresses):
+    if not addresses or not all(re.fullmatch(r".+:[0-9]+", address) for address in addresses):
         raise ValueError(text)
     return ",".join(addresses)
 
@@ -182,7 +182,7 @@ def pattern(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
     try:
-        compiled(text.strip())
+        of_names(text.strip())
     except UnsupportedPatternError as error:
         raise ConfigError(
             f"option subscribePattern cannot be {text!r}: {error}. Write it otherwise, or name "

@@ -11,7 +11,7 @@ from typing import Final, NoReturn, TypeVar
 
 from txn._core import KafkaClient, KafkaError
 from txn.errors import ConfigError
-from txn.spark.java_pattern import compiled
+from txn.java_pattern import of_names
 from txn.spark.kafka import code_of
 from txn.spark.mark import Mark, Offsets, Place, id_text, named, topics_of
 from txn.spark.options import EARLIEST, LATEST, PROGRESS_TOPIC, Boundary, SourceSettings
@@ -48,7 +48,7 @@ class SelectedPartitions:
         topics = self._settings.topics
         names: Sequence[str] = topics.names
         if topics.pattern is not None:
-            names = self._matching(compiled(topics.pattern))
+            names = self._matching(of_names(topics.pattern))
         elif topics.assigned is not None:
             names = list(topics.assigned)
         described = self.describe(names)
@@ -68,7 +68,7 @@ class SelectedPartitions:
         if chosen.assigned is not None:
             return number in chosen.assigned.get(topic, ())
         if chosen.pattern is not None:
-            return self._matches(compiled(chosen.pattern), topic)
+            return self._matches(of_names(chosen.pattern), topic)
         return topic in chosen.names
 
     def describe(

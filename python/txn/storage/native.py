@@ -56,7 +56,7 @@ OFFSET_OUT_OF_RANGE = 1
 PROGRESS_S = 5
 """Interval of the progress reports of a long recovery."""
 
-SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
+SNAPSHOT_NAME = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 """Name of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
 
 LISTED_FROM = 100
@@ -478,6 +478,8 @@ class NativeStorage:
         self._refusals = notes.refusals
         self._refused_before = dict(notes.refusals)
         self._refusing = Lock()
+        self._linked: dict[Path, str] = {}
+        """Places outside of the directory to which partitions' directories are links."""
 
     @classmethod
     def load(
@@ -662,6 +664,7 @@ class NativeStorage:
         self._give_up(topic.name, index)
         directory = self.root / f"{topic.name}-{index}"
         self._require_no_obstacle(topic.name, index)
+        self._require_own_directory(topic.name, index)
         stored_id = topic_id_of(directory)
         if stored_id not in (None, topic.topic_id):
             raise StorageError(
@@ -703,6 +706,26 @@ class NativeStorage:
         if not (past["recovery_point"] or past["high_watermark"] or past["log_start_offset"]):
             raise StorageError(
                 f"{directory} is in the way: it is no directory. Move it away",
+                topic=topic,
+                partition=index,
+            )
+
+    def _require_own_directory(self, topic: str, index: int) -> None:
+        """Raise StorageError if a partition's directory is another one's, by a symbolic link.
+
+        Two logs that write to the same files damage each other. A link out of the data directory is
+        fine, as long as it is the only one to that place.
+        """
+        directory = self.root / f"{topic}-{index}"
+        if not directory.is_symlink():
+            return
+        real = Path(os.path.realpath(directory))
+        is_inside = real.parent == Path(os.path.realpath(self.root))
+        owner = real.name if is_inside else self._linked.setdefault(real, directory.name)
+        if is_inside or owner != directory.name:
+            raise StorageError(
+                f"{directory} is a symbolic link to {real}, the directory of {owner}: two logs "
+                "would write to the same files. Remove the link",
                 topic=topic,
                 partition=index,
             )

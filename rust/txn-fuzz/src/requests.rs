@@ -62,6 +62,7 @@ fn start() -> FuzzServer {
         handshake_timeout: SERVED,
         login_timeout: SERVED,
         memory_patience: SERVED,
+        answer_patience: SERVED,
     };
     let listener = |name: &str, is_sasl| ListenerOptions {
         name: name.to_owned(),

@@ -959,6 +959,15 @@ fn find_batch(
     let mut position = from;
     let mut scanner = Scanner::whole(file, from.min(end), end);
     while position + HEADER_BYTES as u64 <= end {
+        // No batch begins in a hole, which may be as large as no disk, but for one that reaches
+        // the bytes behind it.
+        let Some(stored) = txn_sys::next_stored(file, position)? else {
+            return Ok(None);
+        };
+        position = position.max(stored.saturating_sub(HEADER_BYTES as u64 - 1));
+        if position + HEADER_BYTES as u64 > end {
+            break;
+        }
         let window_bytes = SEARCH_CHUNK.min(end - position) as usize;
         let window = scanner.bytes(position, window_bytes)?.to_vec();
         for (at, bytes) in window.windows(HEADER_BYTES).enumerate() {

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use common::{
@@ -254,6 +255,59 @@ fn after_a_power_failure_an_emptied_log_is_refused_if_something_of_it_was_on_the
         ..past
     };
     assert!(try_open_from(root.path(), SMALL, unsynced).is_ok());
+}
+
+/// Makes a file so much longer by a hole.
+fn add_hole(path: &Path, bytes: u64) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(file.metadata().unwrap().len() + bytes)
+        .unwrap();
+}
+
+#[test]
+fn a_hole_of_256_gib_at_the_end_is_not_read() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, plain(2, 60));
+    drop(log);
+    let last = files(root.path(), "log").pop().unwrap();
+    let size = fs::metadata(&last).unwrap().len();
+    add_hole(&last, 256 << 30);
+
+    let Err(OpenError::Corrupt(corrupt)) = try_open_from(root.path(), SMALL, behind(0)) else {
+        panic!("no kill leaves such a log");
+    };
+    assert!(corrupt.reason.contains("Nothing was cut"), "{corrupt}");
+    let power_failed = Past {
+        power_failed: true,
+        ..behind(0)
+    };
+    let (log, _) = try_open_from(root.path(), SMALL, power_failed).unwrap();
+    assert_eq!(log.state().log_end_offset, 2);
+    assert_eq!(fs::metadata(&last).unwrap().len(), size);
+}
+
+#[test]
+fn a_batch_behind_a_hole_of_256_gib_is_found() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = open(root.path(), false);
+    append(&log, plain(2, 60));
+    drop(log);
+    let last = files(root.path(), "log").pop().unwrap();
+    let mut next = fs::read(&last).unwrap();
+    next[..8].copy_from_slice(&2_i64.to_be_bytes()); // its offset, which no checksum covers
+    add_hole(&last, 256 << 30);
+    let mut file = fs::OpenOptions::new().append(true).open(&last).unwrap();
+    file.write_all(&next).unwrap();
+
+    let Err(OpenError::Corrupt(corrupt)) = try_open_from(root.path(), SMALL, behind(0)) else {
+        panic!("it opened");
+    };
+
+    assert!(
+        corrupt.reason.contains("a valid batch follows"),
+        "{corrupt}"
+    );
 }
 
 #[test]

@@ -103,6 +103,14 @@ impl Chunk {
         }
     }
 
+    /// Bytes that it holds in memory.
+    fn held(&self) -> usize {
+        match self {
+            Self::Bytes { data, .. } => data.len(),
+            Self::File { .. } => 0,
+        }
+    }
+
     /// Sends some of it; `more` says that other chunks follow.
     fn send(&mut self, transport: &mut Transport, more: bool) -> io::Result<usize> {
         match self {
@@ -239,12 +247,14 @@ pub struct Connection {
     mute: Option<(Instant, RequestToken)>,
     /// The quotas that bind the request under way, or the last one.
     pub meter: Option<Box<Meter>>,
-    /// Claim for `input`, and for the rest of a request that was begun.
+    /// Claim for `input`, for the rest of a request that was begun, and for `output`.
     pub claim: Claim,
     input: Vec<u8>,
     /// Bytes of `input` that are done with.
     start: usize,
     output: VecDeque<Chunk>,
+    /// Bytes of our own in `output`: those of a chunk are held until all of it is sent.
+    output_bytes: usize,
     /// Times of the request under way.
     pub marks: Option<Marks>,
     /// Times of the requests whose answers are queued.
@@ -293,6 +303,7 @@ impl Connection {
             input: Vec::new(),
             start: 0,
             output: VecDeque::new(),
+            output_bytes: 0,
             marks: None,
             unsent: Vec::new(),
             sent_bytes: 0,
@@ -419,6 +430,13 @@ impl Connection {
         now.saturating_duration_since(began.max(since)) > allowed
     }
 
+    /// True if it holds an answer of which its client has taken nothing for longer than
+    /// `patience`. Time before `since` does not count.
+    pub fn takes_nothing(&self, since: Instant, patience: Duration, now: Instant) -> bool {
+        let idle_since = self.active_at.max(since);
+        self.claim.has_answer() && now.saturating_duration_since(idle_since) > patience
+    }
+
     /// Begins to read a request under its claim, see `Claim::begin`.
     pub fn begin_reading(&mut self, reactor: usize, now: Instant) -> bool {
         let was_reading = self.claim.is_reading();
@@ -445,6 +463,7 @@ impl Connection {
 
     /// Queues a part of an answer; small ones are sent as one.
     pub fn push(&mut self, chunk: Chunk) {
+        self.output_bytes += chunk.held();
         if let Some(Chunk::Bytes { data: queued, .. }) = self.output.back_mut()
             && let Chunk::Bytes { data, at: 0 } = &chunk
             && queued.len() + data.len() <= HELD_ANSWER_BYTES
@@ -527,6 +546,7 @@ impl Connection {
             if chunk.left() > 0 {
                 continue;
             }
+            self.output_bytes -= chunk.held();
             self.output.pop_front();
         }
         match self.transport.flush() {
@@ -596,9 +616,9 @@ impl Connection {
     pub fn settle(&mut self, buffers: &mut Buffers) {
         let left = self.input.len() - self.start;
         if self.authentication.is_needed() {
-            self.claim.set(0); // a stranger takes nothing from the memory of clients
+            self.claim.set(0, 0); // a stranger takes nothing from the memory of clients
         } else {
-            self.claim.set(left + self.to_come());
+            self.claim.set(left + self.to_come(), self.output_bytes);
         }
         if left == 0 {
             self.claim.end();
@@ -627,6 +647,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::authentication::ANONYMOUS;
+    use crate::control::ControlQueue;
     use crate::memory::RequestMemory;
     use std::io::Write;
     use std::net::TcpListener;
@@ -636,6 +657,8 @@ mod tests {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
+        let control = Arc::new(ControlQueue::new().unwrap());
+        let memory = Arc::new(RequestMemory::new(None, Vec::new(), &control));
         let connection = Connection::new(
             Transport::Plain(TcpStream::from_std(server)),
             0,
@@ -643,7 +666,7 @@ mod tests {
             Authentication::at_first(false),
             1,
             Instant::now(),
-            Claim::of(&Arc::new(RequestMemory::new(None, Vec::new())), 0),
+            Claim::of(&memory, 0),
         );
         (connection, client)
     }

@@ -150,6 +150,7 @@ struct QueuedRequests {
     failures: Vec<String>,
     failed_handshakes: Vec<FailedHandshake>,
     refused: Vec<RefusedConnection>,
+    has_room: bool,
     is_signalled: bool,
 }
 
@@ -211,6 +212,21 @@ impl ControlQueue {
             waiting.refused.push(refused);
         }
         self.signal(&mut waiting);
+    }
+
+    /// Tells that there is room for answers again.
+    pub fn note_room(&self) {
+        let mut waiting = self.lock();
+        waiting.has_room = true;
+        self.signal(&mut waiting);
+    }
+
+    /// True if there is room for answers since it was last asked.
+    pub fn take_room(&self) -> bool {
+        let mut waiting = self.lock();
+        let has_room = std::mem::take(&mut waiting.has_room);
+        self.settle(&mut waiting);
+        has_room
     }
 
     /// Takes the requests, oldest first.
@@ -277,7 +293,8 @@ impl ControlQueue {
         let is_empty = waiting.undecided.is_empty()
             && waiting.failures.is_empty()
             && waiting.failed_handshakes.is_empty()
-            && waiting.refused.is_empty();
+            && waiting.refused.is_empty()
+            && !waiting.has_room;
         if waiting.is_signalled && is_empty {
             waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();
         }
@@ -304,7 +321,10 @@ mod tests {
     }
 
     fn unlimited() -> Claim {
-        Claim::of(&Arc::new(RequestMemory::new(None, Vec::new())), 0)
+        {
+            let control = Arc::new(ControlQueue::new().unwrap());
+            Claim::of(&Arc::new(RequestMemory::new(None, Vec::new(), &control)), 0)
+        }
     }
 
     fn request() -> ControlRequest {

@@ -460,8 +460,9 @@ impl FetchRequest {
     /// batches in it.
     ///
     /// Partitions are served in the request's order until `max_bytes` is reached; the first that
-    /// has records gets at least one whole batch.
-    pub fn answer(&self) -> (Vec<Chunk>, u64) {
+    /// has records gets at least one whole batch. Without `may_copy` small records are sent from
+    /// their files, too: until the client takes the answer, it holds little memory.
+    pub fn answer(&self, may_copy: bool) -> (Vec<Chunk>, u64) {
         let is_flexible = is_flexible(self.version);
         let mut answer = FetchResponse::default();
         begin_response(&mut answer.out, self.correlation_id, is_flexible);
@@ -473,7 +474,7 @@ impl FetchRequest {
         if self.session_error == codes::NONE {
             let named = self.topics.iter().filter(|topic| topic.partitions > 0);
             answer.put_length(named.count(), is_flexible);
-            self.put_topics(&mut answer);
+            self.put_topics(&mut answer, may_copy);
         } else {
             answer.put_length(0, is_flexible);
         }
@@ -482,11 +483,11 @@ impl FetchRequest {
         (answer.finish(), record_bytes)
     }
 
-    fn put_topics(&self, answer: &mut FetchResponse) {
+    fn put_topics(&self, answer: &mut FetchResponse, may_copy: bool) {
         let is_flexible = is_flexible(self.version);
         let mut room = FetchBudget {
             bytes: self.max_bytes,
-            copied: COPIED_BYTES,
+            copied: if may_copy { COPIED_BYTES } else { 0 },
             unchecked: CHECKED_BYTES,
             is_untouched: true,
         };
@@ -910,7 +911,7 @@ mod tests {
     }
 
     fn answer(request: &FetchRequest) -> Vec<u8> {
-        match request.answer().0.remove(0) {
+        match request.answer(true).0.remove(0) {
             Chunk::Bytes { data, .. } => data,
             Chunk::File { .. } => panic!("an answer begins with bytes"),
         }
@@ -1161,7 +1162,7 @@ mod tests {
         request.topics[0].partitions = 500;
         request.max_bytes = MAX_ANSWER_BYTES;
 
-        let (chunks, _) = request.answer();
+        let (chunks, _) = request.answer(true);
 
         let sent: usize = chunks.iter().map(Chunk::left).sum();
         assert!(sent > 500 * batch.len());

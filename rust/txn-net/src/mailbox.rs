@@ -17,6 +17,7 @@ use mio::net::TcpStream;
 use crate::authentication::Attachment;
 use crate::connection::Connection;
 use crate::connection_quotas::ConnectionPlace;
+use crate::memory::Claim;
 use crate::opener::Large;
 use crate::produce::Refused;
 
@@ -76,9 +77,9 @@ pub enum Message {
     Accepted(Accepted),
     /// A connection that another reactor served until now; its next frame is whole.
     Moved(Box<Connection>),
-    /// A whole frame for the request, and when it was ready; the reactor fills in the
-    /// correlation id.
-    Reply(RequestToken, Vec<u8>, Instant),
+    /// A whole frame for the request, when it was ready, and the claim for its memory; the reactor
+    /// fills in the correlation id.
+    Reply(RequestToken, Vec<u8>, Instant, Claim),
     /// A reply, and the connection is closed once it is sent.
     Refuse(RequestToken, Vec<u8>, Instant),
     /// A whole frame for a bare token of SASL, which has no correlation id.

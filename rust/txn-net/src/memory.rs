@@ -1,4 +1,5 @@
-//! Memory of requests before they are answered: `queued.max.request.bytes`.
+//! Memory of requests before they are answered, and of answers before they are taken:
+//! `queued.max.request.bytes`.
 //!
 //! A connection claims its read bytes and, once the length of its request is known, the rest of it.
 //! A request that waits for the control loop or the coordinator keeps a claim of its own. While
@@ -7,11 +8,17 @@
 //!
 //! A request that was begun is read to its end under any claims, and while none is being read one
 //! may begin. So somebody can always go on, and the limit is exceeded by no more than one request
-//! per reactor. While connections wait, reactors close those that send their request too slowly:
-//! [`Message::MemoryShort`] tells them. Source: Kafka's `SimpleMemoryPool`, which lets the last one exceed too.
+//! per reactor. While connections wait, reactors close those that send their request too slowly, or
+//! take nothing of their answer: [`Message::MemoryShort`] tells them. Source: Kafka's
+//! `SimpleMemoryPool`, which lets the last one exceed too, and counts no answers.
+//!
+//! An answer may be many times its request. So the control loop makes no large one while answers
+//! hold half of the limit; it waits at the queue that [`ControlQueue::note_room`] wakes. The other
+//! half lets other requests go on meanwhile. While answers reach all of it, nobody begins.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::control::ControlQueue;
 use crate::mailbox::{MAX_REACTORS, Mailbox, Message};
 
 /// The memory of all requests of a server.
@@ -20,50 +27,107 @@ pub struct RequestMemory {
     limit: Option<usize>,
     held: Mutex<Held>,
     mailboxes: Vec<Arc<Mailbox>>,
+    /// Its requests have claims, so it is not kept.
+    control: Weak<ControlQueue>,
 }
 
 #[derive(Default)]
 struct Held {
+    /// Bytes of requests and answers.
     bytes: usize,
+    /// Bytes of answers alone.
+    answers: usize,
     /// Number of connections that are reading a request.
     reading: usize,
     /// Reactors to be told when one may begin, a bit for each.
     waiting: u32,
+    /// The control loop waits for room for answers.
+    is_control_waiting: bool,
     /// Reactors were told that some wait.
     is_short: bool,
+}
+
+impl Held {
+    fn is_waited_for(&self) -> bool {
+        self.waiting != 0 || self.is_control_waiting
+    }
+
+    /// True if a holder of `own` may begin to read a request.
+    fn may_begin(&self, limit: usize, own: Amount) -> bool {
+        let is_one_free = self.reading == 0 && self.answers - own.answers < limit;
+        self.bytes - own.bytes() < limit || is_one_free
+    }
+
+    fn has_room(&self, limit: usize) -> bool {
+        self.answers < limit / 2
+    }
+}
+
+/// Bytes that a claim holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Amount {
+    requests: usize,
+    answers: usize,
+}
+
+impl Amount {
+    fn bytes(self) -> usize {
+        self.requests + self.answers
+    }
 }
 
 const _: () = assert!(MAX_REACTORS <= u32::BITS as usize);
 
 impl RequestMemory {
-    pub fn new(limit: Option<usize>, mailboxes: Vec<Arc<Mailbox>>) -> Self {
+    pub fn new(
+        limit: Option<usize>,
+        mailboxes: Vec<Arc<Mailbox>>,
+        control: &Arc<ControlQueue>,
+    ) -> Self {
         Self {
             limit,
             held: Mutex::default(),
             mailboxes,
+            control: Arc::downgrade(control),
         }
+    }
+
+    /// True if the control loop may make a large answer; if not, its queue will be told.
+    pub fn has_room(&self) -> bool {
+        self.limit.is_none_or(|limit| {
+            let mut held = self.held();
+            let has_room = held.has_room(limit);
+            held.is_control_waiting = !has_room;
+            self.tell(held);
+            has_room
+        })
+    }
+
+    /// True if answers hold so much that the next ones have to be small.
+    pub fn is_tight(&self) -> bool {
+        self.limit.is_some_and(|limit| !self.held().has_room(limit))
     }
 
     /// True if a connection may begin to read a request; if not, the reactor will be told.
     pub fn may_begin(&self, reactor: usize) -> bool {
         self.limit.is_none_or(|limit| {
             let mut held = self.held();
-            let may_begin = may_begin(&mut held, limit, 0, reactor);
+            let may_begin = may_begin(&mut held, limit, Amount::default(), reactor);
             self.tell(held);
             may_begin
         })
     }
 
-    /// True if connections wait. If not, reactors are told when one does again.
+    /// True if somebody waits. If not, reactors are told when one does again.
     pub fn is_short(&self) -> bool {
         let mut held = self.held();
-        held.is_short = held.waiting != 0;
+        held.is_short = held.is_waited_for();
         held.is_short
     }
 
     /// Tells the reactors if connections have begun to wait.
     fn tell(&self, mut held: MutexGuard<'_, Held>) {
-        let is_new = held.waiting != 0 && !held.is_short;
+        let is_new = held.is_waited_for() && !held.is_short;
         held.is_short |= is_new;
         drop(held);
         if is_new {
@@ -77,17 +141,20 @@ impl RequestMemory {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the claimed amount, and tells the reactors that wait if one may begin now.
+    /// Changes the claimed amount, and tells those that wait if one may begin now.
     fn change(&self, limit: usize, change: impl FnOnce(&mut Held)) {
         let mut held = self.held();
         change(&mut held);
-        let is_free = held.bytes < limit || held.reading == 0;
-        let told = if is_free {
+        let told = if held.may_begin(limit, Amount::default()) {
             std::mem::take(&mut held.waiting)
         } else {
             0
         };
+        let tells_control = held.has_room(limit) && std::mem::take(&mut held.is_control_waiting);
         drop(held);
+        if tells_control && let Some(control) = self.control.upgrade() {
+            control.note_room();
+        }
         for (reactor, mailbox) in self.mailboxes.iter().enumerate() {
             if told & (1 << reactor) != 0 {
                 mailbox.post(Message::MemoryFreed);
@@ -96,32 +163,44 @@ impl RequestMemory {
     }
 }
 
-/// True if a holder of `own` bytes may begin.
-fn may_begin(held: &mut Held, limit: usize, own: usize, reactor: usize) -> bool {
-    let is_free = held.bytes - own < limit || held.reading == 0;
+/// True if a holder of `own` may begin.
+fn may_begin(held: &mut Held, limit: usize, own: Amount, reactor: usize) -> bool {
+    let is_free = held.may_begin(limit, own);
     if !is_free {
         held.waiting |= 1 << reactor;
     }
     is_free
 }
 
-/// The claim of a connection or a waiting request; given back when it is dropped.
+/// The claim of a connection, a waiting request or an answer; given back when it is dropped.
 pub struct Claim {
     memory: Arc<RequestMemory>,
-    bytes: usize,
+    held: Amount,
     is_reading: bool,
 }
 
 impl Claim {
-    /// Holds so many bytes, under any limit.
+    /// Holds so many bytes of a request, under any limit.
     pub fn of(memory: &Arc<RequestMemory>, bytes: usize) -> Self {
         let mut claim = Self {
             memory: Arc::clone(memory),
-            bytes: 0,
+            held: Amount::default(),
             is_reading: false,
         };
-        claim.set(bytes);
+        claim.set(bytes, 0);
         claim
+    }
+
+    /// Holds so many bytes of an answer, under any limit.
+    pub fn of_answer(memory: &Arc<RequestMemory>, bytes: usize) -> Self {
+        let mut claim = Self::of(memory, 0);
+        claim.set(0, bytes);
+        claim
+    }
+
+    /// True if it holds bytes of an answer.
+    pub fn has_answer(&self) -> bool {
+        self.held.answers > 0
     }
 
     /// Begins to read a request, unless that was begun. False: it has to wait, and the reactor
@@ -132,7 +211,7 @@ impl Claim {
         };
         if !self.is_reading {
             let mut held = self.memory.held();
-            self.is_reading = may_begin(&mut held, limit, self.bytes, reactor);
+            self.is_reading = may_begin(&mut held, limit, self.held, reactor);
             held.reading += usize::from(self.is_reading);
             self.memory.tell(held);
         }
@@ -153,21 +232,24 @@ impl Claim {
         }
     }
 
-    /// Holds so many bytes from now on.
-    pub fn set(&mut self, bytes: usize) {
+    /// Holds so many bytes of requests and answers from now on.
+    pub fn set(&mut self, requests: usize, answers: usize) {
+        let now = Amount { requests, answers };
         if let Some(limit) = self.memory.limit
-            && bytes != self.bytes
+            && now != self.held
         {
-            let before = std::mem::replace(&mut self.bytes, bytes);
-            self.memory
-                .change(limit, |held| held.bytes = held.bytes - before + bytes);
+            let before = std::mem::replace(&mut self.held, now);
+            self.memory.change(limit, |held| {
+                held.bytes = held.bytes - before.bytes() + now.bytes();
+                held.answers = held.answers - before.answers + now.answers;
+            });
         }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.set(0);
+        self.set(0, 0);
         self.end();
     }
 }
@@ -177,7 +259,13 @@ mod tests {
     use super::*;
 
     fn memory(limit: usize) -> Arc<RequestMemory> {
-        Arc::new(RequestMemory::new(Some(limit), Vec::new()))
+        with_control(limit).0
+    }
+
+    fn with_control(limit: usize) -> (Arc<RequestMemory>, Arc<ControlQueue>) {
+        let control = Arc::new(ControlQueue::new().unwrap());
+        let memory = RequestMemory::new(Some(limit), Vec::new(), &control);
+        (Arc::new(memory), control)
     }
 
     #[test]
@@ -186,9 +274,9 @@ mod tests {
         let mut first = Claim::of(&memory, 0);
         let mut second = Claim::of(&memory, 0);
         assert!(first.begin(0));
-        first.set(9);
+        first.set(9, 0);
         assert!(second.begin(0));
-        second.set(100);
+        second.set(100, 0);
         assert!(!Claim::of(&memory, 0).begin(0));
         assert!(first.begin(0), "what was begun goes on");
         drop(second);
@@ -212,13 +300,41 @@ mod tests {
         let memory = memory(10);
         let mut other = Claim::of(&memory, 0);
         assert!(other.begin(0));
-        other.set(9);
+        other.set(9, 0);
         assert!(Claim::of(&memory, 50).begin(0));
     }
 
     #[test]
+    fn while_answers_reach_the_limit_none_may_begin_but_their_holder() {
+        let memory = memory(10);
+        let mut reader = Claim::of(&memory, 0);
+        reader.set(0, 10);
+        assert!(!Claim::of(&memory, 0).begin(0));
+        assert!(reader.begin(0), "it has taken its answer when it asks");
+        reader.end();
+        reader.set(0, 9);
+        assert!(Claim::of(&memory, 0).begin(0));
+    }
+
+    #[test]
+    fn the_control_loop_waits_while_answers_hold_half_of_the_limit() {
+        let (memory, control) = with_control(10);
+        let _request = Claim::of(&memory, 50);
+        let first = Claim::of_answer(&memory, 4);
+        assert!(memory.has_room());
+        let second = Claim::of_answer(&memory, 1);
+        assert!(!memory.has_room() && memory.is_short());
+        drop(second);
+        assert!(control.take_room(), "it is told");
+        assert!(memory.has_room() && !memory.is_short());
+        drop(first);
+        assert!(!control.take_room(), "it did not wait");
+    }
+
+    #[test]
     fn without_a_limit_nothing_is_counted() {
-        let memory = Arc::new(RequestMemory::new(None, Vec::new()));
+        let control = Arc::new(ControlQueue::new().unwrap());
+        let memory = Arc::new(RequestMemory::new(None, Vec::new(), &control));
         let mut claim = Claim::of(&memory, 1 << 40);
         assert!(claim.begin(0) && !claim.is_reading());
         assert_eq!(memory.held().bytes, 0);

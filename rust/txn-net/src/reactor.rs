@@ -137,7 +137,7 @@ pub struct Shared {
     pub catalog: Catalog,
     pub access: Access,
     pub client_quotas: Quotas,
-    pub control: ControlQueue,
+    pub control: Arc<ControlQueue>,
     pub control_lock: ControlLock,
     pub decider: OnceLock<Decider>,
     pub settler: OnceLock<Settler>,
@@ -672,7 +672,8 @@ impl Reactor {
         self.close_slot(slot);
     }
 
-    /// Closes the connections whose requests come so slowly that others wait for their memory.
+    /// Closes the connections whose requests come so slowly, or whose answers are not taken, so
+    /// that others wait for their memory.
     fn close_slow(&mut self) {
         let Some((since, _)) = self.short else {
             return;
@@ -683,11 +684,20 @@ impl Reactor {
         }
         self.short = Some((since, self.now + PACE_CHECK));
         let grace = self.shared.options.memory_patience;
+        let patience = self.shared.options.answer_patience;
         let now = self.now;
         for slot in 0..self.slots.len() {
-            let is_slow = |one: &mut Connection| one.reads_slowly(since, grace, PACE_BYTES, now);
-            if self.connection(slot).is_some_and(is_slow) {
-                self.close_for(slot, CloseReason::SlowRequest);
+            let reason = self.connection(slot).and_then(|one| {
+                if one.takes_nothing(since, patience, now) {
+                    Some(CloseReason::SlowReader)
+                } else if one.reads_slowly(since, grace, PACE_BYTES, now) {
+                    Some(CloseReason::SlowRequest)
+                } else {
+                    None
+                }
+            });
+            if let Some(reason) = reason {
+                self.close_for(slot, reason);
             }
         }
     }
@@ -820,7 +830,10 @@ impl Reactor {
         match message {
             Message::Accepted(accepted) => self.open(accepted),
             Message::Moved(connection) => self.register(connection),
-            Message::Reply(token, frame, ready) => self.on_reply(token, frame, ready),
+            Message::Reply(token, frame, ready, claim) => {
+                self.on_reply(token, frame, ready);
+                drop(claim); // the connection has its own for it now
+            }
             Message::Refuse(token, frame, ready) => self.on_refuse(token, frame, ready),
             Message::ReplyRaw(token, frame, ready) => self.on_reply_raw(token, frame, ready),
             Message::Mute(token, duration) => self.on_mute(token, duration),
@@ -1851,7 +1864,7 @@ impl Reactor {
 
     /// Answers a Fetch; with nothing if its client is over its quota.
     fn push_fetched(&mut self, slot: usize, connection: &mut Connection, request: &FetchRequest) {
-        let (chunks, record_bytes) = request.answer();
+        let (chunks, record_bytes) = request.answer(!self.shared.memory.is_tight());
         let throttle = connection.meter.as_ref().map_or(Duration::ZERO, |meter| {
             let bytes = chunks.iter().map(Chunk::left).sum();
             self.shared.client_quotas.fetched(meter, bytes)

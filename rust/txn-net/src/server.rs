@@ -26,7 +26,7 @@ use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
 use crate::listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
-use crate::memory::RequestMemory;
+use crate::memory::{Claim, RequestMemory};
 use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
 use crate::opener::Opener;
 use crate::partition::PartitionRole;
@@ -44,7 +44,8 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// `sasl.server.max.receive.size`: a longer frame before authentication closes its connection.
     pub max_sasl_bytes: usize,
-    /// `queued.max.request.bytes`: while requests hold as much, none is begun; `None`: no limit.
+    /// `queued.max.request.bytes`: while requests and answers hold as much, no request is begun;
+    /// `None`: no limit.
     pub max_queued_bytes: Option<usize>,
     /// Connections for which there are descriptors: further ones are closed as they come.
     pub max_connections: usize,
@@ -63,6 +64,8 @@ pub struct Options {
     pub login_timeout: Duration,
     /// The time that a request has in any case while others wait for its memory.
     pub memory_patience: Duration,
+    /// The time in which a client has to take some of its answer while others wait for its memory.
+    pub answer_patience: Duration,
 }
 
 /// The versions of Produce that reactors answer.
@@ -124,7 +127,8 @@ impl Server {
             .iter()
             .map(|_| ReactorMetrics::new(listeners.len()))
             .collect();
-        let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone());
+        let control = Arc::new(ControlQueue::new()?);
+        let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone(), &control);
         let acceptor = Arc::clone(&mailboxes[0]);
         let quotas = ConnectionQuotas::new(options.max_connections, listeners.len(), acceptor);
         let listener_metrics = listeners
@@ -140,7 +144,7 @@ impl Server {
             catalog: Catalog::default(),
             access: Access::default(),
             client_quotas: Quotas::default(),
-            control: ControlQueue::new()?,
+            control,
             control_lock: ControlLock::default(),
             decider: OnceLock::new(),
             settler: OnceLock::new(),
@@ -181,7 +185,7 @@ impl Server {
     }
 
     /// Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes` or
-    /// `take_refused` has something.
+    /// `take_refused` has something, or there is room for answers again.
     #[must_use]
     pub fn wakeup_fd(&self) -> BorrowedFd<'_> {
         self.shared.control.wakeup_fd()
@@ -330,6 +334,18 @@ impl Server {
         self.shared.control.take_joins()
     }
 
+    /// True if a large answer may be made; if not, the wakeup will tell when.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.shared.memory.has_room()
+    }
+
+    /// True if there is room for answers again since the last call.
+    #[must_use]
+    pub fn take_room(&self) -> bool {
+        self.shared.control.take_room()
+    }
+
     /// Takes the panics of bugs that have closed single connections.
     #[must_use]
     pub fn take_failures(&self) -> Vec<String> {
@@ -390,7 +406,8 @@ impl Server {
     /// Answers a request; dropped if its connection is gone.
     pub fn reply(&self, token: RequestToken, has_flexible_header: bool, body: &[u8]) {
         let frame = response_frame(has_flexible_header, body);
-        self.post(token, Message::Reply(token, frame, Instant::now()));
+        let claim = Claim::of_answer(&self.shared.memory, frame.len());
+        self.post(token, Message::Reply(token, frame, Instant::now(), claim));
     }
 
     /// Answers a request, and closes its connection: no further request is read.
@@ -510,6 +527,7 @@ mod tests {
             handshake_timeout: Duration::from_secs(10),
             login_timeout: Duration::from_secs(60),
             memory_patience: Duration::from_secs(10),
+            answer_patience: Duration::from_secs(2),
         }
     }
 

@@ -153,6 +153,7 @@ fn options() -> Options {
         handshake_timeout: Duration::from_secs(10),
         login_timeout: Duration::from_secs(60),
         memory_patience: Duration::from_secs(10),
+        answer_patience: Duration::from_secs(2),
     }
 }
 
@@ -2506,6 +2507,54 @@ fn a_request_that_comes_slowly_loses_its_memory_to_those_that_wait() {
     assert!(slow.is_closed());
     assert_eq!(produced(&waiting.receive()), [(0, 0)]);
     assert_eq!(counted(&running.server, 0, closed), [("slow_request", 1)]);
+}
+
+#[test]
+fn an_answer_that_nobody_takes_loses_its_memory_to_those_that_wait() {
+    let running = start(&Options {
+        reactors: 1,
+        max_queued_bytes: Some(8 << 20),
+        answer_patience: Duration::from_millis(300),
+        ..options()
+    });
+    let [mut silent, mut waiting] = running.accepted();
+    silent.send(&control(1));
+    let request = running.take_request();
+    assert!(running.server.has_room());
+    running
+        .server
+        .reply(request.token, false, &vec![7; 32 << 20]);
+    assert!(!running.server.has_room());
+
+    assert_eq!(
+        produced(&waiting.ask(&produce(1, &batch(b"x")))),
+        [(0, 0)],
+        "it waits until the other is closed"
+    );
+
+    assert_eq!(counted(&running.server, 0, closed), [("slow_reader", 1)]);
+    assert!(running.server.take_room(), "the control loop is told");
+    assert!(running.server.has_room());
+}
+
+#[test]
+fn an_answer_that_is_taken_in_time_keeps_its_connection_while_others_wait() {
+    let running = start(&Options {
+        reactors: 1,
+        max_queued_bytes: Some(8 << 20),
+        ..options()
+    });
+    let [mut reader, mut waiting] = running.accepted();
+    reader.send(&control(1));
+    let request = running.take_request();
+    running
+        .server
+        .reply(request.token, false, &vec![7; 32 << 20]);
+    waiting.send(&produce(1, &batch(b"x")));
+
+    assert_eq!(reader.receive().len(), 4 + (32 << 20));
+    assert_eq!(produced(&waiting.receive()), [(0, 0)]);
+    assert_eq!(counted(&running.server, 0, closed), []);
 }
 
 // ---------------------------------------------------------------- the end

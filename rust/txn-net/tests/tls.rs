@@ -104,6 +104,7 @@ fn start(client_auth: ClientAuth, client: DistinguishedName) -> TlsServer {
         handshake_timeout: HANDSHAKE_TIMEOUT,
         login_timeout: Duration::from_secs(60),
         memory_patience: Duration::from_secs(10),
+        answer_patience: Duration::from_secs(2),
     };
     let server = Server::bind(&listeners, options, Arc::new(Durability::new(1))).unwrap();
     let server = Arc::new(server);

@@ -35,6 +35,9 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// take at the least pace. Kafka has no such limit.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
+/// The time in which a client has to take some of its answer while others wait for its memory.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The time of one connection's requests before others have their turn: that of a step of the
 /// control loop. A thread of Kafka's stays with one request.
 const TURN: Duration = Duration::from_millis(2);
@@ -110,6 +113,7 @@ impl Server {
             handshake_timeout: HANDSHAKE_TIMEOUT,
             login_timeout: LOGIN_TIMEOUT,
             memory_patience: MEMORY_PATIENCE,
+            answer_patience: ANSWER_PATIENCE,
         };
         let sasl_listeners: HashSet<_> = sasl_listeners.into_iter().collect();
         let listeners: Vec<_> = listeners
@@ -282,6 +286,14 @@ impl Server {
 
     fn release_control_lock(&self) {
         self.0.release_control_lock();
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.has_room()
+    }
+
+    fn take_room(&self) -> bool {
+        self.0.take_room()
     }
 
     fn take_failures(&self) -> Vec<String> {
