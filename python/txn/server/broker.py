@@ -53,6 +53,9 @@ class Broker:
     A forked child may read `bootstrap_servers` and `path`. Closing does nothing there, and the
     rest raises ForkedError: the broker runs in the parent.
 
+    Its log lines go to the logger "txn". A handler runs on the thread that has the event, which may
+    serve connections. So one that may wait belongs behind a `logging.handlers.QueueHandler`.
+
     Args:
         path: The data directory, made if need be; None for a temporary one, removed at the end.
         host: Address to listen on, by default 127.0.0.1.
