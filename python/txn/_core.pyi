@@ -144,6 +144,7 @@ class PartitionLog:
         cleaned_end: int | None = None,
         role: Literal["sole_replica", "leader", "follower"] = "sole_replica",
         syncs_before_close: bool = True,
+        lock_file: tuple[int, int] | None = None,
     ) -> PartitionLog:
         """Open and recover a log: a clean directory trusts its newest snapshot, any other is
         scanned behind its recovery point. A torn write at its end is cut, see `cuts`.
@@ -160,7 +161,9 @@ class PartitionLog:
         `high_watermark` is also its high watermark, as far as the log reaches.
         partition_metadata: text of the `partition.metadata` file, written with the directory.
         syncs_before_close: written bytes are on the disk before an idle file is closed; not needed
-        where `sync` is not relied on. Raises CorruptLogError, OSError; nothing is cut then."""
+        where `sync` is not relied on.
+        lock_file: device and inode of the data directory's `.lock`; no file is made where it is
+        another. Raises CorruptLogError, OSError; nothing is cut then."""
     def cuts(self) -> list[tuple[str, int, int, int, str]]:
         """The parts cut off when it was opened: file, position, bytes, first offset, and the
         reason.

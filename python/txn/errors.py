@@ -13,7 +13,7 @@ TxnError
 ├── ForkedError      it runs in the parent of this process; open another here
 ├── StorageError     the disk or the log refused; nothing was appended
 ├── CorruptLogError  stored bytes are damaged
-└── BrokerFailedError   a bug ended the broker's service
+└── BrokerFailedError   a bug, or the loss of its directory, ended the broker's service
 
 A message states the event, the values, and what to do. The values are attributes too, declared on
 the classes: those of `TxnError` are None where an error has no such value.
@@ -161,7 +161,7 @@ class AddressError(TxnError):
 
 
 class BrokerFailedError(TxnError):
-    """A bug broke the broker's service off. Its acknowledged records are stored; start it again."""
+    """A bug broke the broker's service off, or its data directory is no longer at its path."""
 
     reason: str
 

@@ -3,6 +3,9 @@
 Inside a program they go to the standard library's logger "txn", silent until somebody
 gives it a handler; `txn serve` sends them to standard error. A fact whose text would be
 taken for something else is quoted. Events that a client can cause at will go to `rare_log`.
+
+A handler is called on the thread that has the event, which may serve connections. So `txn serve`
+hands its lines to `txn.line_writer`, and waits for no reader of them.
 """
 
 import json
@@ -148,8 +151,22 @@ def _is_journal(stream: TextIO) -> bool:
 
 
 def show_on_stderr(level: int = logging.INFO) -> None:
-    """Send the log lines to standard error; for programs, not for libraries."""
+    """Send the log lines to standard error; for programs, not for libraries.
+
+    From here on a thread writes the texts of `sys.stderr`, and nobody waits for their reader. Lines
+    that found no room are told by `log.lines_dropped`, once standard error takes lines again.
+    """
+    from txn.line_writer import line_stream  # a broker within a program needs none
+
+    formatter = _Formatter("%(asctime)s %(levelname)s %(message)s")
+
+    def told(count: int) -> str:
+        text = f"log.lines_dropped count={count}"
+        record = _logger.makeRecord(_logger.name, logging.WARNING, "", 0, text, (), None)
+        return f"{formatter.format(record)}\n"
+
+    sys.stderr = line_stream(sys.stderr, told)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(formatter)
     _logger.addHandler(handler)
     _logger.setLevel(level)

@@ -138,6 +138,7 @@ def test_P9_an_accepted_loss_of_a_first_segment_stays_accepted_after_a_kill(
 
 def small_segments(data: Path, *, power_failed: bool = False) -> tuple[NativeStorage, Topic]:
     topic = Topic("bad", TOPIC_ID, 1, {"internal.segment.bytes": "300", "retention.ms": "1000"})
+    data.mkdir(exist_ok=True)
     storage = NativeStorage.load(
         data, BrokerSettings({}), was_clean=False, power_failed=power_failed
     )

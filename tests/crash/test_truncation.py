@@ -31,6 +31,7 @@ def storage_of(data: Path, *, power_failed: bool = False) -> NativeStorage:
 
 def follower(data: Path) -> tuple[NativeStorage, NativeLog]:
     """A follower's log of twelve batches, all of it in the checkpoints; its start is 4."""
+    data.mkdir(exist_ok=True)
     storage = storage_of(data)
     log = storage.open(TOPIC, 0)
     for number in range(BATCHES):

@@ -486,6 +486,7 @@ class SimLog(NativeLog):
             recovery_points=checkpoints.recovery_points,
             cleaned_ends=checkpoints.cleaned_ends,
             syncs_before_close=True,
+            lock_file=None,
         )
         self._synced_end = self.log.recovery_point
         self._unverified: set[int] = set()

@@ -1,8 +1,10 @@
 """The data directory knows whether the machine went down under it."""
 
 import errno
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import txn
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.errors import DirectoryError
 from txn.storage import directory
+from txn.storage.checkpoints import Checkpoint
 from txn.storage.directory import DataDirectory
 
 
@@ -245,3 +248,34 @@ def left_by_kafka(data: Path) -> bool:
     looked = DataDirectory.open(data, takes_over=False)
     looked.release()
     return looked.was_left_by_kafka
+
+
+def test_no_checkpoint_is_written_into_a_copy_that_took_the_place_of_a_directory(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "data"
+    opened = DataDirectory.open(root)
+    path = root / "recovery-point-offset-checkpoint"
+    checkpoint = Checkpoint(path, lambda: {("orders", 0): 7}, stored={})
+    root.rename(tmp_path / "moved")
+    shutil.copytree(tmp_path / "moved", root)
+    with pytest.raises(OSError, match="moved, removed or replaced"):
+        checkpoint.write()
+    assert not path.exists()
+    shutil.rmtree(root)
+    (tmp_path / "moved").rename(root)
+    checkpoint.write()
+    assert path.exists()
+    opened.release()
+
+
+def test_cleaners_of_temporary_files_find_a_temporary_directory_locked(tmp_path: Path) -> None:
+    opened = DataDirectory.open(tmp_path / "data", is_temporary=True)
+    looks = os.open(tmp_path / "data", os.O_RDONLY)
+    try:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(looks, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        opened.release()
+        fcntl.flock(looks, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(looks)

@@ -1,7 +1,8 @@
 """Work beside requests: syncing sealed segments, retention, checkpoints, changed certificates.
 
 One thread, apart from the control loop, which never waits for it. A chore that fails is
-logged and tried again when it is next due.
+logged and tried again when it is next due. Before each chore, once a second at least, it looks
+whether the data directory is still at its path. Where it is not, the chores end.
 
 Source: Apache Kafka's LogManager, whose intervals these are.
 """
@@ -32,11 +33,25 @@ class PeriodicTask:
 
 
 class Background:
-    """The thread that does the chores of one data directory."""
+    """The thread that does the chores of one data directory.
+
+    Args:
+        storage: The logs of the directory.
+        settings: The broker's.
+        certificates: Those of its listeners.
+        call_when_gone: Called once the directory is no longer at its path.
+    """
 
     def __init__(
-        self, storage: NativeStorage, settings: BrokerSettings, certificates: Certificates
+        self,
+        storage: NativeStorage,
+        settings: BrokerSettings,
+        certificates: Certificates,
+        call_when_gone: Callable[[], object],
     ) -> None:
+        self._is_in_place = storage.is_in_place
+        self._call_when_gone = call_when_gone
+
         def every(name: str) -> Callable[[], int]:
             return lambda: int(settings[name])
 
@@ -74,11 +89,15 @@ class Background:
             now = time.monotonic() * 1000
             for task in self._chores:
                 if task.due_ms <= now and not self._stopping.is_set():
+                    if not self._is_in_place():
+                        self._call_when_gone()
+                        return
                     self._do(task)
                     task.due_ms = time.monotonic() * 1000 + max(task.interval_ms(), 1)
             next_ms = min(task.due_ms for task in self._chores) - time.monotonic() * 1000
             if self._stopping.wait(max(next_ms, 0) / 1000):
-                self._do(self._tick)
+                if self._is_in_place():
+                    self._do(self._tick)
                 return
 
     def _do(self, task: PeriodicTask) -> None:

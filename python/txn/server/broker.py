@@ -54,6 +54,9 @@ class Broker:
     A forked child may read `bootstrap_servers` and `path`. Closing does nothing there, and the
     rest raises ForkedError: the broker runs in the parent.
 
+    Its log lines go to the logger "txn". A handler runs on the thread that has the event, which may
+    serve connections. So one that may wait belongs behind a `logging.handlers.QueueHandler`.
+
     Args:
         path: The data directory, made if need be; None for a temporary one, removed at the end.
         host: Address to listen on, by default 127.0.0.1.
@@ -136,11 +139,11 @@ class Broker:
 
     @property
     def failure(self) -> BrokerFailedError | None:
-        """Why it serves nobody any more, if a bug ended that."""
+        """Why it serves nobody any more, if a bug ended that, or its directory is gone."""
         return self._here().failure
 
     def call_when_failed(self, call: Callable[[], object]) -> None:
-        """Make a call, on any thread, when a bug ends the service; at once if one has."""
+        """Make a call, on any thread, when the service fails; at once if it has."""
         self._here().call_when_failed(call)
 
     def close(self) -> None:
@@ -149,7 +152,8 @@ class Broker:
         In a forked child it does nothing.
 
         Raises:
-            StorageError: a log could not be closed; the next start will check the directory.
+            StorageError: a log could not be closed, or the directory is no longer at its path; the
+                next start will check it.
         """
         self._service.close()
 
@@ -256,7 +260,8 @@ class Service:
 
         Raises: as `Broker` does.
         """
-        root = _temporary_directory() if path is None else Path(path)
+        # A program may change its working directory, and the broker's may not change with it.
+        root = _temporary_directory() if path is None else Path(path).absolute()
         service = cls(settings, root, is_temporary=path is None, scheduler=scheduler)
         forks.watch(service)
         try:
@@ -355,8 +360,13 @@ class Service:
         self._control.stop()
         self._background.stop()
         self._durability.stop()
+        is_in_place = self.storage.is_in_place()
         try:
-            if self._temporary is None:
+            if not is_in_place:  # the files at its path now are somebody else's
+                self._fail_without_directory()
+                if self._temporary is None:
+                    raise StorageError(self._gone().message)
+            elif self._temporary is None:
                 self._close_logs()
             else:
                 self.node.discard()
@@ -367,7 +377,8 @@ class Service:
             ) from error
         finally:
             self._directory.release()
-            self._remove_temporary()
+            if is_in_place:
+                self._remove_temporary()
             _open.discard(self)
             forks.forget(self)
             self._let_go()
@@ -463,7 +474,9 @@ class Service:
             thread.daemon = True
             thread.start()
         self._control.start()
-        self._background = Background(self.storage, self._settings, self.certificates)
+        self._background = Background(
+            self.storage, self._settings, self.certificates, self._fail_without_directory
+        )
         self._background.start()
         self.log_cleaner = LogCleaner(self.node, self.storage.cleaned_ends)
         self.log_cleaner.start()
@@ -514,14 +527,35 @@ class Service:
         try:
             self._server.run_reactor(index)
         except OSError as error:
-            self.failure = BrokerFailedError(
+            message = (
                 f"a bug ended the broker's service: {error}. What it acknowledged is stored: "
-                "start it again, and report this",
-                reason=str(error),
+                "start it again, and report this"
             )
-            log.error("broker.failed", reason=str(error))
-            for call in self._when_failed:
-                call()
+            self._fail(BrokerFailedError(message, reason=str(error)))
+
+    def _fail_without_directory(self) -> None:
+        """Serve nobody any more: files that are made now are missing where the others are.
+
+        Source: Apache Kafka, which stops once it has no log directory left.
+        """
+        self._fail(self._gone())
+        self._server.stop()
+
+    def _gone(self) -> BrokerFailedError:
+        reason = f"{self.path} was moved away, removed or replaced under the broker"
+        message = (
+            f"{reason}, which serves nobody any more. Records that it acknowledged are in the "
+            "directory that was there: put it back, or start a broker on its new path"
+        )
+        return BrokerFailedError(message, reason=reason)
+
+    def _fail(self, failure: BrokerFailedError) -> None:
+        if self.failure is not None:
+            return
+        self.failure = failure
+        log.error("broker.failed", reason=failure.reason)
+        for call in self._when_failed:
+            call()
 
     def _open_node(self, scheduler: LoopScheduler) -> Node:
         try:
@@ -652,7 +686,7 @@ def _reachable(host: str) -> str:
 
 
 def _close_shared(addresses: Collection[tuple[str, int]], directory: str) -> None:
-    """Close this process's descriptors of files in a directory and of sockets at addresses.
+    """Close this process's descriptors of a directory, files in it and sockets at addresses.
 
     Their numbers stay taken, by the null device: an owner that closes one later would else close
     another file or socket, to which the number was given meanwhile.
@@ -661,7 +695,7 @@ def _close_shared(addresses: Collection[tuple[str, int]], directory: str) -> Non
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):  # the listing's own descriptor is gone
                 target = os.readlink(f"/proc/self/fd/{name}")
-                is_file = target.startswith(f"{directory}/")
+                is_file = f"{target}/".startswith(f"{directory}/")
                 if is_file or (target.startswith("socket:") and _is_at(int(name), addresses)):
                     os.dup2(null.fileno(), int(name), inheritable=False)
 

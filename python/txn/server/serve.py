@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from txn import _core
 from txn.config import split_address
 from txn.errors import ConfigError
+from txn.line_writer import LineWriter
 from txn.logs import log, show_on_stderr
 from txn.server.broker import Broker, service_of
 
@@ -34,6 +35,9 @@ SWITCH_INTERVAL_S = 0.0001
 ms shows as 5 ms in every answer that has to wait for it."""
 
 PARENT_CHECK_S = 0.5
+
+MANAGER_S = 1.0
+"""Time that a service manager has to take a state."""
 
 KEPT_BYTES = 8 << 20
 """Freed memory that a thread's heap may keep. By glibc's own measure it was up to 64 MiB: after ten
@@ -140,7 +144,7 @@ def serve(
         broker.call_when_failed(request_stop)
         if ends_with_parent:
             Thread(target=_stop_without, args=(parent, request_stop), daemon=True).start()
-        print(_greeting(broker), flush=True)  # at once: a program may read no more than a line
+        _greet(broker)
         _tell_service_manager("READY=1")
         service_of(broker).preload.start()
         await_request(broker.reload_certificates)
@@ -164,10 +168,22 @@ def _tell_service_manager(state: str) -> None:
         return
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(MANAGER_S)
             manager.connect(f"\0{address[1:]}" if address.startswith("@") else address)
             manager.sendall(state.encode())
     except OSError as error:
         log.warning("service_manager.not_told", state=state, reason=str(error))
+
+
+def _greet(broker: Broker) -> None:
+    """Tell the addresses on standard output, whose reader may have stopped. Raises OSError."""
+    if sys.stdout is None:
+        return
+    output = LineWriter(sys.stdout.fileno())
+    output.put(f"{_greeting(broker)}\n".encode())
+    output.flush()  # at once: a program may read no more than a line
+    if output.failure is not None:
+        raise output.failure
 
 
 def _greeting(broker: Broker) -> str:

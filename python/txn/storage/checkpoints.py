@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from txn.logs import log
+from txn.storage.in_place import DirectoryPlace
 from txn.storage.plain_files import read_plain
 from txn.storage.private import open_private, replace_file
 
@@ -120,6 +121,7 @@ class Checkpoint:
         self._keeps_room = keeps_room
         self.stored = stored
         self._offsets = offsets
+        self._place = DirectoryPlace(path.parent)
         self._writing = threading.Lock()
 
     def write(self) -> None:
@@ -127,5 +129,6 @@ class Checkpoint:
         with self._writing:
             offsets = dict(self._offsets())
             if offsets != self.stored:
+                self._place.require_kept()  # a copy of the directory has other offsets
                 write_checkpoint(self.path, offsets, keeps_room=self._keeps_room)
                 self.stored = offsets

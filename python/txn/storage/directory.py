@@ -149,6 +149,8 @@ class DataDirectory:
         self._durability = durability
         self._use = found.use
         self._is_boot_noted = False
+        self._kept: int | None = None
+        """The descriptor that keeps cleaners of temporary files away."""
 
     @classmethod
     def open(
@@ -192,6 +194,8 @@ class DataDirectory:
                 directory._take_clean_mark()
             if takes_over:
                 _tell_if_open_to_others(path)
+            if is_temporary:
+                directory._keep()
         except BaseException:
             os.close(lock)
             raise
@@ -248,6 +252,17 @@ class DataDirectory:
         """
         fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, NOTHING_LOCKED)
         os.close(self._lock)
+        if self._kept is not None:
+            os.close(self._kept)
+
+    def _keep(self) -> None:
+        """Have systemd-tmpfiles leave old files alone: it passes over a locked directory.
+
+        Source: systemd's "Using /tmp/ and /var/tmp/ Safely".
+        """
+        self._kept = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without such locks
+            fcntl.flock(self._kept, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def _take_clean_mark(self) -> None:
         """Remove the mark; from here on only the boot says that nothing was lost."""

@@ -32,6 +32,7 @@ from txn.storage.base import (
 )
 from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
 from txn.storage.ids import encode_id
+from txn.storage.in_place import DirectoryPlace
 from txn.storage.log_offsets import METADATA, CleanedEnds, LogStart, LogStarts, RecoveryPoints
 from txn.storage.losses import (
     ACCEPTED_LOSSES,
@@ -129,6 +130,7 @@ class NativeLog:
         recovery_points: RecoveryPoints,
         cleaned_ends: CleanedEnds,
         syncs_before_close: bool,
+        lock_file: tuple[int, int] | None,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -144,6 +146,7 @@ class NativeLog:
                 partition_metadata=f"version: 0\ntopic_id: {encode_id(topic_id)}\n",
                 **past,
                 syncs_before_close=syncs_before_close,
+                lock_file=lock_file,
             )
         except _core.CorruptLogError as error:
             message, path, position = error.args
@@ -473,6 +476,7 @@ class NativeStorage:
         self._recovery_points = notes.recovery_points
         self.cleaned_ends = notes.cleaned_ends
         self._is_checkpoint_refused = False
+        self._place = DirectoryPlace(root)
         self._losses = notes.losses
         self._losing = Lock()
         self._refusals = notes.refusals
@@ -522,6 +526,10 @@ class NativeStorage:
             durability=durability or _core.Durability(1),
             notes=notes,
         )
+
+    def is_in_place(self) -> bool:
+        """Say whether the data directory is at its path; else it was moved, removed or replaced."""
+        return self._place.is_kept()
 
     def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> list[Stray]:
         """List the directories of topics that the metadata log does not know.
@@ -685,6 +693,7 @@ class NativeStorage:
             # Only the metadata log's syncs are relied on under any `durability`.
             syncs_before_close=self._broker_settings["durability"] != "process"
             or (topic.name, index) == METADATA,
+            lock_file=self._place.lock_file,
         )
 
     def _flags_of(self, place: Place) -> Flags:

@@ -140,10 +140,13 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     with_descriptors(|| fs::read(path))
 }
 
-/// Makes a directory, and those above it that are missing.
+/// Makes a directory, unless it is there. None is made above it: a data directory that is gone was
+/// moved away, and another of its name would hide that.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(DIRECTORY_MODE).create(path)
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }
 }
 
 /// Makes or replaces a file with these bytes; it may be torn by a crash.

@@ -18,6 +18,7 @@ pub mod durability;
 mod epochs;
 mod error;
 pub mod histogram;
+mod in_place;
 mod index;
 pub mod inspect;
 pub mod log;
@@ -46,6 +47,7 @@ pub mod write_health;
 
 pub use durability::{Durability, OnDurable};
 pub use error::{AppendError, CorruptLog, OpenError, ReadError};
+pub use in_place::LockFile;
 pub use log::{Appended, PartitionLog, Past, Slice, Watcher};
 pub use offsets::{Isolation, LogState, Role};
 pub use open_files::{

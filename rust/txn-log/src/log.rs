@@ -52,12 +52,15 @@ mod watchers;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use std::time::Instant;
 
 use crate::aborted::AbortedTxns;
 use crate::disk;
 use crate::epochs::Epochs;
+use crate::in_place::LockFile;
 use crate::log::read::ReadDamage;
 use crate::log::watchers::Watchers;
 use crate::offsets::{Isolation, Offsets, Role};
@@ -157,6 +160,7 @@ pub struct PartitionLog {
     syncs_before_close: AtomicBool,
     is_closed: AtomicBool,
     is_deleted: AtomicBool,
+    pub(crate) lock_file: OnceLock<LockFile>,
 }
 
 /// The state that only the holder of the partition's lock may see.
@@ -252,6 +256,7 @@ impl PartitionLog {
             syncs_before_close: AtomicBool::new(true),
             is_closed: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
+            lock_file: OnceLock::new(),
         };
         if !was_clean && log.directory.is_dir() {
             // No batch depends on it: a disk that is full does not keep the log from its readers.

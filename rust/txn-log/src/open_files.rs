@@ -40,7 +40,7 @@ use std::time::SystemTime;
 
 use txn_sys::Pin;
 
-use crate::disk;
+use crate::{disk, in_place};
 
 /// Files open at a time until [`set_open_files_max`] says otherwise.
 const OPEN_FILES_MAX: usize = 256;
@@ -499,11 +499,23 @@ impl SegmentFile {
         };
         // Before the sync: bytes that are written meanwhile set it again.
         self.is_written.store(false, Ordering::Release);
-        let synced = disk::sync(&file, &self.path).and_then(|()| self.unpin());
+        let synced = disk::sync(&file, &self.path)
+            .and_then(|()| self.unpin())
+            .and_then(|()| self.require_in_place());
         if synced.is_err() {
             self.is_written.store(true, Ordering::Release);
         }
         synced
+    }
+
+    /// Fails if something else moved the file away, removed or replaced it: the next start finds
+    /// no byte of it.
+    pub fn require_in_place(&self) -> io::Result<()> {
+        let place = self.place(); // nobody renames it meanwhile
+        if place.renamed.is_some() {
+            return Ok(()); // it was removed
+        }
+        in_place::require_at(&self.path, |found| FileIdentity::of(found) == self.identity)
     }
 
     /// Lets go of a file that was closed before its bytes were forced to the disk. Reports bytes

@@ -94,6 +94,7 @@ impl PartitionLog {
             disk::remove_if_there(&cleaned("txnindex"))?;
             return Ok(false);
         }
+        self.require_in_place()?;
         for extension in ["txnindex", "log"] {
             let path = cleaned(extension);
             disk::sync(&disk::open(&path)?, &path)?;

@@ -306,6 +306,7 @@ impl PyPartitionLog {
         cleaned_end = None,
         role = "sole_replica",
         syncs_before_close = true,
+        lock_file = None,
     ))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords to Python
     fn new(
@@ -323,6 +324,7 @@ impl PyPartitionLog {
         cleaned_end: Option<i64>,
         role: &str,
         syncs_before_close: bool,
+        lock_file: Option<(u64, u64)>,
     ) -> PyResult<Self> {
         let producer_state = Arc::new(PyProducerState::new(producer_state)?);
         let settings = settings.map_or(Ok(Settings::KAFKA), read_settings)?;
@@ -347,6 +349,9 @@ impl PyPartitionLog {
         })
         .map(|log| {
             log.set_syncs_before_close(syncs_before_close);
+            if let Some(lock_file) = lock_file {
+                log.set_lock_file(lock_file);
+            }
             Self { log: Arc::new(log) }
         })
         .map_err(open_failed)

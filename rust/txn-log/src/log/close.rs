@@ -64,6 +64,7 @@ impl PartitionLog {
         let Some(active) = segments.last() else {
             return Ok(());
         };
+        self.require_in_place()?;
         let end = self.offsets.log_end();
         if are_as_closed
             && !active.has_rebuilt_indexes()

@@ -32,6 +32,7 @@ impl PartitionLog {
 
     /// Seals the active segment, if there is one, and begins another. Under the lock.
     pub(crate) fn roll(&self, settings: &Settings, base_offset: i64) -> io::Result<Arc<Segment>> {
+        self.require_in_place()?;
         let segments = self.segments();
         match segments.last() {
             Some(active) => {

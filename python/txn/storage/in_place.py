@@ -1,0 +1,42 @@
+"""A look whether a data directory is still at its path.
+
+Its files stay open when it is moved away, removed or replaced; names are looked up anew. So a file
+made by its path would be missing where the others are. The directory is told by its lock file: no
+other file has that inode while the broker holds it open. See also `rust/txn-log/src/in_place.rs`.
+"""
+
+from pathlib import Path
+
+from txn.storage.directory import LOCK
+
+
+class DirectoryPlace:
+    """The lock file of a data directory, as it was when this was made.
+
+    Attributes:
+        lock_file: Its device and inode; None where there is none.
+    """
+
+    __slots__ = ("_path", "lock_file")
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / LOCK
+        self.lock_file = self._find(None)
+
+    def is_kept(self) -> bool:
+        """Say whether it is there. A path that cannot be looked at proves nothing."""
+        return self._find(self.lock_file) == self.lock_file
+
+    def require_kept(self) -> None:
+        """Raise OSError unless it is there."""
+        if not self.is_kept():
+            raise FileNotFoundError(2, "the data directory was moved, removed or replaced")
+
+    def _find(self, unknown: tuple[int, int] | None) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            return unknown
+        return found.st_dev, found.st_ino
