@@ -226,7 +226,7 @@ class DirectoryLook:
             try:
                 refusal = segments.refusal_of(directory, settings, self._past_of(directory))
             except OSError as error:
-                outcome.find(directory, None, f"it cannot be read: {error}")
+                outcome.not_read(directory, error)
                 continue
             if refusal is None:
                 continue
