@@ -44,7 +44,13 @@ from txn.storage.losses import (
 )
 from txn.storage.plain_files import read_plain
 from txn.storage.refusals import REFUSED_PARTITIONS, Refusal, read_refusals, write_refusals
-from txn.storage.strays import METADATA_FILE, Stray, strays_in, topic_id_of
+from txn.storage.strays import (
+    DOOMED_SUFFIX,
+    METADATA_FILE,
+    Stray,
+    strays_in,
+    topic_id_of,
+)
 from txn.storage.workers import map_in_threads
 
 T = TypeVar("T")
@@ -64,10 +70,6 @@ LISTED_FROM = 100
 
 SYNCING_THREADS = 16
 """Number of logs synced or closed at once: each waits for the disk."""
-
-DOOMED_SUFFIX = "-delete"
-"""Suffix of a partition's directory while `PartitionLog.delete` removes it."""
-
 
 _REMOVALS: Final = [Lock() for _ in range(16)]
 """Held while a log is truncated or deleted, so that a deleted one leaves no limit. A lock for each
@@ -535,18 +537,15 @@ class NativeStorage:
         for name in os.listdir(self.root):
             is_doomed = name.endswith(DOOMED_SUFFIX)
             if is_doomed or (deleted and topic_id_of(self.root / name) in deleted):
-                directory = self.root / name
                 log.info("partition.discarded", directory=name)
-                import shutil  # most starts have nothing to remove
+                from txn.storage.removal import remove_partition  # most starts have none
 
                 try:
-                    if not is_doomed:  # a kill must not leave a part of it under its name
-                        doomed = self.root / f"deleted-0.{uuid.uuid4().hex}{DOOMED_SUFFIX}"
-                        directory = directory.rename(doomed)
-                    shutil.rmtree(directory)
+                    remove_partition(self.root / name, is_doomed=is_doomed)
                 except OSError as error:
                     raise StorageError(
-                        f"cannot remove {directory}, of a deleted topic: {error}. Remove it by hand"
+                        f"cannot remove {self.root / name}, of a deleted topic: {error}. "
+                        "Remove it by hand"
                     ) from error
 
         def is_known(place: Place) -> bool:
