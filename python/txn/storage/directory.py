@@ -12,6 +12,7 @@ used last is told by that.
 Source: KIP-631, Apache Kafka's log directory layout.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -62,6 +63,8 @@ NO_BROKER_EPOCH = -1
 
 WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 """Linux's `struct flock`: a write lock from the first byte to the last."""
+WHOLE_FILE_TO_READ = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+"""A lock that keeps a broker out, and needs no right to write."""
 NOTHING_LOCKED = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 """The same bytes, unlocked."""
 
@@ -170,7 +173,8 @@ class DataDirectory:
             durability: The promise of the broker that uses it.
             is_temporary: It goes with its broker, so nothing in it is forced to the disk.
             takes_over: False for a caller that reads, and keeps others out. The directory must
-                exist, and the next start finds it as it was.
+                exist, and may be on a file system that is mounted for reading alone. The next
+                start finds it as it was.
 
         Raises:
             DirectoryError: it is in use, belongs to something else, or cannot be used.
@@ -290,7 +294,7 @@ def _locked(path: Path, *, makes: bool) -> int:
         elif not (path / META).is_file():
             raise DirectoryError(f"{path} is no data directory: it holds no {META}", path=str(path))
         _refuse_strangers(path)
-        lock = open_plain(path / LOCK, os.O_RDWR | os.O_CREAT)
+        lock, whole_file = _open_lock(path / LOCK, makes=makes)
     except OSError as error:
         raise DirectoryError(
             f"cannot use {path} as data directory: {error.filename or path / LOCK}: "
@@ -300,7 +304,7 @@ def _locked(path: Path, *, makes: bool) -> int:
     try:
         # Java takes locks of this kind; one of an open file, unlike one of a process, also
         # keeps out a second broker of this process.
-        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, WHOLE_FILE)
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, whole_file)
     except OSError as error:
         os.close(lock)
         raise DirectoryError(
@@ -309,6 +313,22 @@ def _locked(path: Path, *, makes: bool) -> int:
             path=str(path),
         ) from error
     return lock
+
+
+def _open_lock(path: Path, *, makes: bool) -> tuple[int, bytes]:
+    """Open `.lock`; return its descriptor and the lock to take.
+
+    Raises OSError. For a caller that reads, one that it may not write to is enough.
+    """
+    try:
+        return open_plain(path, os.O_RDWR | os.O_CREAT), WHOLE_FILE
+    except OSError as error:
+        if makes or error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+    if os.path.lexists(path):
+        return open_plain(path, os.O_RDONLY), WHOLE_FILE_TO_READ
+    # No broker can use the directory here; an empty file stands for the lock of none.
+    return os.memfd_create(LOCK), WHOLE_FILE
 
 
 def _refuse_strangers(path: Path) -> None:

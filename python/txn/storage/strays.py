@@ -23,6 +23,9 @@ from txn.storage.plain_files import TEXT_BYTES_MAX, read_plain
 METADATA_FILE: Final = "partition.metadata"
 """File in each partition's directory: the id of its topic."""
 
+DOOMED_SUFFIX: Final = "-delete"
+"""Suffix of a partition's directory while `PartitionLog.delete` removes it."""
+
 REMEDY: Final = (
     "Stop the broker and put back a copy of __cluster_metadata-0. Or give up the records of "
     "unknown topics: move their directories away"

@@ -8,11 +8,16 @@
 //!
 //! # Invariants
 //! 1. A path is never opened as another file than the one first opened: device, inode and birth
-//!    are compared, and the file holds at least the bytes that were written to it.
+//!    are compared, and the file holds at least the bytes that were written to it. All three change
+//!    when an overlay copies a file up from a lower layer, at its first opening for writing or its
+//!    renaming. So they are compared just before these, and noted again just after.
 //! 2. A failed write-back of bytes that were written here is told by the next sync, whether the
 //!    file was closed meanwhile or not. See [`SegmentFile::close_if_idle`].
 //! 3. A renamed segment is opened under its new name: renaming happens under the file's lock, and no
 //!    other file is given a name that is still taken.
+//! 4. A file is open for writing only since something was to be written to it: to read a log changes
+//!    nothing, and needs no right to write. From then on its readers get that descriptor, for an
+//!    older one may be of the lower layer.
 //!
 //! # Locks
 //! `syncing`, a file's lock, then the ring's. The ring's lock is never held while a file's is
@@ -309,7 +314,6 @@ impl FileIdentity {
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     path: PathBuf,
-    identity: FileIdentity,
     /// Used since the clock last passed.
     is_used: AtomicBool,
     /// Bytes may have been written that no fdatasync covers yet.
@@ -325,7 +329,10 @@ pub(crate) struct SegmentFile {
 
 #[derive(Debug)]
 struct Place {
+    identity: FileIdentity,
     open: Option<OpenFile>,
+    /// The open file may be written to.
+    is_writable: bool,
     /// The name it has now, if that is not `path`.
     renamed: Option<PathBuf>,
     is_in_ring: bool,
@@ -365,14 +372,15 @@ impl SegmentFile {
     fn new(path: PathBuf, found: &Metadata, open: Option<File>) -> Self {
         Self {
             path,
-            identity: FileIdentity::of(found),
             is_used: AtomicBool::new(false),
             is_written: AtomicBool::new(false),
             syncs_before_close: AtomicBool::new(true),
             written_end: AtomicU64::new(found.len()),
             syncing: Mutex::new(()),
             place: RwLock::new(Place {
+                identity: FileIdentity::of(found),
                 is_in_ring: open.is_some(),
+                is_writable: open.is_some(),
                 open: open.map(OpenFile::new),
                 renamed: None,
                 pin: None,
@@ -391,15 +399,19 @@ impl SegmentFile {
         self.syncs_before_close.store(syncs, Ordering::Relaxed);
     }
 
-    /// The open file; opens it if it is closed.
+    /// The open file, to be read; opens it if it is closed.
     ///
     /// # Errors
     /// Those of open(2); `NotFound` for a removed segment. `Other` if something else has
     /// its name.
     pub fn get(self: &Arc<Self>) -> io::Result<OpenFile> {
+        self.get_for(false)
+    }
+
+    fn get_for(self: &Arc<Self>, writing: bool) -> io::Result<OpenFile> {
         {
             let place = self.place();
-            if let Some(file) = &place.open {
+            if let Some(file) = place.open_for(writing) {
                 // A load first: a hot file's cache line is not written to by every reader.
                 if !self.is_used.load(Ordering::Relaxed) {
                     self.is_used.store(true, Ordering::Relaxed);
@@ -407,34 +419,38 @@ impl SegmentFile {
                 return Ok(file.clone());
             }
         }
-        self.reopen()
+        self.reopen(writing)
     }
 
     #[cold]
-    fn reopen(self: &Arc<Self>) -> io::Result<OpenFile> {
+    fn reopen(self: &Arc<Self>, writing: bool) -> io::Result<OpenFile> {
         RING.make_room(1);
         let mut place = self.place_mut();
-        if let Some(file) = &place.open {
+        if let Some(file) = place.open_for(writing) {
             return Ok(file.clone());
         }
         let path = place.renamed.as_deref().unwrap_or(&self.path);
-        let file = open(path)?;
-        let found = file.metadata()?;
-        let (identity, len) = (FileIdentity::of(&found), found.len());
         let written_end = self.written_end.load(Ordering::Acquire);
-        if identity != self.identity || len < written_end {
-            let what = if identity == self.identity {
-                format!("has {len} bytes, but {written_end} were written")
-            } else {
-                "is another file than before".to_owned()
-            };
-            return Err(io::Error::other(format!(
-                "{} {what}: something else than this broker changed the directory",
-                path.display()
-            )));
-        }
+        let file = if writing {
+            let before = fs::metadata(path)?;
+            require_same(path, place.identity, &before, written_end)?;
+            let file = open(path, true)?;
+            let found = file.metadata()?;
+            let is_as_before =
+                found.len() == before.len() && found.modified()? == before.modified()?;
+            if !is_as_before {
+                require_same(path, place.identity, &found, written_end)?;
+            }
+            place.identity = FileIdentity::of(&found);
+            file
+        } else {
+            let file = open(path, false)?;
+            require_same(path, place.identity, &file.metadata()?, written_end)?;
+            file
+        };
         let file = OpenFile::new(file);
         place.open = Some(file.clone());
+        place.is_writable = writing;
         self.is_used.store(true, Ordering::Relaxed);
         if !std::mem::replace(&mut place.is_in_ring, true) {
             RING.add(self);
@@ -453,7 +469,7 @@ impl SegmentFile {
 
     /// Writes all bytes at a position.
     pub fn write_at(self: &Arc<Self>, position: u64, bytes: &[u8]) -> io::Result<()> {
-        let file = self.get()?;
+        let file = self.get_for(true)?;
         let written = disk::write_at(&file, &self.path, position, bytes);
         if written.is_ok() {
             let end = position + bytes.len() as u64;
@@ -468,7 +484,7 @@ impl SegmentFile {
 
     /// Cuts or grows the file.
     pub fn truncate(self: &Arc<Self>, len: u64) -> io::Result<()> {
-        let file = self.get()?;
+        let file = self.get_for(true)?;
         // Before: cut or not, no more than this is needed of it.
         self.written_end.fetch_min(len, Ordering::AcqRel);
         let cut = disk::truncate(&file, &self.path, len);
@@ -533,9 +549,14 @@ impl SegmentFile {
         // Under the lock: nobody opens the old name, which a cleaned segment may soon have, for
         // this file.
         let mut place = self.place_mut();
+        let is_same = |found: Metadata| FileIdentity::of(&found) == place.identity;
+        let was_same = fs::metadata(&self.path).is_ok_and(is_same);
         let renamed = disk::rename_if_there(&self.path, to);
         if let Ok(true) = renamed {
             place.renamed = Some(to.to_owned());
+            if let (true, Ok(found)) = (was_same, fs::metadata(to)) {
+                place.identity = FileIdentity::of(&found);
+            }
         }
         renamed
     }
@@ -618,6 +639,11 @@ impl SegmentFile {
 }
 
 impl Place {
+    /// The open file, if it can be used to read, or to write.
+    fn open_for(&self, writing: bool) -> Option<&OpenFile> {
+        self.open.as_ref().filter(|_| self.is_writable || !writing)
+    }
+
     /// True if nobody was given the file. Under the lock no new one can be.
     fn is_idle(&self) -> bool {
         self.open
@@ -635,8 +661,30 @@ impl Place {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    with_descriptors(|| OpenOptions::new().read(true).write(true).open(path))
+fn open(path: &Path, writing: bool) -> io::Result<File> {
+    with_descriptors(|| OpenOptions::new().read(true).write(writing).open(path))
+}
+
+/// Fails if another file than before has a name, or the same one has lost bytes.
+fn require_same(
+    path: &Path,
+    known: FileIdentity,
+    found: &Metadata,
+    written_end: u64,
+) -> io::Result<()> {
+    let is_same = FileIdentity::of(found) == known;
+    if is_same && found.len() >= written_end {
+        return Ok(());
+    }
+    let what = if is_same {
+        format!("has {} bytes, but {written_end} were written", found.len())
+    } else {
+        "is another file than before".to_owned()
+    };
+    Err(io::Error::other(format!(
+        "{} {what}: something else than this broker changed the directory",
+        path.display()
+    )))
 }
 
 #[cfg(test)]

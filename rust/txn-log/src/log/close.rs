@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use crate::disk;
-use crate::log::{Condition, PartitionLog};
+use crate::log::{Condition, METADATA_NAME, PartitionLog};
 use crate::segment::file_path;
 
 /// Suffix of the name of a directory that is being removed.
@@ -98,10 +98,15 @@ impl PartitionLog {
         let name = self.directory.file_name().unwrap_or_default();
         let pending_deletes = doomed_name(&name.to_string_lossy());
         let pending_deletes = self.directory.with_file_name(pending_deletes);
-        if disk::rename_if_there(&self.directory, &pending_deletes)? {
-            remove_directory(&pending_deletes)?;
+        match disk::rename_if_there(&self.directory, &pending_deletes) {
+            Ok(true) => remove_directory(&pending_deletes),
+            Ok(false) => Ok(()),
+            // An overlay renames no directory of a lower layer.
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                remove_in_place(&self.directory)
+            }
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     fn let_go(&self) {
@@ -125,6 +130,22 @@ fn doomed_name(name: &str) -> String {
     );
     let fits = NAME_BYTES_MAX.saturating_sub(end.len()).min(topic.len());
     format!("{}{end}", topic.get(..fits).unwrap_or_default())
+}
+
+/// Removes a directory under its own name. Its topic's id goes last: by that a start knows the rest of
+/// a topic that the metadata log calls deleted.
+fn remove_in_place(directory: &Path) -> io::Result<()> {
+    let id = directory.join(METADATA_NAME);
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else if entry.path() != id {
+            disk::remove(&entry.path())?;
+        }
+    }
+    disk::remove_if_there(&id)?;
+    remove_directory(directory)
 }
 
 /// Removes a directory and everything in it, if it is there.
