@@ -195,3 +195,17 @@ def test_P2_a_start_finishes_a_wide_transaction_and_opens_no_untouched_partition
     served(host)
     assert host.store(*WRITTEN).committed() == [b"x"]
     assert len(host.untouched) == COUNT - 1
+
+
+def test_P5_another_request_is_served_while_many_partitions_are_verified() -> None:
+    async def run() -> None:
+        host = flights_host(partitions=COUNT)
+        coordinator = served(host)
+        producer = await open_wide(host, coordinator)
+        verified = asyncio.create_task(coordinator.verify_partitions("wide", producer, PARTITIONS))
+        await asyncio.sleep(0)
+        await started(coordinator, "small")
+        assert not verified.done()
+        assert await verified == dict.fromkeys(PARTITIONS, ErrorCode.NONE)
+
+    asyncio.run(run())

@@ -721,8 +721,14 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
     ) -> Request[dict[TopicPartition, ErrorCode]]:
-        yield from ()
-        return {p: self._verify(shard, transactional_id, producer, p) for p in partitions}
+        codes: dict[TopicPartition, ErrorCode] = {}
+
+        def verify(part: Sequence[TopicPartition]) -> None:
+            for each in part:
+                codes[each] = self._verify(shard, transactional_id, producer, each)
+
+        yield from in_parts(verify, list(partitions), ALLOWED_PER_TURN)
+        return codes
 
     def _verify(
         self,
