@@ -26,6 +26,9 @@ class FullDisk:
     def write_log_starts(self) -> None:
         pass
 
+    def is_in_place(self) -> bool:
+        return True
+
     def retain(self, now_ms: int) -> None:
         pass
 
@@ -40,7 +43,7 @@ def test_recovery_points_that_find_no_room_are_told_in_a_line_and_written_later(
     storage: Any = FullDisk()
     settings = BrokerSettings({"log.flush.offset.checkpoint.interval.ms": "1"})
     certificates: Any = ()
-    background = Background(storage, settings, certificates)
+    background = Background(storage, settings, certificates, lambda: None)
 
     background.start()
     is_written = storage.is_written.wait(60)

@@ -28,7 +28,7 @@ from txn.storage.base import PartitionLog
 from txn.storage.plain_files import read_plain
 from txn.storage.private import force_directory, replace_file
 
-SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-\d{10}\.checkpoint")
+SNAPSHOT_NAME: Final = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 """Name of a snapshot: the offset where it ends, and the epoch there."""
 
 UNFINISHED_SUFFIX: Final = ".part"
