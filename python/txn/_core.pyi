@@ -415,10 +415,11 @@ file and are none. given_up lists the parts that go: (file, position, bytes)."""
 
 def examine_log(
     directory: str, settings: dict[str, Any], past: dict[str, Any]
-) -> list[tuple[str, int, int, int, str]]:
+) -> list[tuple[str, int, int, int, str]] | None:
     """Return the parts that opening a log would cut, see `PartitionLog.cuts`, and change nothing.
 
-    past: arguments of `PartitionLog` by their names. Raises CorruptLogError, OSError, as opening it
+    None: opening it finishes a cleaning that was cut short, and only that was examined. past:
+    arguments of `PartitionLog` by their names. Raises CorruptLogError, OSError, as opening it
     would."""
 
 def plan_loss(directory: str, settings: dict[str, Any], past: dict[str, Any]) -> LossPlanTuple:

@@ -133,6 +133,17 @@ def _zero_last_batch(path: Path) -> None:
     path.write_bytes(stored[:position] + bytes(len(stored) - position))
 
 
+def _begin_swap(path: Path) -> None:
+    """A swap of the cleaner whose new segment is damaged; the old one is there."""
+    path.with_suffix(".log.swap").write_bytes(path.read_bytes()[:-1])
+
+
+def _swap(path: Path) -> None:
+    """The same, and the old segment is on its way out."""
+    _begin_swap(path)
+    path.rename(path.with_suffix(".log.deleted"))
+
+
 def _replace_by_file(path: Path) -> None:
     shutil.rmtree(path)
     path.write_bytes(b"")
@@ -157,6 +168,8 @@ OF_BYTES: Final[Mapping[str, Callable[[Path], None]]] = {
 OF_BATCHES: Final[Mapping[str, Callable[[Path], None]]] = {
     "bit flipped in the last batch": _flip_last_batch,
     "zeros for the last batch": _zero_last_batch,
+    "a damaged swap beside it": _begin_swap,
+    "a damaged swap in its place": _swap,
 }
 FILE_DAMAGES: Final = {**OF_ANY_FILE, **OF_BYTES, **OF_BATCHES}
 DIRECTORY_DAMAGES: Final[Mapping[str, Callable[[Path], None]]] = {

@@ -13,6 +13,9 @@ error and a log line names it. Only losses that nobody can prove may occur:
 may be torn, and it is a note at most.
 
 A cleaner may leave a segment of a compacted topic without a batch: one that is gone is no proof.
+After a refusal the advised losses are accepted. The start after that has to serve everything, and
+the partitions that were not given up with all their records.
+
 One file holds decisions of its own and, as in Apache Kafka, no checksum: the log starts. There a
 log may begin at another offset, and nothing else may change.
 """
@@ -25,13 +28,15 @@ from typing import Any, Final
 from hostile.damage import DamageCase, damaged_checkpoint
 from hostile.left import RECOVERY_POINTS, batch_positions, checkpoint_of
 from hostile.shown import CONTROL, Shown, ShownPartition
-from hostile.worker import BrokerStart, Finding
+from hostile.worker import AcceptedStart, BrokerStart, Finding
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEANED_TO: Final = "cleaner-offset-checkpoint"
 LOCK: Final = ".lock"
 COORDINATORS: Final = ("__transaction_state", "__consumer_offsets")
 METADATA: Final = "__cluster_metadata-0"
+UNKNOWN_ID: Final = ["TRANSACTIONAL_ID_NOT_FOUND"]
+"""The answer for an id whose records were given up."""
 
 
 @dataclass
@@ -91,6 +96,31 @@ def _judge(
     if verdict.kind == "right" and any(path.endswith(".log") for path, _ in findings):
         verdict.notes.append(f"verify finds, the start is right: {findings[0]}")
     return verdict
+
+
+def judge_accepted(sound: Shown, accepted: AcceptedStart, verdict: CaseResult) -> None:
+    """Add the faults of the start after all that it advised was given up."""
+    start, given_up = accepted["start"], accepted["accepted"]
+    if not given_up:
+        return  # a copy of the file is the only remedy
+    shown = start["shown"]
+    if shown is None or accepted["is_stuck"] or start["is_traceback"]:
+        told = f"{start['refused']}, {start['lines']}"
+        verdict.faults.append(f"given up were {given_up}, and the start says {told}")
+        return
+    for place, was in sound["partitions"].items():
+        found = shown["partitions"].get(place)
+        if found is None or found["error"]:
+            verdict.faults.append(f"after {given_up} was given up, {place} is {found}")
+        elif place not in given_up and not _goes_on(_first_epoch(was), found["batches"]):
+            what = _difference(was, found)
+            verdict.faults.append(f"after {given_up} was given up, {place} differs: {what}")
+    for name, found_id in {**shown["transactions"], **shown["offsets"]}.items():
+        is_given_up = found_id == UNKNOWN_ID and any(
+            place.startswith("__transaction_state") for place in given_up
+        )
+        if _is_error(found_id) and not is_given_up:
+            verdict.faults.append(f"after {given_up} was given up, {name} is {found_id}")
 
 
 @dataclass
@@ -336,6 +366,11 @@ class _Judgement:
                 self.verdict.notes.append(what)
             else:
                 self._fault(what)
+
+
+def _goes_on(before: list[list[int]], after: list[list[int]]) -> bool:
+    """True if nothing but the end was added: the judge and the start itself have written there."""
+    return after[: len(before)] == before
 
 
 FIRST_EPOCH: Final = 0

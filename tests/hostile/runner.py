@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from hostile.damage import STATES, DamageCase, cases_of, damaged_copy
 from hostile.gaps import gap_of
-from hostile.judge import LOCK, CaseResult, judge
+from hostile.judge import LOCK, CaseResult, judge, judge_accepted
 from hostile.left import LeftDirectory, let_the_power_fail, make_left
 from hostile.shown import Shown
 from hostile.worker import BrokerStart, Finding
@@ -190,7 +190,13 @@ def _run_case(matrix: Matrix, case: DamageCase, worker: Worker, scratch: Path) -
             starts = worker.ask("start", data)
         except WorkerError as error:
             return CaseResult("hang or crash", [*failures, str(error)])
-    verdict = judge(case, left, matrix.sound_for(case), starts, findings)
+        verdict = judge(case, left, matrix.sound_for(case), starts, findings)
+        if verdict.kind in ("partition refused", "start refused"):
+            try:
+                accepted = worker.ask("accept", data)
+                judge_accepted(matrix.sound_for(case)[0], accepted, verdict)
+            except WorkerError as error:
+                failures.append(f"txn log accept-loss: {error}")
     verdict.faults += failures
     gap = gap_of(case, left) if verdict.faults else None
     return CaseResult("known gap", notes=[gap, *verdict.faults]) if gap else verdict

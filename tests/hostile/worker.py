@@ -1,15 +1,19 @@
 """A process that starts brokers on damaged directories, one after another, and reports its
 observations.
 
-It reads a question per line, `verify PATH` or `start PATH`, and answers in JSON lines: the step
-that begins, and at last the answer. A process of its own, because it may hang or end.
+It reads a question per line, `verify PATH`, `start PATH` or `accept PATH`, and answers in JSON
+lines: the step that begins, and at last the answer. It is a process of its own, because it may hang
+or end.
 
     {"step": "start"}
     {"answer": [...]}      `Finding`s, or one or two `BrokerStart`s
+
+`accept PATH` follows the advice of the refusals, and starts again.
 """
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -19,6 +23,7 @@ from typing import Any, Final, TypedDict
 import txn
 from hostile.left import GROUP, TOPICS
 from hostile.shown import Shown, ShownReader, observe
+from txn.cli.accepting import NothingDamagedError, accept
 from txn.errors import TxnError
 from txn.inspect.verify import verify
 
@@ -90,6 +95,45 @@ def starts_of(data: Path) -> list[BrokerStart]:
     return [first, started(data, "second", appends=True)]
 
 
+ADVICE: Final = re.compile(r"txn log accept-loss (\S+) ([a-zA-Z0-9._-]+-[0-9]+)")
+ROUNDS_MAX: Final = 5
+"""A loss may show another one: a lost decision leaves transactions open that nobody ends."""
+
+
+class AcceptedStart(TypedDict):
+    """The start after everything was given up that was advised.
+
+    Attributes:
+        accepted: Partitions that were given up.
+        start: The last start.
+        is_stuck: A refusal is left that nothing helps against.
+    """
+
+    accepted: list[str]
+    start: BrokerStart
+    is_stuck: bool
+
+
+def accepted_start(data: Path) -> AcceptedStart:
+    """Give up what a start advises to, until one advises nothing."""
+    accepted: list[str] = []
+    start = started(data, "refused", appends=False)
+    for _ in range(ROUNDS_MAX):
+        texts = [*start["lines"], start["refused"] or ""]
+        advised = sorted({match[2] for text in texts if (match := ADVICE.search(text))})
+        if not advised:
+            return {"accepted": accepted, "start": start, "is_stuck": False}
+        step(f"accept-loss {advised}")
+        for name in advised:
+            try:
+                accept(data, [name], is_dry_run=False)
+            except NothingDamagedError:
+                return {"accepted": [*accepted, name], "start": start, "is_stuck": True}
+        accepted += advised
+        start = started(data, "accepted", appends=True)
+    return {"accepted": accepted, "start": start, "is_stuck": True}
+
+
 def verified(data: Path) -> list[Finding]:
     step("verify")
     try:
@@ -136,7 +180,11 @@ def main() -> None:
         tell(answer=QUESTIONS[what](Path(path)))
 
 
-QUESTIONS: Final[dict[str, Callable[[Path], object]]] = {"verify": verified, "start": starts_of}
+QUESTIONS: Final[dict[str, Callable[[Path], object]]] = {
+    "verify": verified,
+    "start": starts_of,
+    "accept": accepted_start,
+}
 
 if __name__ == "__main__":
     main()

@@ -160,10 +160,15 @@ class ReplicaManager:
     def abort_given_up(self, places: Iterable[tuple[str, int]]) -> None:
         """End open transactions in logs with an accepted loss: their records may be gone.
 
+        One that cannot be opened all the same keeps no other from being served.
+
         Raises StorageError: a log takes no marker.
         """
         for topic, index in places:
-            store = self.get(topic, index)
+            try:
+                store = self.get(topic, index)
+            except StorageError:  # told as it was opened
+                continue
             if store is None:
                 continue
             for active in store.producers():

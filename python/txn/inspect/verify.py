@@ -216,8 +216,6 @@ class DirectoryLook:
         if outcome.state is StopState.IN_USE:
             return
         for directory in directories:
-            if any(name.endswith(".swap") for name in os.listdir(directory)):
-                continue  # the start finishes that first
             place = partition_of(directory)
             topic = self._image.topics.get(place[0]) if place else None
             settings = (

@@ -806,7 +806,11 @@ class NativeStorage:
             else:
                 settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
                 past = self._past_of(topic.name, index)
-                _core.examine_log(str(self.root / name), settings, past)
+                if _core.examine_log(str(self.root / name), settings, past) is None:
+                    raise StorageError(
+                        f"a cleaning of {name} was cut short, and the next start finishes it. "
+                        "Start the broker once; then look again"
+                    )
         except CorruptLogError as error:
             return error
         except _core.CorruptLogError as error:

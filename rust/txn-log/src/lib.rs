@@ -41,6 +41,7 @@ mod syncing;
 mod timestamps;
 mod truncation;
 mod txn_index_check;
+mod unfinished_swaps;
 mod verified_ranges;
 pub mod write_health;
 

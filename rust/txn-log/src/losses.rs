@@ -7,6 +7,7 @@
 //!
 //! Carrying out a plan twice, or again after a part of it, comes to the same.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::scan::Scanner;
 use crate::segment::file_path;
 use crate::settings::Settings;
 use crate::snapshot;
+use crate::unfinished_swaps::{finish_placed_swaps, has_decided_swap, place_swaps};
 
 /// The plan that makes a log sound: the kept part, and the offset where it goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,18 +39,28 @@ pub struct LossPlan {
     pub next_offset: i64,
     /// Leader epoch of the last batch that is kept.
     pub leader_epoch: i32,
-    /// Paths that are no files and stand in the place of one.
+    /// Paths that are no files and stand in the place of one, and files of swaps that cannot be
+    /// finished.
     pub in_the_way: Vec<PathBuf>,
     /// Lost parts: of each file the position from which on, and the bytes.
     pub given_up: Vec<(PathBuf, u64, u64)>,
 }
 
-/// Returns a start's answer for a log: the parts it would cut, or the reason of its refusal.
+/// Returns a start's answer for a log: the parts it would cut, or the reason of its refusal. `None`:
+/// the start finishes a swap first, and only that was examined.
 ///
 /// # Errors
 /// As [`crate::PartitionLog::open`].
-pub fn examine(directory: &Path, settings: &Settings, past: Past) -> Result<Vec<Cut>, OpenError> {
-    recovery::look(directory, settings, past).map(|(_, look)| look.cuts)
+pub fn examine(
+    directory: &Path,
+    settings: &Settings,
+    past: Past,
+) -> Result<Option<Vec<Cut>>, OpenError> {
+    recovery::require_files(directory)?;
+    if has_decided_swap(directory, past.was_left_by_kafka)? {
+        return Ok(None);
+    }
+    recovery::look(directory, settings, past).map(|(_, look)| Some(look.cuts))
 }
 
 /// Finds the longest sound beginning of a log, and where the log has to go on behind it.
@@ -69,24 +81,25 @@ pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<Los
         }
     }
     let may_have_gaps = past.may_have_gaps(settings);
-    let mut base_offsets = Vec::new();
+    let mut logs = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if !recovery::has_known_name(&path) {
             continue;
         }
         if fs::metadata(&path).is_ok_and(|found| found.is_file()) {
-            base_offsets.extend(snapshot::parse_name(&path, "log"));
+            logs.extend(snapshot::parse_name(&path, "log").map(|base| (base, path)));
         } else {
             plan.in_the_way.push(path);
         }
     }
-    base_offsets.sort_unstable();
+    plan.in_the_way
+        .extend(place_swaps(directory, past.was_left_by_kafka, &mut logs)?);
     plan.in_the_way.sort();
+    plan.in_the_way.dedup();
     let mut furthest = proven_end(past).max(newest_trace(directory)?);
     let mut is_sound = true;
-    for &base_offset in &base_offsets {
-        let path = file_path(directory, base_offset, "log");
+    for (base_offset, path) in logs {
         let file = disk::open(&path)?;
         let size = file.metadata()?.len();
         let is_next = match plan.last_kept {
@@ -180,6 +193,7 @@ pub fn carry_out(directory: &Path, plan: &LossPlan) -> io::Result<i64> {
         disk::move_aside(path)?;
     }
     disk::create_directory(directory)?;
+    finish_placed_swaps(directory)?;
     for base_offset in snapshot::offsets_of(directory, "log")?.into_iter().rev() {
         if plan.last_kept.is_none_or(|last| base_offset > last) {
             remove_segment(directory, base_offset)?;

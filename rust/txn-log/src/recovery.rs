@@ -70,8 +70,8 @@ use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, file_path};
 use crate::settings::Settings;
 use crate::snapshot;
-use crate::swap::finish_swaps;
 use crate::txn_index_check;
+use crate::unfinished_swaps::finish_swaps;
 
 /// Batches handed to the producer state at once.
 const REPLAY_CHUNK: usize = 4096;
@@ -131,7 +131,7 @@ pub(crate) fn recover(
     past: Past,
 ) -> Result<Recovered, OpenError> {
     require_files(directory)?;
-    finish_swaps(directory)?;
+    finish_swaps(directory, past.was_left_by_kafka)?;
     let (listed, look) = look(directory, settings, past)?;
     let base_offsets = &listed.base_offsets[..];
     for (_, path) in &listed.orphans {
@@ -315,7 +315,7 @@ fn list_segments(directory: &Path) -> Result<Listed, OpenError> {
 
 /// Fails if something else stands in the place of the directory or of one of its files: to open
 /// a FIFO would wait for ever. Files without a name of Kafka's are not looked at.
-fn require_files(directory: &Path) -> Result<(), OpenError> {
+pub(crate) fn require_files(directory: &Path) -> Result<(), OpenError> {
     match fs::symlink_metadata(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         found => found?,

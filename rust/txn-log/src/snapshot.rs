@@ -27,6 +27,19 @@ pub(crate) fn offsets(directory: &Path) -> io::Result<Vec<i64>> {
     Ok(offsets)
 }
 
+/// The offsets of the files with an extension of two parts, as `log.swap`.
+pub(crate) fn offsets_of_names(directory: &Path, extension: &str) -> io::Result<Vec<i64>> {
+    let mut offsets = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let digits = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(extension)?.strip_suffix('.'));
+        offsets.extend(digits.and_then(parse_offset));
+    }
+    Ok(offsets)
+}
+
 /// The offsets of the files with an extension.
 pub(crate) fn offsets_of(directory: &Path, extension: &str) -> io::Result<Vec<i64>> {
     let mut offsets = Vec::new();
@@ -68,7 +81,11 @@ pub(crate) fn parse_name(path: &Path, extension: &str) -> Option<i64> {
     if path.extension()? != extension {
         return None;
     }
-    let digits = path.file_stem()?.to_str()?;
+    parse_offset(path.file_stem()?.to_str()?)
+}
+
+/// The offset of 20 digits.
+fn parse_offset(digits: &str) -> Option<i64> {
     let is_offset = digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit());
     is_offset.then(|| digits.parse().ok()).flatten()
 }

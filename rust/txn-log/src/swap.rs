@@ -11,23 +11,19 @@
 //! 3. `.swap` is renamed to its final name: first the transaction index, then the log. The
 //!    offset and time index are made anew.
 //!
-//! [`finish_swaps`] does the same after a crash, and removes undecided files.
+//! `unfinished_swaps` does the same after a crash, and removes undecided files.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::aborted;
 use crate::aborted_sums::AbortedSums;
 use crate::disk;
-use crate::error::{CorruptLog, OpenError, ReadError};
+use crate::error::ReadError;
 use crate::log::PartitionLog;
 use crate::open_files::SegmentFile;
-use crate::removal::{DELETED_SUFFIX, SEGMENT_FILES, remove_segment};
-use crate::scan::Scanner;
 use crate::segment::{Segment, file_path};
-use crate::snapshot;
 
 /// A sealed segment, as the cleaner sees it.
 #[derive(Clone, Debug)]
@@ -135,93 +131,5 @@ impl PartitionLog {
         sums.replace(base_offsets, &entries);
         sums.store(&self.directory)?;
         AbortedSums::sync(&self.directory)
-    }
-}
-
-/// Finishes decided swaps and removals, and removes undecided files.
-///
-/// # Errors
-/// `Corrupt` if a `.log.swap` is damaged; nothing was removed then.
-pub(crate) fn finish_swaps(directory: &Path) -> Result<(), OpenError> {
-    let names = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?
-            .map(|entry| Ok(entry?.path()))
-            .collect::<io::Result<Vec<_>>>()?,
-    };
-    let with_suffix = |suffix: &'static str| {
-        let has = move |path: &&PathBuf| path.extension().is_some_and(|found| found == suffix);
-        names.iter().filter(has)
-    };
-    let mut decided: Vec<i64> = with_suffix("swap")
-        .filter_map(|path| snapshot::parse_name(&path.with_extension(""), "log"))
-        .collect();
-    decided.sort_unstable();
-    if !decided.is_empty() {
-        // A kill may have come before the decision was on the disk; then a power failure could take
-        // the new name and the old segments.
-        disk::sync_directory(directory)?;
-    }
-    for &base_offset in &decided {
-        finish_swap(directory, base_offset)?;
-    }
-    for path in with_suffix("cleaned")
-        .chain(with_suffix(DELETED_SUFFIX))
-        .chain(with_suffix("swap"))
-    {
-        disk::remove_if_there(path)?;
-    }
-    Ok(())
-}
-
-fn finish_swap(directory: &Path, base_offset: i64) -> Result<(), OpenError> {
-    let swap = file_path(directory, base_offset, "log.swap");
-    let end_offset = end_offset_of(&swap, base_offset)?;
-    let txnindex_swap = file_path(directory, base_offset, "txnindex.swap");
-    let is_first_renamed = !txnindex_swap.exists();
-    for old in snapshot::offsets_of(directory, "log")? {
-        if old > base_offset && old < end_offset {
-            remove_segment(directory, old)?;
-        }
-    }
-    for extension in SEGMENT_FILES {
-        if extension != "txnindex" || !is_first_renamed {
-            disk::remove_if_there(&file_path(directory, base_offset, extension))?;
-        }
-    }
-    if !is_first_renamed {
-        disk::rename(&txnindex_swap, &txnindex_swap.with_extension(""))?;
-    }
-    disk::rename(&swap, &swap.with_extension(""))?;
-    Ok(disk::sync_directory(directory)?)
-}
-
-/// The offset after the last batch of a cleaned segment, which has to be whole.
-fn end_offset_of(path: &Path, base_offset: i64) -> Result<i64, OpenError> {
-    let file = disk::open(path)?;
-    let file_bytes = file.metadata()?.len();
-    if file_bytes == 0 {
-        // The cleaner leaves the last batch of each run.
-        return Err(OpenError::Corrupt(CorruptLog {
-            path: path.to_owned(),
-            position: 0,
-            reason: "it is empty; the segments it was to replace are untouched".to_owned(),
-        }));
-    }
-    let mut scanner = Scanner::headers(&file, 0, file_bytes);
-    let mut end_offset = base_offset;
-    loop {
-        match scanner.next() {
-            Ok(None) => return Ok(end_offset),
-            Ok(Some((_, header))) => end_offset = header.last_offset() + 1,
-            Err(crate::scan::ScanError::Io(error)) => return Err(error.into()),
-            Err(crate::scan::ScanError::Bad { position, error }) => {
-                return Err(OpenError::Corrupt(CorruptLog {
-                    path: path.to_owned(),
-                    position,
-                    reason: format!("{error}; the segments it was to replace are untouched"),
-                }));
-            }
-        }
     }
 }

@@ -419,6 +419,36 @@ fn a_cleaned_segment_tells_how_far_it_reaches_though_nothing_is_left_in_it() {
     assert_eq!(only.last_offset() + 1, next.parse::<i64>().unwrap());
 }
 
+/// The last segment of a run may be empty, as Kafka's cleaner leaves it. Then nothing told how far the
+/// cleaned one reached, and a crash in the swap left a `.log.swap` that looked emptied.
+#[test]
+fn a_run_that_ends_with_an_empty_segment_keeps_a_batch_too() {
+    let directory = temporary();
+    let (log, _) = reopen(directory.path(), false);
+    for _ in 0..3 {
+        append(&log, &[(1, "k", Some("v"))]);
+        fill(&log);
+    }
+    append(&log, &[(1, "k", Some("newest"))]);
+    let sealed = log.sealed_segments().unwrap();
+    let (first, second) = (sealed[0].path.clone(), sealed[1].path.clone());
+    drop(log);
+    fs::write(&second, b"").unwrap();
+    let (log, _) = reopen(directory.path(), false);
+    clean(&log, 0, 0);
+    assert!(fs::metadata(&first).unwrap().len() > 0);
+    let sealed = log.sealed_segments().unwrap();
+    for segment in sealed {
+        drop(fs::write(&segment.path, b"")); // every one is empty
+    }
+    drop(log);
+    let before = names_of_logs(directory.path());
+    let (log, _) = reopen(directory.path(), false);
+    clean(&log, 0, 0);
+    assert_eq!(names_of_logs(directory.path()), before);
+    assert_eq!(last_values(&committed(&log))[&b"k"[..]].1, b"newest");
+}
+
 #[test]
 fn times_are_found_exactly_after_a_cleaning() {
     let directory = temporary();

@@ -51,10 +51,10 @@ fn examine_log(
     directory: PathBuf,
     settings: &Bound<'_, PyDict>,
     past: &Bound<'_, PyDict>,
-) -> PyResult<Vec<CutTuple>> {
+) -> PyResult<Option<Vec<CutTuple>>> {
     let (settings, past): (Settings, Past) = (read_settings(settings)?, read_past(past)?);
     py.detach(|| losses::examine(&directory, &settings, past))
-        .map(|cuts| cut_tuples(&cuts))
+        .map(|cuts| cuts.map(|cuts| cut_tuples(&cuts)))
         .map_err(open_failed)
 }
 

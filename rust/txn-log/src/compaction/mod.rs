@@ -406,6 +406,9 @@ struct Pass<'a> {
 impl Pass<'_> {
     /// Writes the kept part of a group's segments into one, and puts it in their place.
     fn clean_group(&mut self, log: &PartitionLog, group: &[Sealed]) -> Result<(), CleanError> {
+        if group.iter().all(|segment| segment.size == 0) {
+            return Ok(()); // Apache Kafka's cleaner has left them so
+        }
         let first = &group[0];
         let path = first.path.with_extension("log.cleaned");
         let index_path = first.path.with_extension("txnindex.cleaned");
@@ -440,8 +443,10 @@ impl Pass<'_> {
         let mut output = Output::create(path)?;
         let mut entries = Vec::new();
         let last = group.last().expect("a group has a segment");
+        let last_filled = group.iter().rfind(|segment| segment.size > 0);
         for segment in group {
-            let is_last_segment = segment.base_offset == last.base_offset;
+            let is_last_segment =
+                last_filled.is_some_and(|last| last.base_offset == segment.base_offset);
             let mut batches = CheckedBatches::new(self.cleaner, segment)?;
             while let Some((position, batch)) = batches.next()? {
                 let is_last = is_last_segment && position + batch.size() as u64 == segment.size;
