@@ -55,8 +55,14 @@ WORLD = {
 }
 
 MAY_IMPORT_CORE = (
-    *("txn.storage.native", "txn.server", "txn.spark", "txn.inspect.segments"),
-    *("txn.access", "txn.explain.brokers", "txn.testing.client", "txn.testing.clock"),
+    *("txn.storage.native", "txn.storage.native_metadata", "txn.server", "txn.spark"),
+    *(
+        "txn.inspect.segments",
+        "txn.access",
+        "txn.explain.brokers",
+        "txn.testing.client",
+        "txn.testing.clock",
+    ),
     "txn.wire.checksums",  # a pure function of bytes
     "txn.client.callbacks",  # looks at the interpreter's own state
 )

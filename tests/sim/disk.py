@@ -950,6 +950,9 @@ class SimStorage:
     def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:
         return 0, []
 
+    def store_metadata_snapshot(self, log: PartitionLog, now_ms: int) -> None:
+        """Nobody moves this directory to an Apache Kafka."""
+
     def space(self) -> Space:
         return Space("", 0, 0)
 

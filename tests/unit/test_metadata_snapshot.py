@@ -84,6 +84,7 @@ def test_a_snapshot_that_says_nothing_is_one(storage: NativeStorage, log: Native
 def test_P9_a_snapshot_that_ends_in_the_middle_is_refused(
     storage: NativeStorage, log: NativeLog, left: int
 ) -> None:
+    log.delete_records(4)
     put(storage, 4, snapshot(b"a")[:left])
     with pytest.raises(CorruptLogError, match=r"0004-0000000001\.checkpoint ends in the middle"):
         storage.metadata_snapshot(log)
@@ -92,8 +93,21 @@ def test_P9_a_snapshot_that_ends_in_the_middle_is_refused(
 def test_P9_a_damaged_snapshot_is_refused(storage: NativeStorage, log: NativeLog) -> None:
     data = bytearray(snapshot(b"a"))
     data[len(control_batch()) + 65] ^= 1
+    log.delete_records(4)
     put(storage, 4, bytes(data))
     with pytest.raises(CorruptLogError, match=r"0004-0000000001\.checkpoint"):
+        storage.metadata_snapshot(log)
+
+
+def test_a_damaged_snapshot_is_passed_over_where_something_else_has_its_contents(
+    storage: NativeStorage, log: NativeLog
+) -> None:
+    put(storage, 7, snapshot(b"a")[:-1])
+    assert storage.metadata_snapshot(log) == (0, [])
+    put(storage, 4, snapshot(b"b"))
+    assert storage.metadata_snapshot(log) == (4, [b"b"])
+    log.delete_records(5)
+    with pytest.raises(CorruptLogError, match=r"0007-0000000001\.checkpoint ends in the middle"):
         storage.metadata_snapshot(log)
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from txn.broker.shell import LogStorage
 from txn.broker.strays import require_no_strays
 from txn.config import SEGMENT_BYTES_MIN, BrokerSettings
-from txn.errors import CorruptLogError, DirectoryError
+from txn.errors import CorruptLogError, DirectoryError, StorageError
 from txn.logs import log
 from txn.metadata.image import (
     OFFSETS_TOPIC,
@@ -83,6 +83,17 @@ class MetadataLog:
         retries of another's.
         """
         self.partition.sync()
+
+
+def store_snapshot(storage: LogStorage, metadata: MetadataLog, now_ms: int) -> None:
+    """Write a snapshot of the metadata log, if that can be done; a stop in order needs none.
+
+    Apache Kafka does: see `txn.storage.native_metadata`.
+    """
+    try:
+        storage.store_metadata_snapshot(metadata.partition, now_ms)
+    except (CorruptLogError, StorageError) as error:
+        log.warning("metadata.snapshot_not_written", reason=error.message)
 
 
 def recover_metadata(

@@ -25,6 +25,7 @@ from txn.broker.metadata_log import (
     MetadataLog,
     NodeIdentity,
     recover_metadata,
+    store_snapshot,
     take_over_broker_settings,
 )
 from txn.broker.metadata_publisher import MetadataPublisher, Subscriber
@@ -220,6 +221,7 @@ class Node:
         Raises:
             StorageError: the error of the first that failed; all are closed nevertheless.
         """
+        store_snapshot(self._storage, self.metadata, self._scheduler.now_ms())
         failures = self._storage.close_all([*self.replicas.closable(), self.metadata.partition])
         for error in failures:
             log.error("partition.not_closed", reason=error.message)

@@ -87,6 +87,13 @@ class LogStorage(Protocol):
         """
         ...
 
+    def store_metadata_snapshot(self, log: PartitionLog, now_ms: int) -> None:
+        """Write a snapshot of the metadata log, if it says something that the newest one does not.
+
+        Raises CorruptLogError, StorageError: there is no other snapshot than before.
+        """
+        ...
+
     def space(self) -> Space:
         """The directory, and the space of its disk. Raises StorageError."""
         ...

@@ -31,6 +31,7 @@ Nothing is written, locked or synced.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -422,6 +423,7 @@ def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
         files.require_plain(path)
         check = segments.check(path, 0, b"", b"", is_deep=True)
         check.advance(check.end)
+        ends_in_order = _ends_with_control_batch(path)
     except files.UnusableError as error:
         outcome.find(path, None, str(error))
         return
@@ -433,11 +435,19 @@ def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
         outcome.find(path, position, reason)
     for position, expected, actual in check.gaps:
         outcome.find(path, position, f"offsets {expected} to {actual - 1} are missing here")
+    if not check.faults and not ends_in_order:
+        outcome.find(path, check.end, "it ends in the middle")
     for leader_epoch, position, _, _ in check.leader_epochs[1:]:
         outcome.find(path, position, f"leader epoch {leader_epoch} is not that of its beginning")
     outcome.batches += check.batches
     outcome.records += check.records
     outcome.bytes_read += check.end
+
+
+def _ends_with_control_batch(path: Path) -> bool:
+    """Say whether a snapshot has its end; a start passes over one that has not."""
+    last = next(iter(deque(segments.walk(path), maxlen=1)), None)
+    return isinstance(last, segments.SegmentBatch) and last.is_control
 
 
 # ---------------------------------------------------------------- partitions

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from txn.broker.metadata_log import NodeIdentity, recover_metadata
+from txn.broker.metadata_log import NodeIdentity, recover_metadata, store_snapshot
 from txn.clock import now_ms
 from txn.config import BrokerSettings
 from txn.errors import DirectoryError, StorageError
@@ -54,6 +54,7 @@ def change_metadata(
             if records:
                 metadata.append(records)
                 metadata.force()
+                store_snapshot(storage, metadata, now_ms())
         finally:
             failures = storage.close_all([metadata.partition])
         if failures:

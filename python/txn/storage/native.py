@@ -5,7 +5,6 @@ A thin coat over `_core.PartitionLog`: records become batches, refusals become
 """
 
 import os
-import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,7 +41,7 @@ from txn.storage.losses import (
     read_losses,
     write_losses,
 )
-from txn.storage.plain_files import read_plain
+from txn.storage.native_metadata import MetadataSnapshots
 from txn.storage.refusals import REFUSED_PARTITIONS, Refusal, read_refusals, write_refusals
 from txn.storage.strays import (
     DOOMED_SUFFIX,
@@ -61,9 +60,6 @@ OFFSET_OUT_OF_RANGE = 1
 
 PROGRESS_S = 5
 """Interval of the progress reports of a long recovery."""
-
-SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint")
-"""Name of a snapshot of the metadata log: the offset where it ends, and the epoch there."""
 
 LISTED_FROM = 100
 """Number of partitions from which on the data directory is listed rather than asked for each."""
@@ -1097,29 +1093,16 @@ class NativeStorage:
         self._log_starts.write()
 
     def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:
-        """The newest snapshot of the metadata log: where the log goes on, and its records' values.
+        """The newest snapshot of the metadata log, see `MetadataSnapshots.newest`."""
+        return self._metadata_snapshots(log).newest(log)
 
-        Without one that is the log's start, and nothing.
+    def store_metadata_snapshot(self, log: PartitionLog, now_ms: int) -> None:
+        """Write a snapshot of the metadata log, see `MetadataSnapshots.store`."""
+        assert isinstance(log, NativeLog), "the log is of this storage"
+        self._metadata_snapshots(log).store(log, log.log, now_ms)
 
-        Raises:
-            CorruptLogError: a snapshot is damaged, or the log begins after its end.
-        """
-        directory = self.root / f"{log.topic}-{log.index}"
-        names = os.listdir(directory) if directory.is_dir() else []
-        snapshots = sorted(
-            (int(match[1]), directory / name)
-            for name in names
-            if (match := SNAPSHOT_NAME.fullmatch(name))
-        )
-        usable = [(end, path) for end, path in snapshots if end <= log.log_end_offset]
-        end, path = usable[-1] if usable else (0, None)
-        if end < log.log_start_offset:
-            raise CorruptLogError(
-                f"{directory} begins at offset {log.log_start_offset} and holds no snapshot of "
-                "what was before. Put back a copy of its .checkpoint files",
-                path=str(directory),
-            )
-        return end, [] if path is None else _snapshot_values(path)
+    def _metadata_snapshots(self, log: PartitionLog) -> MetadataSnapshots:
+        return MetadataSnapshots(self.root / f"{log.topic}-{log.index}")
 
     def space(self) -> Space:
         """The data directory, and the space of its disk. Raises StorageError."""
@@ -1147,17 +1130,6 @@ def _failures(
     else:
         ended = map_in_threads(SYNCING_THREADS, failure, stores)
     return [error for error in ended if error is not None]
-
-
-def _snapshot_values(path: Path) -> list[bytes]:
-    """The values in a snapshot, which ends with a control record."""
-    try:
-        batches = [batch[-1] for batch in _core.decode_batches(read_plain(path))]
-    except (_core.CorruptLogError, OSError) as error:
-        raise CorruptLogError(f"{path}: {error.args[0]}", path=str(path)) from error
-    if not batches or batches[-1]:
-        raise CorruptLogError(f"{path} ends in the middle. Put back a copy", path=str(path))
-    return [value or b"" for records in batches for _, _, _, value in records]
 
 
 def _log_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

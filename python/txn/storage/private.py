@@ -40,7 +40,9 @@ def open_private(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
 
-def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], object]) -> None:
+def replace_file(
+    path: Path, temporary: Path, text: str | bytes, force: Callable[[int], object]
+) -> None:
     """Replace a file whole or not at all; its directory is the caller's to force to the disk.
 
     Args:
@@ -52,7 +54,7 @@ def replace_file(path: Path, temporary: Path, text: str, force: Callable[[int], 
     Something else of the temporary name, as a FIFO, is moved aside. Raises OSError.
     """
     _move_aside(temporary)
-    content = text.encode()
+    content = text.encode() if isinstance(text, str) else text
     descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT)
     try:
         os.fchmod(descriptor, FILE_MODE)  # one that a kill left may have another
