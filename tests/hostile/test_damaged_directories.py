@@ -1,7 +1,7 @@
 """P9 for whole directories: any damage made while nobody runs is refused by name, or right.
 
 Directories of txn and of Apache Kafka, left by a clean stop, a SIGKILL and a power failure. Each
-kind of file in each of them is damaged once; a seed chooses the file and the damage. All:
+kind of file in each of them is damaged once, and each damage done; a seed chooses the rest. All:
 `HOSTILE_EVERY=1`; more: `HOSTILE_CASES=500 SEED=7`. One of them:
 `PYTHONPATH=tests python -m hostile.runner --only "txn killed .lock removed"`.
 """
@@ -11,13 +11,12 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from hostile.damage import FILE_DAMAGES, STATES, first_round, in_rounds
+from hostile.damage import FILE_DAMAGES, STATES, DamageCase, first_round, in_rounds
 from hostile.left import make_left
 from hostile.runner import make_matrix, run_cases
 from support.exploring import seed_of_run
@@ -43,10 +42,16 @@ def faults_of(broker: str, scratch: Path) -> list[str]:
     matrix = make_matrix({broker: make_left(broker, scratch / broker)}, scratch)
     every = matrix.cases()
     count = len(every) if EVERY else max(CASES, first_round(every))
-    cases = list(islice(in_rounds(every, random.Random(SEED)), count))
-    assert {(case.state, case.damage) for case in cases} >= {
-        (state, damage) for state in STATES for damage in FILE_DAMAGES
-    }
+    missing = {(state, damage) for state in STATES for damage in FILE_DAMAGES}
+    cases: list[DamageCase] = []
+    for case in in_rounds(every, random.Random(SEED)):
+        # Some are of logs alone, which have no more than a few turns in a round.
+        if len(cases) < count or (case.state, case.damage) in missing:
+            cases.append(case)
+            missing.discard((case.state, case.damage))
+        elif not missing:
+            break
+    assert not missing
     kinds: Counter[str] = Counter()
     faults = []
     for case, verdict in run_cases(matrix, cases, scratch, workers=WORKERS):

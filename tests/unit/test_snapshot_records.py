@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txn.metadata.image import Image
@@ -110,6 +110,7 @@ def snapshot_of(values: Sequence[bytes]) -> SnapshotRecords:
     return records
 
 
+@settings(deadline=None)
 @given(st.lists(RECORDS, max_size=60), st.integers(0, 60))
 def test_a_snapshot_and_the_log_behind_it_say_what_the_log_says(
     records: list[MetadataRecord], at: int
