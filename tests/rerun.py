@@ -29,7 +29,7 @@ class FirstFailures:
 
     def __init__(self) -> None:
         self.reports: dict[str, str] = {}
-        """Node id → what was reported of it."""
+        """Node id → its reports."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:

@@ -23,7 +23,7 @@ from txn.inspect.verify import verify
 pytestmark = pytest.mark.crash
 
 SMALL_SEGMENTS: Final[Mapping[str, str]] = {"internal_segment_bytes": "1500", "retention_ms": "-1"}
-"""Of topics that have several."""
+"""Settings of topics with several segments."""
 
 
 @pytest.fixture

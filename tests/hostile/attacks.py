@@ -285,7 +285,7 @@ def transactions_over_untouched_partitions(servers: str) -> Iterator[None]:
 
 
 def transactions_over_opened_partitions(servers: str) -> Iterator[None]:
-    """Of which each has a log, whose files the first marker makes."""
+    """Each partition has a log, and the first marker makes its files."""
     _create_once(servers, "opened", 1_000)
     with connected(servers) as connection:
         exchange(connection, _fetch_of_many("opened", 1_000))
@@ -510,7 +510,7 @@ def dripped_bytes(servers: str) -> Iterator[None]:
 
 
 def half_sent_http_requests(address: tuple[str, int]) -> Attack:
-    """To the listener of probes. Each strike is a sound probe, which has to be answered."""
+    """They come to the listener of probes. Each strike is a sound probe, to be answered."""
 
     def attack(_servers: str) -> Iterator[None]:
         with ExitStack() as stack:

@@ -115,7 +115,7 @@ class AcceptedStart(TypedDict):
 
 
 def accepted_start(data: Path) -> AcceptedStart:
-    """Give up what a start advises to, until one advises nothing."""
+    """Accept the losses that a start advises to accept, until one advises nothing."""
     accepted: list[str] = []
     start = started(data, "refused", appends=False)
     for _ in range(ROUNDS_MAX):

@@ -305,8 +305,8 @@ def test_a_group_with_an_offset_that_was_never_written_is_not_known_to_be_draine
 def test_offsets_are_moved_once_a_person_has_seen_the_plan(
     bootstrap: str, topic: str, group: str
 ) -> None:
-    """A new group was refused where another one had a similar name: what a command did hung on
-    the names of others. The plan says that a group is new, and nothing moves unasked.
+    """A new group was refused where another one had a similar name: its result hung on the
+    names of others. The plan says that a group is new, and nothing moves unasked.
     """
     commit(bootstrap, group, TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 0))
     words = ("groups", "reset-offsets", f"x{group}", "--topic", topic, "--to", "2")

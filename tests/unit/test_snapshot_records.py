@@ -1,4 +1,4 @@
-"""The records of a metadata snapshot say what all the records of the log say."""
+"""The records of a metadata snapshot have the content of all records of the log."""
 
 import uuid
 from collections.abc import Sequence

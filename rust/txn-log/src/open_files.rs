@@ -531,7 +531,9 @@ impl SegmentFile {
         if place.renamed.is_some() {
             return Ok(()); // it was removed
         }
-        in_place::require_at(&self.path, |found| FileIdentity::of(found) == place.identity)
+        in_place::require_at(&self.path, |found| {
+            FileIdentity::of(found) == place.identity
+        })
     }
 
     /// Lets go of a file that was closed before its bytes were forced to the disk. Reports bytes
