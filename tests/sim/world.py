@@ -293,7 +293,7 @@ class World(ClientsWorld):
         self.power_failed = True
 
     def _tell_of_lost_cache(self) -> None:
-        """An operator tells of the loss, which no file proves: the next start counts as after a power failure."""
+        """An operator tells of a loss without proof: the next start is one after a power cut."""
         self.history.say("operator", "tells of the lost cache")
         self.power_failed = True
 
