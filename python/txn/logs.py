@@ -8,6 +8,7 @@ A handler is called on the thread that has the event, which may serve connection
 hands its lines to `txn.line_writer`, and waits for no reader of them.
 """
 
+import io
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TextIO
 
 from txn.printable import printable
@@ -153,8 +155,9 @@ def _is_journal(stream: TextIO) -> bool:
 def show_on_stderr(level: int = logging.INFO) -> None:
     """Send the log lines to standard error; for programs, not for libraries.
 
-    From here on a thread writes the texts of `sys.stderr`, and nobody waits for their reader. Lines
-    that found no room are told by `log.lines_dropped`, once standard error takes lines again.
+    From here on a thread writes the texts of `sys.stderr`, and nobody waits for their reader. A
+    stream without a descriptor stays as it is. Lines that found no room are told by
+    `log.lines_dropped`, once standard error takes lines again.
     """
     from txn.line_writer import line_stream  # a broker within a program needs none
 
@@ -165,7 +168,8 @@ def show_on_stderr(level: int = logging.INFO) -> None:
         record = _logger.makeRecord(_logger.name, logging.WARNING, "", 0, text, (), None)
         return f"{formatter.format(record)}\n"
 
-    sys.stderr = line_stream(sys.stderr, told)
+    with suppress(io.UnsupportedOperation):  # a program may have put a stream in its place
+        sys.stderr = line_stream(sys.stderr, told)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     _logger.addHandler(handler)

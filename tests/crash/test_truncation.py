@@ -143,6 +143,7 @@ def test_a_truncation_above_the_high_watermark_is_not_told(
     storage, log = follower(data)
     log.truncate_to(20)
     storage.write_recovery_points()
+    (tmp_path / "leader").mkdir()
     leader = storage_of(tmp_path / "leader").open(TOPIC, 0)
     for number in range(BATCHES):
         leader.append([(b"k", b"%d" % number)] * RECORDS, timestamp_ms=number)

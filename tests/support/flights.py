@@ -18,5 +18,5 @@ def flights_host(durability: Durability = Durability.PROCESS, partitions: int = 
 def coordinator_on(host: FakeHost) -> TransactionCoordinator:
     """A transaction coordinator whose markers go to the partitions of its host."""
     return TransactionCoordinator(
-        host, LocalMarkerSender(host.touched, lambda *_: None, lambda *_: None)
+        host, LocalMarkerSender(host.partition, lambda *_: None, lambda *_: None)
     )

@@ -42,7 +42,7 @@ class Both:
             host.settings[name] = BrokerSettings()[name]
         shards = GroupShards.load(host)
         markers = LocalMarkerSender(
-            host.touched, shards.on_offsets_marker, shards.on_offsets_refusal
+            host.partition, shards.on_offsets_marker, shards.on_offsets_refusal
         )
         self.transactions = TransactionCoordinator(host, markers)
         self.transactions.recover()

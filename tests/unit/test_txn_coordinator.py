@@ -46,7 +46,7 @@ class Bench:
         self.told: list[tuple[int, int, bool]] = []
         """Markers among committed offsets."""
         markers = LocalMarkerSender(
-            self.host.touched, lambda *marker: self.told.append(marker), Mock()
+            self.host.partition, lambda *marker: self.told.append(marker), Mock()
         )
         self.coordinator = EagerCalls(TransactionCoordinator(self.host, markers))
         self.coordinator.recover(stores=self.host.stores())
@@ -134,7 +134,9 @@ def test_an_end_leaves_its_request_at_most_three_times(
 
     async def main() -> None:
         host = flights_host(durability)
-        coordinator = TransactionCoordinator(host, LocalMarkerSender(host.touched, Mock(), Mock()))
+        coordinator = TransactionCoordinator(
+            host, LocalMarkerSender(host.partition, Mock(), Mock())
+        )
         coordinator.recover(stores=host.stores())
         producer = (await coordinator.init_producer_id("pay", TIMEOUT_MS, None)).producer
         assert await coordinator.join("pay", *producer, TV2, [P0, P1]) == {P0: 0, P1: 0}

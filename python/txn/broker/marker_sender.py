@@ -24,10 +24,7 @@ INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 NONE_HELD: Final[Mapping[TopicPartition, StorageError]] = MappingProxyType({})
 
 FindPartition = Callable[[str, int], PartitionLog | None]
-"""Finds a partition by topic and number; None: it was deleted, or holds nothing.
-
-Raises StorageError.
-"""
+"""Finds a partition by topic and number; None: it was deleted. Raises StorageError."""
 
 MarkerListener = Callable[[int, int, bool], object]
 """Told (partition of `__consumer_offsets`, producer id, is commit) when a marker is in it."""
@@ -53,7 +50,7 @@ class MarkerSender(Protocol):
         marker: Marker,
         held: Mapping[TopicPartition, StorageError] = NONE_HELD,
     ) -> MarkersSent:
-        """Write a marker to partitions, one after the other. One that is not found needs none.
+        """Write a marker to partitions, one after the other. A deleted one needs none.
 
         Those in `held` get none and count as refused.
         """
@@ -94,7 +91,7 @@ class LocalMarkerSender:
                 if partition in held:
                     raise held[partition]
                 store = self._find(topic, index)
-                if store is None:  # no reader ever sees a record of the transaction there
+                if store is None:  # the topic was deleted, and its readers with it
                     continue
                 offset = _mark(store, marker)
                 if topic == OFFSETS_TOPIC:

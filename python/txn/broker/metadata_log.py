@@ -125,7 +125,7 @@ def recover_metadata(
     metadata = MetadataLog(storage.open(topic, 0), now_ms)
     image = Image()
     replay = _replayed(storage, metadata.partition, image)
-    require_no_strays(storage, metadata.partition, image, replay.deleted)
+    deleted = require_no_strays(storage, metadata.partition, image, replay.deleted)
     unenforced = set(replay.unenforced)
     if image.acls and not settings["authorizer.class.name"]:
         unenforced.add("AccessControlEntry")
@@ -137,9 +137,9 @@ def recover_metadata(
             "AccessControlEntry: or give authorizer.class.name",
         )
     _require_all_is_here(image, identity)
-    if replay.deleted:
+    if deleted:
         metadata.force()  # a power failure could bring back a topic whose files are gone
-    storage.discard(replay.deleted, image.topics)
+    storage.discard(deleted, image.topics)
     take_over_broker_settings(settings, image, identity.node_id)
     missing = [
         [AbortTransactionRecord()] if replay.is_open else [],

@@ -138,7 +138,7 @@ class Node:
         group_shards = GroupShards.load(host)
         replicas.on_refusal(group_shards.on_refusal)
         markers = LocalMarkerSender(
-            replicas.touched, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
+            replicas.get, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
         )
         transactions = TransactionCoordinator(host, markers)
         transactions.recover(

@@ -26,7 +26,7 @@ class Strays(Protocol):
 
 def require_no_strays(
     storage: Strays, metadata: PartitionLog, image: Image, deleted: Collection[UUID]
-) -> None:
+) -> Collection[UUID]:
     """Refuse the start if the metadata log has lost topics with records.
 
     Args:
@@ -35,13 +35,17 @@ def require_no_strays(
         image: All that it says.
         deleted: Topics that it says are gone, behind its newest snapshot.
 
+    Returns:
+        The topics that are gone, all those with a directory among them.
+
     Raises:
         CorruptLogError: a directory with records belongs to an unknown topic.
         StorageError: the directories cannot be listed.
     """
     strays = storage.strays(image, deleted)
     if strays:  # a snapshot does not name the topics that were deleted before it
-        strays = storage.strays(image, {*deleted, *_deleted_in(metadata)})
+        deleted = {*deleted, *_deleted_in(metadata)}
+        strays = storage.strays(image, deleted)
     lost = [stray for stray in strays if stray.has_records]
     for stray in strays:
         if not stray.has_records:
@@ -58,6 +62,7 @@ def require_no_strays(
             path=str(lost[0].directory.parent / f"{metadata.topic}-{metadata.index}"),
             position=0,
         )
+    return deleted
 
 
 def _deleted_in(metadata: PartitionLog) -> set[UUID]:

@@ -12,10 +12,11 @@ leaves, as all state is with `durability=always`. Any answer may be the last bef
 decides, and from then on only that decision may end the transaction.
 
 A Prepare is always finished: at once, by a retry every `RETRY_MS` while a disk refuses, or
-at the next start. A topic that was deleted meanwhile needs no marker. Nor does a partition that
-nothing ever touched: a late batch makes its log, finds no expectation there and has to ask. Between
-many partitions a request gives way to others, as while it waits. Producer ids and epochs are on the
-disk before they are given out, lest a power failure lets them be given out twice (P7).
+at the next start. A topic that was deleted meanwhile needs no marker. Between many partitions a
+request gives way to others, as while it waits. A transaction over very many writes no marker to
+those that nothing ever touched. A late batch there makes the log, finds no expectation and has to
+ask. Producer ids and epochs are on the disk before they are given out, lest a power failure lets
+them be given out twice (P7).
 
 Where this differs from Kafka: an operator's marker (WriteTxnMarkers) in the midst of a
 transaction that is open here aborts all of it. Once the transaction is decided, the marker is
@@ -141,6 +142,9 @@ ALLOWED_PER_TURN: Final = 200
 MARKERS_PER_TURN: Final = 8
 """Markers of one turn. One that is the first record of its log has a turn of its own if they are
 many: it makes files, which takes milliseconds."""
+
+UNTOUCHED_MARKED_MAX: Final = 100
+"""Partitions of a transaction that get their markers though nothing touched them, as in Kafka."""
 
 RECORDS_PER_BATCH: Final = 1_000
 """Ids that one append forgets, or fences after a power failure."""
@@ -1199,8 +1203,8 @@ class TransactionCoordinator:
         return Synced([(store.topic, store.index) for store in self._opened_of(partitions)])
 
     def _touched_of(self, partitions: Collection[TopicPartition]) -> Request[list[TopicPartition]]:
-        """The partitions in order; of many, without the untouched ones, which cost no turn then."""
-        if len(partitions) <= MARKERS_PER_TURN:
+        """The partitions in order; of very many, without the untouched ones."""
+        if len(partitions) <= UNTOUCHED_MARKED_MAX:
             return sorted(partitions)
         touched: list[TopicPartition] = []
         is_untouched = self._host.is_untouched
@@ -1212,12 +1216,12 @@ class TransactionCoordinator:
         return sorted(touched)
 
     def _is_unwritten(self, partition: TopicPartition) -> bool:
-        """Say whether a partition that is open never got a record."""
+        """Say whether a partition never got a record."""
         try:
             store = self._host.touched(*partition)
         except StorageError:
             return False
-        return store is not None and store.log_end_offset == 0
+        return store is None or store.log_end_offset == 0
 
     def _require_open(
         self, partitions: Collection[TopicPartition]

@@ -225,7 +225,8 @@ class DirectoryLook:
             try:
                 refusal = segments.refusal_of(directory, settings, self._past_of(directory))
             except OSError as error:
-                outcome.not_read(directory, error)
+                if not any(each.path.is_relative_to(directory) for each in outcome.findings):
+                    outcome.not_read(directory, error)  # else a finding says why
                 continue
             if refusal is None:
                 continue

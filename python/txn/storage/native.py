@@ -721,7 +721,7 @@ class NativeStorage:
         fine, as long as it is the only one to that place.
         """
         directory = self.root / f"{topic}-{index}"
-        if not directory.is_symlink():
+        if not directory.is_symlink() or not directory.exists():  # a link to nothing is a loss
             return
         real = Path(os.path.realpath(directory))
         is_inside = real.parent == Path(os.path.realpath(self.root))
