@@ -80,7 +80,7 @@ def require_no_members(cluster: RunningCluster, group_id: str) -> None:
         )
 
 
-def told_if_new(cluster: RunningCluster, group_id: str) -> str:
+def note_if_new(cluster: RunningCluster, group_id: str) -> str:
     """Return a sentence about a group that a plan would make, with the nearest name; else ""."""
     known = [group.group_id for group in cluster.groups()]
     if group_id in known:

@@ -232,9 +232,9 @@ def reset_offsets(
 def _print_plan(
     running: "RunningCluster", group_id: str, changes: Iterable["OffsetChange"]
 ) -> None:
-    from txn.admin.groups import told_if_new
+    from txn.admin.groups import note_if_new
 
-    note = told_if_new(running, group_id)
+    note = note_if_new(running, group_id)
     named = f"To be moved, the offsets of group {group_id!r}:"
     for line in [*([note] if note else []), named, *_changed(changes)]:
         print(printable(line), file=sys.stderr)

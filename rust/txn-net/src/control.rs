@@ -321,10 +321,8 @@ mod tests {
     }
 
     fn unlimited() -> Claim {
-        {
-            let control = Arc::new(ControlQueue::new().unwrap());
-            Claim::of(&Arc::new(RequestMemory::new(None, Vec::new(), &control)), 0)
-        }
+        let control = Arc::new(ControlQueue::new().unwrap());
+        Claim::of(&Arc::new(RequestMemory::new(None, Vec::new(), &control)), 0)
     }
 
     fn request() -> ControlRequest {
