@@ -9,6 +9,7 @@ Only forks that Python knows of are seen (`os.fork`, `multiprocessing`, gunicorn
 """
 
 import importlib
+import logging
 import os
 import sys
 import threading
@@ -118,4 +119,7 @@ def _keep_for_ever(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
+# Handlers run in reverse order. So `logging`, which holds its lock from its own handler on, is
+# imported above: a module that makes a logger while it is loaded would never be done.
+assert logging
 os.register_at_fork(before=_await_others, after_in_child=_abandon_all)

@@ -19,11 +19,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import txn
+from peers.kafka import free_port
 from support.clients import commit_values, read_all, transactional_producer
 from txn import _core
 from txn.storage import native
 
 WAIT_S = 30.0
+PROGRAM_S = 120.0
+"""Time for a program that starts brokers and clients of its own, on a machine that has others."""
 CHILD_S = 50
 
 LEAVE_IN_ORDER = """\
@@ -44,26 +47,35 @@ print("done", os.path.exists(broker.path))
 """
 
 
-FORK_AT_THE_FIRST_REQUESTS = """\
-import os, threading, time, txn
+COMMIT_ONE = """\
+import sys, txn
 
 def commit(servers):
     with txn.Producer(bootstrap_servers=servers, transactional_id="a") as producer:
         with producer.transaction() as t:
             t.produce("orders", b"1")
+if __name__ == "__main__":
+    commit(sys.argv[1])
+"""
+
+FORK_AT_THE_FIRST_REQUESTS = """\
+import os, subprocess, sys, time, txn
+from txn import forks
+
 children = []
 with txn.Broker() as broker:
-    first = threading.Thread(target=commit, args=[broker.bootstrap_servers])
-    first.start()
-    time.sleep(0.05)
+    first = subprocess.Popen([sys.executable, "commit_one.py", broker.bootstrap_servers])
     for _ in range(3):
+        while first.poll() is None and not forks._modules_loading():
+            time.sleep(0.0005)
         child = os.fork()
         if child == 0:
             with txn.Broker() as own:
+                from commit_one import commit  # librdkafka of a parent would be none of a child's
                 commit(own.bootstrap_servers)
             os._exit(0)
         children.append(child)
-    first.join()
+    first.wait()
     print([os.waitpid(child, 0)[1] for child in children])
 """
 
@@ -93,17 +105,21 @@ import os, signal, sys, threading, time, txn
 with txn.Broker(sys.argv[1]):
     pass
 brokers, children = [], []
-start = threading.Thread(target=lambda: brokers.append(txn.Broker(sys.argv[1])))
+alive, comes_alive = os.pipe()
+port = int(sys.argv[2])
+start = threading.Thread(target=lambda: brokers.append(txn.Broker(sys.argv[1], port=port)))
 start.start()
 while start.is_alive():
     child = os.fork()
     if child == 0:
+        os.write(comes_alive, b".")  # it has closed its copies of its parent's descriptors by now
         time.sleep(60)
         os._exit(0)
     children.append(child)
     time.sleep(0.003)
+for _ in children:
+    os.read(alive, 1)
 [broker] = brokers
-port = int(broker.bootstrap_servers.split(":")[1])
 broker.close()
 with txn.Broker(sys.argv[1], port=port):
     print("opened again")
@@ -309,13 +325,17 @@ def test_a_fork_waits_for_threads_in_the_middle_of_something(
     program: str, told: str, tmp_path: Path
 ) -> None:
     """The story: children waited for ever for modules that a thread of the parent was loading, and
-    kept the port and the lock of a broker that was starting.
+    kept the port and the lock of a broker that was starting. A module that made a logger was loaded
+    by nobody then, as the fork held the lock of `logging`; nor did kio's readers come to be made.
     """
+    (tmp_path / "commit_one.py").write_text(COMMIT_ONE)
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "data")],
+        # A port that the system gives out may be another's by the time it is asked for again.
+        [sys.executable, "-c", program, str(tmp_path / "data"), str(free_port())],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=PROGRAM_S,
     )
     assert (done.stdout, done.returncode) == (told, 0), done.stderr
 

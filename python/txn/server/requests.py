@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 
-from txn import _core
+from txn import _core, forks
 from txn.wire.kio import entity_reader
 from txn.wire.requests import view
 from txn.wire.schemas import request_schema
@@ -41,7 +41,8 @@ Parts = tuple[Plain, Callable[[bytes, int], tuple[object, int]]]
 
 def _parts(schema: type) -> Parts:
     is_flexible = bool(getattr(schema, "__flexible__", False))
-    return _core.BodyShape(steps_of(schema), is_flexible).plain, entity_reader(schema)
+    with forks.one_step():  # kio makes its readers under locks of the whole process
+        return _core.BodyShape(steps_of(schema), is_flexible).plain, entity_reader(schema)
 
 
 @cache
