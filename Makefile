@@ -109,6 +109,9 @@ spark-versions: jdk setup  ## the parts of format("txn") that work with PySpark 
 		PYTHONPATH=target/pyspark/$$each $(BIN)/python tests/spark/versions.py || failed=1; \
 	done; test -z "$$failed"
 
+peers: setup  ## tests that other people wrote for their own clients: needs Go (SUITES="kafka-go" PEERS="--target kafka")
+	PYTHONPATH=tests $(BIN)/python -m suites $(SUITES) $(PEERS)
+
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist
 

@@ -68,6 +68,8 @@ class KafkaNode:
         directory: Where configuration, logs and data (`data/`) go; made if it is missing.
         properties: Broker settings in Kafka's names, over those of `ONE_NODE`.
         port: Where clients find it; a free one if none is given.
+        host: What it calls itself to clients; a name or an address of loopback.
+        ports: Ports of listeners by name, in place of free ones.
         jars: Which Kafka to run.
         listeners: More listeners for clients, by name with their protocols, each at a free port.
         format_options: Options of the format of the directory, such as users of SCRAM.
@@ -84,6 +86,8 @@ class KafkaNode:
         properties: Mapping[str, str] | None = None,
         *,
         port: int | None = None,
+        host: str = "127.0.0.1",
+        ports: Mapping[str, int] | None = None,
         jars: JarSet = NODE_4_2,
         heap: str = "512m",
         listeners: Mapping[str, str] | None = None,
@@ -98,7 +102,10 @@ class KafkaNode:
         self._listeners = dict(listeners or {})
         self._format_options = list(format_options)
         self._properties = dict(properties or {})
-        self._port = port
+        self._host = host
+        self._ports = dict(ports or {})
+        if port is not None:
+            self._ports["PLAINTEXT"] = port
         self._jars = jars
         self._heap = heap
         self._process: subprocess.Popen[bytes] | None = None
@@ -129,11 +136,12 @@ class KafkaNode:
     def start(self) -> None:
         """Format the data directory if it is new, start the node, wait until it serves."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        port, controller_port = self._port or free_port(), free_port()
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        self.servers = {"PLAINTEXT": self.bootstrap_servers}
-        self.servers |= {name: f"127.0.0.1:{free_port()}" for name in self._listeners}
-        self.controller = f"127.0.0.1:{controller_port}"
+        self.servers = {
+            name: f"{self._host}:{self._ports.get(name) or free_port()}"
+            for name in ("PLAINTEXT", *self._listeners)
+        }
+        self.bootstrap_servers = self.servers["PLAINTEXT"]
+        self.controller = f"127.0.0.1:{free_port()}"
         config = self._write_properties()
         if not (self.data / "meta.properties").exists():
             self._format(config)
