@@ -420,11 +420,12 @@ REFUSED: Final = (
         when=_sends(attributes=(1, 2, 3, 4)),
     ),
     KnownDifference(
-        "no-record-is-named",
-        "Kafka names the record that made it refuse a batch for its time; txn refuses by the "
-        "batch's header.",
+        "the-unreadable-record-is-named",
+        "A record that cannot be read, and each of a batch whose times claim to be append times: "
+        "txn names it in its refusal. Kafka names none, or stores the batch.",
         ("Produce",),
         f"{IN_PRODUCE}.record_errors",
+        lambda named: isinstance(named, dict),
         MISSING,
     ),
     KnownDifference(

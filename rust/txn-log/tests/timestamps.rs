@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{CLIENT, SMALL, try_open};
 use txn_log::builder::BatchBuilder;
+use txn_log::content::Budget;
 use txn_log::{AppendError, PartitionLog, Settings};
 use txn_protocol::batch::Codec;
 use txn_protocol::codes;
@@ -34,7 +35,7 @@ fn batch(codec: Codec, timestamps: &[i64]) -> Vec<u8> {
 fn append(log: &PartitionLog, codec: Codec, timestamps: &[i64]) -> i16 {
     match log.append(CLIENT, &mut batch(codec, timestamps)) {
         Ok(_) => 0,
-        Err(AppendError::Refused { code, .. }) => code,
+        Err(AppendError::InvalidRecords { code, .. }) => code,
         Err(error) => panic!("{error}"),
     }
 }
@@ -94,4 +95,41 @@ fn with_log_append_time_the_producers_time_does_not_matter() {
     };
     let log = open(root.path(), settings);
     assert_eq!(append(&log, Codec::None, &[0, now_ms() + HOUR_MS]), 0);
+}
+
+#[test]
+fn every_bad_record_is_named_up_to_the_budget() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        is_compacted: true,
+        ..SMALL
+    };
+    let log = open(root.path(), settings);
+    let far = now_ms() + 2 * HOUR_MS;
+    for codec in [Codec::None, Codec::Lz4] {
+        let mut builder = BatchBuilder::new(codec);
+        for (key, timestamp) in [(true, 5), (false, 5), (true, far), (false, far), (true, -1)] {
+            builder.push(timestamp, key.then_some(b"key"), Some(b"value"), &[]);
+        }
+        let mut bytes = builder.seal().unwrap();
+        for (names, left, named) in [(9, 7, &[1, 2, 3][..]), (1, 0, &[1, 2]), (0, 0, &[1])] {
+            let mut budget = Budget {
+                names,
+                ..Budget::MAX
+            };
+            let refused = log.append_within(CLIENT, &mut bytes, &mut None, &mut budget);
+            let Err(AppendError::InvalidRecords { code, records, .. }) = refused else {
+                panic!("{refused:?}");
+            };
+            let is_for_time = named.len() > 1;
+            assert_eq!(code == codes::INVALID_TIMESTAMP, is_for_time);
+            assert_eq!(budget.names, left);
+            let indexes: Vec<_> = records.iter().map(|record| record.index).collect();
+            assert_eq!(indexes, named);
+            let has_key_fault = |at: usize| records[at].message.contains("without a key");
+            assert!(has_key_fault(0) && (named.len() < 3 || has_key_fault(2)));
+            assert!(named.len() < 2 || records[1].message.contains("after.max.ms"));
+        }
+    }
+    assert_eq!(log.state().log_end_offset, 0);
 }
