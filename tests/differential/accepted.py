@@ -378,16 +378,6 @@ REFUSED: Final = (
         diverges=True,
     ),
     KnownDifference(
-        "timestamps-below-minus-1",
-        "A timestamp below -1 has no meaning; Kafka stores it, txn refuses it.",
-        ("Produce",),
-        f"{IN_PRODUCE}.error_code",
-        "invalid_timestamp",
-        "none",
-        when=_sends(timestamp_ms=(-2,)),
-        diverges=True,
-    ),
-    KnownDifference(
         "bytes-behind-a-batch",
         "Fewer bytes than a batch header behind the only batch: Kafka cuts them off, txn "
         "refuses what a reader could not see.",

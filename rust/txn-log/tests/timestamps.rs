@@ -1,4 +1,4 @@
-//! Records whose time is too far from the broker's.
+//! Records whose time is too far from the broker's, and records of before 1970.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{CLIENT, SMALL, try_open};
 use txn_log::builder::BatchBuilder;
 use txn_log::content::Budget;
 use txn_log::{AppendError, PartitionLog, Settings};
-use txn_protocol::batch::Codec;
+use txn_protocol::batch::{BatchView, Codec};
 use txn_protocol::codes;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -95,6 +95,69 @@ fn with_log_append_time_the_producers_time_does_not_matter() {
     };
     let log = open(root.path(), settings);
     assert_eq!(append(&log, Codec::None, &[0, now_ms() + HOUR_MS]), 0);
+}
+
+#[test]
+fn records_of_before_1970_are_stored_and_give_their_batch_no_largest_time() {
+    let root = tempfile::tempdir().unwrap();
+    let log = open(root.path(), SMALL);
+    for codec in [Codec::None, Codec::Zstd] {
+        for timestamps in [&[-5000][..], &[-3000, -2000], &[-1, -2000], &[-9000, -1]] {
+            let mut bytes = batch(codec, timestamps);
+            log.append(CLIENT, &mut bytes).unwrap();
+            let stored = BatchView::parse(&bytes).unwrap();
+            assert_eq!(stored.base_timestamp(), timestamps[0]);
+            assert_eq!(stored.max_timestamp(), -1, "{timestamps:?}");
+        }
+        for timestamps in [&[1000, -9000, 500][..], &[-9000, 700, 1000]] {
+            let mut bytes = batch(codec, timestamps);
+            log.append(CLIENT, &mut bytes).unwrap();
+            assert_eq!(BatchView::parse(&bytes).unwrap().max_timestamp(), 1000);
+        }
+    }
+}
+
+#[test]
+fn records_of_before_1970_are_no_segments_age_and_no_searchs_find() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        retention_ms: HOUR_MS,
+        ..SMALL
+    };
+    let log = open(root.path(), settings);
+    assert_eq!(append(&log, Codec::None, &[-5000]), 0);
+    assert_eq!(append(&log, Codec::Gzip, &[-HOUR_MS, -7]), 0);
+    assert_eq!(log.offset_for_timestamp(0, i64::MAX).unwrap(), None);
+    assert_eq!(log.offset_of_max_timestamp(i64::MAX).unwrap(), None);
+    assert_eq!(
+        log.find_expired(now_ms()).unwrap(),
+        None,
+        "by the time of its file, as Kafka's"
+    );
+    assert_eq!(append(&log, Codec::None, &[-9000, 700]), 0);
+    let found = Some((4, 700));
+    assert_eq!(log.offset_for_timestamp(0, i64::MAX).unwrap(), found);
+    assert_eq!(log.offset_of_max_timestamp(i64::MAX).unwrap(), found);
+    log.close().unwrap();
+    drop(log);
+    let log = open(root.path(), settings);
+    assert_eq!(log.state().log_end_offset, 5);
+    assert_eq!(log.offset_of_max_timestamp(i64::MAX).unwrap(), found);
+}
+
+#[test]
+fn a_record_of_before_1970_is_too_early_where_there_is_a_limit() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        timestamp_before_max_ms: now_ms() + HOUR_MS,
+        ..SMALL
+    };
+    let log = open(root.path(), settings);
+    assert_eq!(append(&log, Codec::None, &[-5000, -1]), 0);
+    assert_eq!(
+        append(&log, Codec::None, &[5000, -2 * HOUR_MS]),
+        codes::INVALID_TIMESTAMP
+    );
 }
 
 #[test]

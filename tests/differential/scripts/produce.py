@@ -412,3 +412,20 @@ def records_that_break_a_rule(talk: Talk) -> None:
             topic=stamped,
             topic_id=Name("topic id", 3),
         )
+
+
+def records_of_before_1970(talk: Talk) -> None:
+    for version in (3, 13):
+        for times in ((-5000,), (-3000, -2000), (-1, -2000), (1000, -9000, 500), (-9000, 700, 1)):
+            first = times[0]
+            content = b"".join(
+                record(number, b"key", b"value", time - first) for number, time in enumerate(times)
+            )
+            values = (b"value",) * len(times)
+            given = {"timestamp_ms": first, "max_timestamp_ms": max(times), "values": values}
+            packed = gzip.compress(content, mtime=0)
+            talk.produce({0: BatchSpec(content=content, **given)}, version=version)
+            talk.produce({1: BatchSpec(content=packed, attributes=1, **given)}, version=version)
+            for timestamp in (-10_000, -7, -3, -2, -1, 0, 1, 500, 700, 1000, 1001):
+                talk.list_offsets({0: timestamp, 1: timestamp})
+            talk.look()

@@ -138,7 +138,6 @@ pub(crate) fn refuse_batch(error: BatchError) -> AppendError {
             return AppendError::Corrupt { error };
         }
         BatchError::Codec { .. } => codes::UNSUPPORTED_COMPRESSION_TYPE,
-        BatchError::Timestamp { .. } => codes::INVALID_TIMESTAMP,
         BatchError::Magic { .. } | BatchError::Inconsistent { .. } => codes::INVALID_RECORD,
     };
     AppendError::Refused {
