@@ -234,8 +234,16 @@ def _replicas() -> Property:
     return _list("", r"[0-9]+:[0-9]+|\*", expects)
 
 
-def _about(table: Mapping[str, tuple[Property, str]], **facts: bool) -> dict[str, Property]:
-    return {name: entry._replace(about=about, **facts) for name, (entry, about) in table.items()}
+def _about(
+    table: Mapping[str, tuple[Property, str]],
+    *,
+    is_dynamic: bool = False,
+    is_internal: bool = False,
+) -> dict[str, Property]:
+    return {
+        name: entry._replace(about=about, is_dynamic=is_dynamic, is_internal=is_internal)
+        for name, (entry, about) in table.items()
+    }
 
 
 _SEGMENT_BYTES = _int(

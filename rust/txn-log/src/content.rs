@@ -324,14 +324,14 @@ pub struct Content {
 
 /// The work that the batches of a request may still make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct AppendBudget {
     /// Bytes of compressed content that may be opened.
     pub bytes: usize,
     /// Bad records that may be named beyond the first of each batch.
     pub names: usize,
 }
 
-impl Budget {
+impl AppendBudget {
     /// No limit.
     pub const MAX: Self = Self {
         bytes: usize::MAX,

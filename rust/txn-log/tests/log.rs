@@ -13,7 +13,7 @@ use common::{
 };
 use proptest::prelude::*;
 use txn_log::builder::BatchBuilder;
-use txn_log::content::Budget;
+use txn_log::content::AppendBudget;
 use txn_log::producer_state::AdmitResult;
 use txn_log::{
     AppendError, LogState, Origin, PartitionLog, Past, ProducerStateManager, ReadError, Settings,
@@ -203,8 +203,8 @@ fn a_batch_that_nobody_can_open_is_refused() {
     assert_eq!(log.state().log_end_offset, 0);
 }
 
-fn budget_of(bytes: usize) -> Budget {
-    Budget { bytes, names: 0 }
+fn budget_of(bytes: usize) -> AppendBudget {
+    AppendBudget { bytes, names: 0 }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{CLIENT, SMALL, try_open};
 use txn_log::builder::BatchBuilder;
-use txn_log::content::Budget;
+use txn_log::content::AppendBudget;
 use txn_log::{AppendError, PartitionLog, Settings};
 use txn_protocol::batch::{BatchView, Codec};
 use txn_protocol::codes;
@@ -176,9 +176,9 @@ fn every_bad_record_is_named_up_to_the_budget() {
         }
         let mut bytes = builder.seal().unwrap();
         for (names, left, named) in [(9, 7, &[1, 2, 3][..]), (1, 0, &[1, 2]), (0, 0, &[1])] {
-            let mut budget = Budget {
+            let mut budget = AppendBudget {
                 names,
-                ..Budget::MAX
+                ..AppendBudget::MAX
             };
             let refused = log.append_within(CLIENT, &mut bytes, &mut None, &mut budget);
             let Err(AppendError::InvalidRecords { code, records, .. }) = refused else {

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use txn_log::content::{Budget, Content};
+use txn_log::content::{AppendBudget, Content};
 use txn_log::record_rules::{NAMED_RECORDS_MAX, RefusedRecord};
 use txn_log::{AppendError, Appended, Isolation, Origin, PartitionLog};
 use txn_protocol::apis;
@@ -542,7 +542,7 @@ impl ProduceRequest {
             .pass
             .take()
             .map_or_else(AppendPass::default, |pass| *pass);
-        let mut budget = Budget {
+        let mut budget = AppendBudget {
             bytes: pass.content_bytes,
             names: self.names,
         };
@@ -799,7 +799,7 @@ impl Writing<'_> {
         topic: Option<&Topic>,
         partition: &mut PartitionData,
         body: &mut [u8],
-        budget: &mut Budget,
+        budget: &mut AppendBudget,
     ) -> AppendResult {
         match self.try_write(topic, partition, body, budget) {
             Ok(result) => result,
@@ -815,7 +815,7 @@ impl Writing<'_> {
         topic: Option<&Topic>,
         partition: &mut PartitionData,
         body: &mut [u8],
-        budget: &mut Budget,
+        budget: &mut AppendBudget,
     ) -> Result<AppendResult, ProduceFailure> {
         let Some(topic) = topic else {
             let code = if has_topic_ids(self.version) {

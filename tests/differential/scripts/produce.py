@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from differential.batches import (
@@ -422,10 +423,12 @@ def records_of_before_1970(talk: Talk) -> None:
                 record(number, b"key", b"value", time - first) for number, time in enumerate(times)
             )
             values = (b"value",) * len(times)
-            given = {"timestamp_ms": first, "max_timestamp_ms": max(times), "values": values}
-            packed = gzip.compress(content, mtime=0)
-            talk.produce({0: BatchSpec(content=content, **given)}, version=version)
-            talk.produce({1: BatchSpec(content=packed, attributes=1, **given)}, version=version)
+            plain = BatchSpec(
+                values, content=content, timestamp_ms=first, max_timestamp_ms=max(times)
+            )
+            packed = replace(plain, content=gzip.compress(content, mtime=0), attributes=1)
+            talk.produce({0: plain}, version=version)
+            talk.produce({1: packed}, version=version)
             for timestamp in (-10_000, -7, -3, -2, -1, 0, 1, 500, 700, 1000, 1001):
                 talk.list_offsets({0: timestamp, 1: timestamp})
             talk.look()

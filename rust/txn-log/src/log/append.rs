@@ -16,7 +16,7 @@ use crate::aborted;
 use crate::aborted::AbortedTxns;
 use crate::builder::encode_marker;
 use crate::content;
-use crate::content::{Budget, Content};
+use crate::content::{AppendBudget, Content};
 use crate::error::AppendError;
 use crate::log::batch_check::{check_batch, content_bytes_max, refuse_content};
 use crate::log::{Condition, LogWriter, PartitionLog};
@@ -49,7 +49,7 @@ impl PartitionLog {
     /// # Errors
     /// See [`AppendError`]; nothing is readable of a batch that failed.
     pub fn append(&self, origin: Origin, batch: &mut [u8]) -> Result<Appended, AppendError> {
-        self.append_within(origin, batch, &mut None, &mut { Budget::MAX })
+        self.append_within(origin, batch, &mut None, &mut { AppendBudget::MAX })
     }
 
     /// Like `append`, but opens and names no more than `budget` allows if `content` is not known,
@@ -63,7 +63,7 @@ impl PartitionLog {
         origin: Origin,
         batch: &mut [u8],
         content: &mut Option<Content>,
-        budget: &mut Budget,
+        budget: &mut AppendBudget,
     ) -> Result<Appended, AppendError> {
         let settings = self.settings();
         let header = check_batch(origin, batch, &settings, content, budget)?;

@@ -7,7 +7,7 @@ use txn_protocol::records::RecordError;
 
 use crate::compression::CompressionError;
 use crate::content;
-use crate::content::{Budget, Content, ContentError};
+use crate::content::{AppendBudget, Content, ContentError};
 use crate::error::AppendError;
 use crate::producer_state::Origin;
 use crate::record_rules::{RecordRules, RefusedRecord};
@@ -30,7 +30,7 @@ pub(super) fn check_batch(
     bytes: &mut [u8],
     settings: &Settings,
     content: &mut Option<Content>,
-    budget: &mut Budget,
+    budget: &mut AppendBudget,
 ) -> Result<Header, AppendError> {
     let refuse = |code: i16, message: String| Err(AppendError::Refused { code, message });
     let invalid = |message: &str| refuse(codes::INVALID_RECORD, message.to_owned());
@@ -81,7 +81,7 @@ fn open_within(
     batch: &BatchView<'_>,
     rules: &RecordRules,
     settings: &Settings,
-    budget: &mut Budget,
+    budget: &mut AppendBudget,
 ) -> Result<Content, AppendError> {
     let cap = content_bytes_max(settings);
     let is_short = budget.bytes < cap;
