@@ -67,7 +67,9 @@ class Property(NamedTuple):
     """One setting: the parser of its text, its default, and its purpose.
 
     `is_dynamic`: of a broker's property, whether it may change while the broker runs.
-    `is_internal`: for tests and tools, or for the authorizer alone; taken, but not described.
+    `is_internal`: for tests and tools, or for the authorizer alone; taken, but not described. One
+    of the broker's that was altered is described, as read-only.
+    `is_dense`: a list that takes no empty entry; one that is stored already is passed over.
     """
 
     kind: ConfigType
@@ -77,6 +79,7 @@ class Property(NamedTuple):
     about: str = ""
     is_dynamic: bool = False
     is_internal: bool = False
+    is_dense: bool = False
 
 
 def _number(
@@ -222,7 +225,8 @@ def _principals() -> Property:
 
 
 def _policies() -> Property:
-    return _list("delete", "delete|compact", "a comma-separated list of delete, compact")
+    policies = _list("delete", "delete|compact", "a comma-separated list of delete, compact")
+    return policies._replace(is_dense=True)
 
 
 def _replicas() -> Property:
@@ -230,9 +234,14 @@ def _replicas() -> Property:
     return _list("", r"[0-9]+:[0-9]+|\*", expects)
 
 
-def _about(table: Mapping[str, tuple[Property, str]], **facts: bool) -> dict[str, Property]:
+def _about(
+    table: Mapping[str, tuple[Property, str]],
+    *,
+    is_dynamic: bool = False,
+    is_internal: bool = False,
+) -> dict[str, Property]:
     return {
-        name: Property(entry.kind, entry.parse, entry.default, entry.expects, about, **facts)
+        name: entry._replace(about=about, is_dynamic=is_dynamic, is_internal=is_internal)
         for name, (entry, about) in table.items()
     }
 
@@ -741,6 +750,21 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
     )
     | _about(
         {
+            name: (
+                _long(INT64_MAX, 0),
+                "Kept for tools that throttle; there is nobody to slow down.",
+            )
+            for name in (
+                "follower.replication.throttled.rate",
+                "leader.replication.throttled.rate",
+                "replica.alter.log.dirs.io.max.bytes.per.second",
+            )
+        },
+        is_dynamic=True,
+        is_internal=True,
+    )
+    | _about(
+        {
             "allow.everyone.if.no.acl.found": (
                 _flag(False),
                 "Everything is allowed on a resource that no access control list names.",
@@ -857,12 +881,20 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
     """
     entry = known_property(table, kind, name)
     try:
+        if entry.is_dense and text.strip():
+            _require_dense(text)
         return entry.parse(text)
     except (ValueError, KeyError):
         said = f"{kind} property {name} cannot be {text!r}"
         if kind == "topic":  # it is told to clients, whose scripts know Kafka's words
             said = f"Invalid value {text} for configuration {name}"
         raise ConfigError(f"{said}: it takes {entry.expects}", property=name, value=text) from None
+
+
+def _require_dense(text: str) -> None:
+    """Raise ValueError for an empty entry of a list."""
+    if not all(part.strip() for part in text.split(",")):
+        raise ValueError(text)
 
 
 def known_property(table: Mapping[str, Property], kind: str, name: str) -> Property:

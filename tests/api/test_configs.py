@@ -229,7 +229,7 @@ def test_describe_log_dirs_of_everything_names_every_topic(servers: str) -> None
     ("entries", "code", "message"),
     [
         ([("retention.msec", SET, "5")], INVALID_CONFIG, "did you mean retention.ms?"),
-        ([("retention.msec", DELETE, None)], INVALID_CONFIG, "did you mean retention.ms?"),
+        ([("cleanup.policy", APPEND, "")], INVALID_CONFIG, "Invalid value delete, for"),
         (
             [("retention.ms", SET, "soon")],
             INVALID_CONFIG,
@@ -268,6 +268,9 @@ def test_a_bad_alteration_of_a_topic_is_refused_and_changes_nothing(
         (("message.max.byte", SET, "5"), INVALID_CONFIG, "did you mean message.max.bytes?"),
         (("message.max.bytes", SET, "x"), INVALID_REQUEST, "cannot be 'x'"),
         (("num.partitions", SET, "5"), INVALID_REQUEST, "not to be changed while"),
+        (("log.dirs", SET, "/tmp/x"), INVALID_REQUEST, "not to be changed while"),
+        (("log.cleanup.policy", APPEND, ""), INVALID_REQUEST, "cannot be 'delete,'"),
+        (("leader.replication.throttled.rate", SET, "-1"), INVALID_REQUEST, "cannot be '-1'"),
         (("listener.name.s.ssl.client.auth", SET, "none"), INVALID_REQUEST, "not to be changed"),
     ],
 )
@@ -279,6 +282,34 @@ def test_a_bad_alteration_of_the_broker_is_refused_and_changes_nothing(
     assert refused[0][0] == code
     assert message in refused[0][1]
     assert described(servers, BROKER, "1") == before
+
+
+def test_an_unknown_name_that_is_deleted_takes_nothing_from_what_is_beside_it(
+    servers: str,
+) -> None:
+    """A tool's request to restore `retention.ms` was refused for a name that Kafka passes over."""
+    create_topic(servers, "restored")
+    for kind, name, setting in ((TOPIC, "restored", "retention.ms"), (BROKER, "1", "log.roll.ms")):
+        entries = ("no.such", DELETE, None), (setting, SET, "77777")
+        assert altered(servers, a_resource(kind, name, *entries)) == [(0, None)]
+        assert described(servers, kind, name)[setting].value == "77777"
+    assert altered(servers, a_resource(BROKER, "1", ("log.roll.ms", DELETE, None))) == [(0, None)]
+
+
+def test_throttles_of_the_broker_are_set_described_and_deleted(servers: str) -> None:
+    rates = (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+    for name in ("1", ""):
+        before = described(servers, BROKER, name)
+        set_all = a_resource(BROKER, name, *((rate, SET, "1000") for rate in rates))
+        assert altered(servers, set_all) == [(0, None)]
+        assert [described(servers, BROKER, name)[rate].value for rate in rates] == ["1000"] * 3
+        delete_all = a_resource(BROKER, name, *((rate, DELETE, None) for rate in rates))
+        assert altered(servers, delete_all) == [(0, None)]
+        assert described(servers, BROKER, name) == before
 
 
 def test_a_resource_named_twice_is_refused_and_others_are_altered(servers: str) -> None:

@@ -378,16 +378,6 @@ REFUSED: Final = (
         diverges=True,
     ),
     KnownDifference(
-        "timestamps-below-minus-1",
-        "A timestamp below -1 has no meaning; Kafka stores it, txn refuses it.",
-        ("Produce",),
-        f"{IN_PRODUCE}.error_code",
-        "invalid_timestamp",
-        "none",
-        when=_sends(timestamp_ms=(-2,)),
-        diverges=True,
-    ),
-    KnownDifference(
         "bytes-behind-a-batch",
         "Fewer bytes than a batch header behind the only batch: Kafka cuts them off, txn "
         "refuses what a reader could not see.",
@@ -420,11 +410,12 @@ REFUSED: Final = (
         when=_sends(attributes=(1, 2, 3, 4)),
     ),
     KnownDifference(
-        "no-record-is-named",
-        "Kafka names the record that made it refuse a batch for its time; txn refuses by the "
-        "batch's header.",
+        "the-unreadable-record-is-named",
+        "A record that cannot be read, and each of a batch whose times claim to be append times: "
+        "txn names it in its refusal. Kafka names none, or stores the batch.",
         ("Produce",),
         f"{IN_PRODUCE}.record_errors",
+        lambda named: isinstance(named, dict),
         MISSING,
     ),
     KnownDifference(

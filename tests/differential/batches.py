@@ -134,9 +134,12 @@ def decode(data: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def record(number: int, key: bytes | None, value: bytes | None) -> bytes:
-    """One record without headers, its length before it."""
-    body = b"\0" + varint(number) + varint(number) + _nullable(key) + _nullable(value) + b"\0"
+def record(
+    number: int, key: bytes | None, value: bytes | None, time_delta_ms: int | None = None
+) -> bytes:
+    """One record without headers, its length before it; so many ms later than the batch."""
+    times = varint(number if time_delta_ms is None else time_delta_ms)
+    body = b"\0" + times + varint(number) + _nullable(key) + _nullable(value) + b"\0"
     return varint(len(body)) + body
 
 

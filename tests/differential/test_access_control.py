@@ -607,3 +607,18 @@ def test_both_refuse_and_leave_out_the_same(pair: tuple[Asked, Asked], seed: int
             ours, theirs = (side.ask(source, key, version, fields) for side in pair)
             found += [f"{source} {key.name} v{version}: {one}" for one in differences(ours, theirs)]
     assert not found, "\n".join([*found, "with", *map(str, entries)])
+
+
+def test_equal_filters_of_deletions_are_told_the_same_by_both(pair: tuple[Asked, Asked]) -> None:
+    entries = [an_acl(CLIENTS[0], ResourceType.TOPIC, name) for name in ("deleted", "deleted too")]
+    wanted = any_acl(host_filter=CLIENTS[0])
+    one = any_acl(host_filter=CLIENTS[0], resource_name_filter="deleted")
+    for filters in ([wanted, wanted], [one, wanted, one]):
+        for side in pair:
+            give(side, entries)
+        ours, theirs = (
+            side.ask(ADMIN, ApiKey.DELETE_ACLS, 3, {"filters": filters}) for side in pair
+        )
+        told = [len(found["matching_acls"]) for found in ours["filter_results"]]
+        assert told == [2 if each is wanted else 1 for each in filters]
+        assert not [*differences(ours, theirs)]

@@ -3,6 +3,7 @@
 Each is sent to both brokers, and nothing of the answers may differ but the texts for people.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -12,8 +13,9 @@ import pytest
 from differential.access_arena import comparable
 from differential.batches import idempotent
 from differential.names import Name
-from differential.pair import Pair
+from differential.pair import SETTLE_S, Pair
 from differential.script import Talk
+from differential.side import Side
 from differential.topics import make_topic
 from txn.wire.api_keys import ApiKey
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.peer
 
 NODE: Final = 1
 TOPIC, BROKER, LOGGER = 2, 4, 8
-SET, DELETE, APPEND = 0, 1, 2
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 FIRST: Final = Name("topic id", 1)
 THIRD: Final = Name("topic id", 3)
 STRANGE: Final = UUID(int=4711)
@@ -188,6 +190,8 @@ def settings(talk: Talk) -> Iterator[Asked]:
         ):
             configs = [_setting(key, "5000", operation)]
             yield _altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, TOPIC, name, configs)
+    unwanted = _setting("no.such", None, DELETE)
+    yield _altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, TOPIC, nowhere, [unwanted])
     for kinds in ((TOPIC, 77), (0,), (TOPIC, 0, BROKER)):
         resources = [
             {
@@ -199,6 +203,80 @@ def settings(talk: Talk) -> Iterator[Asked]:
         ]
         fields = {"include_synonyms": False, "include_documentation": False}
         yield Asked(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": resources, **fields})
+
+
+def alterations_that_count(talk: Talk) -> Iterator[Asked]:
+    """What is altered with an unknown name beside it, and lists with entries of no letter."""
+    unwanted = _setting("no.such", None, DELETE)
+    policy, replicas = "cleanup.policy", "leader.replication.throttled.replicas"
+    for configs in (
+        [unwanted, _setting("retention.ms", "5000")],
+        [_setting("no.such", "1"), _setting("retention.ms", "6000")],
+        [_setting("no.such", "1", APPEND)],
+        [_setting("", None, DELETE)],
+        *([_setting(policy, value, APPEND)] for value in ("", "compact", "", "compact", "wrong")),
+        *([_setting(policy, value, SUBTRACT)] for value in ("", "wrong", "compact,delete")),
+        [_setting(policy, "", APPEND)],
+        *([_setting(policy, value)] for value in ("compact,", ",", "compact,,delete", "", " ")),
+        [_setting(policy, None, DELETE)],
+        *([_setting(replicas, value)] for value in ("*", "0:1,1:1", "x", "")),
+        *([_setting(replicas, value, APPEND)] for value in ("", "1:1")),
+        [_setting(replicas, "1:1", SUBTRACT)],
+        [_setting(replicas, None, DELETE)],
+    ):
+        yield _altered(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, TOPIC, talk.topic, configs, validate_only=False
+        )
+        yield _described(TOPIC, talk.topic, "retention.ms", policy, replicas)
+
+
+def throttles_of_brokers(talk: Talk) -> Iterator[Asked]:
+    rates = (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+    unwanted = _setting("no.such", None, DELETE)
+    threads = "log.cleaner.threads"
+    for name in (str(NODE), ""):
+        for configs in (
+            [unwanted, _setting(threads, "2")],
+            [_setting(threads, None, DELETE)],
+            [_setting("broker.id", None, DELETE)],
+            *([_setting(rate, value)] for rate in rates for value in ("-1", "x", "", "0")),
+            [_setting(rate, "1000") for rate in rates],
+            [_setting(rate, None, DELETE) for rate in rates],
+            [_setting(rate, None, DELETE) for rate in rates],
+            [_setting("log.cleanup.policy", "", APPEND)],
+            [_setting("log.cleanup.policy", "compact,")],
+            [_setting("log.dirs", None, DELETE)],
+            *([_setting(place, "/tmp/x")] for place in ("log.dirs", "log.dir")),
+            *([_setting("log.dirs", "/tmp/x", operation)] for operation in (APPEND, SUBTRACT)),
+        ):
+            yield _altered(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, BROKER, name, configs, validate_only=False
+            )
+            yield _described(BROKER, name, *rates, threads, "log.cleanup.policy")
+
+
+def offsets_of_groups_named_twice(talk: Talk) -> Iterator[Asked]:
+    group, nobody = talk.group, talk.pair.own("nobody")
+    yield _commit(group, talk.topic, _partition(0, "m"))
+
+    def of(name: str, *indexes: int) -> dict[str, Any]:
+        topics = [{"name": talk.topic, "topic_id": FIRST, "partition_indexes": indexes}]
+        asked = {"topics": topics if indexes else None}
+        return {"group_id": name, "member_id": None, "member_epoch": -1, **asked}
+
+    for version in (8, 9, 10):
+        for named in (
+            [of(group, 0), of(group, 0)],
+            [of(group, 0), of(group, 1)],
+            [of(group), of(group, 1), of(nobody, 0)],
+            [of(nobody, 0), of(group), of(nobody), of(group)],
+        ):
+            fields = {"groups": named, "require_stable": False}
+            yield Asked(ApiKey.OFFSET_FETCH, version, fields)
 
 
 def groups(talk: Talk) -> Iterator[Asked]:
@@ -257,6 +335,9 @@ SCRIPTS: Final[tuple[Script, ...]] = (
     deletions_of_records,
     metadata,
     settings,
+    alterations_that_count,
+    throttles_of_brokers,
+    offsets_of_groups_named_twice,
     groups,
 )
 
@@ -273,11 +354,16 @@ def test_both_brokers_answer_alike(talk: Talk, script: Script) -> None:
 
 
 def _both(pair: Pair, asked: Asked) -> tuple[Any, Any]:
-    ours, theirs = (
-        comparable(side.ask(asked.api, asked.version, asked.fields))
-        for side in (pair.txn, pair.kafka)
-    )
+    """Both answers. Kafka describes an alteration only a while after it has answered it."""
+    ours, theirs = (_answer(side, asked) for side in (pair.txn, pair.kafka))
+    deadline = time.monotonic() + SETTLE_S
+    while asked.api == ApiKey.DESCRIBE_CONFIGS and ours != theirs and time.monotonic() < deadline:
+        theirs = _answer(pair.kafka, asked)
     return ours, theirs
+
+
+def _answer(side: Side, asked: Asked) -> Any:
+    return comparable(side.ask(asked.api, asked.version, asked.fields))
 
 
 def _assigned(brokers: list[list[int]]) -> list[dict[str, Any]]:
@@ -288,9 +374,22 @@ def _setting(name: str, value: str | None, operation: int = SET) -> dict[str, An
     return {"name": name, "value": value, "config_operation": operation}
 
 
-def _altered(api: ApiKey, kind: int, name: str, configs: list[dict[str, Any]]) -> Asked:
+def _altered(
+    api: ApiKey,
+    kind: int,
+    name: str,
+    configs: list[dict[str, Any]],
+    *,
+    validate_only: bool = True,
+) -> Asked:
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-    return Asked(api, 1, {"resources": [resource], "validate_only": True})
+    return Asked(api, 1, {"resources": [resource], "validate_only": validate_only})
+
+
+def _described(kind: int, name: str, *keys: str) -> Asked:
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    fields = {"include_synonyms": False, "include_documentation": False}
+    return Asked(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource], **fields})
 
 
 def _partition(index: int, metadata: str) -> dict[str, Any]:

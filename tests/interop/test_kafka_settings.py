@@ -52,9 +52,11 @@ def test_every_broker_setting_of_kafka_is_known_and_none_is_made_up() -> None:
     known = BROKER_PROPERTIES.keys() | NOT_USED | DEMANDS.keys() | READ_HERE
     unknown = {name for name in of_kafka - known if not is_about_providers(name)}
     assert sorted(unknown) == []
-    # Kafka's authorizer reads two settings that its own table lacks.
+    # Kafka's authorizer reads two settings that its own table lacks, and its throttles three.
     assert BROKER_PROPERTIES.keys() - of_kafka == {
         *("allow.everyone.if.no.acl.found", "super.users"),
+        *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
+        "replica.alter.log.dirs.io.max.bytes.per.second",
         *("durability", "max.partitions", "metrics.allow.remote"),
         *("metrics.group.partitions.max", "metrics.listener"),
     }

@@ -146,6 +146,7 @@ def altered(own: dict[str, str], *alterations: Alteration) -> Changes:
         ({}, AlterOperation.DELETE, "", {}),
         ({}, AlterOperation.APPEND, "compact", {"cleanup.policy": "delete,compact"}),
         ({"cleanup.policy": ""}, AlterOperation.APPEND, "delete", {"cleanup.policy": "delete"}),
+        ({}, AlterOperation.APPEND, "", {"cleanup.policy": "delete,"}),
         ({"cleanup.policy": "compact"}, AlterOperation.APPEND, "compact", {}),
         (
             {"cleanup.policy": "compact,delete"},
@@ -168,12 +169,16 @@ def test_a_setting_that_is_no_list_has_no_entries_to_alter(operation: AlterOpera
         altered({}, Alteration("retention.ms", operation, "5"))
 
 
-@pytest.mark.parametrize("operation", list(AlterOperation))
+@pytest.mark.parametrize("operation", set(AlterOperation) - {AlterOperation.DELETE})
 def test_an_unknown_setting_is_refused_with_the_closest_known_one(
     operation: AlterOperation,
 ) -> None:
     with pytest.raises(ConfigError, match=r"retention\.msec; did you mean retention\.ms"):
         altered({}, Alteration("retention.msec", operation, "5"))
+
+
+def test_an_unknown_setting_that_nobody_stored_is_taken_away_without_a_change() -> None:
+    assert altered({}, Alteration("retention.msec", AlterOperation.DELETE)) == {}
 
 
 def test_what_another_broker_stored_can_be_taken_away() -> None:

@@ -81,6 +81,7 @@ def describe_broker(broker: BrokerSettings) -> list[Described]:
     for layer in (broker.changed, broker.changed_everywhere, broker.given):
         of_listeners = (name for name in layer if name.startswith(LISTENER_PREFIX))
         names |= {name for name in of_listeners if _entry(name).is_dynamic}
+    names |= broker.changed.keys() | broker.changed_everywhere.keys()
     return [
         _broker_setting(name, broker[name], _broker_synonyms(name, broker))
         for name in sorted(names)
@@ -111,7 +112,8 @@ def _broker_setting(name: str, value: Any, synonyms: tuple[Synonym, ...]) -> Des
     if entry.kind is ConfigType.PASSWORD:
         hidden = tuple(one._replace(value=None) for one in synonyms)
         return Described(name, None, entry.kind, entry.about, True, hidden, is_sensitive=True)
-    return Described(name, _text(value), entry.kind, entry.about, not entry.is_dynamic, synonyms)
+    is_read_only = not entry.is_dynamic or entry.is_internal
+    return Described(name, _text(value), entry.kind, entry.about, is_read_only, synonyms)
 
 
 def _entry(name: str) -> Property:
@@ -189,7 +191,8 @@ def alter(
         alterations: At most one for each setting.
 
     Raises:
-        ConfigError: a name is unknown, or the entries of a setting that is no list are altered.
+        ConfigError: a name is unknown and not to be deleted, or the entries of a setting that is
+            no list are altered.
     """
     changes = {change.name: _altered(table, kind, own, change) for change in alterations}
     return {name: value for name, value in changes.items() if own.get(name) != value}
@@ -198,14 +201,12 @@ def alter(
 def _altered(
     table: Mapping[str, Property], kind: str, own: Mapping[str, str], change: Alteration
 ) -> str | None:
-    if change.operation is AlterOperation.DELETE and change.name in own:
-        return None  # any value: another broker may have known it
+    if change.operation is AlterOperation.DELETE:
+        return None  # of any name: another broker may have known it
     entry = known_property(table, kind, change.name)
     match change.operation:
         case AlterOperation.SET:
             return change.value
-        case AlterOperation.DELETE:
-            return None
         case _ if entry.kind is not ConfigType.LIST:
             raise ConfigError(
                 f"Can't {change.operation.name} to key {change.name} because its type is not LIST. "
@@ -213,7 +214,7 @@ def _altered(
                 property=change.name,
             )
     present = split_list(own.get(change.name, as_text(entry.default)))
-    items = split_list(change.value)
+    items = change.value.split(",")  # an empty one is appended as it is, and refused beside others
     if change.operation is AlterOperation.APPEND:
         return ",".join(dict.fromkeys([*present, *items]))
     return ",".join(word for word in present if word not in items)

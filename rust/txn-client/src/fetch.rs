@@ -407,9 +407,8 @@ impl Fetch {
                 answer.at = answer.end;
                 break;
             }
-            match batch.validate() {
-                Ok(()) | Err(BatchError::Timestamp { .. }) => {} // odd times are shown, not judged
-                Err(error) => return Err(self.damaged(batch.base_offset(), &error.to_string())),
+            if let Err(error) = batch.validate() {
+                return Err(self.damaged(batch.base_offset(), &error.to_string()));
             }
             let is_aborted = answer.aborted.covers(&batch) && read_committed;
             if !batch.is_control() && !is_aborted {

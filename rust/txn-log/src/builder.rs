@@ -55,7 +55,7 @@ impl BatchBuilder {
         headers: &[(&[u8], Option<&[u8]>)],
     ) {
         if self.count == 0 {
-            (self.base_timestamp, self.max_timestamp) = (timestamp_ms, timestamp_ms);
+            self.base_timestamp = timestamp_ms;
         }
         self.max_timestamp = self.max_timestamp.max(timestamp_ms);
         let timestamp_delta = timestamp_ms.wrapping_sub(self.base_timestamp);

@@ -14,6 +14,7 @@ use txn_protocol::records::{RecordError, read_nullable, read_varint, read_varlon
 
 use crate::compression::CompressionError;
 use crate::opening::{Opening, Reading};
+use crate::record_rules::{BadRecord, RecordRules};
 
 /// Content that cannot be read.
 #[derive(Debug)]
@@ -311,34 +312,58 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     }
 }
 
-/// The facts about a batch's content that an append needs, under any settings of the topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The facts about a batch's content that an append needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// The first record without a key, counted from 0.
-    pub first_without_key: Option<i32>,
-    /// The smallest timestamp of its records, in ms; -1 if none has one.
-    pub earliest_ms: i64,
-    /// The largest, in ms; -1 if none has one.
+    /// The largest timestamp of its records, in ms. It is -1 if none has one, and if all are of
+    /// before 1970: so Kafka writes it.
     pub latest_ms: i64,
+    /// The records that break a rule, in order.
+    pub bad: Vec<BadRecord>,
 }
 
-/// Reads a whole batch that is to be stored; `opened` is raised by the work of opening it, in
-/// bytes: 0 if it is not compressed, the bytes found until then if it is refused.
+/// The work that the batches of a request may still make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppendBudget {
+    /// Bytes of compressed content that may be opened.
+    pub bytes: usize,
+    /// Bad records that may be named beyond the first of each batch.
+    pub names: usize,
+}
+
+impl AppendBudget {
+    /// No limit.
+    pub const MAX: Self = Self {
+        bytes: usize::MAX,
+        names: usize::MAX,
+    };
+}
+
+/// Reads a whole batch that is to be stored, and names the records that break a rule: the first,
+/// and as many more as `names` allows, which is lowered by as many.
+///
+/// `opened` is raised by the work of opening it, in bytes: 0 if it is not compressed, the bytes
+/// found until then if it is refused.
 ///
 /// # Errors
 /// The first thing for which a client could not read it, its offset deltas not being 0, 1, 2 …,
 /// or `TooLarge` with `cap`, which compressed bytes alone are held against.
 pub fn inspect(
     batch: &BatchView<'_>,
+    rules: &RecordRules,
     cap: usize,
     opened: &mut usize,
+    names: &mut usize,
 ) -> Result<Content, ContentError> {
     let is_plain = batch.codec() == Ok(Codec::None);
     let cap = if is_plain { usize::MAX } else { cap };
     let mut opening = open(batch, Reading::Strict, cap)?;
-    let surveyed = survey(batch, &mut opening);
+    let surveyed = survey(batch, rules, &mut opening, *names);
     if !is_plain {
         *opened = opened.saturating_add(OPENING_COST_BYTES + opening.opened());
+    }
+    if let Ok(content) = &surveyed {
+        *names -= content.bad.len().saturating_sub(1);
     }
     surveyed
 }
@@ -346,55 +371,55 @@ pub fn inspect(
 /// Cost of beginning to open a batch, as if so many bytes were opened.
 const OPENING_COST_BYTES: usize = 4 << 10;
 
-fn survey(batch: &BatchView<'_>, opening: &mut Opening<'_>) -> Result<Content, ContentError> {
+fn survey(
+    batch: &BatchView<'_>,
+    rules: &RecordRules,
+    opening: &mut Opening<'_>,
+    names: usize,
+) -> Result<Content, ContentError> {
     let mut survey = Survey {
         base_timestamp: batch.base_timestamp(),
+        rules,
+        bad_max: names.saturating_add(1),
         index: 0,
         is_in_order: true,
-        first_without_key: None,
-        earliest_ms: i64::MAX,
-        latest_ms: -1,
+        content: Content {
+            latest_ms: -1,
+            bad: Vec::new(),
+        },
     };
     walk(opening, batch.record_count(), &mut survey)?;
     if !survey.is_in_order {
         let reason = "its offset delta is not its place in the batch";
         return Err(at(survey.index, reason));
     }
-    Ok(Content {
-        first_without_key: survey.first_without_key,
-        earliest_ms: if survey.earliest_ms == i64::MAX {
-            -1
-        } else {
-            survey.earliest_ms
-        },
-        latest_ms: survey.latest_ms,
-    })
+    Ok(survey.content)
 }
 
-struct Survey {
+struct Survey<'a> {
     base_timestamp: i64,
+    rules: &'a RecordRules,
+    bad_max: usize,
     index: i32,
     is_in_order: bool,
-    first_without_key: Option<i32>,
-    earliest_ms: i64,
-    latest_ms: i64,
+    content: Content,
 }
 
-impl Visitor for Survey {
+impl Visitor for Survey<'_> {
     #[inline]
     fn record(&mut self, record: &RecordHead) -> ControlFlow<()> {
-        const NO_TIMESTAMP: i64 = -1;
         if record.offset_delta != self.index {
             self.is_in_order = false;
             return ControlFlow::Break(());
         }
-        if !record.has_key {
-            self.first_without_key.get_or_insert(self.index);
-        }
         let timestamp = self.base_timestamp.wrapping_add(record.timestamp_delta);
-        if timestamp != NO_TIMESTAMP {
-            self.earliest_ms = self.earliest_ms.min(timestamp);
-            self.latest_ms = self.latest_ms.max(timestamp);
+        let content = &mut self.content;
+        content.latest_ms = content.latest_ms.max(timestamp);
+        if let Some(fault) = self.rules.fault(record.has_key, timestamp)
+            && content.bad.len() < self.bad_max
+        {
+            let index = self.index;
+            content.bad.push(BadRecord { index, fault });
         }
         self.index += 1;
         ControlFlow::Continue(())

@@ -8,6 +8,7 @@ use txn_protocol::batch::BatchError;
 use txn_protocol::codes;
 
 use crate::log::LogState;
+use crate::record_rules::RefusedRecord;
 
 /// Stored bytes that are damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +105,15 @@ pub enum AppendError {
         /// The fault and what to do.
         message: String,
     },
+    /// It may not be written for some of its records.
+    InvalidRecords {
+        /// Kafka's error code.
+        code: i16,
+        /// The first fault and what to do.
+        message: String,
+        /// The bad records, in order; some may be left out, never all.
+        records: Vec<RefusedRecord>,
+    },
     /// Its bytes are damaged.
     Corrupt {
         /// The fault.
@@ -123,7 +133,7 @@ impl AppendError {
         match self {
             Self::Duplicate { .. } => 0,
             Self::Join | Self::TooMuchToOpen => codes::UNKNOWN_SERVER_ERROR,
-            Self::Refused { code, .. } => *code,
+            Self::Refused { code, .. } | Self::InvalidRecords { code, .. } => *code,
             Self::Corrupt { .. } => codes::CORRUPT_MESSAGE,
             Self::Io(_) => codes::KAFKA_STORAGE_ERROR,
             Self::Closed => codes::NOT_LEADER_OR_FOLLOWER,
@@ -139,7 +149,9 @@ impl fmt::Display for AppendError {
             }
             Self::Join => write!(f, "the partition has not joined the batch's transaction"),
             Self::TooMuchToOpen => write!(f, "the batch's records are too many to open here"),
-            Self::Refused { message, .. } => f.write_str(message),
+            Self::Refused { message, .. } | Self::InvalidRecords { message, .. } => {
+                f.write_str(message)
+            }
             Self::Corrupt { error } => write!(f, "{error}; send it again"),
             Self::Io(error) => write!(f, "the batch could not be written: {error}"),
             Self::Closed => write!(f, "the log is closed"),

@@ -5,6 +5,7 @@ use txn_log::builder::{BatchBuilder, decode_marker, encode_marker};
 use txn_log::compression::{CompressionError, compress, decompress};
 use txn_log::content;
 use txn_log::producer_state::Marker;
+use txn_log::record_rules::RecordRules;
 use txn_protocol::batch::{BatchError, BatchView, Batches, Codec, HEADER_BYTES};
 use txn_protocol::records::{Records, read_varint, read_varlong, varlong_size, write_varlong};
 
@@ -206,7 +207,7 @@ fn records_out_of_place_are_refused() {
     let mut batch = builder.seal().unwrap();
     let inspect = |batch: &[u8]| {
         let batch = BatchView::parse(batch).unwrap();
-        content::inspect(&batch, usize::MAX, &mut 0).map(|_| ())
+        content::inspect(&batch, &RecordRules::NONE, usize::MAX, &mut 0, &mut 0).map(|_| ())
     };
     assert!(inspect(&batch).is_ok());
     let second_delta = batch.len() - 5; // delta, null key, length, value, no headers
@@ -373,7 +374,7 @@ proptest! {
         bytes[17..21].copy_from_slice(&crc.to_be_bytes());
         let batch = BatchView::parse(&bytes).unwrap();
         let _ = (batch.validate(), batch.codec(), batch.last_offset());
-        let inspected = content::inspect(&batch, usize::MAX, &mut 0);
+        let inspected = content::inspect(&batch, &RecordRules::NONE, usize::MAX, &mut 0, &mut 0);
         let iterated = Records::new(batch.records(), batch.record_count());
         let is_read = iterated.clone().all(|record| record.is_ok());
         let in_order = iterated.flatten().zip(0..).all(|(record, nth)| record.offset_delta == nth);

@@ -382,7 +382,9 @@ impl FetchRequest {
 
     /// Says whether it can be answered now.
     ///
-    /// Cost: a few atomic loads per partition; with `min_bytes` above 1 also an index look-up.
+    /// A reader in a segment that is complete is behind, so it does not wait for more bytes (Kafka,
+    /// `DelayedFetch`). Cost: a few atomic loads per partition; with `min_bytes` above 1 also an
+    /// index look-up.
     pub fn readiness(&self) -> Readiness {
         if self.max_wait.is_zero() || self.partitions.is_empty() || self.session_error != 0 {
             return Readiness::Ready;
@@ -392,6 +394,9 @@ impl FetchRequest {
             let Ok(readable) = self.readable(topic, wanted) else {
                 return Readiness::Ready;
             };
+            if self.min_bytes > 1 && readable.log.is_behind(readable.start, readable.end) {
+                return Readiness::Ready;
+            }
             let cap = wanted.max_bytes.min(self.max_bytes).max(1);
             bytes += readable.bytes(self.min_bytes.min(cap));
         }
@@ -1082,6 +1087,49 @@ mod tests {
             let at = 4 + 4 + 4 + 4 + 2 + NAME.len() + 4 + 4; // up to the partition's error code
             assert_eq!(out[at..at + 2], expected.to_be_bytes(), "version {version}");
         }
+    }
+
+    #[test]
+    fn a_reader_in_a_complete_segment_waits_for_no_more_bytes() {
+        // The story: a reader that was behind waited `fetch.max.wait.ms` wherever less than
+        // `fetch.min.bytes` was left up to the log end.
+        let directory = tempfile::TempDir::new().unwrap();
+        let settings = Settings {
+            segment_bytes: 1000,
+            ..Settings::default()
+        };
+        let path = directory.path().join("pay-0");
+        let shut = Arc::new(crate::test_logs::Shut);
+        let log = PartitionLog::open(path, shut, settings, None, Past::default());
+        let log = Arc::new(log.unwrap());
+        let origin = Origin::Client {
+            transaction_version: 2,
+            transactional_id_hash: None,
+        };
+        for _ in 0..3 {
+            let mut builder = BatchBuilder::new(Codec::None);
+            builder.push(5, None, Some(&[7; 400]), &[]);
+            log.append(origin, &mut builder.seal().unwrap()).unwrap();
+        }
+        let catalog = Catalog::default();
+        let name = std::str::from_utf8(NAME).unwrap().to_owned();
+        let log_of = Box::new(move |_| Ok(Arc::clone(&log)));
+        catalog.add(Topic::new(name, ID, 1, log_of, false));
+        let readiness = |start| {
+            let body = naming(&[(NAME, &[(0, start)])]);
+            let mut request = FetchRequest::parse(&body, 11, 42, &catalog).unwrap();
+            request.min_bytes = 1 << 20;
+            request.readiness()
+        };
+        assert_eq!(
+            [0, 1, 2, 3].map(readiness),
+            [
+                Readiness::Ready, // the segment of the first two batches is complete
+                Readiness::Ready,
+                Readiness::TooLittle,
+                Readiness::TooLittle,
+            ]
+        );
     }
 
     #[test]

@@ -30,7 +30,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use txn_log::content::Content;
+use txn_log::content::{AppendBudget, Content};
+use txn_log::record_rules::{NAMED_RECORDS_MAX, RefusedRecord};
 use txn_log::{AppendError, Appended, Isolation, Origin, PartitionLog};
 use txn_protocol::apis;
 use txn_protocol::batch::{BatchError, BatchView, Codec};
@@ -73,6 +74,8 @@ pub struct ProduceRequest {
     partitions: Vec<PartitionData>,
     producer: RequestProducer,
     authorized: Authorized,
+    /// Bad records that its answer may still name.
+    names: usize,
     /// The place where `append` goes on, if its turn was over.
     pass: Option<Box<AppendPass>>,
     /// After parking, the partitions that the coordinator refused.
@@ -104,7 +107,7 @@ struct AppendPass {
     first: usize,
     next: usize,
     /// Bytes of content that may still be opened here.
-    budget: usize,
+    content_bytes: usize,
     /// Partitions that have to join the transaction.
     joining: Vec<(String, i32)>,
 }
@@ -115,7 +118,7 @@ impl Default for AppendPass {
             topic: 0,
             first: 0,
             next: 0,
-            budget: OPENED_HERE_MAX,
+            content_bytes: OPENED_HERE_MAX,
             joining: Vec::new(),
         }
     }
@@ -167,6 +170,7 @@ enum AppendResult {
 struct ProduceFailure {
     code: i16,
     message: Option<String>,
+    records: Vec<RefusedRecord>,
     log_start_offset: i64,
 }
 
@@ -175,6 +179,7 @@ impl ProduceFailure {
         Self {
             code,
             message,
+            records: Vec::new(),
             log_start_offset: -1,
         }
     }
@@ -272,6 +277,7 @@ impl ProduceRequest {
         self.partitions.shrink_to(KEPT_ITEMS);
         self.producer = RequestProducer::None;
         self.authorized = Authorized::default();
+        self.names = NAMED_RECORDS_MAX;
         self.pass = None;
         self.refused = None;
     }
@@ -480,6 +486,17 @@ impl ProduceRequest {
         true
     }
 
+    fn origin(&self, body: &[u8]) -> Origin {
+        let is_transactional = matches!(self.producer, RequestProducer::One { .. });
+        Origin::Client {
+            transaction_version: self.transaction_version(),
+            transactional_id_hash: is_transactional.then(|| {
+                let id = self.transactional_id.clone().unwrap_or_default();
+                java_hash(std::str::from_utf8(&body[id]).expect("`parse` checks it"))
+            }),
+        }
+    }
+
     fn transaction_version(&self) -> u8 {
         if self.version >= 12 { 2 } else { 1 }
     }
@@ -512,16 +529,9 @@ impl ProduceRequest {
             return AppendProgress::Done;
         }
         let is_transactional = matches!(self.producer, RequestProducer::One { .. });
-        let origin = Origin::Client {
-            transaction_version: self.transaction_version(),
-            transactional_id_hash: is_transactional.then(|| {
-                let id = self.transactional_id.clone().unwrap_or_default();
-                java_hash(std::str::from_utf8(&body[id]).expect("`parse` checks it"))
-            }),
-        };
         let writing = Writing {
             version: self.version,
-            origin,
+            origin: self.origin(body),
             refused: self.refused.as_deref(),
             may_park: self.refused.is_none() && is_transactional,
             is_transactional,
@@ -532,6 +542,10 @@ impl ProduceRequest {
             .pass
             .take()
             .map_or_else(AppendPass::default, |pass| *pass);
+        let mut budget = AppendBudget {
+            bytes: pass.content_bytes,
+            names: self.names,
+        };
         let mut unopened = VecDeque::new();
         let mut has_written = false;
         for (topic_at, topic) in self.topics.iter().enumerate().skip(pass.topic) {
@@ -550,11 +564,12 @@ impl ProduceRequest {
                     if unopened.is_empty() {
                         if has_written && turn.is_over() {
                             (pass.topic, pass.next) = (topic_at, at);
+                            (pass.content_bytes, self.names) = (budget.bytes, budget.names);
                             self.pass = Some(Box::new(pass));
                             return AppendProgress::TurnOver;
                         }
                         has_written = true;
-                        partition.result = writing.write(topic, partition, body, &mut pass.budget);
+                        partition.result = writing.write(topic, partition, body, &mut budget);
                         if !matches!(partition.result, AppendResult::Pending) {
                             continue;
                         }
@@ -569,6 +584,7 @@ impl ProduceRequest {
             }
             (pass.first, pass.next) = (end, end);
         }
+        self.names = budget.names;
         if unopened.is_empty() {
             self.progress(body, pass.joining)
         } else {
@@ -581,6 +597,7 @@ impl ProduceRequest {
     /// # Args
     /// - `opened`: bytes of content of those that were opened before it; added to.
     pub fn open(&mut self, body: &[u8], (at, log): &Unopened, opened: &mut usize) {
+        let origin = self.origin(body);
         let partition = &mut self.partitions[*at];
         let records = partition.records.clone().unwrap_or_default();
         let Ok(batch) = BatchView::parse(&body[records]) else {
@@ -595,7 +612,7 @@ impl ProduceRequest {
                 ),
             })
         } else {
-            match log.inspect(&batch, opened) {
+            match log.inspect(origin, &batch, opened, &mut self.names) {
                 Ok(content) => Opened::Read(content),
                 Err(error) => Opened::Unreadable(error),
             }
@@ -721,7 +738,7 @@ impl AppendResult {
 
     fn encode(&self, version: i16, out: &mut Vec<u8>) {
         let is_flexible = is_flexible(version);
-        let (code, base_offset, log_append_time, log_start_offset, message) = match self {
+        let (code, base_offset, log_append_time, log_start_offset, failure) = match self {
             Self::Stored { appended, .. } => (
                 codes::NONE,
                 appended.base_offset,
@@ -734,7 +751,7 @@ impl AppendResult {
                 -1,
                 -1,
                 failure.log_start_offset,
-                failure.message.as_deref(),
+                Some(failure),
             ),
             Self::Pending => unreachable!("an answer is written when nothing is pending"),
         };
@@ -745,7 +762,14 @@ impl AppendResult {
             out.put_i64(log_start_offset);
         }
         if version >= 8 {
-            out.put_length(0, is_flexible); // record_errors
+            let records = failure.map_or(&[][..], |failure| &failure.records);
+            out.put_length(records.len(), is_flexible);
+            for record in records {
+                out.put_i32(record.index);
+                out.put_nullable_string(Some(record.message.as_bytes()), is_flexible);
+                out.put_no_tags(is_flexible);
+            }
+            let message = failure.and_then(|failure| failure.message.as_deref());
             out.put_nullable_string(message.map(str::as_bytes), is_flexible);
         }
         out.put_no_tags(is_flexible);
@@ -775,7 +799,7 @@ impl Writing<'_> {
         topic: Option<&Topic>,
         partition: &mut PartitionData,
         body: &mut [u8],
-        budget: &mut usize,
+        budget: &mut AppendBudget,
     ) -> AppendResult {
         match self.try_write(topic, partition, body, budget) {
             Ok(result) => result,
@@ -791,7 +815,7 @@ impl Writing<'_> {
         topic: Option<&Topic>,
         partition: &mut PartitionData,
         body: &mut [u8],
-        budget: &mut usize,
+        budget: &mut AppendBudget,
     ) -> Result<AppendResult, ProduceFailure> {
         let Some(topic) = topic else {
             let code = if has_topic_ids(self.version) {
@@ -873,6 +897,7 @@ impl Writing<'_> {
         log: &PartitionLog,
         error: AppendError,
     ) -> Result<AppendResult, ProduceFailure> {
+        let mut bad_records = Vec::new();
         let (code, message) = match error {
             AppendError::Duplicate { .. } => unreachable!("its answer is that of the first"),
             AppendError::TooMuchToOpen => return Ok(AppendResult::Pending),
@@ -882,6 +907,14 @@ impl Writing<'_> {
                 refusal_message(codes::INVALID_TXN_STATE),
             ),
             AppendError::Refused { code, message } => (code, Some(message)),
+            AppendError::InvalidRecords {
+                code,
+                message,
+                records,
+            } => {
+                bad_records = records;
+                (code, Some(message))
+            }
             AppendError::Corrupt { error } => (codes::CORRUPT_MESSAGE, Some(error.to_string())),
             AppendError::Io(error) => (codes::KAFKA_STORAGE_ERROR, Some(error.to_string())),
             AppendError::Closed => (codes::NOT_LEADER_OR_FOLLOWER, None),
@@ -895,6 +928,7 @@ impl Writing<'_> {
         Err(ProduceFailure {
             code,
             message,
+            records: bad_records,
             log_start_offset: if is_alone {
                 -1
             } else {

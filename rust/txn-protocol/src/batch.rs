@@ -111,11 +111,6 @@ pub enum BatchError {
         /// The stored value, 5–7.
         id: u8,
     },
-    /// A timestamp below -1.
-    Timestamp {
-        /// The stored value, in ms.
-        timestamp_ms: i64,
-    },
     /// Counts or offsets that contradict each other.
     Inconsistent {
         /// The fault.
@@ -140,9 +135,6 @@ impl fmt::Display for BatchError {
                 "the batch's CRC-32C is {stored:#010x}, its bytes give {computed:#010x}"
             ),
             Self::Codec { id } => write!(f, "the batch's codec is {id}, which does not exist"),
-            Self::Timestamp { timestamp_ms } => {
-                write!(f, "the batch's timestamp is {timestamp_ms}, below -1")
-            }
             Self::Inconsistent { reason, value } => write!(f, "{reason}: {value}"),
         }
     }
@@ -531,7 +523,8 @@ impl<'a> BatchView<'a> {
         &self.bytes[HEADER_BYTES..]
     }
 
-    /// Checks everything that needs no decompression: checksum, codec, counts, timestamps.
+    /// Checks everything that needs no decompression: checksum, codec, counts.
+    /// Any timestamp passes: Kafka stores records of before 1970.
     ///
     /// A batch that compaction has thinned out passes: it may hold fewer records than its
     /// offsets span.
@@ -552,10 +545,6 @@ impl<'a> BatchView<'a> {
         }
         if count < 0 || count > span {
             return inconsistent("the batch's record count does not fit its offsets", count);
-        }
-        let timestamp_ms = self.base_timestamp.min(self.max_timestamp);
-        if timestamp_ms < -1 {
-            return Err(BatchError::Timestamp { timestamp_ms });
         }
         Ok(())
     }

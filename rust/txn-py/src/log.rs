@@ -545,7 +545,9 @@ impl PyPartitionLog {
             Ok(appended) => Ok((0, appended.base_offset)),
             Err(AppendError::Duplicate { base_offset }) => Ok((1, base_offset)),
             Err(AppendError::Join) => Ok((2, 0)),
-            Err(AppendError::Refused { code, .. }) => Ok((3, code.into())),
+            Err(AppendError::Refused { code, .. } | AppendError::InvalidRecords { code, .. }) => {
+                Ok((3, code.into()))
+            }
             Err(error) => Err(append_failed(error)),
         }
     }

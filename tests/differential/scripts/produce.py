@@ -2,17 +2,21 @@
 
 import gzip
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from differential.batches import (
     CONTROL,
+    CREATED_MS,
     TRANSACTIONAL,
     BatchSpec,
     idempotent,
     record,
     transactional,
 )
+from differential.names import Name
 from differential.script import COMMIT, STRANGE_TOPIC_ID, Talk, versions
+from differential.topics import make_topic
 
 STRANGE_ID = 4_000_000_000_000
 
@@ -365,3 +369,66 @@ def batches_that_are_too_large(talk: Talk) -> None:
     talk.describe(producer.transactional_id)
     for isolation in (0, 1):
         talk.list_offsets({0: -1, 1: -1}, isolation=isolation)
+
+
+RULED: Final = {
+    "cleanup_policy": "compact",
+    "message_timestamp_before_max_ms": str(50 * 365 * 86_400_000),
+}
+"""Settings of a topic whose records need keys, and times of the last fifty years."""
+
+
+def records_that_break_a_rule(talk: Talk) -> None:
+    """Every bad record is named, the good ones beside it are not (KIP-467)."""
+    ruled = make_topic(talk.pair, talk.pair.own("ruled"), 2, **RULED)
+    far = 2**55
+    for keys_and_times in (
+        [(b"k", 0), (None, 0), (b"k", 0), (None, 0)],
+        [(b"k", 0), (None, 0), (b"k", far)],
+        [(b"k", 0), (None, far), (b"k", 0)],
+        [(b"k", -CREATED_MS), (b"k", -CREATED_MS - 1), (b"k", -CREATED_MS - 9), (b"k", 0)],
+        [(None, 0)] * 5,
+    ):
+        content = b"".join(
+            record(number, key, b"value", time) for number, (key, time) in enumerate(keys_and_times)
+        )
+        values = (b"value",) * len(keys_and_times)
+        plain = BatchSpec(values=values, content=content)
+        packed = BatchSpec(values=values, content=gzip.compress(content, mtime=0), attributes=1)
+        for version in (3, 7, 8, 9, 13):
+            for batch in (plain, packed):
+                talk.produce(
+                    {0: batch, 1: BatchSpec()},
+                    version=version,
+                    topic=ruled,
+                    topic_id=Name("topic id", 2),
+                )
+    stamped = make_topic(
+        talk.pair, talk.pair.own("stamped"), 3, message_timestamp_type="LogAppendTime"
+    )
+    for version in (7, 8, 13):
+        talk.produce(
+            {0: BatchSpec(attributes=8, values=(b"a", b"b"))},
+            version=version,
+            topic=stamped,
+            topic_id=Name("topic id", 3),
+        )
+
+
+def records_of_before_1970(talk: Talk) -> None:
+    for version in (3, 13):
+        for times in ((-5000,), (-3000, -2000), (-1, -2000), (1000, -9000, 500), (-9000, 700, 1)):
+            first = times[0]
+            content = b"".join(
+                record(number, b"key", b"value", time - first) for number, time in enumerate(times)
+            )
+            values = (b"value",) * len(times)
+            plain = BatchSpec(
+                values, content=content, timestamp_ms=first, max_timestamp_ms=max(times)
+            )
+            packed = replace(plain, content=gzip.compress(content, mtime=0), attributes=1)
+            talk.produce({0: plain}, version=version)
+            talk.produce({1: packed}, version=version)
+            for timestamp in (-10_000, -7, -3, -2, -1, 0, 1, 500, 700, 1000, 1001):
+                talk.list_offsets({0: timestamp, 1: timestamp})
+            talk.look()

@@ -2,10 +2,8 @@
 
 Without an authorizer each of them is SECURITY_DISABLED, as in Kafka. The number 0 costs its sender
 the connection, as in Kafka too. Other numbers that stand for nothing are UNKNOWN: no entry is made
-of them, and they select none. A request changes at most `CHANGES_MAX` entries.
-
-Where this differs from Kafka: a filter that DeleteAcls repeats finds nothing, since the first has
-deleted its entries; Kafka tells them again.
+of them, and they select none. A request changes at most `CHANGES_MAX` entries. One that several
+filters select is told for each of them, and counts for each.
 
 Sources: KIP-140, KIP-290 (pattern types); the validations of Apache Kafka 4.2.
 """
@@ -135,16 +133,20 @@ async def delete_acls(
     known = dict(node.controller.image.acls)
     selected: list[dict[UUID, Acl]] = []
     doomed: dict[UUID, Acl] = {}
-    looked_for: set[AclFilter] = set()
+    found_by: dict[AclFilter, dict[UUID, Acl]] = {}
+    told = 0
     for wanted in filters:
-        selected.append({} if wanted in looked_for else matching(known, wanted))
-        looked_for.add(wanted)
+        if wanted not in found_by:
+            found_by[wanted] = matching(known, wanted)
+            await turns.next(1 + len(known))
+        selected.append(found_by[wanted])
         doomed |= selected[-1]
-        if len(doomed) > CHANGES_MAX:
+        told += len(selected[-1])
+        if told > CHANGES_MAX:
             break
-        await turns.next(1 + len(known))
+        await turns.next(1 + len(selected[-1]))
     failure: tuple[ErrorCode, str] | None = TOO_MANY_TO_DELETE
-    if len(doomed) <= CHANGES_MAX:
+    if told <= CHANGES_MAX:
         failure = await _failure(node.controller.delete_acls(doomed))
     if failure is not None:
         return DeleteAclsResponse([DeleteAclsFilterResult(*failure, [])] * len(filters))

@@ -3,9 +3,8 @@
 Topics and this broker have settings; loggers, client metrics and groups have none here.
 
 Deviations from Kafka: DescribeConfigs answers a resource that is named several times once, with
-the settings of all its entries. An unknown property is refused with INVALID_CONFIG, also when it
-is to be deleted; Kafka keeps that of a broker, and deletes that of a topic in silence. The
-internal topics stay compacted.
+the settings of all its entries. An unknown property that is to be set is refused with
+INVALID_CONFIG; Kafka keeps that of a broker. The internal topics stay compacted.
 """
 
 import asyncio
@@ -24,6 +23,7 @@ from txn.config import (
     LISTENER_PREFIX,
     TOPIC_PROPERTIES,
     BrokerSettings,
+    ConfigType,
     as_text,
     fits,
     known_property,
@@ -32,12 +32,14 @@ from txn.config import (
     split_overrides,
     topic_setting,
 )
-from txn.errors import ConfigError
+from txn.errors import ConfigError, StorageError
 from txn.metadata.configs import (
     Alteration,
     AlterOperation,
     Changes,
+    ConfigSource,
     Described,
+    Synonym,
     alter,
     describe_broker,
     describe_every_broker,
@@ -76,6 +78,9 @@ ALTERATION_ITEMS = 10
 
 KEYS_PER_ITEM = 20
 """Names of settings read at the cost of one item of `Turns`."""
+
+DIRECTORIES: Final = ("log.dirs", "log.dir")
+"""Kafka's names of the data directory. It is described by the first, and altered by neither."""
 
 BROKER_LOGGER: Final = 8
 LISTED_KINDS = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, CLIENT_METRICS, 32})
@@ -183,7 +188,19 @@ def _settings_of(node: Node, kind: int, name: str) -> list[Described]:
     _require_broker(node, kind, name)
     if name == EVERY_BROKER:
         return describe_every_broker(node.settings)
-    return describe_broker(node.settings)
+    settings = [*describe_broker(node.settings), *_directory(node)]
+    return sorted(settings, key=lambda setting: setting.name)
+
+
+def _directory(node: Node) -> list[Described]:
+    """The data directory, as `log.dirs` names it; nothing while its disk cannot be read."""
+    name, about = DIRECTORIES[0], "The data directory."
+    try:
+        path = node.space().directory
+    except StorageError:
+        return []
+    source = Synonym(name, path, ConfigSource.GIVEN)
+    return [Described(name, path, ConfigType.LIST, about, True, (source,))]
 
 
 def _entry(setting: Described, *, with_synonyms: bool, with_documentation: bool) -> DescribedConfig:
@@ -401,7 +418,9 @@ def _checked_for_broker(
             if not known_property(BROKER_PROPERTIES, "broker", key).is_dynamic
         )
     except ConfigError as error:
-        raise _Fault(ErrorCode.INVALID_CONFIG, error.message) from error
+        if error.property not in DIRECTORIES:
+            raise _Fault(ErrorCode.INVALID_CONFIG, error.message) from error
+        fixed = [error.property]
     if fixed:
         remedy = "Give it at the start"
         if any(name.startswith("ssl.") or ".ssl." in name for name in fixed):

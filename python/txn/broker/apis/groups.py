@@ -416,46 +416,45 @@ async def offset_fetch(
 
     With `require_stable` a partition that a transaction holds has UNSTABLE_OFFSET_COMMIT; the
     client asks again. Without it, a group has no coordinator while the disk refuses the marker of
-    one of its commits. A group, and a partition, that is named again is answered once. The offsets
-    of a group are of one moment.
+    one of its commits. A group that is named again is answered again, and a partition of it once
+    in each answer. The offsets of a group are of one moment.
     """
     is_stable_only = request.require_stable
     turns = Turns()
     if context.api_version < 8:
         group = OffsetFetchGroup(group_id=request.group_id, topics=request.topics)
-        fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns)
+        fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns, {})
         return OffsetFetchResponse(fetched.error_code, fetched.topics)
     fetched_groups = []
     left_bytes = ANSWER_BYTES_MAX
-    for group in await each_once(request.groups):
+    moments = await _named_again(request.groups)
+    for group in request.groups:
         await turns.next()
         if left_bytes < 0:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             fetched_groups.append(FetchedGroup(group.group_id, code, []))
             continue
-        fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns)
+        fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns, moments)
         fetched_groups.append(fetched)
         left_bytes -= await _fetched_bytes(fetched, turns)
     return OffsetFetchResponse(groups=fetched_groups)
 
 
-async def each_once(groups: Sequence[OffsetFetchGroup]) -> Sequence[OffsetFetchGroup]:
-    """The groups of a request, one that is named again with all the topics asked for."""
+Moments = dict[str, GroupOffsets | None]
+"""Groups that a request names several times, and their offsets of the moment that all of its
+answers show; None before the first of them."""
+
+
+async def _named_again(groups: Sequence[OffsetFetchGroup]) -> Moments:
     turns = Turns()
-    topics: dict[str, list[OffsetFetchTopic] | None] = {}
+    named: set[str] = set()
+    again: Moments = {}
     for group in groups:
         await turns.next()
-        asked = topics.setdefault(group.group_id, [])
-        if group.topics is None:
-            topics[group.group_id] = None
-        elif asked is not None:
-            asked += group.topics
-    if len(topics) == len(groups):
-        return groups
-    return [
-        OffsetFetchGroup(group_id=group_id, topics=None if asked is None else tuple(asked))
-        for group_id, asked in topics.items()
-    ]
+        if group.group_id in named:
+            again[group.group_id] = None
+        named.add(group.group_id)
+    return again
 
 
 async def _fetched_bytes(fetched: FetchedGroup, turns: Turns) -> int:
@@ -474,15 +473,20 @@ async def _fetched_of_group(
     context: Context,
     is_stable_only: bool,
     turns: Turns,
+    moments: Moments,
 ) -> FetchedGroup:
     """The offsets of a group, all of one moment: a transaction shows whole or not at all (P3)."""
     asked = sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
     await turns.next(asked)
     is_served = groups.refusal(group.group_id) is ErrorCode.NONE
     if is_served and (is_stable_only or not groups.lacks_a_marker(group.group_id)):
+        is_named_again = group.group_id in moments
         is_one_turn = group.topics is not None and asked <= ITEMS_PER_TURN
-        offsets = groups.offsets(group.group_id)
-        offsets = offsets if is_one_turn else offsets.copied()
+        offsets = moments.get(group.group_id) or groups.offsets(group.group_id)
+        if is_named_again and moments[group.group_id] is None:
+            moments[group.group_id] = offsets = offsets.copied()
+        elif not is_named_again and not is_one_turn:
+            offsets = offsets.copied()
         topics = await _fetched(groups, group, context, offsets, is_stable_only)
         return FetchedGroup(group.group_id, ErrorCode.NONE, topics)
     code = ErrorCode.NOT_COORDINATOR

@@ -618,10 +618,7 @@ impl<'a> CheckedBatches<'a> {
         self.cleaner.spend(header.size() as u64)?;
         let bytes = self.scanner.bytes(position, header.size())?;
         let batch = BatchView::parse(bytes).map_err(|error| corrupt(position, error))?;
-        match batch.validate() {
-            Ok(()) | Err(BatchError::Timestamp { .. }) => {} // another broker takes such times
-            Err(error) => return Err(corrupt(position, error)),
-        }
+        batch.validate().map_err(|error| corrupt(position, error))?;
         // Offsets are under no checksum.
         let (value, end_offset) = (batch.base_offset(), segment.end_offset);
         if value < self.next_offset || batch.last_offset() >= end_offset {

@@ -16,12 +16,13 @@ use crate::aborted;
 use crate::aborted::AbortedTxns;
 use crate::builder::encode_marker;
 use crate::content;
-use crate::content::Content;
+use crate::content::{AppendBudget, Content};
 use crate::error::AppendError;
 use crate::log::batch_check::{check_batch, content_bytes_max, refuse_content};
 use crate::log::{Condition, LogWriter, PartitionLog};
 use crate::offsets::Role;
 use crate::producer_state::{AbortedTxn, AdmitResult, IncomingBatch, Marker, Origin};
+use crate::record_rules::RecordRules;
 use crate::recovery;
 use crate::segment::{Incoming, Segment, now_ms};
 use crate::settings::Settings;
@@ -48,12 +49,12 @@ impl PartitionLog {
     /// # Errors
     /// See [`AppendError`]; nothing is readable of a batch that failed.
     pub fn append(&self, origin: Origin, batch: &mut [u8]) -> Result<Appended, AppendError> {
-        self.append_within(origin, batch, &mut None, &mut { usize::MAX })
+        self.append_within(origin, batch, &mut None, &mut { AppendBudget::MAX })
     }
 
-    /// Like `append`, but opens at most `budget` bytes of compressed content if `content` is not
-    /// known, and lowers `budget` by as much. `content` is known afterwards if all was. A result of
-    /// [`Self::inspect`] counts as known.
+    /// Like `append`, but opens and names no more than `budget` allows if `content` is not known,
+    /// and lowers `budget` by as much. `content` is known afterwards if all was opened. A result
+    /// of [`Self::inspect`] counts as known.
     ///
     /// # Errors
     /// As `append`, and `TooMuchToOpen`.
@@ -62,7 +63,7 @@ impl PartitionLog {
         origin: Origin,
         batch: &mut [u8],
         content: &mut Option<Content>,
-        budget: &mut usize,
+        budget: &mut AppendBudget,
     ) -> Result<Appended, AppendError> {
         let settings = self.settings();
         let header = check_batch(origin, batch, &settings, content, budget)?;
@@ -94,18 +95,23 @@ impl PartitionLog {
         Ok(appended)
     }
 
-    /// Opens a batch that is to be appended, and reads its records; raises `opened` by as many
-    /// bytes.
+    /// Opens a batch that is to be appended, and reads its records by the topic's rules. It raises
+    /// `opened` by as many bytes, and lowers `names` by the bad records found beyond one.
     ///
     /// # Errors
     /// `Refused` if a client could not read them, or if they come to too much.
     pub fn inspect(
         &self,
+        origin: Origin,
         batch: &BatchView<'_>,
         opened: &mut usize,
+        names: &mut usize,
     ) -> Result<Content, AppendError> {
-        let cap = content_bytes_max(&self.settings());
-        content::inspect(batch, cap, opened).map_err(|error| refuse_content(&error))
+        let settings = self.settings();
+        let rules = RecordRules::of(origin, batch, &settings, now_ms());
+        let cap = content_bytes_max(&settings);
+        content::inspect(batch, &rules, cap, opened, names)
+            .map_err(|error| refuse_content(batch, &error))
     }
 
     /// Writes the end of a transaction; returns the marker's offset.

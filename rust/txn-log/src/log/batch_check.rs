@@ -3,15 +3,16 @@
 use txn_protocol::batch;
 use txn_protocol::batch::{BatchError, BatchView, Codec, Header};
 use txn_protocol::codes;
+use txn_protocol::records::RecordError;
 
 use crate::compression::CompressionError;
 use crate::content;
-use crate::content::{Content, ContentError};
+use crate::content::{AppendBudget, Content, ContentError};
 use crate::error::AppendError;
 use crate::producer_state::Origin;
+use crate::record_rules::{RecordRules, RefusedRecord};
 use crate::segment::now_ms;
 use crate::settings::Settings;
-use crate::timestamps;
 
 /// The most bytes that compressed records of one batch may come to, unless `max.message.bytes`
 /// is more: the limit of librdkafka for a zstd batch (`receive.message.max.bytes`).
@@ -29,7 +30,7 @@ pub(super) fn check_batch(
     bytes: &mut [u8],
     settings: &Settings,
     content: &mut Option<Content>,
-    budget: &mut usize,
+    budget: &mut AppendBudget,
 ) -> Result<Header, AppendError> {
     let refuse = |code: i16, message: String| Err(AppendError::Refused { code, message });
     let invalid = |message: &str| refuse(codes::INVALID_RECORD, message.to_owned());
@@ -61,28 +62,12 @@ pub(super) fn check_batch(
     if is_client && batch.base_offset() != 0 {
         return invalid("the batch's base offset is not 0");
     }
-    if is_client && batch.is_log_append_time() {
-        return refuse(
-            codes::INVALID_TIMESTAMP,
-            "clients may not set the timestamp type to LogAppendTime".to_owned(),
-        );
-    }
-    let found = match *content {
+    let rules = RecordRules::of(origin, &batch, settings, now_ms());
+    let found = match content {
         Some(known) => known,
-        None => *content.insert(open_within(&batch, settings, budget)?),
+        None => content.insert(open_within(&batch, &rules, settings, budget)?),
     };
-    if is_client {
-        timestamps::check(&batch, &found, settings, now_ms())?;
-    }
-    if let Some(index) = found.first_without_key
-        && settings.is_compacted
-        && !batch.is_control()
-    {
-        return refuse(
-            codes::INVALID_RECORD,
-            format!("a compacted topic takes no record without a key, as record {index} is"),
-        );
-    }
+    rules.refuse(&found.bad)?;
     let header = *batch.header();
     if header.max_timestamp() == found.latest_ms {
         return Ok(header);
@@ -94,27 +79,41 @@ pub(super) fn check_batch(
 /// Reads a batch's records, compressed ones within the budget.
 fn open_within(
     batch: &BatchView<'_>,
+    rules: &RecordRules,
     settings: &Settings,
-    budget: &mut usize,
+    budget: &mut AppendBudget,
 ) -> Result<Content, AppendError> {
     let cap = content_bytes_max(settings);
-    let is_short = *budget < cap;
-    if is_short && batch.codec() != Ok(Codec::None) && batch.records().len() > *budget {
+    let is_short = budget.bytes < cap;
+    if is_short && batch.codec() != Ok(Codec::None) && batch.records().len() > budget.bytes {
         return Err(AppendError::TooMuchToOpen); // it hardly has less inside
     }
     let mut opened = 0;
-    let found = content::inspect(batch, cap.min(*budget), &mut opened);
-    *budget = budget.saturating_sub(opened);
+    let cap = cap.min(budget.bytes);
+    let found = content::inspect(batch, rules, cap, &mut opened, &mut budget.names);
+    budget.bytes = budget.bytes.saturating_sub(opened);
     found.map_err(|error| match error {
         ContentError::Compression(CompressionError::TooLarge { .. }) if is_short => {
             AppendError::TooMuchToOpen
         }
-        error => refuse_content(&error),
+        error => refuse_content(batch, &error),
     })
 }
 
 /// The message to a client about a batch whose content nobody could read.
-pub(super) fn refuse_content(error: &ContentError) -> AppendError {
+pub(super) fn refuse_content(batch: &BatchView<'_>, error: &ContentError) -> AppendError {
+    if let ContentError::Record(RecordError { index, reason }) = error
+        && *index < batch.record_count()
+    {
+        return AppendError::InvalidRecords {
+            code: codes::INVALID_RECORD,
+            message: format!("the batch's records cannot be read: {error}"),
+            records: vec![RefusedRecord {
+                index: *index,
+                message: format!("it cannot be read: {reason}"),
+            }],
+        };
+    }
     let (code, message) = match error {
         ContentError::Compression(CompressionError::TooLarge { cap }) => (
             codes::MESSAGE_TOO_LARGE,
@@ -139,7 +138,6 @@ pub(crate) fn refuse_batch(error: BatchError) -> AppendError {
             return AppendError::Corrupt { error };
         }
         BatchError::Codec { .. } => codes::UNSUPPORTED_COMPRESSION_TYPE,
-        BatchError::Timestamp { .. } => codes::INVALID_TIMESTAMP,
         BatchError::Magic { .. } | BatchError::Inconsistent { .. } => codes::INVALID_RECORD,
     };
     AppendError::Refused {

@@ -175,6 +175,14 @@ impl PartitionLog {
         bytes.min(cap)
     }
 
+    /// True if `[start, end)` begins in an earlier segment than the one that `end` lies in.
+    #[must_use]
+    pub fn is_behind(&self, start: i64, end: i64) -> bool {
+        let segments = self.segments();
+        let begun = |offset| segments.partition_point(|segment| segment.base_offset <= offset);
+        start < end && begun(start) < begun(end)
+    }
+
     /// Lists `(producer_id, first_offset)` of the aborted transactions overlapping
     /// `[start, end)`, by first offset. Takes no lock of the writer and asks nobody.
     #[must_use]

@@ -6,7 +6,6 @@ from typing import Final, TypeVar
 from txn.broker.apis.access import Access, Proceed, Rule
 from txn.broker.apis.groups import (
     OFFSET_FETCH_FAILS_WHOLE_FROM,
-    each_once,
     joined,
     lacks_protocol,
     resolved,
@@ -225,7 +224,7 @@ async def _offsets_of_groups(
 ) -> OffsetFetchResponse:
     turns = Turns()
     asked: list[tuple[OffsetFetchGroup, list[bool] | None]] = []
-    for group in await each_once(request.groups):
+    for group in request.groups:
         await turns.next()
         is_allowed = access.may(Operation.DESCRIBE, GROUP, group.group_id)
         asked.append((group, await _seen(access, groups, group.topics) if is_allowed else None))
