@@ -320,6 +320,10 @@ pub struct Content {
     pub earliest_ms: i64,
     /// The largest, in ms; -1 if none has one.
     pub latest_ms: i64,
+    /// Size of the records without a codec.
+    pub bytes: usize,
+    /// As [`Opening::is_joined`]: some clients would not read it as it is.
+    pub is_joined: bool,
 }
 
 /// Reads a whole batch that is to be stored; `opened` is raised by the work of opening it, in
@@ -368,6 +372,8 @@ fn survey(batch: &BatchView<'_>, opening: &mut Opening<'_>) -> Result<Content, C
             survey.earliest_ms
         },
         latest_ms: survey.latest_ms,
+        bytes: opening.opened(),
+        is_joined: opening.is_joined(),
     })
 }
 

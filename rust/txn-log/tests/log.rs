@@ -215,7 +215,7 @@ fn a_batch_beyond_the_budget_is_not_opened_until_it_was_inspected() {
     let mut batch = builder.seal().unwrap();
     let (mut content, mut budget) = (None, 200_000);
     let refused = log.append_within(CLIENT, &mut batch, &mut content, &mut budget);
-    assert!(matches!(refused, Err(AppendError::TooMuchToOpen)));
+    assert!(matches!(refused, Err(AppendError::Uninspected)));
     assert_eq!((content, budget), (None, 0));
     let mut opened = 0;
     content = Some(
