@@ -11,7 +11,7 @@ Deviations from Apache Kafka 4.2:
   test has no fleet of consumers to wait for; `num.network.threads` is 2 (Kafka: 3), since a
   reactor does the work of many of Kafka's threads.
 - A setting that one node without tiered storage cannot honour is refused: more than one replica,
-  `remote.storage.enable`, a `compression.type` other than the producer's.
+  `remote.storage.enable`.
 - Kafka's settings for features that txn lacks (replication between brokers, …) are unknown
   here.
 
@@ -252,20 +252,43 @@ _SEGMENT_BYTES = _int(
     expects=f"a whole number from {SEGMENT_BYTES_MIN} to {INT32_MAX}; a topic for tests may "
     "have less by internal.segment.bytes",
 )
+
+
+def _gzip_level() -> Property:
+    number = _int(-1, -1, 9, "a whole number from 1 to 9, or -1")
+
+    def parse(text: str) -> Any:
+        level = number.parse(text)
+        if level == 0:
+            raise ValueError(text)
+        return level
+
+    return number._replace(parse=parse)
+
+
 _COMPRESSION = {
-    "compression.type": (_one_of("producer"), "Batches are stored as the producer sent them."),
-    "compression.gzip.level": (
-        _int(-1, -1, 9),
-        "Level of gzip, were batches compressed here; -1 is the codec's own.",
+    "compression.type": (
+        _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        "The codec that batches are stored under; producer: as they came.",
     ),
-    "compression.lz4.level": (_int(9, 1, 17), "Level of lz4, were batches compressed here."),
+    "compression.gzip.level": (
+        _gzip_level(),
+        "Level of gzip, if compression.type is gzip; -1 is the codec's own.",
+    ),
+    "compression.lz4.level": (
+        _int(9, 1, 17),
+        "Level of lz4, if compression.type is lz4; every level is the fast one here.",
+    ),
     "compression.zstd.level": (
         _int(3, -131_072, 22),
-        "Level of zstd, were batches compressed here.",
+        "Level of zstd, if compression.type is zstd.",
     ),
 }
 _REPLICAS = {
-    "min.insync.replicas": (_int(1, 1, 1), "Replicas that acks=all waits for; there is one."),
+    "min.insync.replicas": (
+        _int(1, 1),
+        "Replicas that acks=all waits for, or all of them if there are fewer; there is one.",
+    ),
     "unclean.leader.election.enable": (
         _flag(False),
         "May a replica that lags behind lead? With one replica there is none.",
@@ -619,7 +642,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The longest timeout a transaction may ask for.",
             ),
             "transaction.state.log.min.isr": (
-                _int(1, 1, 1),
+                _int(1, 1),
                 "min.insync.replicas of __transaction_state.",
             ),
             "transaction.state.log.num.partitions": (

@@ -64,6 +64,20 @@ def test_kafkas_file_starts_a_broker_as_it_is(tmp_path: Path) -> None:
     assert "node.id=3" in (tmp_path / "kafka logs" / "meta.properties").read_text()
 
 
+def test_a_file_with_a_codec_and_in_sync_replicas_starts_a_broker(tmp_path: Path) -> None:
+    config = stock(
+        tmp_path,
+        **{
+            "compression.type": "zstd",
+            "compression.zstd.level": "9",
+            "min.insync.replicas": "2",
+            "transaction.state.log.min.isr": "2",
+        },
+    )
+    line, log = started("--config", config)
+    assert line.startswith("listening on 127.0.0.1:"), log
+
+
 def test_the_command_line_counts_before_the_file(tmp_path: Path) -> None:
     config = stock(tmp_path, durability="process")
     given = ("--config", config, "--data", tmp_path / "other", "-o", "node.id=4")

@@ -228,18 +228,10 @@ def test_bombs_take_little_memory(tmp_path: Path) -> None:
         bomb = around("gzip", 1, gzip_bomb(99_999_000))
         with RawConnection(process.bootstrap_servers) as connection:
             produce(connection, around("none", 1, records((b"k", b"v"))))
-            before = memory_peak(process.pid)
+            before = process.memory_peak
             for topic in ("orders", "keyed"):
                 (answer,) = produce(connection, bomb, topic=topic)
                 assert int(answer.error_code) == 0
-        assert memory_peak(process.pid) - before < 20_000_000
+        assert process.memory_peak - before < 20_000_000
     finally:
         assert process.stop() == 0
-
-
-def memory_peak(pid: int) -> int:
-    """The most memory a process has had, in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("Linux tells it")

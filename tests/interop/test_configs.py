@@ -125,6 +125,9 @@ def test_a_topics_own_settings_are_told_as_kafka_tells_them(
     topic = unique("own")
     own: dict[str, Any] = {
         "cleanup.policy": "compact, delete",
+        "compression.gzip.level": "9",
+        "compression.type": "gzip",
+        "compression.zstd.level": "-131072",
         "internal.segment.bytes": "1000",
         "leader.replication.throttled.replicas": "0:1,1:1",
         "min.cleanable.dirty.ratio": "0.25",
@@ -173,6 +176,14 @@ def test_a_new_topic_is_told_with_every_setting_as_by_kafka(
         ("retention.msec", "5", INVALID_CONFIG),
         ("retention.ms", None, INVALID_CONFIG),
         ("cleanup.policy", "", NONE),
+        *(("compression.type", name, NONE) for name in ("uncompressed", "zstd", "producer")),
+        *(("compression.type", name, INVALID_CONFIG) for name in ("none", "GZIP", "")),
+        *(("compression.gzip.level", level, NONE) for level in ("-1", "1", "9")),
+        *(("compression.gzip.level", level, INVALID_CONFIG) for level in ("0", "10", "-2")),
+        ("compression.zstd.level", "0", NONE),
+        ("compression.lz4.level", "0", INVALID_CONFIG),
+        ("min.insync.replicas", "3", NONE),
+        ("min.insync.replicas", "0", INVALID_CONFIG),
     ],
 )
 def test_a_new_topics_settings_are_taken_or_refused_as_by_kafka(

@@ -64,6 +64,13 @@ class BrokerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def memory_peak(self) -> int:
+        """The most memory that it has had, in bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) << 10
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()

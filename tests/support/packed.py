@@ -80,10 +80,8 @@ def unreadable() -> dict[str, bytes]:
     return found | {
         "gzip that is cut": around("gzip", 1, packed[:-9]),
         "gzip with another checksum": around("gzip", 1, packed[:-8] + bytes(4) + packed[-4:]),
-        "gzip with bytes behind it": around("gzip", 1, packed + b"x"),
-        "gzip in two members": around(
-            "gzip", 1, gzip.compress(plain[:9]) + gzip.compress(plain[9:])
-        ),
+        "zstd with bytes behind it": around("zstd", 1, zstd_frame(plain) + b"x"),
+        "skippable frames alone": around("zstd", 1, skippable_frame(b"s" * 5)),
         "gzip of fewer records": around("gzip", 2, packed),
         "gzip of two thousand million records": around("gzip", 2**31 - 1, packed),
         "gzip of more records": around("gzip", 1, gzip.compress(plain + plain)),
@@ -92,6 +90,34 @@ def unreadable() -> dict[str, bytes]:
         "records with -1 headers": around("none", 1, bytes(negative)),
         "records with the same offset": around("none", 2, plain + plain),
         "gzip of records with the same offset": around("gzip", 2, gzip.compress(plain + plain)),
+    }
+
+
+def zstd_frame(content: bytes) -> bytes:
+    """A frame of zstd's format whose only block is stored as it is."""
+    header = b"\x28\xb5\x2f\xfd\x20" + bytes([len(content)])
+    return header + (len(content) << 3 | 1).to_bytes(3, "little") + content
+
+
+def skippable_frame(content: bytes) -> bytes:
+    """A frame of zstd's format that readers pass over."""
+    return b"\x50\x2a\x4d\x18" + struct.pack("<I", len(content)) + content
+
+
+def taken() -> dict[str, bytes]:
+    """Batches of one record in more than one stream, by a name; Apache Kafka takes them."""
+    plain = records((b"k", b"v" * 40))
+    first, second = plain[:9], plain[9:]
+    skipped, frame = skippable_frame(b"s" * 5), zstd_frame(plain)
+    return {
+        "gzip with bytes behind it": around("gzip", 1, gzip.compress(plain) + b"x"),
+        "gzip in two members": around("gzip", 1, gzip.compress(first) + gzip.compress(second)),
+        "zstd in two frames": around("zstd", 1, zstd_frame(first) + zstd_frame(second)),
+        "zstd behind a skippable frame": around("zstd", 1, skipped + frame),
+        "zstd before a skippable frame": around("zstd", 1, frame + skipped),
+        "zstd around a skippable frame": around(
+            "zstd", 1, zstd_frame(first) + skipped + zstd_frame(second)
+        ),
     }
 
 

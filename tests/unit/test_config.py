@@ -59,9 +59,14 @@ def test_an_unknown_topic_setting_is_refused_with_the_closest_known_one() -> Non
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("compression.type", "gzip"),
+        ("compression.type", "GZIP"),
+        ("compression.type", "none"),
+        ("compression.gzip.level", "0"),
+        ("compression.gzip.level", "10"),
+        ("compression.lz4.level", "18"),
+        ("compression.zstd.level", "23"),
         ("remote.storage.enable", "true"),
-        ("min.insync.replicas", "2"),
+        ("min.insync.replicas", "0"),
         ("retention.ms", "-2"),
         ("retention.ms", "1_000"),
         ("retention.ms", ""),
@@ -82,6 +87,11 @@ def test_a_topic_setting_that_would_not_be_honoured_is_refused(name: str, text: 
     ("name", "text", "value"),
     [
         ("retention.ms", " 55 ", 55),
+        ("compression.type", "uncompressed", "uncompressed"),
+        ("compression.gzip.level", "-1", -1),
+        ("compression.gzip.level", "9", 9),
+        ("compression.zstd.level", "-131072", -131072),
+        ("min.insync.replicas", "3", 3),
         ("preallocate", "TRUE", True),
         ("cleanup.policy", "compact, delete", "compact,delete"),
         ("cleanup.policy", "compact,compact", "compact"),
@@ -135,7 +145,7 @@ def test_a_topic_for_tests_has_segments_of_any_size() -> None:
 
 
 def test_a_stored_value_of_another_broker_that_does_not_fit_counts_for_nothing() -> None:
-    stored = {"compression.type": "gzip", "segment.bytes": "500"}
+    stored = {"compression.type": "brotli", "segment.bytes": "500"}
     assert topic_setting("compression.type", stored, BrokerSettings()) == "producer"
     assert topic_setting("segment.bytes", stored, BrokerSettings()) == 1 << 30
 

@@ -96,7 +96,7 @@ def test_an_internal_setting_is_told_only_of_a_topic_that_has_it() -> None:
 
 
 def test_a_stored_value_that_does_not_fit_is_told_as_what_is_in_force() -> None:
-    entry = topic_entry("compression.type", {"compression.type": "gzip"}, layered())
+    entry = topic_entry("compression.type", {"compression.type": "brotli"}, layered())
     assert (entry.value, entry.source) == ("producer", ConfigSource.DEFAULT)
 
 

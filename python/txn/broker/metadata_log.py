@@ -47,6 +47,8 @@ PARTITION_COUNT_SETTING: Final = {
     OFFSETS_TOPIC: "offsets.topic.num.partitions",
     TRANSACTIONS_TOPIC: "transaction.state.log.num.partitions",
 }
+_COORDINATOR_COMPRESSION: Final = {OFFSETS_TOPIC: "producer", TRANSACTIONS_TOPIC: "uncompressed"}
+"""Kafka's own, so that a default of the broker says nothing untrue of their batches."""
 
 FEATURES: Final = {"metadata.version": 25, "transaction.version": 2}
 """Features that a new directory finalizes, and all that ApiVersions announces. The metadata version
@@ -160,7 +162,11 @@ def coordinator_topic_settings(topic: str, settings: BrokerSettings) -> dict[str
     """The own settings of a coordinator's topic when it is made."""
     segment_bytes = settings[SEGMENT_BYTES_SETTING[topic]]
     size = "internal.segment.bytes" if segment_bytes < SEGMENT_BYTES_MIN else "segment.bytes"
-    return {"cleanup.policy": "compact", size: str(segment_bytes)}
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": _COORDINATOR_COMPRESSION[topic],
+        size: str(segment_bytes),
+    }
 
 
 def take_over_broker_settings(settings: BrokerSettings, image: Image, node_id: int) -> None:

@@ -51,6 +51,28 @@ impl std::error::Error for CompressionError {}
 
 const XERIAL_BLOCK_BYTES: usize = 32 * 1024;
 
+/// A codec and how hard it tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// The codec.
+    pub codec: Codec,
+    /// gzip: 1 to 9, or -1 for its own default. zstd: -131072 to 22. The others have none here:
+    /// the encoder of lz4 is the fast one, which is Kafka's at its default level.
+    pub level: i32,
+}
+
+impl Compression {
+    /// A codec at Kafka's default level.
+    #[must_use]
+    pub fn of(codec: Codec) -> Self {
+        let level = match codec {
+            Codec::Zstd => zstd::DEFAULT_COMPRESSION_LEVEL,
+            Codec::None | Codec::Gzip | Codec::Snappy | Codec::Lz4 => -1,
+        };
+        Self { codec, level }
+    }
+}
+
 /// Appends the content of `input` to `output`, at most `cap` bytes of it.
 ///
 /// # Errors
@@ -78,7 +100,8 @@ pub fn decompress(
 /// # Errors
 /// `Damaged` with the codec's reason; only memory can run out.
 pub fn compress(codec: Codec, input: &[u8], output: &mut Vec<u8>) -> Result<(), CompressionError> {
-    let packed = Packer::new(codec, std::mem::take(output)).and_then(|mut packer| {
+    let (compression, room) = (Compression::of(codec), std::mem::take(output));
+    let packed = Packer::new(compression, None, room).and_then(|mut packer| {
         packer.write(input)?;
         packer.finish()
     });
@@ -103,17 +126,24 @@ pub(crate) enum Packer {
 }
 
 impl Packer {
-    /// Appends to `output`.
+    /// Appends to `output`. A known size of the input spares zstd's readers and writer memory.
     ///
     /// # Errors
     /// The codec has no memory.
-    pub fn new(codec: Codec, mut output: Vec<u8>) -> io::Result<Self> {
-        Ok(match codec {
+    pub fn new(
+        compression: Compression,
+        input_bytes: Option<usize>,
+        mut output: Vec<u8>,
+    ) -> io::Result<Self> {
+        Ok(match compression.codec {
             Codec::None => Self::None(output),
-            Codec::Gzip => Self::Gzip(flate2::write::GzEncoder::new(
-                output,
-                flate2::Compression::default(),
-            )),
+            Codec::Gzip => {
+                let level = u32::try_from(compression.level).map(flate2::Compression::new);
+                Self::Gzip(flate2::write::GzEncoder::new(
+                    output,
+                    level.unwrap_or_default(),
+                ))
+            }
             Codec::Snappy => {
                 output.extend_from_slice(&XERIAL_MAGIC);
                 output.extend_from_slice(&1i32.to_be_bytes());
@@ -129,11 +159,22 @@ impl Packer {
                     info, output,
                 )))
             }
-            Codec::Zstd => Self::Zstd(zstd::stream::write::Encoder::new(
-                output,
-                zstd::DEFAULT_COMPRESSION_LEVEL,
-            )?),
+            Codec::Zstd => {
+                let mut encoder = zstd::stream::write::Encoder::new(output, compression.level)?;
+                encoder.set_pledged_src_size(input_bytes.map(|bytes| bytes as u64))?;
+                Self::Zstd(encoder)
+            }
         })
+    }
+
+    /// Bytes of output so far, those before its own included.
+    pub fn output_bytes(&self) -> usize {
+        match self {
+            Self::None(output) | Self::Snappy { output, .. } => output.len(),
+            Self::Gzip(encoder) => encoder.get_ref().len(),
+            Self::Lz4(encoder) => encoder.get_ref().len(),
+            Self::Zstd(encoder) => encoder.get_ref().len(),
+        }
     }
 
     /// Takes some bytes.

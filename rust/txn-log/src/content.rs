@@ -320,6 +320,10 @@ pub struct Content {
     pub latest_ms: i64,
     /// The records that break a rule, in order.
     pub bad: Vec<BadRecord>,
+    /// Size of the records without a codec.
+    pub bytes: usize,
+    /// As [`Opening::is_joined`]: some clients would not read it as it is.
+    pub is_joined: bool,
 }
 
 /// The work that the batches of a request may still make.
@@ -386,6 +390,8 @@ fn survey(
         content: Content {
             latest_ms: -1,
             bad: Vec::new(),
+            bytes: 0,
+            is_joined: false,
         },
     };
     walk(opening, batch.record_count(), &mut survey)?;
@@ -393,6 +399,8 @@ fn survey(
         let reason = "its offset delta is not its place in the batch";
         return Err(at(survey.index, reason));
     }
+    survey.content.bytes = opening.opened();
+    survey.content.is_joined = opening.is_joined();
     Ok(survey.content)
 }
 

@@ -95,9 +95,9 @@ pub enum AppendError {
     },
     /// The partition has first to join the transaction; append it again then.
     Join,
-    /// Its records come to more bytes than the caller has the time to open; see
-    /// `PartitionLog::append_within`.
-    TooMuchToOpen,
+    /// It has first to be inspected: its records come to more bytes than the caller has the time
+    /// to open, or they have to be packed by another codec. See `PartitionLog::append_within`.
+    Uninspected,
     /// It may not be written.
     Refused {
         /// Kafka's error code.
@@ -126,13 +126,13 @@ pub enum AppendError {
 }
 
 impl AppendError {
-    /// Kafka's error code for it; 0 for `Duplicate`, and -1 for `Join` and `TooMuchToOpen`, which
-    /// are no answers.
+    /// Kafka's error code for it; 0 for `Duplicate`, and -1 for `Join` and `Uninspected`, which are
+    /// no answers.
     #[must_use]
     pub fn code(&self) -> i16 {
         match self {
             Self::Duplicate { .. } => 0,
-            Self::Join | Self::TooMuchToOpen => codes::UNKNOWN_SERVER_ERROR,
+            Self::Join | Self::Uninspected => codes::UNKNOWN_SERVER_ERROR,
             Self::Refused { code, .. } | Self::InvalidRecords { code, .. } => *code,
             Self::Corrupt { .. } => codes::CORRUPT_MESSAGE,
             Self::Io(_) => codes::KAFKA_STORAGE_ERROR,
@@ -148,7 +148,7 @@ impl fmt::Display for AppendError {
                 write!(f, "the batch is stored already, at offset {base_offset}")
             }
             Self::Join => write!(f, "the partition has not joined the batch's transaction"),
-            Self::TooMuchToOpen => write!(f, "the batch's records are too many to open here"),
+            Self::Uninspected => write!(f, "the batch has first to be inspected"),
             Self::Refused { message, .. } | Self::InvalidRecords { message, .. } => {
                 f.write_str(message)
             }

@@ -74,7 +74,7 @@ use crate::write_health::WriteHealth;
 
 pub use append::Appended;
 pub use batch_check::CONTENT_BYTES_MAX;
-pub(crate) use batch_check::refuse_batch;
+pub(crate) use batch_check::{refuse_batch, refuse_content, refuse_size};
 pub use read::Slice;
 pub use watchers::Watcher;
 

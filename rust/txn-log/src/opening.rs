@@ -12,11 +12,15 @@
 //! | zstd | 64 KiB | the frame's window: 128 MiB, and as much as its content |
 //!
 //! # What counts as readable
-//! A [`Reading::Strict`] opening takes content that every client reads: exactly one stream, its
-//! checksums right, nothing behind it. Java's client refuses lz4 blocks that depend on each other,
-//! and zstd windows of more than 128 MiB; librdkafka reads the first gzip member only, refuses
-//! bytes behind an lz4 frame, and no joined snappy streams. [`Reading::Lenient`] takes content that
-//! any of them reads, for bytes that are stored already.
+//! A [`Reading::Strict`] opening takes content that Apache Kafka takes and Java's client reads, its
+//! checksums right. Both refuse lz4 blocks that depend on each other, and zstd windows of more than
+//! 128 MiB. [`Reading::Lenient`] takes content that any client reads, for bytes that are stored
+//! already.
+//!
+//! Frames of zstd may follow each other, and skippable ones stand among them: every client reads
+//! that. Bytes behind the first stream of another codec are different. Java's client goes on with
+//! further gzip members and snappy streams, and passes over bytes behind an lz4 frame. librdkafka
+//! reads the first gzip member alone, and refuses the others. [`Opening::is_joined`] tells of them.
 //!
 //! Sources: RFC 1951, RFC 1952; the LZ4 frame format 1.6; RFC 8878; snappy's `format_description`;
 //! Kafka, `Lz4BlockInputStream`; xerial's `SnappyInputStream`; librdkafka, `rdkafka_lz4.c`, `rdgz.c`.
@@ -55,7 +59,7 @@ const GZIP_TRAILER_BYTES: usize = 8;
 /// Strictness about readable content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Content that every client reads; for bytes that are to be stored.
+    /// Content that Apache Kafka takes; for bytes that are to be stored.
     Strict,
     /// Content that some client reads; for stored bytes.
     Lenient,
@@ -81,6 +85,7 @@ pub struct Opening<'a> {
     input: &'a [u8],
     cap: usize,
     opened: usize,
+    is_joined: bool,
     /// The rest of the piece in memory; of `input`, without a codec.
     unread: std::ops::Range<usize>,
     stage: Stage,
@@ -121,6 +126,7 @@ impl<'a> Opening<'a> {
             input,
             cap,
             opened: 0,
+            is_joined: false,
             unread: 0..0,
             stage: Stage::Start,
             memory: SPARE.take().unwrap_or_default(),
@@ -158,6 +164,13 @@ impl<'a> Opening<'a> {
     #[must_use]
     pub fn opened(&self) -> usize {
         self.opened
+    }
+
+    /// True once bytes were found behind the first stream that librdkafka does not read as Java's
+    /// client does.
+    #[must_use]
+    pub fn is_joined(&self) -> bool {
+        self.is_joined
     }
 
     fn count(&mut self, bytes: usize) -> Result<(), CompressionError> {
@@ -211,20 +224,19 @@ impl<'a> Opening<'a> {
     }
 
     /// Behind a stream: ends there, or goes on with the next one.
-    fn end_stream(&mut self) -> Result<(), CompressionError> {
+    fn end_stream(&mut self) {
         if self.input.is_empty() {
             self.stage = Stage::End;
-        } else if self.reading == Reading::Strict {
-            let reason = format!("{} bytes follow its stream", self.input.len());
-            return Err(self.damaged(reason));
-        } else if self.codec == Codec::Lz4
-            || (self.codec == Codec::Gzip && !self.input.starts_with(&GZIP_MAGIC))
-        {
-            self.stage = Stage::End; // Java's client passes over the rest
-        } else {
-            self.stage = Stage::Start;
+            return;
         }
-        Ok(())
+        self.is_joined |= self.codec != Codec::Zstd;
+        let is_passed_over = self.codec == Codec::Lz4
+            || (self.codec == Codec::Gzip && !self.input.starts_with(&GZIP_MAGIC));
+        self.stage = if is_passed_over {
+            Stage::End // as by Java's client
+        } else {
+            Stage::Start
+        };
     }
 
     fn read<const N: usize>(&mut self, cut: &'static str) -> Result<[u8; N], CompressionError> {
@@ -313,7 +325,7 @@ impl<'a> Opening<'a> {
             if trailer != expected {
                 return Err(self.damaged("the gzip checksum or size does not match its content"));
             }
-            self.end_stream()?;
+            self.end_stream();
         } else if read == 0 && written == 0 {
             return Err(self.damaged("the gzip stream is cut"));
         }
@@ -337,8 +349,9 @@ impl<'a> Opening<'a> {
             self.stage = Stage::End;
             return Ok(0);
         }
-        if self.reading == Reading::Lenient && self.input.starts_with(&XERIAL_MAGIC) {
-            self.begin_xerial()?; // a writer joined two streams
+        if self.input.starts_with(&XERIAL_MAGIC) {
+            self.is_joined = true;
+            self.begin_xerial()?;
             return Ok(0);
         }
         let length = u32::from_be_bytes(self.read("a xerial block's length is cut")?);
@@ -468,7 +481,8 @@ impl<'a> Opening<'a> {
         {
             return Err(self.damaged("the lz4 frame's size does not match its content"));
         }
-        self.end_stream()
+        self.end_stream();
+        Ok(())
     }
 
     // ------------------------------------------------------------ zstd
@@ -496,7 +510,7 @@ impl<'a> Opening<'a> {
         let left = done.map_err(|code| self.damaged(zstd_safe::get_error_name(code)))?;
         self.input = &self.input[read..];
         if left == 0 {
-            self.end_stream()?;
+            self.end_stream();
         } else if read == 0 && written == 0 {
             return Err(self.damaged("the zstd frame is cut"));
         }

@@ -1,5 +1,10 @@
 //! Settings that may be changed while a log is open: Kafka's topic settings.
 
+use txn_protocol::batch::Header;
+
+use crate::compression::Compression;
+use crate::content::Content;
+
 /// The settings of one log; fields are named after Kafka's topic settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -15,6 +20,8 @@ pub struct Settings {
     pub index_interval_bytes: u64,
     /// `max.message.bytes`: the largest batch a client may send.
     pub max_message_bytes: usize,
+    /// `compression.type` with its level; `None`: the producer's.
+    pub compression: Option<Compression>,
     /// `message.timestamp.type` is `LogAppendTime`.
     pub log_append_time: bool,
     /// `message.timestamp.before.max.ms`: how old a client's record may be.
@@ -46,6 +53,7 @@ impl Settings {
         segment_index_bytes: 10 << 20,
         index_interval_bytes: 4096,
         max_message_bytes: 1_048_588,
+        compression: None,
         log_append_time: false,
         timestamp_before_max_ms: i64::MAX,
         timestamp_after_max_ms: 3_600_000,
@@ -57,6 +65,24 @@ impl Settings {
         flush_messages: i64::MAX,
         flush_ms: i64::MAX,
     };
+
+    /// The compression that a client's batch has to be given before it is stored, by its header
+    /// alone; `None` if it has it.
+    #[inline]
+    pub(crate) fn compression_for(&self, header: &Header) -> Option<Compression> {
+        let wanted = self.compression?;
+        (header.codec() != Ok(wanted.codec)).then_some(wanted)
+    }
+
+    /// Like `compression_for`, by the batch's content too: bytes that some clients would not read
+    /// are packed again by their own codec.
+    pub(crate) fn compression_of(&self, header: &Header, content: &Content) -> Option<Compression> {
+        let again = || {
+            let codec = header.codec().ok().filter(|_| content.is_joined);
+            codec.map(Compression::of)
+        };
+        self.compression_for(header).or_else(again)
+    }
 }
 
 impl Default for Settings {

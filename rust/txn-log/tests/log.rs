@@ -216,7 +216,7 @@ fn a_batch_beyond_the_budget_is_not_opened_until_it_was_inspected() {
     let mut batch = builder.seal().unwrap();
     let (mut content, mut budget) = (None, budget_of(200_000));
     let refused = log.append_within(CLIENT, &mut batch, &mut content, &mut budget);
-    assert!(matches!(refused, Err(AppendError::TooMuchToOpen)));
+    assert!(matches!(refused, Err(AppendError::Uninspected)));
     assert_eq!((content, budget.bytes), (None, 0));
     let (mut opened, mut names) = (0, 0);
     content = Some(

@@ -103,20 +103,70 @@ fn bytes_that_are_no_stream_are_refused() {
     }
 }
 
+/// A frame of zstd's format that readers pass over.
+fn skippable(bytes: u32) -> Vec<u8> {
+    let mut frame = 0x184d_2a53_u32.to_le_bytes().to_vec();
+    frame.extend_from_slice(&bytes.to_le_bytes());
+    frame.resize(8 + bytes as usize, b's');
+    frame
+}
+
+/// Whether Apache Kafka 4.2 takes these is known from asking it, and whether librdkafka 2 reads them.
 #[test]
-fn exactly_one_stream_is_stored_and_several_are_read() {
+fn several_streams_are_taken_where_kafka_takes_them() {
     let content = records(&[(3, 40), (5, 300)]);
     let (first, second) = content.split_at(30);
-    for codec in [Codec::Gzip, Codec::Snappy, Codec::Zstd] {
+    for (codec, is_joined) in [
+        (Codec::Gzip, true),
+        (Codec::Snappy, true),
+        (Codec::Zstd, false),
+    ] {
         let joined = [packed(codec, first), packed(codec, second)].concat();
-        assert!(inspect(&around(codec, 2, &joined)).is_err(), "{codec:?}");
+        let told = inspect(&around(codec, 2, &joined)).unwrap();
+        assert_eq!(
+            (told.is_joined, told.bytes),
+            (is_joined, content.len()),
+            "{codec:?}"
+        );
         let mut opened = Vec::new();
         decompress(codec, &joined, &mut opened, usize::MAX).unwrap();
         assert_eq!(opened, content, "{codec:?}");
     }
-    for codec in COMPRESSED {
+    let two_lz4 = [packed(Codec::Lz4, first), packed(Codec::Lz4, second)].concat();
+    assert!(inspect(&around(Codec::Lz4, 2, &two_lz4)).is_err());
+    for (codec, is_taken) in COMPRESSED.into_iter().zip([true, false, true, false]) {
         let followed = [packed(codec, &content), vec![0]].concat();
-        assert!(inspect(&around(codec, 2, &followed)).is_err(), "{codec:?}");
+        let told = inspect(&around(codec, 2, &followed));
+        assert_eq!(told.is_ok_and(|told| told.is_joined), is_taken, "{codec:?}");
+    }
+}
+
+#[test]
+fn skippable_frames_of_zstd_are_passed_over_wherever_they_are() {
+    let content = records(&[(3, 40), (5, 300)]);
+    let [first, second] = [&content[..30], &content[30..]].map(|part| packed(Codec::Zstd, part));
+    let (empty, skipped) = (packed(Codec::Zstd, &[]), skippable(70_000));
+    for frames in [
+        [skipped.clone(), first.clone(), second.clone()],
+        [first.clone(), skippable(0), second.clone()],
+        [[first, second].concat(), empty, skipped],
+    ] {
+        let told = inspect(&around(Codec::Zstd, 2, &frames.concat())).unwrap();
+        assert!(!told.is_joined && told.bytes == content.len());
+    }
+    assert!(inspect(&around(Codec::Zstd, 2, &skippable(5))).is_err());
+}
+
+#[test]
+fn many_frames_are_held_against_the_cap_as_one_stream_is() {
+    for codec in [Codec::Gzip, Codec::Snappy, Codec::Zstd] {
+        let many = packed(codec, &vec![0; 10_000]).repeat(100);
+        let mut opened = Vec::new();
+        let refused = decompress(codec, &many, &mut opened, 500_000).unwrap_err();
+        assert!(
+            matches!(refused, CompressionError::TooLarge { cap: 500_000 }),
+            "{codec:?}"
+        );
     }
 }
 

@@ -1,9 +1,10 @@
 //! The threads that open batches which would keep a reactor from its other connections.
 //!
-//! A Produce whose compressed batches are large inside comes here with its frame. Its batches are
+//! A Produce whose compressed batches are large inside comes here with its frame, and so does one
+//! whose batches have to be packed by their topic's codec. Its batches are
 //! opened one at a time, and between two of them the request goes behind all others that wait: a
 //! client that sends much waits for it alone. Then the request goes back to its reactor, which
-//! appends. There are as many threads as reactors, started by the first request that comes.
+//! appends. It goes back earlier with `REPACKED_BYTES_MAX` of repacked bytes, and comes again. There are as many threads as reactors, started by the first request that comes.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::mailbox::{Mailbox, Message, RequestToken};
 use crate::memory::Claim;
-use crate::produce::{ProduceRequest, Unopened};
+use crate::produce::{ProduceRequest, REPACKED_BYTES_MAX, Unopened};
 
 /// A Produce with the part of its frame it still needs.
 pub struct Large {
@@ -24,17 +25,17 @@ pub struct Large {
     pub claim: Claim,
     /// The batches still to be opened.
     pub batches: VecDeque<Unopened>,
-    /// Bytes of content opened so far.
-    pub opened: usize,
+    /// Bytes that wait for their append.
+    pub repacked: usize,
 }
 
 impl Large {
-    /// Opens one batch; false once there is none.
+    /// Opens one batch; false once there is none, or enough to append.
     fn go_on(&mut self) -> bool {
         if let Some(batch) = self.batches.pop_front() {
-            self.request.open(&self.body, &batch, &mut self.opened);
+            self.repacked += self.request.open(&self.body, &batch);
         }
-        !self.batches.is_empty()
+        !self.batches.is_empty() && self.repacked < REPACKED_BYTES_MAX
     }
 
     fn finish(self: Box<Self>) {

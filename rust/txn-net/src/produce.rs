@@ -7,8 +7,9 @@
 //! 2. [`ProduceRequest::append`] appends the pending batches, in the request's order. The log
 //!    stamps offsets into the frame in place. A partition that has first to join the
 //!    transaction stays pending; the reactor then parks the request and calls again. So do a
-//!    compressed batch that is large inside and all after it: the opener reads them first. When its
-//!    turn is over it stops between two batches, and the next call goes on there.
+//!    compressed batch that is large inside, one that its topic's `compression.type` repacks, and
+//!    all after it: the opener inspects them first. When its turn is over it stops between two
+//!    batches, and the next call goes on there.
 //! 3. [`ProduceRequest::encode`] writes the answer. If batches have to reach the disk first, or
 //!    with `acks=all` the high watermark has to reach their end, it waits as a `DelayedProduce`, for
 //!    at most the request's timeout.
@@ -30,9 +31,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use txn_log::content::{AppendBudget, Content};
+use txn_log::content::AppendBudget;
 use txn_log::record_rules::{NAMED_RECORDS_MAX, RefusedRecord};
-use txn_log::{AppendError, Appended, Isolation, Origin, PartitionLog};
+use txn_log::{AppendError, Appended, Inspected, Isolation, Origin, PartitionLog};
 use txn_protocol::apis;
 use txn_protocol::batch::{BatchError, BatchView, Codec};
 use txn_protocol::codes;
@@ -53,6 +54,10 @@ const OPENED_HERE_MAX: usize = 1 << 20;
 /// The most bytes that the compressed batches of one request may come to, of those that the
 /// opener reads.
 pub const REQUEST_CONTENT_BYTES_MAX: usize = 1_000_000_000;
+
+/// The most repacked bytes of a request that wait for their append, and the most that wait for their
+/// transaction; one batch may come on top.
+pub const REPACKED_BYTES_MAX: usize = 1 << 20;
 
 /// The room for topics and partitions that is kept from one request to the next.
 const KEPT_ITEMS: usize = 1024;
@@ -76,8 +81,10 @@ pub struct ProduceRequest {
     authorized: Authorized,
     /// Bad records that its answer may still name.
     names: usize,
-    /// The place where `append` goes on, if its turn was over.
+    /// The place where `append` goes on, if its turn was over or batches were opened.
     pass: Option<Box<AppendPass>>,
+    /// Bytes of content that the opener found so far.
+    opened: usize,
     /// After parking, the partitions that the coordinator refused.
     refused: Option<Box<Refusals>>,
 }
@@ -106,10 +113,12 @@ struct AppendPass {
     topic: usize,
     first: usize,
     next: usize,
-    /// Bytes of content that may still be opened here.
-    content_bytes: usize,
+    /// The content that may still be opened here, and the bad records that may be named.
+    budget: AppendBudget,
     /// Partitions that have to join the transaction.
     joining: Vec<(String, i32)>,
+    /// Repacked bytes that are kept for them.
+    kept: usize,
 }
 
 impl Default for AppendPass {
@@ -118,8 +127,12 @@ impl Default for AppendPass {
             topic: 0,
             first: 0,
             next: 0,
-            content_bytes: OPENED_HERE_MAX,
+            budget: AppendBudget {
+                bytes: OPENED_HERE_MAX,
+                names: NAMED_RECORDS_MAX,
+            },
             joining: Vec::new(),
+            kept: 0,
         }
     }
 }
@@ -137,7 +150,7 @@ struct PartitionData {
 enum Opened {
     /// Nothing so far.
     Not,
-    Read(Content),
+    Read(Inspected),
     Unreadable(AppendError),
 }
 
@@ -165,6 +178,15 @@ enum AppendResult {
         batch: Option<AppendedBatch>,
     },
     Failed(ProduceFailure),
+}
+
+/// The end of an attempt at a partition's batch.
+enum Attempt {
+    Ended(AppendResult),
+    /// The partition of this topic has first to join the transaction.
+    Join(String),
+    /// The opener has first to inspect it for this log.
+    Uninspected(Arc<PartitionLog>),
 }
 
 struct ProduceFailure {
@@ -279,6 +301,7 @@ impl ProduceRequest {
         self.authorized = Authorized::default();
         self.names = NAMED_RECORDS_MAX;
         self.pass = None;
+        self.opened = 0;
         self.refused = None;
     }
 
@@ -542,11 +565,9 @@ impl ProduceRequest {
             .pass
             .take()
             .map_or_else(AppendPass::default, |pass| *pass);
-        let mut budget = AppendBudget {
-            bytes: pass.content_bytes,
-            names: self.names,
-        };
-        let mut unopened = VecDeque::new();
+        pass.budget.names = self.names;
+        let mut unopened: VecDeque<Unopened> = VecDeque::new();
+        let mut first_unopened = (0, 0, 0);
         let mut has_written = false;
         for (topic_at, topic) in self.topics.iter().enumerate().skip(pass.topic) {
             let end = pass.first + topic.partitions;
@@ -561,49 +582,52 @@ impl ProduceRequest {
                         continue;
                     }
                     let topic = found.as_deref();
-                    if unopened.is_empty() {
-                        if has_written && turn.is_over() {
-                            (pass.topic, pass.next) = (topic_at, at);
-                            (pass.content_bytes, self.names) = (budget.bytes, budget.names);
-                            self.pass = Some(Box::new(pass));
-                            return AppendProgress::TurnOver;
+                    if !unopened.is_empty() {
+                        // A batch waits for those before it: two may be for the same partition.
+                        if let Some(log) = partition.to_open(topic, body) {
+                            unopened.push_back((at, log));
                         }
-                        has_written = true;
-                        partition.result = writing.write(topic, partition, body, &mut budget);
-                        if !matches!(partition.result, AppendResult::Pending) {
-                            continue;
-                        }
+                        continue;
                     }
-                    // A batch waits for those before it: two may be for the same partition.
-                    if let Some(log) = partition.to_open(topic, body) {
-                        unopened.push_back((at, log));
-                    } else if let (true, Some(topic)) = (unopened.is_empty(), topic) {
-                        pass.joining.push((topic.name.clone(), partition.index));
+                    if has_written && turn.is_over() {
+                        (pass.topic, pass.next) = (topic_at, at);
+                        self.names = pass.budget.names;
+                        self.pass = Some(Box::new(pass));
+                        return AppendProgress::TurnOver;
+                    }
+                    has_written = true;
+                    match writing.write(topic, partition, body, &mut pass) {
+                        Attempt::Ended(result) => partition.result = result,
+                        Attempt::Join(topic) => pass.joining.push((topic, partition.index)),
+                        Attempt::Uninspected(log) => {
+                            first_unopened = (topic_at, pass.first, at);
+                            unopened.push_back((at, log));
+                        }
                     }
                 }
             }
             (pass.first, pass.next) = (end, end);
         }
-        self.names = budget.names;
+        self.names = pass.budget.names;
         if unopened.is_empty() {
             self.progress(body, pass.joining)
         } else {
+            (pass.topic, pass.first, pass.next) = first_unopened;
+            self.pass = Some(Box::new(pass));
             AppendProgress::Unopened(unopened)
         }
     }
 
-    /// Opens a batch that `append` could not, however long it takes.
-    ///
-    /// # Args
-    /// - `opened`: bytes of content of those that were opened before it; added to.
-    pub fn open(&mut self, body: &[u8], (at, log): &Unopened, opened: &mut usize) {
+    /// Opens a batch that `append` could not, and repacks it where it has to be, however long it
+    /// takes; returns the number of repacked bytes.
+    pub fn open(&mut self, body: &[u8], (at, log): &Unopened) -> usize {
         let origin = self.origin(body);
         let partition = &mut self.partitions[*at];
         let records = partition.records.clone().unwrap_or_default();
         let Ok(batch) = BatchView::parse(&body[records]) else {
-            return; // `append` says so
+            return 0; // `append` says so
         };
-        partition.content = if *opened >= REQUEST_CONTENT_BYTES_MAX {
+        partition.content = if self.opened >= REQUEST_CONTENT_BYTES_MAX {
             Opened::Unreadable(AppendError::Refused {
                 code: codes::MESSAGE_TOO_LARGE,
                 message: format!(
@@ -612,11 +636,12 @@ impl ProduceRequest {
                 ),
             })
         } else {
-            match log.inspect(origin, &batch, opened, &mut self.names) {
-                Ok(content) => Opened::Read(content),
+            match log.inspect(origin, &batch, &mut self.opened, &mut self.names) {
+                Ok(inspected) => Opened::Read(inspected),
                 Err(error) => Opened::Unreadable(error),
             }
         };
+        partition.content.repacked_bytes()
     }
 
     fn progress(&self, body: &[u8], partitions: Vec<(String, i32)>) -> AppendProgress {
@@ -721,10 +746,18 @@ impl PartitionData {
             return None;
         }
         let batch = BatchView::parse(&body[self.records.clone()?]).ok()?;
-        if batch.codec() == Ok(Codec::None) {
-            return None;
+        let log = topic?.log(self.index).ok()?;
+        let is_plain = batch.codec() == Ok(Codec::None) && !log.repacks(&batch);
+        (!is_plain).then(|| Arc::clone(log))
+    }
+}
+
+impl Opened {
+    fn repacked_bytes(&self) -> usize {
+        match self {
+            Self::Read(inspected) => inspected.repacked.as_ref().map_or(0, Vec::len),
+            Self::Not | Self::Unreadable(_) => 0,
         }
-        topic?.log(self.index).ok().cloned()
     }
 }
 
@@ -799,14 +832,14 @@ impl Writing<'_> {
         topic: Option<&Topic>,
         partition: &mut PartitionData,
         body: &mut [u8],
-        budget: &mut AppendBudget,
-    ) -> AppendResult {
-        match self.try_write(topic, partition, body, budget) {
-            Ok(result) => result,
-            Err(failure) => AppendResult::Failed(ProduceFailure {
+        pass: &mut AppendPass,
+    ) -> Attempt {
+        match self.try_write(topic, partition, body, pass) {
+            Ok(attempt) => attempt,
+            Err(failure) => Attempt::Ended(AppendResult::Failed(ProduceFailure {
                 code: code_for(self.version, failure.code),
                 ..failure
-            }),
+            })),
         }
     }
 
@@ -815,8 +848,8 @@ impl Writing<'_> {
         topic: Option<&Topic>,
         partition: &mut PartitionData,
         body: &mut [u8],
-        budget: &mut AppendBudget,
-    ) -> Result<AppendResult, ProduceFailure> {
+        pass: &mut AppendPass,
+    ) -> Result<Attempt, ProduceFailure> {
         let Some(topic) = topic else {
             let code = if has_topic_ids(self.version) {
                 codes::UNKNOWN_TOPIC_ID
@@ -845,18 +878,15 @@ impl Writing<'_> {
         };
         let batch = &mut body[range];
         let offsets = check_batch(self.version, batch)?;
-        let mut content = match std::mem::replace(&mut partition.content, Opened::Not) {
+        let mut inspected = match std::mem::replace(&mut partition.content, Opened::Not) {
             Opened::Not => None,
-            Opened::Read(content) => Some(content),
-            Opened::Unreadable(error) => return self.refused(log, error),
+            Opened::Read(inspected) => Some(inspected),
+            Opened::Unreadable(error) => return Err(self.refused(log, error)),
         };
         let leadership = handle.lead().map_err(failed)?;
         let leader_epoch = leadership.leader_epoch;
-        let appended = log.append_within(self.origin, batch, &mut content, budget);
+        let appended = log.append_within(self.origin, batch, &mut inspected, &mut pass.budget);
         drop(leadership);
-        if let Some(content) = content {
-            partition.content = Opened::Read(content);
-        }
         if appended.is_ok() {
             partition.appended_records = offsets as u32;
         }
@@ -870,7 +900,16 @@ impl Writing<'_> {
         };
         let appended = match appended {
             Ok(appended) => appended,
-            Err(error) => return self.refused(log, error),
+            Err(AppendError::Uninspected) => return Ok(Attempt::Uninspected(Arc::clone(log))),
+            Err(AppendError::Join) if self.may_park => {
+                let content = inspected.map_or(Opened::Not, Opened::Read);
+                pass.kept += content.repacked_bytes();
+                if pass.kept <= REPACKED_BYTES_MAX {
+                    partition.content = content; // else it is opened once more
+                }
+                return Ok(Attempt::Join(topic.name.clone()));
+            }
+            Err(error) => return Err(self.refused(log, error)),
         };
         let end = appended.base_offset + offsets;
         let is_behind = || self.wants_replicas && log.readable_end(Isolation::HighWatermark) < end;
@@ -881,7 +920,7 @@ impl Writing<'_> {
             leader_epoch,
             code_at: 0,
         });
-        Ok(AppendResult::Stored { appended, batch })
+        Ok(Attempt::Ended(AppendResult::Stored { appended, batch }))
     }
 
     fn check_refused(self, topic: &str, index: i32) -> Result<(), ProduceFailure> {
@@ -891,17 +930,12 @@ impl Writing<'_> {
         }
     }
 
-    /// The result of a batch that was not appended.
-    fn refused(
-        self,
-        log: &PartitionLog,
-        error: AppendError,
-    ) -> Result<AppendResult, ProduceFailure> {
+    /// The answer to a batch that was not appended.
+    fn refused(self, log: &PartitionLog, error: AppendError) -> ProduceFailure {
         let mut bad_records = Vec::new();
         let (code, message) = match error {
             AppendError::Duplicate { .. } => unreachable!("its answer is that of the first"),
-            AppendError::TooMuchToOpen => return Ok(AppendResult::Pending),
-            AppendError::Join if self.may_park => return Ok(AppendResult::Pending),
+            AppendError::Uninspected => unreachable!("it is inspected and tried again"),
             AppendError::Join => (
                 codes::INVALID_TXN_STATE,
                 refusal_message(codes::INVALID_TXN_STATE),
@@ -925,7 +959,7 @@ impl Writing<'_> {
             codes::INVALID_PRODUCER_EPOCH => self.is_transactional,
             _ => false,
         };
-        Err(ProduceFailure {
+        ProduceFailure {
             code,
             message,
             records: bad_records,
@@ -934,7 +968,7 @@ impl Writing<'_> {
             } else {
                 log.state().log_start_offset
             },
-        })
+        }
     }
 }
 

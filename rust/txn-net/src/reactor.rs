@@ -1667,7 +1667,7 @@ impl Reactor {
             body,
             claim,
             batches,
-            opened: 0,
+            repacked: 0,
         }));
     }
 

@@ -18,6 +18,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use txn_log::builder::{BatchBuilder, decode_marker};
 use txn_log::compression;
+use txn_log::compression::Compression;
 use txn_log::producer_state::{
     AbortedTxn, AdmitResult, IncomingBatch, LastBatch, Marker, ProducerStateError, ReplayedBatch,
 };
@@ -720,9 +721,30 @@ pub(crate) fn read_settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
     set(given, "message.timestamp.type", &mut timestamps)?;
     set(given, "cleanup.policy", &mut policy)?;
     settings.log_append_time = timestamps == "LogAppendTime";
+    settings.compression = read_compression(given)?;
     settings.is_deleted_by_retention = policy.split(',').any(|word| word.trim() == "delete");
     settings.is_compacted = policy.split(',').any(|word| word.trim() == "compact");
     Ok(settings)
+}
+
+/// The compression that batches are stored under; `None` for the producer's.
+fn read_compression(given: &Bound<'_, PyDict>) -> PyResult<Option<Compression>> {
+    let name: String = match given.get_item("compression.type")? {
+        Some(name) => name.extract()?,
+        None => return Ok(None),
+    };
+    let codec = match name.as_str() {
+        "producer" => return Ok(None),
+        "uncompressed" => Codec::None,
+        name => Codec::from_name(name).ok_or_else(|| {
+            PyValueError::new_err(format!("there is no compression.type '{name}'"))
+        })?,
+    };
+    let mut compression = Compression::of(codec);
+    if let Some(level) = given.get_item(format!("compression.{name}.level"))? {
+        compression.level = level.extract()?;
+    }
+    Ok(Some(compression))
 }
 
 fn describe_sealed(segment: &Sealed) -> Result<SealedTuple, ReadError> {

@@ -163,6 +163,14 @@ public final class JavaClient {
             numbers(0, 500).forEach(value -> producer.send(new ProducerRecord<>(name, value)));
         }
         expect("values", numbers(0, 500), values(name, "read_committed"));
+
+        String stored = unique("stored-" + codec);
+        NewTopic topic = new NewTopic(stored, 1, (short) 1);
+        get(admin.createTopics(List.of(topic.configs(Map.of("compression.type", codec)))).all());
+        try (KafkaProducer<String, String> producer = producer(Map.of("linger.ms", 20))) {
+            numbers(0, 500).forEach(value -> producer.send(new ProducerRecord<>(stored, value)));
+        }
+        expect("values", numbers(0, 500), values(stored, "read_committed"));
     }
 
     private void isolation(Admin admin) throws Exception {

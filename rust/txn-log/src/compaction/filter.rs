@@ -24,7 +24,7 @@ use txn_protocol::batch::{self, BatchView, Codec, HEADER_BYTES, Header};
 use txn_protocol::records::{varlong_size, write_varlong};
 
 use crate::compaction::offset_map::{KeyHasher, OffsetMap};
-use crate::compression::{self, CompressionError, Packer};
+use crate::compression::{self, Compression, CompressionError, Packer};
 use crate::content::{self, RecordHead, RecordReader, Visitor};
 use crate::opening::{Opening, Reading};
 
@@ -325,7 +325,8 @@ fn pack(
     earlier_by: i64,
     codec: Codec,
 ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-    let mut packer = Packer::new(codec, vec![0; HEADER_BYTES])?;
+    let room = vec![0; HEADER_BYTES];
+    let mut packer = Packer::new(Compression::of(codec), None, room)?;
     let mut opening = source.open();
     let mut front = Vec::new();
     for (index, &keeps) in (0..).zip(keeps) {

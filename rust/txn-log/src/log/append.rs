@@ -16,14 +16,15 @@ use crate::aborted;
 use crate::aborted::AbortedTxns;
 use crate::builder::encode_marker;
 use crate::content;
-use crate::content::{AppendBudget, Content};
+use crate::content::AppendBudget;
 use crate::error::AppendError;
-use crate::log::batch_check::{check_batch, content_bytes_max, refuse_content};
+use crate::log::batch_check::{check_batch, content_bytes_max, header_of, refuse_content};
 use crate::log::{Condition, LogWriter, PartitionLog};
 use crate::offsets::Role;
 use crate::producer_state::{AbortedTxn, AdmitResult, IncomingBatch, Marker, Origin};
 use crate::record_rules::RecordRules;
 use crate::recovery;
+use crate::repacking::{self, Inspected};
 use crate::segment::{Incoming, Segment, now_ms};
 use crate::settings::Settings;
 
@@ -44,29 +45,40 @@ pub struct Appended {
 impl PartitionLog {
     /// Validates, admits, stamps in place, writes, publishes and wakes: one whole batch.
     ///
-    /// On success `batch` holds the stored bytes. On `Join` it may be appended again as it is.
+    /// On success `batch` holds the stored bytes, unless those are repacked. On `Join` it may be
+    /// appended again as it is.
     ///
     /// # Errors
     /// See [`AppendError`]; nothing is readable of a batch that failed.
     pub fn append(&self, origin: Origin, batch: &mut [u8]) -> Result<Appended, AppendError> {
-        self.append_within(origin, batch, &mut None, &mut { AppendBudget::MAX })
+        let mut budget = AppendBudget::MAX;
+        let appended = self.append_within(origin, batch, &mut None, &mut budget);
+        let (Err(AppendError::Uninspected), Ok(view)) = (&appended, BatchView::parse(batch)) else {
+            return appended;
+        };
+        let mut inspected = Some(self.inspect(origin, &view, &mut 0, &mut { usize::MAX })?);
+        self.append_within(origin, batch, &mut inspected, &mut budget)
     }
 
-    /// Like `append`, but opens and names no more than `budget` allows if `content` is not known,
-    /// and lowers `budget` by as much. `content` is known afterwards if all was opened. A result
-    /// of [`Self::inspect`] counts as known.
+    /// Like `append`, but opens and names no more than `budget` allows if the batch was not
+    /// inspected, lowers `budget` by as much, and repacks nothing. It counts as inspected
+    /// afterwards if all was opened. A result of [`Self::inspect`] is taken as it is, whatever the
+    /// settings have become since.
     ///
     /// # Errors
-    /// As `append`, and `TooMuchToOpen`.
+    /// As `append`, and `Uninspected`.
     pub fn append_within(
         &self,
         origin: Origin,
         batch: &mut [u8],
-        content: &mut Option<Content>,
+        inspected: &mut Option<Inspected>,
         budget: &mut AppendBudget,
     ) -> Result<Appended, AppendError> {
         let settings = self.settings();
-        let header = check_batch(origin, batch, &settings, content, budget)?;
+        let inspected = check_batch(origin, batch, &settings, inspected, budget)?;
+        let latest_ms = inspected.content.latest_ms;
+        let batch = inspected.repacked.as_deref_mut().unwrap_or(batch);
+        let header = header_of(batch, latest_ms);
         let has_producer = header.producer_id() >= 0;
         let appended =
             self.append_checked(&settings, header, batch, |next_offset, max_timestamp_ms| {
@@ -95,23 +107,38 @@ impl PartitionLog {
         Ok(appended)
     }
 
-    /// Opens a batch that is to be appended, and reads its records by the topic's rules. It raises
-    /// `opened` by as many bytes, and lowers `names` by the bad records found beyond one.
+    /// True if a client's batch is stored under another codec than its own.
+    #[must_use]
+    pub fn repacks(&self, header: &Header) -> bool {
+        self.settings().compression_for(header).is_some()
+    }
+
+    /// Opens a batch that is to be appended, reads its records by the topic's rules, and repacks
+    /// them where their codec may not stay. It raises `opened` by the bytes opened, and lowers
+    /// `names` by the bad records found beyond one.
     ///
     /// # Errors
-    /// `Refused` if a client could not read them, or if they come to too much.
+    /// `Refused` if a client could not read them, if they come to too much, or if the batch is too
+    /// large once it is repacked.
     pub fn inspect(
         &self,
         origin: Origin,
         batch: &BatchView<'_>,
         opened: &mut usize,
         names: &mut usize,
-    ) -> Result<Content, AppendError> {
+    ) -> Result<Inspected, AppendError> {
         let settings = self.settings();
         let rules = RecordRules::of(origin, batch, &settings, now_ms());
         let cap = content_bytes_max(&settings);
-        content::inspect(batch, &rules, cap, opened, names)
-            .map_err(|error| refuse_content(batch, &error))
+        let content = content::inspect(batch, &rules, cap, opened, names)
+            .map_err(|error| refuse_content(batch, &error))?;
+        let is_good = content.bad.is_empty();
+        let compression = settings.compression_of(batch, &content).filter(|_| is_good);
+        let repack = |compression| {
+            repacking::repack(batch, &content, compression, settings.max_message_bytes)
+        };
+        let repacked = compression.map(repack).transpose()?;
+        Ok(Inspected { content, repacked })
     }
 
     /// Writes the end of a transaction; returns the marker's offset.

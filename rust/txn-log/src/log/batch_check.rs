@@ -11,6 +11,7 @@ use crate::content::{AppendBudget, Content, ContentError};
 use crate::error::AppendError;
 use crate::producer_state::Origin;
 use crate::record_rules::{RecordRules, RefusedRecord};
+use crate::repacking::Inspected;
 use crate::segment::now_ms;
 use crate::settings::Settings;
 
@@ -23,27 +24,20 @@ pub(super) fn content_bytes_max(settings: &Settings) -> usize {
     CONTENT_BYTES_MAX.max(settings.max_message_bytes)
 }
 
-/// Checks everything about a batch that needs neither lock nor producer state, and corrects the largest
-/// timestamp that its header tells.
-pub(super) fn check_batch(
+/// Checks everything about a batch that needs neither lock nor producer state. Returns its header
+/// with the largest timestamp of its records, and the facts about them.
+pub(super) fn check_batch<'i>(
     origin: Origin,
-    bytes: &mut [u8],
+    bytes: &[u8],
     settings: &Settings,
-    content: &mut Option<Content>,
+    inspected: &'i mut Option<Inspected>,
     budget: &mut AppendBudget,
-) -> Result<Header, AppendError> {
+) -> Result<&'i mut Inspected, AppendError> {
     let refuse = |code: i16, message: String| Err(AppendError::Refused { code, message });
     let invalid = |message: &str| refuse(codes::INVALID_RECORD, message.to_owned());
     let is_client = matches!(origin, Origin::Client { .. });
     if is_client && bytes.len() > settings.max_message_bytes {
-        return refuse(
-            codes::MESSAGE_TOO_LARGE,
-            format!(
-                "the batch has {} bytes, more than max.message.bytes={}",
-                bytes.len(),
-                settings.max_message_bytes
-            ),
-        );
+        return Err(refuse_size(bytes.len(), settings.max_message_bytes));
     }
     let batch = BatchView::parse(bytes).map_err(refuse_batch)?;
     if batch.size() != bytes.len() {
@@ -63,17 +57,33 @@ pub(super) fn check_batch(
         return invalid("the batch's base offset is not 0");
     }
     let rules = RecordRules::of(origin, &batch, settings, now_ms());
-    let found = match content {
+    let known = match inspected.take() {
         Some(known) => known,
-        None => content.insert(open_within(&batch, &rules, settings, budget)?),
+        None if is_client && settings.compression_for(&batch).is_some() => {
+            return Err(AppendError::Uninspected);
+        }
+        None => {
+            let content = open_within(&batch, &rules, settings, budget)?;
+            if is_client && content.is_joined {
+                return Err(AppendError::Uninspected);
+            }
+            let repacked = None;
+            Inspected { content, repacked }
+        }
     };
-    rules.refuse(&found.bad)?;
-    let header = *batch.header();
-    if header.max_timestamp() == found.latest_ms {
-        return Ok(header);
+    let known = inspected.insert(known);
+    rules.refuse(&known.content.bad)?;
+    Ok(known)
+}
+
+/// The header of the bytes to store, which tells the largest timestamp of the records.
+pub(super) fn header_of(bytes: &mut [u8], latest_ms: i64) -> Header {
+    let header = Header::parse(bytes).expect("it was parsed before");
+    if header.max_timestamp() == latest_ms {
+        return header;
     }
-    batch::stamp_max_timestamp(bytes, found.latest_ms);
-    Ok(Header::parse(bytes).expect("it was parsed before"))
+    batch::stamp_max_timestamp(bytes, latest_ms);
+    Header::parse(bytes).expect("it was parsed before")
 }
 
 /// Reads a batch's records, compressed ones within the budget.
@@ -86,7 +96,7 @@ fn open_within(
     let cap = content_bytes_max(settings);
     let is_short = budget.bytes < cap;
     if is_short && batch.codec() != Ok(Codec::None) && batch.records().len() > budget.bytes {
-        return Err(AppendError::TooMuchToOpen); // it hardly has less inside
+        return Err(AppendError::Uninspected); // it hardly has less inside
     }
     let mut opened = 0;
     let cap = cap.min(budget.bytes);
@@ -94,14 +104,22 @@ fn open_within(
     budget.bytes = budget.bytes.saturating_sub(opened);
     found.map_err(|error| match error {
         ContentError::Compression(CompressionError::TooLarge { .. }) if is_short => {
-            AppendError::TooMuchToOpen
+            AppendError::Uninspected
         }
         error => refuse_content(batch, &error),
     })
 }
 
+/// The message to a client about a batch that is too large.
+pub(crate) fn refuse_size(bytes: usize, bytes_max: usize) -> AppendError {
+    AppendError::Refused {
+        code: codes::MESSAGE_TOO_LARGE,
+        message: format!("the batch has {bytes} bytes, more than max.message.bytes={bytes_max}"),
+    }
+}
+
 /// The message to a client about a batch whose content nobody could read.
-pub(super) fn refuse_content(batch: &BatchView<'_>, error: &ContentError) -> AppendError {
+pub(crate) fn refuse_content(batch: &BatchView<'_>, error: &ContentError) -> AppendError {
     if let ContentError::Record(RecordError { index, reason }) = error
         && *index < batch.record_count()
     {
