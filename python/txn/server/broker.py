@@ -478,7 +478,7 @@ class Service:
             self.storage, self._settings, self.certificates, self._fail_without_directory
         )
         self._background.start()
-        self.log_cleaner = LogCleaner(self.node, self.storage.cleaned_ends)
+        self.log_cleaner = LogCleaner(self.node, self.storage)
         self.log_cleaner.start()
         self.preload = Preload(self._control.table)
         if self.metrics is not None:

@@ -1069,11 +1069,19 @@ class NativeStorage:
                 log.warning("log.takes_batches_again", directory=directory)
             else:
                 log.error("log.refuses_batches", directory=directory, reason=trouble)
-        for reason, path, position in damaged:
-            log.error("log.damaged", reason=reason, path=path, position=position)
+        for what, path, position in damaged:
+            topic, _, index = Path(path).parent.name.rpartition("-")
+            self.tell_of_damage(topic, int(index), what, path, position)
         if self._recovery_points.are_behind():
             self._note_new_logs()
         _core.close_idle_files()
+
+    def tell_of_damage(self, topic: str, index: int, what: str, path: str, position: int) -> None:
+        """Tell an operator of damage that was met at work, as a start tells of it."""
+        reason = f"{what}. {self.advice_on(topic, index)}"
+        log.error(
+            "log.damaged", topic=topic, partition=index, path=path, position=position, reason=reason
+        )
 
     def let_go(self) -> None:
         """Let go of the durability service; `tick` is called no more."""
