@@ -382,7 +382,7 @@ def test_a_client_is_not_copied_and_the_error_says_what_to_do(
         txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer,
     ):
         for client in (producer, consumer):
-            with pytest.raises(TypeError, match="cannot be copied or pickled: .* Open another"):
+            with pytest.raises(TypeError, match=r"cannot be copied or pickled: .* Open another"):
                 copied(client)
 
 

@@ -37,9 +37,9 @@ class RefusedBatches(LibraryLog):
             self._has_raised = True  # the transaction is aborted next
             topic, _, number = refused[1].rpartition(" ")
             raise RejectedError(
-                f"KAFKA_STORAGE_ERROR: the broker cannot write to {topic}-{number.strip('[]')}. Its "
-                "disk may be full, or the partition damaged: the broker's log names the reason. "
-                "Run the command again once it is mended",
+                f"KAFKA_STORAGE_ERROR: the broker cannot write to {topic}-{number.strip('[]')}. "
+                "Its disk may be full, or the partition damaged: the broker's log names the "
+                "reason. Run the command again once it is mended",
                 code=KAFKA_STORAGE_ERROR,
                 name="KAFKA_STORAGE_ERROR",
             )

@@ -40,6 +40,7 @@ from os.path import lexists  # a link that leads nowhere is there, and cannot be
 from pathlib import Path
 from typing import Any, Final
 
+from txn.coordinator.lost_logs import KnownEnd
 from txn.errors import DirectoryError, StorageError
 from txn.inspect import files, segments, texts
 from txn.inspect.layout import (
@@ -57,6 +58,7 @@ from txn.inspect.layout import (
     state_of,
 )
 from txn.inspect.look import PartitionLook
+from txn.inspect.lost_logs import lost_logs
 from txn.inspect.open_transactions import (
     verify_open_transactions,
     was_left_by_kafka,
@@ -145,6 +147,18 @@ def losses_in(root: Path, name: str) -> list[Finding]:
     return DirectoryLook(root, is_deep=True, report=_tell_nobody, is_stopped=True).losses_in(name)
 
 
+def known_end_of(root: Path, name: str) -> int:
+    """The end of a log that is gone, by the coordinators' records; 0 if none knows of it.
+
+    Args:
+        root: A data directory that no broker uses; its lock may be held.
+        name: The partition's directory, which is not there.
+    """
+    return DirectoryLook(root, is_deep=False, report=_tell_nobody, is_stopped=True).known_end_of(
+        name
+    )
+
+
 def _tell_nobody(_done: int, _total: int) -> None:
     """Report of a look that is over soon."""
 
@@ -206,6 +220,7 @@ class DirectoryLook:
         found, ends = _verify_partitions(plans, outcome.state, self._report)
         outcome.take(found)
         self._verify_as_a_start([each for each, _ in plans], outcome)
+        self._verify_all_are_there(outcome)
         place = partition_of(directory)
         for file, offsets in self._checkpoints.items():
             its_own = {each: offset for each, offset in offsets.items() if each == place}
@@ -316,6 +331,22 @@ class DirectoryLook:
                 if is_proof and is_gone and not is_found:
                     what = f"it is gone, but {name} says that its log {says} {offset}"
                     outcome.find(directory, None, what)
+        for (topic, index), known in sorted(self._lost_logs().items()):
+            directory = self._root / f"{topic}-{index}"
+            if not any(finding.path == directory for finding in outcome.findings):
+                outcome.find(directory, None, f"it is gone, but {known.record}")
+
+    def _lost_logs(self) -> dict[Place, KnownEnd]:
+        """The logs that are gone by the coordinators' records; these may be ahead of the disk."""
+        if self._was_left_in_another_boot and self._outcome.state is not StopState.CLEAN:
+            return {}
+        return lost_logs(self._root, self._partitions, self._image)
+
+    def known_end_of(self, name: str) -> int:
+        """The end of a log that is gone, by the coordinators' records; 0 if none knows of it."""
+        place = partition_of(self._root / name)
+        known = self._lost_logs().get(place) if place else None
+        return 0 if known is None else known.end
 
     def _verify_all_are_known(self, outcome: Outcome) -> None:
         """Find the directories of topics that the kept part of the metadata log does not know."""

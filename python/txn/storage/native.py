@@ -868,7 +868,12 @@ class NativeStorage:
         return None
 
     def plan_loss(
-        self, topic: Topic, index: int, first_lost: tuple[int, int] | None = None
+        self,
+        topic: Topic,
+        index: int,
+        first_lost: tuple[int, int] | None = None,
+        *,
+        known_end: int = 0,
     ) -> Loss:
         """Return the part of a damaged partition that can be kept; changes nothing.
 
@@ -876,6 +881,7 @@ class NativeStorage:
             topic: Its topic.
             index: Its number.
             first_lost: A batch that is not kept: base offset of its segment, and a position in it.
+            known_end: An end that its log had come to, beside those of the checkpoints.
 
         Raises:
             StorageError: it cannot be read.
@@ -884,6 +890,7 @@ class NativeStorage:
         settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
         try:
             past = self._past_of(topic.name, index)
+            past["high_watermark"] = max(past["high_watermark"], known_end)
             plan = _core.plan_loss(str(directory), settings, past, first_lost)
             return Loss(LossPlan.of(plan), fingerprint(directory))
         except OSError as error:
