@@ -7,7 +7,6 @@ apart.
 import logging
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from confluent_kafka import Consumer, TopicPartition
 
 import txn
 from support.clients import (
-    WAIT_S,
     commit_values,
     create_topic,
     plain_producer,
@@ -50,7 +48,7 @@ def lose(data: Path, name: str) -> None:
 
 
 @pytest.fixture(params=["closed", "killed"])
-def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A directory with committed records of `orders`, and plain ones of `events` with an offset.
 
     `unwritten` has nothing, `deleted` was deleted, and `emptied` has lost its records in order.
@@ -69,7 +67,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         assert run_txn("topics", "delete", "deleted", "--yes", "--bootstrap", servers)[0] == 0
     if request.param == "killed":
         (data / CLEAN).unlink()
-    yield data
+    return data
 
 
 def test_P9_a_log_that_a_completed_commit_knows_is_refused_by_name(

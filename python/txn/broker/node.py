@@ -37,8 +37,8 @@ from txn.broker.shell import Catalog, LogStorage, Scheduler
 from txn.broker.syncs import synced
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.broker.txn_verifier import TransactionVerifier
-from txn.coordinator.lost_logs import ends_in_offsets
 from txn.config import BrokerSettings
+from txn.coordinator.lost_logs import ends_in_offsets
 from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.delta import Delta

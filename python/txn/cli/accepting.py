@@ -130,7 +130,7 @@ def _examine(
 
 
 def _examine_closely(storage: NativeStorage, topic: Topic, index: int) -> tuple[str, Loss]:
-    """Find the damage that a start does not look for, as it believes what was closed or synced."""
+    """Find damage in data that a start believes, since they were closed in order or synced."""
     name = f"{topic.name}-{index}"
     found = losses_in(storage.root, name)
     if not found:

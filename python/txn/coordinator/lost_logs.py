@@ -1,10 +1,11 @@
 """Logs that are gone, by the records of the coordinators.
 
-A partition that was never written has no directory, so a directory that vanishes looks like one. The
-checkpoints name each log within a second of its first record. Two kinds of records know of logs, too:
+A partition that was never written has no directory, so one whose directory vanishes looks the same.
+The checkpoints name each log within a second of its first record. Two kinds of records know of
+logs, too:
 
     a Prepare to commit that was completed    its offsets were on the disk: a proof
-    a committed offset above 0                 a client's word: worth telling
+    a committed offset above 0                a client's word: worth telling
 
 Topics that were deleted are known by no name, and prove nothing. Neither does a Prepare that is not
 completed yet: see `coordinator.transaction.lost_cache`.

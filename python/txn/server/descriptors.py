@@ -23,8 +23,8 @@ that its `select()` may still take (1,023 at most)."""
 FILES_MIN: Final = 16
 
 LIMIT_MIN: Final = 128
-"""With fewer, files or threads of a recovery would be refused at work, as by a broken disk: by
-measurement 40 and 3 for each of 16 threads, 16 connections and `FILES_MIN`."""
+"""With fewer, files are refused at work, as by a disk that is broken. By measurement a broker takes
+40, and 3 for each of 16 threads; beside them stand 16 connections and `FILES_MIN`."""
 
 
 class Shares(NamedTuple):

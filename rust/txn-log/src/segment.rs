@@ -32,7 +32,7 @@ use crate::index::{Indexes, OffsetIndex, OffsetIndexEntry, TimestampOffset};
 use crate::open_files::{OpenFile, SegmentFile};
 use crate::scan::{ScanError, Scanner};
 use crate::settings::Settings;
-use crate::sound_run::Wanted;
+use crate::sound_run::WantedRun;
 use crate::verified_ranges::VerifiedRanges;
 
 /// The largest position and relative offset that Kafka's indexes can name.
@@ -476,8 +476,8 @@ impl Segment {
 
     /// Finds the whole batches that are wanted, from the one that holds the start; `None` if there
     /// are none. Nothing is believed of a batch but its header.
-    pub fn run(&self, wanted: Wanted) -> Result<Option<Run>, ReadError> {
-        let Wanted {
+    pub fn run(&self, wanted: WantedRun) -> Result<Option<Run>, ReadError> {
+        let WantedRun {
             start,
             end,
             bytes_max,

@@ -9,7 +9,7 @@ use crate::segment::{Run, Segment};
 
 /// The batches that a reader wants of a segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedRun {
     pub start: i64,
     /// Exclusive; a batch that reaches it is left out.
     pub end: i64,
@@ -26,7 +26,7 @@ impl Segment {
     /// `Corrupt` if the first of them is damaged, or the way to it.
     pub fn sound_run(
         &self,
-        wanted: Wanted,
+        wanted: WantedRun,
         checked_max: u64,
     ) -> Result<Option<(Run, u64)>, ReadError> {
         let Some(mut run) = self.run_to_damage(wanted)? else {
@@ -35,7 +35,7 @@ impl Segment {
         let showable = self.showable(run.position, run.len, checked_max);
         if showable < run.len {
             let bytes_max = showable;
-            match self.run_to_damage(Wanted {
+            match self.run_to_damage(WantedRun {
                 bytes_max,
                 ..wanted
             })? {
@@ -56,7 +56,7 @@ impl Segment {
     }
 
     /// The run up to the first header that makes no sense.
-    fn run_to_damage(&self, wanted: Wanted) -> Result<Option<Run>, ReadError> {
+    fn run_to_damage(&self, wanted: WantedRun) -> Result<Option<Run>, ReadError> {
         match self.run(wanted) {
             Err(ReadError::Corrupt(damage)) => self.run_below(wanted, damage),
             found => found,
@@ -66,7 +66,7 @@ impl Segment {
     /// The run of the batches before damage; the damage, if it comes before all of them.
     ///
     /// Cost: the headers from the start on. Only a reader that meets damage pays it.
-    fn run_below(&self, wanted: Wanted, damage: CorruptLog) -> Result<Option<Run>, ReadError> {
+    fn run_below(&self, wanted: WantedRun, damage: CorruptLog) -> Result<Option<Run>, ReadError> {
         let from = self.position_before(wanted.start)?;
         let mut scanner = self.scan_between(from, damage.position)?;
         let mut next_offset = self.base_offset;

@@ -8,7 +8,7 @@ use crate::error::{CorruptLog, ReadError};
 use crate::log::PartitionLog;
 use crate::open_files::{LentFile, OpenFile};
 use crate::producer_state::AbortedTxn;
-use crate::sound_run::Wanted;
+use crate::sound_run::WantedRun;
 
 /// A run of whole batches in one file.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl PartitionLog {
         }
         // Bytes may be in the file before the log end is published: stay below it.
         let end = end.min(state.log_end_offset);
-        let wanted = Wanted {
+        let wanted = WantedRun {
             start,
             end,
             bytes_max: max_bytes,
