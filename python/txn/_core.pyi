@@ -425,8 +425,16 @@ def examine_log(
     arguments of `PartitionLog` by their names. Raises CorruptLogError, OSError, as opening it
     would."""
 
-def plan_loss(directory: str, settings: dict[str, Any], past: dict[str, Any]) -> LossPlanTuple:
-    """Find the longest sound beginning of a log, and where it has to go on. Raises OSError."""
+def plan_loss(
+    directory: str,
+    settings: dict[str, Any],
+    past: dict[str, Any],
+    first_lost: tuple[int, int] | None,
+) -> LossPlanTuple:
+    """Find the longest sound beginning of a log, and where it has to go on. Raises OSError.
+
+    `first_lost` names a batch that is not kept: base offset of its segment, and a position in it.
+    """
 
 def carry_out_loss(directory: str, plan: LossPlanTuple) -> int:
     """Give up the parts that a plan does not keep, durably; may be repeated. Return the base offset

@@ -1,12 +1,16 @@
 """P9 over the wire: a fetch of damaged records is refused, and everything else is served."""
 
+import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 import txn
+from peers.jars import NODE_4_2, class_path, java_executable
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
+from support.damaged import flip_bit
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
@@ -31,6 +35,18 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def spoil(data: Path, values: list[bytes], nth: int) -> None:
+    """Write the topic `bad`, a batch for each value, and damage one of the batches."""
+    with txn.Broker(data) as broker:
+        create_topic(broker.bootstrap_servers, "bad")
+        producer = plain_producer(broker.bootstrap_servers)
+        for value in values:
+            send(producer, "bad", [value])
+    path = data / "bad-0" / f"{0:020}.log"
+    batch_bytes = len(path.read_bytes()) // len(values)
+    flip_bit(path, (nth + 1) * batch_bytes - 2)
+
+
 def test_P9_a_fetch_of_damage_answers_corrupt_message_and_others_go_on(directory: Path) -> None:
     with txn.Broker(directory) as broker:
         client = _core.KafkaClient(broker.bootstrap_servers, timeout_ms=1000)
@@ -39,6 +55,48 @@ def test_P9_a_fetch_of_damage_answers_corrupt_message_and_others_go_on(directory
         assert refused.value.args[1] == CORRUPT_MESSAGE
         assert read_all(broker.bootstrap_servers, "good") == [b"value"]
         send(plain_producer(broker.bootstrap_servers), "bad", [b"more"])
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("size", [100, 40_000])
+def test_P9_a_reader_gets_each_sound_record_before_damage_and_then_the_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, isolation: str, size: int
+) -> None:
+    """With the default sizes the fetch failed as a whole, and no record could be read."""
+    values = [b"%d" % number * size for number in range(10, 70)]
+    spoil(tmp_path, values, 40)
+    with txn.Broker(tmp_path) as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"}
+        with closing(Consumer({**settings, "isolation.level": isolation})) as consumer:
+            consumer.assign([TopicPartition("bad", 0, OFFSET_BEGINNING)])
+            for value in [*values[:40], None, None, None]:
+                message = consumer.poll(WAIT_S)
+                assert message is not None
+                error = message.error()
+                assert (error and error.code()) == (None if value else CORRUPT_MESSAGE)
+                assert value is None or message.value() == value
+    (line,) = (text for text in caplog.messages if text.startswith("log.damaged"))
+    file = tmp_path / "bad-0" / f"{0:020}.log"
+    position = len(file.read_bytes()) // 60 * 40
+    assert f"topic=bad partition=0 path={file} position={position}" in line
+    assert f"txn log accept-loss {tmp_path} bad-0" in line
+
+
+@pytest.mark.java
+@pytest.mark.timeout(180)
+def test_P9_the_java_consumer_gets_each_sound_record_before_damage_too(tmp_path: Path) -> None:
+    spoil(tmp_path, [b"%d" % number for number in range(10, 70)], 40)
+    with txn.Broker(tmp_path) as broker:
+        tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        command = [
+            *(java_executable(), "-XX:TieredStopAtLevel=1", "-cp", class_path(NODE_4_2), tool),
+            *("--bootstrap-server", broker.bootstrap_servers, "--topic", "bad"),
+            *("--partition", "0", "--offset", "earliest", "--isolation-level", "read_committed"),
+        ]
+        read = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    values = [line for line in read.stdout.splitlines() if line.isdigit()]
+    assert values == [str(number) for number in range(10, 50)], read.stderr
+    assert "Encountered corrupt message when fetching offset 40" in read.stdout + read.stderr
 
 
 def test_P9_damage_met_just_before_a_stop_is_told(

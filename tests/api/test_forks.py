@@ -4,8 +4,10 @@ The story: a child that left `with txn.Broker(...)` marked the parent's live dir
 stopped, or removed it, and deregistered the parent's sockets.
 """
 
+import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -368,6 +370,40 @@ def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent() -> None:
 
             assert in_child(work) == 0
         assert read_all(broker.bootstrap_servers, "orders") == [b"1"]
+
+
+def test_a_child_that_exits_within_a_block_ends_with_the_code_it_gave() -> None:
+    """ForkedError took the place of `sys.exit(0)`, and the child ended with 1."""
+    with (
+        txn.Broker() as broker,
+        txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer,
+        txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer,
+    ):
+        with producer.transaction() as t:
+            t.produce("orders", b"1")
+
+            def exit_from_all() -> None:
+                with pytest.raises(SystemExit), ExitStack() as open_ones:
+                    for each in (broker, producer, consumer, t):
+                        open_ones.push(each)
+                    sys.exit(0)
+
+            assert in_child(exit_from_all) == 0
+        assert read_all(broker.bootstrap_servers, "orders") == [b"1"]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_client_is_not_copied_and_the_error_says_what_to_do(
+    copied: Callable[[object], object],
+) -> None:
+    with (
+        txn.Broker() as broker,
+        txn.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+        txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer,
+    ):
+        for client in (producer, consumer):
+            with pytest.raises(TypeError, match=r"cannot be copied or pickled: .* Open another"):
+                copied(client)
 
 
 def test_a_child_is_told_that_a_consumer_is_its_parents() -> None:

@@ -88,6 +88,28 @@ def test_P3_an_unanswered_commit_that_lost_records_is_aborted_everywhere(
     assert len(events(caplog, "storage.cache_lost")) == 1
 
 
+def test_P3_a_commit_whose_partition_has_lost_its_directory_is_aborted_everywhere(
+    left: tuple[Path, txn.Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The verification was silent about it: it took the partition for one never written."""
+    path, broker = left
+    commit(broker, ("orders", b"committed"), ("seats", b"committed"))
+    shutil.copytree(broker.path, path)
+    for name in (DECISIONS, "orders-0"):
+        lose(path / name, 1)  # Complete and the marker
+    shutil.rmtree(path / "seats-0")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (path / name).unlink(missing_ok=True)
+    (path / "log-start-offset-checkpoint").unlink(missing_ok=True)
+    _, out, _ = run_txn("log", "verify", path)
+    named = "names offset 0 of"
+    assert named in out
+    with txn.Broker(path) as again:
+        assert read_all(again.bootstrap_servers, "orders") == []
+    (told,) = events(caplog, "storage.cache_lost")
+    assert f"{named} seats-0, whose log ends at 0" in told
+
+
 def test_P3_a_commit_waits_for_the_records_of_a_refused_partition_and_is_aborted_everywhere(
     left: tuple[Path, txn.Broker], caplog: pytest.LogCaptureFixture
 ) -> None:

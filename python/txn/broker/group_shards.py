@@ -8,11 +8,13 @@ and no timer of it rings.
 """
 
 import struct
+from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
 from txn.broker.host import Host, Timer
 from txn.broker.runtime import Shard, ShardPhase
 from txn.coordinator.group.classic import Group
+from txn.coordinator.group.offsets import StoredOffset
 from txn.coordinator.group.records import (
     GroupRecord,
     OffsetRecord,
@@ -137,6 +139,10 @@ class GroupShards:
     def of(self, group_id: str) -> GroupShard:
         """The shard that keeps a group."""
         return self.shards[self.index_of(group_id)]
+
+    def committed(self) -> Iterator[tuple[str, Mapping[tuple[str, int], StoredOffset]]]:
+        """The committed offsets of every group that has any."""
+        return (each for shard in self.shards for each in shard.state.offsets.by_group())
 
     def batch_bytes_max(self) -> int:
         """The largest batch of `__consumer_offsets`: no generation and no commit is larger."""

@@ -20,6 +20,7 @@ from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
 from txn.broker.local_host import LocalHost
+from txn.broker.lost_logs import tell_of_lost_logs
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.metadata_log import (
     MetadataLog,
@@ -37,6 +38,7 @@ from txn.broker.syncs import synced
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.config import BrokerSettings
+from txn.coordinator.lost_logs import ends_in_offsets
 from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.delta import Delta
@@ -137,6 +139,9 @@ class Node:
         )
         group_shards = GroupShards.load(host)
         replicas.on_refusal(group_shards.on_refusal)
+        if not power_failed:  # else a deletion of offsets may be lost, too
+            known = ends_in_offsets(group_shards.committed(), host.topic_id)
+            tell_of_lost_logs(host, known, storage.advice_on)
         markers = LocalMarkerSender(
             replicas.get, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
         )

@@ -35,9 +35,11 @@ from txn.broker.hanging_transactions import HangingTransactions, tell_left_open
 from txn.broker.host import RETRY_MS, Durability, HangUpError, Host, Timer
 from txn.broker.last_clients import LastClients
 from txn.broker.lost_cache import require_cache
+from txn.broker.lost_logs import refuse_lost_logs
 from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
 from txn.broker.runtime import Shard, ShardPhase
+from txn.coordinator.lost_logs import CompletedCommits
 from txn.coordinator.operations import (
     COMMITTED,
     GIVE_WAY,
@@ -276,6 +278,8 @@ class TransactionCoordinator:
         self._markers = markers
         self._host = host
         self._is_loading = True
+        self._completed: CompletedCommits | None = None
+        """The commits that a start reads."""
         self._hanging = HangingTransactions(host, markers)
         self._producer_ids = ProducerIdManager(host)
         self._is_behind = False
@@ -1427,13 +1431,15 @@ class TransactionCoordinator:
             StorageError: a disk refuses a record or a marker that has to be written.
         """
         stores = tuple(stores)
+        completed = self._completed = CompletedCommits()
         if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
             self._make_shards()
             for shard in self.transactions.shards:
                 if self._load(shard):
                     shard.activate()
-        self._is_loading = False
+        self._is_loading, self._completed = False, None
         if not power_failed:
+            refuse_lost_logs(self._host, completed.known_ends(self._host.topic_name))
             held = [each for store in stores for each in _open_in(store)]
             ids = self.transactions
             require_cache(
@@ -1805,7 +1811,7 @@ class TransactionCoordinator:
                     self._host.refuse_partition(*each.partition, fault_of(each, owner))
 
     def _replay(self, shard: TxnShard) -> None:
-        replay = shard.state.transactions.replay
+        replay, completed = shard.state.transactions.replay, self._completed
         for batch in shard.log.batches():
             for stored in batch.records:
                 try:
@@ -1818,6 +1824,8 @@ class TransactionCoordinator:
                     ) from error
                 if record is not None:
                     replay(record)
+                    if completed is not None:
+                        completed.read(record)
 
     def _fence_everybody(self) -> None:
         for shard in self.transactions.shards:

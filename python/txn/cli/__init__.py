@@ -11,6 +11,7 @@ Hence the imports inside `main`: it is the fork in the road.
 import errno
 import gc
 import os
+import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -20,6 +21,10 @@ from txn.printable import is_utf8
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 """Errors of a write that stdout does not take."""
+
+
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code of a command that Ctrl-C has ended, as shells have it."""
 
 
 class UnwritableError(Exception):
@@ -40,6 +45,9 @@ def main() -> None:
 
         _tell(in_words(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        _tell("interrupted")
+        sys.exit(INTERRUPTED)
     except UnwritableError as error:
         _tell(f"cannot write the output: {error}")
         sys.exit(1)

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
 from txn.config import BrokerSettings
 from txn.errors import DirectoryError, StorageError, TxnError
-from txn.inspect.layout import METADATA_TOPIC, list_partition
-from txn.inspect.verify import contradiction_in, read_metadata
+from txn.inspect.layout import METADATA_TOPIC, FileKind, kind_of, list_partition, offset_of
+from txn.inspect.verify import contradiction_in, known_end_of, losses_in, read_metadata
 from txn.metadata.image import Image, Topic
 from txn.storage.directory import DataDirectory
 from txn.storage.losses import Loss, read_losses, write_losses
@@ -119,12 +120,34 @@ def _examine(
     damage = storage.damage_of(topic, index)
     # A log may be sound to the last byte and have lost a marker: then that transaction is given up.
     reason = contradiction_in(storage.root, name) if damage is None else damage.message
-    if reason is None:
-        raise NothingDamagedError(f"nothing is damaged in {name}, so there is nothing to give up")
-    loss = storage.plan_loss(topic, index)
+    if reason is not None:
+        loss = storage.plan_loss(topic, index, known_end=_known_end(storage, name))
+    else:
+        reason, loss = _examine_closely(storage, topic, index)
     directory = storage.root / name
     segments = list_partition(directory).segments if directory.is_dir() else ()
     return (topic.name, index), AcceptedLoss(name, reason, loss, min(segments, default=0))
+
+
+def _examine_closely(storage: NativeStorage, topic: Topic, index: int) -> tuple[str, Loss]:
+    """Find damage in data that a start believes, since they were closed in order or synced."""
+    name = f"{topic.name}-{index}"
+    found = losses_in(storage.root, name)
+    if not found:
+        raise NothingDamagedError(f"nothing is damaged in {name}, so there is nothing to give up")
+    place = "" if found[0].position is None else f" at byte {found[0].position}"
+    reason = f"{found[0].path}{place}: {found[0].what}"
+    loss = storage.plan_loss(topic, index, known_end=_known_end(storage, name))
+    if loss.plan.changes_nothing:
+        # Each batch is sound by itself: the first that cannot be read, or contradicts others, goes.
+        of_log = [each for each in found if kind_of(each.path) is FileKind.LOG]
+        places = [(offset_of(each.path) or 0, each.position or 0) for each in of_log]
+        loss = storage.plan_loss(topic, index, min(places, default=None))
+    return reason, loss
+
+
+def _known_end(storage: NativeStorage, name: str) -> int:
+    return 0 if lexists(storage.root / name) else known_end_of(storage.root, name)
 
 
 def _partition(image: Image, name: str) -> tuple[Topic, int]:

@@ -208,7 +208,7 @@ def _progress() -> Iterator["Report"]:
 
 
 def _outcome_as_text(outcome: "Outcome", seconds: float) -> Iterator[str]:
-    for finding in sorted(outcome.findings, key=lambda each: (each.path, each.position or 0)):
+    for finding in outcome.findings:
         where = "" if finding.position is None else f" at byte {finding.position}"
         yield f"{finding.path}{where}: {finding.what}"
         yield f"    {finding.advice}"

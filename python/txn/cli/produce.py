@@ -182,12 +182,20 @@ def _write(
             has the number of records that are stored all the same.
     """
     from txn.access.librdkafka import librdkafka_settings
+    from txn.cli.refused_batches import SETTINGS, RefusedBatches
     from txn.client import Producer
     from txn.client.transaction import BlockResult
 
     way_in = {**librdkafka_settings(chosen.security), "bootstrap.servers": chosen.servers}
     producer = Producer(
-        {**way_in, **more, "on_delivery": stored.note}, transactional_id=transactional_id
+        {
+            **way_in,
+            **more,
+            **SETTINGS,
+            "logger": RefusedBatches(),
+            "on_delivery": stored.note,
+        },
+        transactional_id=transactional_id,
     )
     if transactional_id is None:
         try:

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import confluent_kafka
 from confluent_kafka import (
@@ -43,7 +43,7 @@ from confluent_kafka import (
 from txn import forks
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.deadline import Deadline
-from txn.client.failures import error_of, is_refusal, opened_elsewhere, translate
+from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
@@ -157,6 +157,9 @@ class Consumer(confluent_kafka.Consumer):
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
         self._forked_from = parent
         self.__class__ = _Abandoned
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied("txn.Consumer")
 
     def subscribe(
         self,

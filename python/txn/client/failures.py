@@ -202,6 +202,15 @@ def opened_elsewhere(whose: str, parent: int) -> ForkedError:
     )
 
 
+def not_copied(kind: str) -> TypeError:
+    """Return the error for a copy of a client, by `copy`, `pickle` or `multiprocessing`."""
+    return TypeError(
+        f"a {kind} cannot be copied or pickled: its connections and threads belong to one object "
+        "of one process. Open another where one is needed, from the same settings; a producer with "
+        "a transactional id of its own"
+    )
+
+
 def undelivered(
     failures: Sequence[DeliveryFailure], *, whose: str, in_transaction: bool
 ) -> TxnError:

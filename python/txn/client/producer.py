@@ -31,6 +31,7 @@ from txn.client.failures import (
     DeliveryFailure,
     error_of,
     is_refusal,
+    not_copied,
     opened_elsewhere,
     reported_by,
     timed_out,
@@ -284,6 +285,14 @@ class Producer:
     def abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
         self._forked_from = parent
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True in a forked child, where it is of no use."""
+        return self._forked_from is not None
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied("txn.Producer")
 
     # ------------------------------------------------------------ for Transaction
 

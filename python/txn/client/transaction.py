@@ -197,6 +197,8 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if error is not None and self._producer.is_abandoned:
+            return  # of a forked child, which ends so: the transaction is its parent's
         try:
             if self._phase is BlockPhase.ENDED:  # by `close`
                 if error is None:

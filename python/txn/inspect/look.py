@@ -15,7 +15,7 @@ from txn.inspect.layout import (
     StopState,
     list_partition,
 )
-from txn.inspect.outcome import BEYOND_THE_LOG, Outcome, Surroundings, read_bytes, read_text
+from txn.inspect.outcome import Outcome, Surroundings, read_bytes, read_text
 from txn.inspect.replay import ProducerStateReplay
 from txn.storage.checkpoints import OFFSET_MAX
 from txn.storage.ids import encode_id
@@ -241,7 +241,7 @@ class PartitionLook:
                     f"it says that leader epoch {leader_epoch} begins at offset {start}, but the "
                     f"log ends at {log_end_offset}"
                 )
-                self.outcome.find(path, None, what, BEYOND_THE_LOG)
+                self.outcome.find_beyond(path, what, path.parent)
         for segment, run in runs:
             first_offset = max(run.first_offset, self._first_offset_with_epoch(epochs))
             if run.leader_epoch < 0 or first_offset > run.last_offset:

@@ -68,7 +68,7 @@ def verify_open_transactions(
     has_lost_cache = False
     if outcome.state is StopState.LEFT and not power_failed:
         sound = {place: each[1] for place, each in ends.items() if _at(root, place) not in damaged}
-        lost = _find_lost_offset(coordinator, image, outcome.held_open, sound)
+        lost = _find_lost_offset(root, coordinator, image, outcome.held_open, sound)
         if lost is not None:
             has_lost_cache = True
             outcome.note(
@@ -91,6 +91,7 @@ def verify_open_transactions(
 
 
 def _find_lost_offset(
+    root: Path,
     coordinator: _Coordinator,
     image: Image,
     held: Sequence[OpenTransaction],
@@ -100,7 +101,9 @@ def _find_lost_offset(
     names = {topic.topic_id.bytes: topic.name for topic in image.topics.values()}
 
     def end_of(topic_id: bytes, partition: int) -> int | None:
-        return ends.get((names.get(topic_id, ""), partition))
+        place = names.get(topic_id, ""), partition
+        is_gone = place[0] in image.topics and not os.path.lexists(_at(root, place))
+        return 0 if is_gone else ends.get(place)
 
     known = list(coordinator.known.items())
     return find_lost_offset(

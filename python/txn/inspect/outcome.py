@@ -2,30 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from os.path import lexists
 from pathlib import Path
+from shlex import quote
 from typing import Final, TypeVar
 from uuid import UUID
 
 from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.inspect import files
-from txn.inspect.layout import FileKind, StopState, kind_of
+from txn.inspect.layout import FileKind, StopState, kind_of, partition_of
+from txn.storage.directory import META
+from txn.storage.log_offsets import METADATA
 
 T = TypeVar("T")
 
 FROM_THE_LOG: Final = (
     "it is made from the log: stop the broker, delete it and .kafka_cleanshutdown, start again"
 )
-MEND_THE_LOG: Final = (
-    "restore the partition from a copy; or, if the storage lost its cache and the machine went on, "
-    "say so: txn log lost-cache; or give up what is lost: txn log accept-loss"
-)
-BEYOND_THE_LOG: Final = f"leave it, it shows that the log lost its end; {MEND_THE_LOG}"
-"""The advice for a file that knows of more records than its log has. Without the file the loss
-would be silent."""
+
+
 LOG_FIRST: Final = "deal with the findings in the logs of its partition, then verify again"
 
 ADVICE: Final = {
-    FileKind.LOG: MEND_THE_LOG,
     FileKind.INDEX: FROM_THE_LOG,
     FileKind.TIME_INDEX: FROM_THE_LOG,
     FileKind.TXN_INDEX: FROM_THE_LOG.replace("delete it", "delete it, the .index of that name"),
@@ -43,14 +41,18 @@ ADVICE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault: its place, its nature, and what to do about it."""
+    """A fault: its place, its nature, and what to do about it.
+
+    `lost_from` is the directory of the partition that has lost something by it.
+    """
 
     path: Path
     position: int | None
     what: str
     advice: str
+    lost_from: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,6 +69,36 @@ class Unread:
 
     path: Path
     reason: str
+
+
+def mend_the_log(directory: Path) -> str:
+    """Return the advice for a partition whose log is damaged, with commands that can be run."""
+    restore = "restore the partition from a copy"
+    root = directory.parent
+    is_given_up = partition_of(directory) != METADATA and lexists(root / META)
+    if not is_given_up:
+        return restore
+    data, name = quote(str(root)), quote(directory.name)
+    return (
+        f"{restore}; or, if the storage lost its cache and the machine went on, say so: "
+        f"txn log lost-cache {data}; or give up what is lost: txn log accept-loss {data} {name}"
+    )
+
+
+def _partition_at(path: Path) -> Path:
+    return path if kind_of(path) is None and partition_of(path) else path.parent
+
+
+def _place_in_line(finding: Finding) -> tuple[bool, Path, bool, Path, int]:
+    directory = finding.lost_from or _partition_at(finding.path)
+    is_of_log = kind_of(finding.path) in (None, FileKind.LOG)
+    return (
+        partition_of(directory) is None,
+        directory,
+        not is_of_log,
+        finding.path,
+        finding.position or 0,
+    )
 
 
 @dataclass(slots=True)
@@ -87,8 +119,21 @@ class Outcome:
 
     def find(self, path: Path, position: int | None, what: str, advice: str | None = None) -> None:
         """Add a finding; without advice of its own, with that for the kind of file."""
-        remedy = ADVICE[kind_of(path) or FileKind.LOG] if advice is None else advice
-        self.findings.append(Finding(path, position, what, remedy))
+        kind = kind_of(path) or FileKind.LOG
+        if advice is None and kind is FileKind.LOG:
+            directory = _partition_at(path)
+            found = Finding(path, position, what, mend_the_log(directory), directory)
+        else:
+            found = Finding(path, position, what, ADVICE[kind] if advice is None else advice)
+        self.findings.append(found)
+
+    def find_beyond(self, path: Path, what: str, directory: Path) -> None:
+        """Add a finding of a file that knows of more records than the log of a partition has.
+
+        Without the file the loss would be silent.
+        """
+        advice = f"leave it, it shows that the log lost its end; {mend_the_log(directory)}"
+        self.findings.append(Finding(path, None, what, advice, directory))
 
     def note(self, path: Path, what: str) -> None:
         """Add a note."""
@@ -99,7 +144,9 @@ class Outcome:
         self.unread.append(Unread(path, error.strerror or str(error)))
 
     def put_logs_first(self) -> None:
-        """Leave no advice to delete files of a partition whose log has a finding."""
+        """Bring the findings in the order in which they are dealt with: by partition, its logs
+        first. Leave no advice to delete files of a partition whose log has a finding.
+        """
         damaged = {
             finding.path.parent
             for finding in self.findings
@@ -111,6 +158,7 @@ class Outcome:
             else finding
             for finding in self.findings
         ]
+        self.findings.sort(key=_place_in_line)
 
     def take(self, other: "Outcome") -> None:
         """Add the findings of a part."""

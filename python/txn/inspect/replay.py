@@ -13,7 +13,7 @@ from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.inspect import indexes
 from txn.inspect.layout import PartitionFiles, StopState, partition_of
-from txn.inspect.outcome import BEYOND_THE_LOG, Outcome, Surroundings, read_bytes
+from txn.inspect.outcome import Outcome, Surroundings, read_bytes
 from txn.partition import AbortedTxn, ProducerStateManager, ReplayedBatch
 from txn.partition.expiry import COORDINATOR_EPOCH, NEWEST_BATCH, Returns
 from txn.partition.producer_state_entry import ProducerStateEntry
@@ -94,7 +94,7 @@ class ProducerStateReplay:
             elif self._around.state is StopState.CLEAN and not self._is_stopped:
                 what = f"it is of offset {offset}, but the log ends at {log_end_offset}"
                 path = self._files.file(offset, ".snapshot")
-                self._outcome.find(path, None, what, BEYOND_THE_LOG)
+                self._outcome.find_beyond(path, what, path.parent)
         known = self._producer_state.aborted_entries()
         bounds = [*self._files.segments[1:], log_end_offset]
         for base_offset, end in zip(self._files.segments, bounds, strict=True):

@@ -40,6 +40,7 @@ from os.path import lexists  # a link that leads nowhere is there, and cannot be
 from pathlib import Path
 from typing import Any, Final
 
+from txn.coordinator.lost_logs import KnownEnd
 from txn.errors import DirectoryError, StorageError
 from txn.inspect import files, segments, texts
 from txn.inspect.layout import (
@@ -57,12 +58,13 @@ from txn.inspect.layout import (
     state_of,
 )
 from txn.inspect.look import PartitionLook
+from txn.inspect.lost_logs import lost_logs
 from txn.inspect.open_transactions import (
     verify_open_transactions,
     was_left_by_kafka,
     was_left_in_another_boot,
 )
-from txn.inspect.outcome import BEYOND_THE_LOG, Outcome, Surroundings, read_text
+from txn.inspect.outcome import Finding, Outcome, Surroundings, read_text
 from txn.metadata.image import Image
 from txn.metadata.replay import MetadataReplay
 from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
@@ -124,10 +126,41 @@ def contradiction_in(root: Path, name: str) -> str | None:
         root: A data directory that no broker uses.
         name: The partition's directory in it.
     """
-    outcome = DirectoryLook(root, is_deep=False, report=lambda _done, _total: None).open_in(name)
+    outcome = DirectoryLook(root, is_deep=False, report=_tell_nobody).open_in(name)
     findings = [(each.path, each.what) for each in outcome.findings]
     findings += [(each.path, each.what) for each in outcome.notes]
     return next((what for path, what in findings if path.parent.name == name), None)
+
+
+def losses_in(root: Path, name: str) -> list[Finding]:
+    """List the findings of a verification that say that a partition has lost something.
+
+    Batches are opened, and their records read, only if all is sound without that.
+
+    Args:
+        root: A data directory that no broker uses; its lock may be held.
+        name: The partition's directory in it.
+    """
+    found = DirectoryLook(root, is_deep=False, report=_tell_nobody, is_stopped=True).losses_in(name)
+    if found:
+        return found
+    return DirectoryLook(root, is_deep=True, report=_tell_nobody, is_stopped=True).losses_in(name)
+
+
+def known_end_of(root: Path, name: str) -> int:
+    """The end of a log that is gone, by the coordinators' records; 0 if none knows of it.
+
+    Args:
+        root: A data directory that no broker uses; its lock may be held.
+        name: The partition's directory, which is not there.
+    """
+    return DirectoryLook(root, is_deep=False, report=_tell_nobody, is_stopped=True).known_end_of(
+        name
+    )
+
+
+def _tell_nobody(_done: int, _total: int) -> None:
+    """Report of a look that is over soon."""
 
 
 def _verify_directory(directory: Path, is_deep: bool, report: Report) -> Outcome:
@@ -136,7 +169,9 @@ def _verify_directory(directory: Path, is_deep: bool, report: Report) -> Outcome
     if (directory.parent / META).exists():
         return DirectoryLook(directory.parent, is_deep, report).only([directory])
     alone = Surroundings(StopState.LEFT, is_deep, is_compacted=True)
-    return _verify_partitions([(directory, alone)], StopState.LEFT, report)[0]
+    outcome, _ = _verify_partitions([(directory, alone)], StopState.LEFT, report)
+    outcome.put_logs_first()
+    return outcome
 
 
 # ---------------------------------------------------------------- a data directory
@@ -149,7 +184,9 @@ class DirectoryLook:
         DirectoryError: it holds no log.
     """
 
-    def __init__(self, root: Path, is_deep: bool, report: Report) -> None:
+    def __init__(
+        self, root: Path, is_deep: bool, report: Report, *, is_stopped: bool = False
+    ) -> None:
         self._root = root
         self._is_deep = is_deep
         self._report = report
@@ -159,7 +196,10 @@ class DirectoryLook:
                 f"{root} holds no log. Give a data directory, a partition's directory or a file",
                 path=str(root),
             )
-        self._outcome = Outcome(state=state_of(root))
+        state = state_of(root)
+        if is_stopped and state is StopState.IN_USE:
+            state = StopState.LEFT
+        self._outcome = Outcome(state=state)
         self._was_left_by_kafka = was_left_by_kafka(root)
         self._was_left_in_another_boot = was_left_in_another_boot(root)
         self._checkpoints = {name: self._checkpoint(root / name) for name in CHECKPOINTS}
@@ -172,6 +212,21 @@ class DirectoryLook:
         self._verify_as_a_start(directories, outcome)
         outcome.put_logs_first()
         return outcome
+
+    def losses_in(self, name: str) -> list[Finding]:
+        """Find the losses of one partition, by its own files and by the checkpoints."""
+        directory, outcome = self._root / name, self._outcome
+        plans = [(each, self._surroundings(each)) for each in self._partitions if each == directory]
+        found, ends = _verify_partitions(plans, outcome.state, self._report)
+        outcome.take(found)
+        self._verify_as_a_start([each for each, _ in plans], outcome)
+        self._verify_all_are_there(outcome)
+        place = partition_of(directory)
+        for file, offsets in self._checkpoints.items():
+            its_own = {each: offset for each, offset in offsets.items() if each == place}
+            self._verify_checkpoint(self._root / file, its_own, ends)
+        outcome.put_logs_first()
+        return [finding for finding in outcome.findings if finding.lost_from == directory]
 
     def open_in(self, name: str) -> Outcome:
         """Compare only the open transactions of one partition with the coordinator's records."""
@@ -276,6 +331,22 @@ class DirectoryLook:
                 if is_proof and is_gone and not is_found:
                     what = f"it is gone, but {name} says that its log {says} {offset}"
                     outcome.find(directory, None, what)
+        for (topic, index), known in sorted(self._lost_logs().items()):
+            directory = self._root / f"{topic}-{index}"
+            if not any(finding.path == directory for finding in outcome.findings):
+                outcome.find(directory, None, f"it is gone, but {known.record}")
+
+    def _lost_logs(self) -> dict[Place, KnownEnd]:
+        """The logs that are gone by the coordinators' records; these may be ahead of the disk."""
+        if self._was_left_in_another_boot and self._outcome.state is not StopState.CLEAN:
+            return {}
+        return lost_logs(self._root, self._partitions, self._image)
+
+    def known_end_of(self, name: str) -> int:
+        """The end of a log that is gone, by the coordinators' records; 0 if none knows of it."""
+        place = partition_of(self._root / name)
+        known = self._lost_logs().get(place) if place else None
+        return 0 if known is None else known.end
 
     def _verify_all_are_known(self, outcome: Outcome) -> None:
         """Find the directories of topics that the kept part of the metadata log does not know."""
@@ -362,7 +433,7 @@ class DirectoryLook:
             )
             if offset > end and not is_excused:
                 what = f"it has offset {offset} of {name}, whose log ends at {end}"
-                self._outcome.find(path, None, what, BEYOND_THE_LOG)
+                self._outcome.find_beyond(path, what, self._root / name)
             elif state is StopState.CLEAN and not (
                 self._is_known(topic, index)
                 # Only logs that were written have a start.

@@ -23,7 +23,13 @@ from txn.broker.lost_cache import LostCacheError
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings, split_address
-from txn.errors import AddressError, BrokerFailedError, ForkedError, StorageError
+from txn.errors import (
+    AddressError,
+    BrokerFailedError,
+    DirectoryError,
+    ForkedError,
+    StorageError,
+)
 from txn.logs import log
 from txn.security.listeners import EVERY_ADDRESS, ListenerSpec, read_listeners
 from txn.security.sessions import SASL_PLAINTEXT, Listener
@@ -478,7 +484,7 @@ class Service:
             self.storage, self._settings, self.certificates, self._fail_without_directory
         )
         self._background.start()
-        self.log_cleaner = LogCleaner(self.node, self.storage.cleaned_ends)
+        self.log_cleaner = LogCleaner(self.node, self.storage)
         self.log_cleaner.start()
         self.preload = Preload(self._control.table)
         if self.metrics is not None:
@@ -663,7 +669,13 @@ def _reason(error: OSError | OverflowError) -> str:
 def _temporary_directory() -> Path:
     import tempfile  # only here: a broker with a directory has no use for it
 
-    return Path(tempfile.mkdtemp(prefix="txn-"))
+    try:
+        return Path(tempfile.mkdtemp(prefix="txn-"))
+    except OSError as error:
+        raise DirectoryError(
+            f"there is no place for a temporary data directory: {error.strerror or error}. Set "
+            "TMPDIR to a directory that this user may write, or name a data directory"
+        ) from error
 
 
 def _refused(specs: Sequence[ListenerSpec], error: OSError | OverflowError) -> ListenerSpec:

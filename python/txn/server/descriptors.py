@@ -9,6 +9,7 @@ broker.
 from typing import Final, NamedTuple
 
 from txn import _core
+from txn.errors import ConfigError
 from txn.logs import log
 
 OTHERS: Final = 160
@@ -20,6 +21,10 @@ FILES_OF_EMBEDDED: Final = 512
 that its `select()` may still take (1,023 at most)."""
 
 FILES_MIN: Final = 16
+
+LIMIT_MIN: Final = 128
+"""With fewer, files are refused at work, as by a disk that is broken. By measurement a broker takes
+40, and 3 for each of 16 threads; beside them stand 16 connections and `FILES_MIN`."""
 
 
 class Shares(NamedTuple):
@@ -45,6 +50,9 @@ def claim(max_connections: int, *, is_requested: bool) -> Shares:
     Args:
         max_connections: `max.connections`.
         is_requested: Somebody asked for so many, and is told if they cannot be.
+
+    Raises:
+        ConfigError: the limit is too small for a broker.
     """
     try:
         limit = _core.raise_descriptor_limit()
@@ -53,6 +61,11 @@ def claim(max_connections: int, *, is_requested: bool) -> Shares:
 
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         log.warning("descriptors.limit_not_raised", limit=limit, reason=str(error))
+    if limit < LIMIT_MIN:
+        raise ConfigError(
+            f"this process may open {limit} files and sockets, and a broker needs {LIMIT_MIN} at "
+            "least. Raise the limit: ulimit -n, or LimitNOFILE= of a systemd unit"
+        )
     shares = share(limit)
     if is_requested and shares.connections < max_connections:
         log.warning(

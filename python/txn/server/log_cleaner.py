@@ -29,8 +29,7 @@ from txn.partition.compaction import (
     first_dirty_offset,
 )
 from txn.storage.base import PartitionLog
-from txn.storage.log_offsets import CleanedEnds
-from txn.storage.native import NativeLog
+from txn.storage.native import NativeLog, NativeStorage
 
 Key = tuple[uuid.UUID, int]
 """A partition, by its topic's id: a topic made anew has nothing clean."""
@@ -51,9 +50,10 @@ class CompactedLog(NamedTuple):
 class LogCleaner:
     """The cleaner threads of one broker."""
 
-    def __init__(self, node: Node, cleaned_ends: CleanedEnds) -> None:
+    def __init__(self, node: Node, storage: NativeStorage) -> None:
         self._node = node
-        self._cleaned_ends = cleaned_ends
+        self._storage = storage
+        self._cleaned_ends = storage.cleaned_ends
         self._lock = threading.Lock()
         self._in_work: set[Key] = set()
         self._damaged: set[Key] = set()
@@ -90,7 +90,8 @@ class LogCleaner:
             return self._clean(cleaner, chosen)
         except _core.CorruptLogError as error:
             message, path, position = error.args
-            log.error("log.damaged", reason=message, path=path, position=position)
+            topic, store = chosen.log
+            self._storage.tell_of_damage(topic.name, store.index, message, path, position)
             self._damaged.add(key)
         except (_core.LogRefusedError, OSError, ValueError) as error:
             self._note_failure(chosen.log, error)

@@ -16,6 +16,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import struct
 import uuid
@@ -31,6 +32,7 @@ from txn.storage.ids import decode_id, encode_id
 from txn.storage.plain_files import TEXT_BYTES_MAX, open_plain, read_plain
 from txn.storage.private import (
     DIRECTORY_MODE,
+    denied_by_owner,
     force_directory,
     force_entry,
     make_directory,
@@ -54,6 +56,9 @@ UNKNOWN = b"unknown"
 
 NODE_ID = 1
 """Node id of a new directory, unless another is requested."""
+
+PARTITION = re.compile(r".+-[0-9]+")
+"""The name of a partition's directory."""
 
 Identity = tuple[int, str, uuid.UUID]
 """Node id, cluster id and directory id."""
@@ -291,15 +296,19 @@ def _locked(path: Path, *, makes: bool) -> int:
     try:
         if makes:
             make_directory(path)
+            _refuse_files_of_others(path)
         elif not (path / META).is_file():
             raise DirectoryError(f"{path} is no data directory: it holds no {META}", path=str(path))
         _refuse_strangers(path)
         lock, whole_file = _open_lock(path / LOCK, makes=makes)
     except OSError as error:
+        place = Path(error.filename or path / LOCK)
+        reason = denied_by_owner(place) if error.errno == errno.EACCES else None
+        if reason is None:
+            said = error.strerror or str(error)
+            reason = f"{place}: {said}. Give a directory this user may read and write"
         raise DirectoryError(
-            f"cannot use {path} as data directory: {error.filename or path / LOCK}: "
-            f"{error.strerror or error}. Give a directory this user may read and write",
-            path=str(path),
+            f"cannot use {path} as data directory: {reason}", path=str(path)
         ) from error
     try:
         # Java takes locks of this kind; one of an open file, unlike one of a process, also
@@ -313,6 +322,22 @@ def _locked(path: Path, *, makes: bool) -> int:
             path=str(path),
         ) from error
     return lock
+
+
+def _refuse_files_of_others(path: Path) -> None:
+    """Refuse a directory that has files which this user may not use.
+
+    Found one by one they look like damage, or like a disk that fails. Raises OSError.
+    """
+    for entry in (path, *sorted(path.iterdir())):
+        if entry != path and entry.is_dir() and not PARTITION.fullmatch(entry.name):
+            continue  # as lost+found
+        rights = os.R_OK | os.W_OK | (os.X_OK if entry.is_dir() else 0)
+        if os.access(entry, rights, effective_ids=True) or not os.path.lexists(entry):
+            continue
+        reason = denied_by_owner(entry)
+        if reason is not None:
+            raise DirectoryError(f"cannot use {path} as data directory: {reason}", path=str(path))
 
 
 def _open_lock(path: Path, *, makes: bool) -> tuple[int, bytes]:

@@ -57,6 +57,12 @@ class LossPlan:
     in_the_way: tuple[str, ...]
     given_up: tuple[tuple[str, int, int], ...]
 
+    @property
+    def changes_nothing(self) -> bool:
+        """True if the whole log is kept, and goes on at its end."""
+        is_whole = self.last_kept is not None and self.next_offset == self.kept_end
+        return is_whole and not (self.in_the_way or self.given_up)
+
     @classmethod
     def of(cls, plan: "LossPlanTuple") -> "LossPlan":
         """The plan that the extension has made."""

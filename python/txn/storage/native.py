@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from threading import Lock
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -90,16 +91,17 @@ def advice_on_damage(root: Path, topic: str, index: int, *, is_after_kill: bool)
 
     After a kill the storage may have lost its cache, which takes no loss at all to mend.
     """
+    data = quote(str(root))
     advice = f"Stop the broker and put back a copy of {root / f'{topic}-{index}'}"
     if is_after_kill:
         advice = (
             "If the storage lost its cache (a volume was detached, or a file system failed and "
-            f"was mounted again), stop the broker and say so: txn log lost-cache {root}. Else stop "
+            f"was mounted again), stop the broker and say so: txn log lost-cache {data}. Else stop "
             f"it and put back a copy of {root / f'{topic}-{index}'}"
         )
     if (topic, index) == METADATA:
         return advice
-    return f"{advice}, or give up what is lost: txn log accept-loss {root} {topic}-{index}"
+    return f"{advice}, or give up what is lost: txn log accept-loss {data} {topic}-{index}"
 
 
 class NativeLog:
@@ -865,15 +867,31 @@ class NativeStorage:
             raise StorageError(f"cannot read partition {name}: {error}") from error
         return None
 
-    def plan_loss(self, topic: Topic, index: int) -> Loss:
+    def plan_loss(
+        self,
+        topic: Topic,
+        index: int,
+        first_lost: tuple[int, int] | None = None,
+        *,
+        known_end: int = 0,
+    ) -> Loss:
         """Return the part of a damaged partition that can be kept; changes nothing.
 
-        Raises StorageError.
+        Args:
+            topic: Its topic.
+            index: Its number.
+            first_lost: A batch that is not kept: base offset of its segment, and a position in it.
+            known_end: An end that its log had come to, beside those of the checkpoints.
+
+        Raises:
+            StorageError: it cannot be read.
         """
         directory = self.root / f"{topic.name}-{index}"
         settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
         try:
-            plan = _core.plan_loss(str(directory), settings, self._past_of(topic.name, index))
+            past = self._past_of(topic.name, index)
+            past["high_watermark"] = max(past["high_watermark"], known_end)
+            plan = _core.plan_loss(str(directory), settings, past, first_lost)
             return Loss(LossPlan.of(plan), fingerprint(directory))
         except OSError as error:
             raise StorageError(f"cannot read partition {directory.name}: {error}") from error
@@ -1069,11 +1087,19 @@ class NativeStorage:
                 log.warning("log.takes_batches_again", directory=directory)
             else:
                 log.error("log.refuses_batches", directory=directory, reason=trouble)
-        for reason, path, position in damaged:
-            log.error("log.damaged", reason=reason, path=path, position=position)
+        for what, path, position in damaged:
+            topic, _, index = Path(path).parent.name.rpartition("-")
+            self.tell_of_damage(topic, int(index), what, path, position)
         if self._recovery_points.are_behind():
             self._note_new_logs()
         _core.close_idle_files()
+
+    def tell_of_damage(self, topic: str, index: int, what: str, path: str, position: int) -> None:
+        """Tell an operator of damage that was met at work, as a start tells of it."""
+        reason = f"{what}. {self.advice_on(topic, index)}"
+        log.error(
+            "log.damaged", topic=topic, partition=index, path=path, position=position, reason=reason
+        )
 
     def let_go(self) -> None:
         """Let go of the durability service; `tick` is called no more."""

@@ -22,12 +22,40 @@ ASIDE_SUFFIX: Final = "given-up"
 """Last part of the new name of an entry that stood in the way of a file."""
 
 
+def denied_by_owner(path: Path) -> str | None:
+    """Say whose a file or directory is that this user may not use; None where that is no reason."""
+    try:
+        owner = path.lstat().st_uid
+    except OSError:
+        return None
+    user = os.geteuid()
+    if user in (0, owner):
+        return None
+    return (
+        f"{path} belongs to {_name_of(owner)}, and this process runs as {_name_of(user)}: a broker "
+        f"of that user may have run here. Give the directory back, chown -R {_name_of(user)}, or "
+        f"start as {_name_of(owner)}"
+    )
+
+
+def _name_of(user: int) -> str:
+    import pwd  # only for an error
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
 def make_directory(path: Path) -> None:
     """Make a directory, and those above it that are missing, on the disk. Raises OSError."""
     if path.is_dir():
         return
     for directory in reversed((path, *path.parents)):
         if not directory.exists():
+            if directory.is_symlink():
+                where = f"it is a link to {os.readlink(directory)}, where nothing is"
+                raise FileNotFoundError(errno.ENOENT, where, str(directory))
             with suppress(FileExistsError):  # somebody else was faster
                 directory.mkdir(DIRECTORY_MODE)
             force_entry(directory, os.fsync)

@@ -39,6 +39,7 @@ mod search;
 mod segment;
 mod settings;
 mod snapshot;
+mod sound_run;
 mod swap;
 mod syncing;
 mod truncation;

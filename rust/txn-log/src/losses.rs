@@ -63,11 +63,21 @@ pub fn examine(
     recovery::look(directory, settings, past).map(|(_, look)| Some(look.cuts))
 }
 
+/// A batch that is not to be kept: the base offset of its segment, and a position in it.
+pub type FirstLost = (i64, u64);
+
 /// Finds the longest sound beginning of a log, and where the log has to go on behind it.
+///
+/// `first_lost` is a batch that is sound by itself and cannot stay, if there is one.
 ///
 /// # Errors
 /// The disk's.
-pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<LossPlan> {
+pub fn plan(
+    directory: &Path,
+    settings: &Settings,
+    past: Past,
+    first_lost: Option<FirstLost>,
+) -> io::Result<LossPlan> {
     let mut plan = LossPlan::default();
     match fs::metadata(directory) {
         Ok(found) if found.is_dir() => {}
@@ -110,6 +120,7 @@ pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<Los
             Some(_) => base_offset == plan.kept_end,
         };
         is_sound &= is_next
+            && (plan.last_kept.is_none() || first_lost.is_none_or(|lost| lost > (base_offset, 0)))
             && plan
                 .in_the_way
                 .iter()
@@ -125,12 +136,16 @@ pub fn plan(directory: &Path, settings: &Settings, past: Past) -> io::Result<Los
                 let batch = BatchView::parse(scanner.bytes(at, header.size())?);
                 let is_whole = batch.is_ok_and(|batch| batch.validate_crc().is_ok());
                 let is_near = header.last_offset() - base_offset <= i64::from(i32::MAX);
+                let behind = at + header.size() as u64;
+                if first_lost.is_some_and(|lost| lost < (base_offset, behind)) {
+                    break;
+                }
                 if !follows || !is_whole || !is_near || header.last_offset_delta() < 0 {
                     break;
                 }
                 plan.kept_end = header.last_offset() + 1;
                 plan.leader_epoch = header.leader_epoch().max(0);
-                position = at + header.size() as u64;
+                position = behind;
             }
             plan.position = position;
             is_sound = position == size;
@@ -163,6 +178,7 @@ fn proven_end(past: Past) -> i64 {
     past.recovery_point
         .max(past.high_watermark)
         .max(past.log_start_offset.unwrap_or(0))
+        .max(past.cleaned_end.unwrap_or(0))
 }
 
 /// The largest offset that snapshots, leader epochs and index files tell of.

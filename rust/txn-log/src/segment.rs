@@ -32,6 +32,7 @@ use crate::index::{Indexes, OffsetIndex, OffsetIndexEntry, TimestampOffset};
 use crate::open_files::{OpenFile, SegmentFile};
 use crate::scan::{ScanError, Scanner};
 use crate::settings::Settings;
+use crate::sound_run::WantedRun;
 use crate::verified_ranges::VerifiedRanges;
 
 /// The largest position and relative offset that Kafka's indexes can name.
@@ -219,34 +220,26 @@ impl Segment {
         let read = gaps.iter().map(|(start, end)| end - start).sum();
         for (start, end) in gaps {
             let mut next_offset = self.base_offset;
+            let mut last = (start, self.base_offset);
             let mut scanner = Scanner::whole(self.file.get()?, start, end);
             while let Some((at, header)) = scanner.next().map_err(|error| self.damaged(error))? {
                 let batch = BatchView::parse(scanner.bytes(at, header.size())?);
                 let sound = batch.and_then(|batch| batch.validate_crc());
                 sound.map_err(|error| self.corrupt(at, &error))?;
                 self.check_offsets(at, &header, next_offset)?;
+                last = (at, header.base_offset());
                 next_offset = header.last_offset() + 1;
             }
-            // The offset is under no checksum; the batch behind tells if it was raised.
-            let (size, segment_end) = {
-                let tail = self.tail();
-                (tail.size, tail.next_offset)
-            };
-            let behind = if end < size {
-                self.scan_from(end)?
-                    .next()
-                    .map_err(|error| self.damaged(error))?
-            } else {
-                None
-            };
-            let bound = behind.map_or(segment_end, |(_, header)| header.base_offset());
-            if next_offset > bound {
+            // The offset is under no checksum; the batch behind tells if it was raised. One that
+            // follows the batch before without a gap was not: then the batch behind is damaged.
+            let (at, offset) = last;
+            if next_offset > self.bound_behind(end)? && self.end_before(at)? != offset {
                 let reason = "the batch's base offset is too far on";
                 let error = BatchError::Inconsistent {
                     reason,
                     value: next_offset,
                 };
-                return Err(self.corrupt(start, &error).into());
+                return Err(self.corrupt(at, &error).into());
             }
             self.lock_verified().add(start, end);
         }
@@ -254,6 +247,31 @@ impl Segment {
             self.note_verified();
         }
         Ok(read)
+    }
+
+    /// The offset that no batch before a position reaches: that of the batch there, or the end of
+    /// the segment if there is none that can be read.
+    fn bound_behind(&self, position: u64) -> Result<i64, ReadError> {
+        let (size, segment_end) = {
+            let tail = self.tail();
+            (tail.size, tail.next_offset)
+        };
+        match self.scan_between(position, size)?.next() {
+            Ok(Some((_, behind))) => Ok(behind.base_offset()),
+            Err(ScanError::Io(error)) => Err(error.into()),
+            Ok(None) | Err(ScanError::Bad { .. }) => Ok(segment_end),
+        }
+    }
+
+    /// The offset after the batch that ends at a position.
+    fn end_before(&self, position: u64) -> Result<i64, ReadError> {
+        let mut end = self.base_offset;
+        let from = self.batch_at_or_before(position.saturating_sub(1))?;
+        let mut scanner = self.scan_between(from, position)?;
+        while let Some((_, header)) = scanner.next().map_err(|error| self.damaged(error))? {
+            end = header.last_offset() + 1;
+        }
+        Ok(end)
     }
 
     fn lock_verified(&self) -> MutexGuard<'_, VerifiedRanges> {
@@ -435,7 +453,7 @@ impl Segment {
         let from = if offset <= self.base_offset {
             0 // without the indexes, which a start loads of few segments
         } else {
-            self.sound_position(|indexes| indexes.entry_before(offset))?
+            self.position_before(offset)?
         };
         self.find_between(from, self.size(), |_, header| {
             header.last_offset() >= offset
@@ -444,7 +462,7 @@ impl Segment {
 
     /// Finds the last batch that begins below an offset; `None` if there is none.
     pub fn last_below(&self, offset: i64) -> Result<Option<Header>, ReadError> {
-        let from = self.sound_position(|indexes| indexes.entry_before(offset - 1))?;
+        let from = self.position_before(offset - 1)?;
         let mut scanner = self.scan_from(from)?;
         let mut last = None;
         while let Some((_, header)) = scanner.next().map_err(|error| self.damaged(error))? {
@@ -456,22 +474,22 @@ impl Segment {
         Ok(last)
     }
 
-    /// Finds the whole batches of `[start, end)` from the one that holds `start`, at most
-    /// `bytes_max` of them, or one if `at_least_one`; `None` if there are none.
-    pub fn run(
-        &self,
-        start: i64,
-        end: i64,
-        bytes_max: u64,
-        at_least_one: bool,
-    ) -> Result<Option<Run>, ReadError> {
-        let from = self.sound_position(|indexes| indexes.entry_before(start))?;
+    /// Finds the whole batches that are wanted, from the one that holds the start; `None` if there
+    /// are none. Nothing is believed of a batch but its header.
+    pub fn run(&self, wanted: WantedRun) -> Result<Option<Run>, ReadError> {
+        let WantedRun {
+            start,
+            end,
+            bytes_max,
+            at_least_one,
+        } = wanted;
+        let from = self.position_before(start)?;
         let (size, next_offset) = {
             let tail = self.tail();
             (tail.size, tail.next_offset)
         };
         let until = if end < next_offset {
-            Some(self.sound_position(|indexes| indexes.entry_before(end))?)
+            Some(self.position_before(end)?)
         } else {
             None
         };
@@ -545,7 +563,7 @@ impl Segment {
     pub fn scan_since(&self, timestamp: i64) -> Result<Scanner<OpenFile>, ReadError> {
         let older = self.sound_time(|indexes| indexes.largest_before_time(timestamp))?;
         let from = match older {
-            Some(older) => self.sound_position(|indexes| indexes.entry_before(older.offset))?,
+            Some(older) => self.position_before(older.offset)?,
             None => 0,
         };
         Ok(self.scan_from(from)?)
@@ -559,6 +577,11 @@ impl Segment {
     /// A scanner over the headers of the batches of `[position, end)`.
     pub fn scan_between(&self, position: u64, end: u64) -> io::Result<Scanner<OpenFile>> {
         Ok(Scanner::headers(self.file.get()?, position, end))
+    }
+
+    /// The last batch start that the index knows before an offset.
+    pub fn position_before(&self, offset: i64) -> Result<u64, ReadError> {
+        self.sound_position(|indexes| indexes.entry_before(offset))
     }
 
     /// The last batch start that the index knows at or before a position.

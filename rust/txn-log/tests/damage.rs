@@ -9,7 +9,7 @@ use common::{SMALL, append, files, marker, open, plain, transactional, try_open,
 use proptest::prelude::*;
 use tempfile::TempDir;
 use txn_log::builder::BatchBuilder;
-use txn_log::{PartitionLog, Past, ReadError, Settings};
+use txn_log::{CorruptLog, PartitionLog, Past, ReadError, Settings};
 use txn_protocol::batch::{Batches, Codec};
 
 /// Of a `.txnindex`.
@@ -73,6 +73,61 @@ fn damage_is_never_shown_and_the_rest_of_the_log_is() {
     assert_eq!(log.read(second.0, 1).unwrap(), second.1);
     assert_eq!(log.read(0, 1).unwrap(), batches[0].1);
     append(&log, plain(1, 5));
+}
+
+/// What a reader gets who goes on from slice to slice, and the damage that it meets at last.
+fn read_on(log: &PartitionLog, max_bytes: u64) -> (Vec<u8>, CorruptLog) {
+    let (mut bytes, mut next) = (Vec::new(), 0);
+    loop {
+        match log.locate(next, i64::MAX, max_bytes, true) {
+            Ok(slice) => {
+                assert!(slice.end_offset > next, "it stands still at {next}");
+                bytes.extend(slice.read().unwrap());
+                next = slice.end_offset;
+            }
+            Err(ReadError::Corrupt(damage)) => return (bytes, damage),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_reader_gets_each_batch_before_damage_and_then_meets_it() {
+    // The story: with the default sizes a fetch read far beyond its offset, met the damage there and
+    // failed as a whole. None of the sound records before it could be read.
+    let root = tempfile::tempdir().unwrap();
+    let open = || try_open(root.path(), Settings::KAFKA, true);
+    let (log, _) = open().unwrap();
+    for _ in 0..30 {
+        append(&log, plain(2, 600));
+    }
+    log.close().unwrap();
+    let path = &files(root.path(), "log")[0];
+    let intact = fs::read(path).unwrap();
+    let batch = intact.len() / 30;
+    let mut met = 0;
+    for nth in [0, 1, 13, 14, 20] {
+        for (place, bit) in [(100, 3), (30, 6), (6, 0), (7, 4), (11, 0), (16, 2)] {
+            // A checksummed value, attributes, base offset, length and magic.
+            flip(path, nth * batch + place, bit);
+            for max_bytes in [1, 3 * batch as u64, u64::MAX] {
+                let Ok((log, _)) = open() else {
+                    continue; // its start has met the damage
+                };
+                let (bytes, damage) = read_on(&log, max_bytes);
+                let sound = &intact[..nth * batch];
+                assert!(bytes == sound, "{nth}, {place}: {} bytes", bytes.len());
+                assert_eq!(
+                    (&damage.path, damage.position as usize),
+                    (path, nth * batch)
+                );
+                assert_eq!(log.take_damage(), [damage]);
+                met += 1;
+            }
+            fs::write(path, &intact).unwrap();
+        }
+    }
+    assert!(met > 50, "{met} were met by a reader");
 }
 
 #[test]

@@ -457,7 +457,7 @@ fn a_gap_that_begins_below_the_recovery_point_is_damage() {
 
     assert_eq!(corrupt.path, logs[1]);
     assert!(corrupt.reason.contains("its end is missing"), "{corrupt}");
-    let plan = losses::plan(root.path(), &SMALL, past).unwrap();
+    let plan = losses::plan(root.path(), &SMALL, past, None).unwrap();
     assert_eq!(plan.kept_end, lost.start);
     assert_eq!(plan.given_up.len(), logs.len() - 2);
 }

@@ -754,7 +754,7 @@ fn a_log_without_any_segment_that_has_a_start_is_damaged_unless_the_power_failed
 fn the_loss_of_a_first_segment_is_carried_out_from_the_next_one_on() {
     let root = tempfile::tempdir().unwrap();
     let (start, next) = first_segment_gone(root.path());
-    let plan = losses::plan(root.path(), &SMALL, from_start(start, false)).unwrap();
+    let plan = losses::plan(root.path(), &SMALL, from_start(start, false), None).unwrap();
     assert_eq!((plan.kept_end, plan.next_offset), (30, 30));
     let first = losses::carry_out(root.path(), &plan).unwrap();
     assert_eq!(

@@ -183,7 +183,7 @@ fn a_damaged_swap_is_given_up_and_old_segments_that_are_there_stay() {
     let before = log_bytes(root.path());
     let swap = file(root.path(), 0, "log.swap");
     fs::write(&swap, b"half a batch").unwrap();
-    let plan = losses::plan(root.path(), &SMALL, of_txn()).unwrap();
+    let plan = losses::plan(root.path(), &SMALL, of_txn(), None).unwrap();
     assert_eq!(plan.in_the_way, [swap]);
     assert_eq!(plan.given_up, []);
     for _ in 0..2 {
@@ -206,7 +206,7 @@ fn of_a_damaged_swap_whose_old_segments_are_gone_the_sound_part_stays() {
         bytes.truncate(first + 5);
         fs::write(&swap, &bytes).unwrap();
         rename(root.path(), 0, "", ".deleted");
-        let plan = losses::plan(root.path(), &SMALL, past).unwrap();
+        let plan = losses::plan(root.path(), &SMALL, past, None).unwrap();
         assert_eq!((plan.last_kept, plan.kept_end), (Some(0), 1));
         assert_eq!((plan.position, plan.next_offset), (first as u64, end));
         assert_eq!(plan.given_up[0], (swap, first as u64, 5));
@@ -230,7 +230,7 @@ fn a_sound_swap_stands_for_its_segments_in_a_log_that_is_given_up() {
     fs::write(file(root.path(), 0, "log.swap"), &kept).unwrap();
     rename(root.path(), 0, "", ".deleted");
     fs::write(file(root.path(), bases[1], "log"), b"garbage").unwrap();
-    let plan = losses::plan(root.path(), &SMALL, of_txn()).unwrap();
+    let plan = losses::plan(root.path(), &SMALL, of_txn(), None).unwrap();
     assert_eq!((plan.last_kept, plan.kept_end), (Some(bases[1]), bases[1]));
     losses::carry_out(root.path(), &plan).unwrap();
     let (log, _) = open_from(root.path(), of_txn());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use txn_log::losses::{self, LossPlan};
+use txn_log::losses::{self, FirstLost, LossPlan};
 use txn_log::{Past, Role, Settings};
 
 use crate::log::{CutTuple, cut_tuples, io_failed, open_failed, read_settings};
@@ -64,10 +64,11 @@ fn plan_loss(
     directory: PathBuf,
     settings: &Bound<'_, PyDict>,
     past: &Bound<'_, PyDict>,
+    first_lost: Option<FirstLost>,
 ) -> PyResult<PlanTuple> {
     let (settings, past): (Settings, Past) = (read_settings(settings)?, read_past(past)?);
     let plan = py
-        .detach(|| losses::plan(&directory, &settings, past))
+        .detach(|| losses::plan(&directory, &settings, past, first_lost))
         .map_err(|error| io_failed(&error))?;
     Ok((
         plan.last_kept,

@@ -265,6 +265,13 @@ def decode_record(key: bytes, value: bytes | None) -> TxnRecord | None:
     return transactional_id, value
 
 
+def is_completed_commit(value: Txn | bytes | None) -> bool:
+    """Say whether a record is the end of a commit, also one of an id at rest."""
+    if isinstance(value, bytes):
+        return value[_STATE_AT] == TxnState.COMPLETE_COMMIT
+    return value is not None and value.state is TxnState.COMPLETE_COMMIT
+
+
 def check_value(data: bytes) -> None:
     """Check the value of an id at rest. Raises ValueError: it does not follow the schema."""
     _tagged_of(data[_TAGGED_AT:])

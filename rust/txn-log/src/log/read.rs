@@ -8,6 +8,7 @@ use crate::error::{CorruptLog, ReadError};
 use crate::log::PartitionLog;
 use crate::open_files::{LentFile, OpenFile};
 use crate::producer_state::AbortedTxn;
+use crate::sound_run::WantedRun;
 
 /// A run of whole batches in one file.
 #[derive(Clone, Debug)]
@@ -58,10 +59,12 @@ impl PartitionLog {
     ///
     /// With `at_least_one` the first batch is returned however large it is. Batches of more
     /// than one segment take more than one call. At the log end, and when not one batch fits,
-    /// the slice is empty. A batch that reaches beyond `end` is left out.
+    /// the slice is empty. A batch that reaches beyond `end` is left out. The slice ends before a
+    /// batch that is damaged.
     ///
     /// # Errors
-    /// `OutOfRange` below the log start or above the log end, `Io`, `Corrupt`, `Closed`.
+    /// `OutOfRange` below the log start or above the log end, `Io`, `Closed`, and `Corrupt` if the
+    /// batch that holds `start` is damaged.
     pub fn locate(
         &self,
         start: i64,
@@ -110,26 +113,24 @@ impl PartitionLog {
         }
         // Bytes may be in the file before the log end is published: stay below it.
         let end = end.min(state.log_end_offset);
+        let wanted = WantedRun {
+            start,
+            end,
+            bytes_max: max_bytes,
+            at_least_one,
+        };
         let first = segments.partition_point(|segment| segment.base_offset <= start);
         let candidates = segments.iter().skip(first.saturating_sub(1));
         for segment in candidates.take_while(|segment| segment.base_offset < end) {
             if segment.next_offset() <= start {
                 continue;
             }
-            let Some(mut run) = segment.run(start, end, max_bytes, at_least_one)? else {
+            let Some((run, checked)) = segment.sound_run(wanted, checked_max)? else {
                 if segment.find(start)?.is_some() {
                     break; // it is here, but it does not fit
                 }
                 continue; // compaction left nothing from `start` on in this segment
             };
-            let showable = segment.showable(run.position, run.len, checked_max);
-            if showable < run.len {
-                match segment.run(start, end, showable, at_least_one)? {
-                    Some(shorter) => run = shorter,
-                    None => break,
-                }
-            }
-            let checked = segment.verify(run.position, run.len)?;
             return Ok(Slice {
                 file: Some(segment.file.get()?),
                 position: run.position,

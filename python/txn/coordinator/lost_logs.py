@@ -1,0 +1,83 @@
+"""Logs that are gone, by the records of the coordinators.
+
+A partition that was never written has no directory, so one whose directory vanishes looks the same.
+The checkpoints name each log within a second of its first record. Two kinds of records know of
+logs, too:
+
+    a Prepare to commit that was completed    its offsets were on the disk: a proof
+    a committed offset above 0                a client's word: worth telling
+
+Topics that were deleted are known by no name, and prove nothing. Neither does a Prepare that is not
+completed yet: see `coordinator.transaction.lost_cache`.
+
+Pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from txn.coordinator.group.offsets import StoredOffset
+from txn.coordinator.transaction.records import TxnRecord, is_completed_commit
+from txn.coordinator.transaction.states import LastOffset, Txn, TxnState
+
+Place = tuple[str, int]
+
+
+class KnownEnd(NamedTuple):
+    """An end that a partition's log had come to, and the record that tells."""
+
+    place: Place
+    end: int
+    record: str
+
+
+class CompletedCommits:
+    """The offsets that completed commits have named, while `__transaction_state` is read."""
+
+    def __init__(self) -> None:
+        self._prepared: dict[str, tuple[LastOffset, ...]] = {}
+        self._named: dict[tuple[bytes, int], tuple[int, str]] = {}
+
+    def read(self, record: TxnRecord) -> None:
+        """Take in the next record of a partition."""
+        transactional_id, txn = record
+        if isinstance(txn, Txn) and txn.state is TxnState.PREPARE_COMMIT:
+            self._prepared[transactional_id] = txn.last_offsets
+            return
+        prepared = self._prepared.pop(transactional_id, ())
+        if prepared and is_completed_commit(txn):
+            for each in prepared:
+                place = each.topic_id, each.partition
+                if each.offset > self._named.get(place, (-1, ""))[0]:
+                    self._named[place] = each.offset, transactional_id
+
+    def known_ends(self, name_of: Callable[[UUID], str | None]) -> Iterator[KnownEnd]:
+        """The ends of logs; `name_of` gives a topic's name by its id, None if it was deleted."""
+        for (topic_id, partition), (offset, transactional_id) in self._named.items():
+            topic = name_of(UUID(bytes=topic_id))
+            if topic is not None:
+                record = (
+                    f"transactional id {transactional_id!r} has committed offset {offset} of it"
+                )
+                yield KnownEnd((topic, partition), offset + 1, record)
+
+
+def ends_in_offsets(
+    groups: Iterable[tuple[str, Mapping[Place, StoredOffset]]],
+    id_of: Callable[[str], UUID | None],
+) -> Iterator[KnownEnd]:
+    """The ends of logs by the committed offsets of groups; the largest of each partition.
+
+    `id_of` gives the id of a topic by its name, None if there is none.
+    """
+    found: dict[Place, KnownEnd] = {}
+    for group_id, offsets in groups:
+        for place, stored in offsets.items():
+            offset, topic_id = stored.value.offset, id_of(place[0])
+            is_of_topic = topic_id is not None and stored.value.topic_id in (None, topic_id)
+            known = found.get(place)
+            if offset > 0 and is_of_topic and (known is None or known.end < offset):
+                record = f"group {group_id!r} has committed offset {offset} of it"
+                found[place] = KnownEnd(place, offset, record)
+    yield from found.values()
