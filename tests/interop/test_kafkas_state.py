@@ -91,7 +91,7 @@ def state(servers: str) -> State:
 
 
 @pytest.fixture(scope="module")
-def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[State, Path]]:
+def kafkas(tmp_path_factory: pytest.TempPathFactory) -> tuple[State, Path]:
     """The state of a Kafka, and its directory after a stop."""
     with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
         servers = node.bootstrap_servers
@@ -104,7 +104,7 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[State, Pa
         while metadata(servers, SHARES)[0] != 0 or latest(servers, "paid")[0] != 2:
             assert time.monotonic() < deadline, "Kafka makes no topic, or writes no marker"
         found = state(servers)
-    yield found, node.data
+    return found, node.data
 
 
 @pytest.fixture(scope="module")
