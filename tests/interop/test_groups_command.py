@@ -439,7 +439,7 @@ def test_a_group_is_deleted_with_its_offsets(bootstrap: str, topic: str, group: 
         (("--to", "latest", "--topic", "t", "--all-topics"), "in one way: --topic"),
         (("--to", "lastest", "--topic", "t"), "is no place in a topic; did you mean latest?"),
         (("--from-file", "/no/such"), "cannot be read: No such file"),
-        (("--from-file", "/etc/hostname"), "is no output of `txn groups describe --json`"),
+        (("--from-file", "/etc/hostname"), "is no JSON: "),
         (("--from-file", "/etc/hostname", "--all-topics"), "names the partitions"),
     ],
 )

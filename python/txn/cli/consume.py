@@ -189,6 +189,8 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
     if wanted.group is None:
         named = [running.partitions(name) for name in wanted.topics]
     else:
+        if not wanted.group:
+            raise ConfigError("--group is empty: name a group, or leave it out to join none")
         wanted.group.encode()  # librdkafka ends the process at a name that is no UTF-8
         if wanted.start not in ("earliest", "latest"):
             raise ConfigError(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 PLACE: Final = re.compile(r"(?P<topic>[^:=]+):(?P<partition>[0-9]{1,9})=(?P<offset>.*)")
 OFFSET: Final = re.compile(r"-1|[0-9]{1,18}")
-AN_OFFSET: Final = "an offset, or latest"
 
 
 def delete_records(
@@ -92,12 +91,12 @@ def delete_records(
         return
     if as_json:
         print_json([_data(*each) for each in zip(plan, outcomes, strict=True)])
-    else:
-        print_lines(
-            f"{_name(each)} begins at offset {outcome}"
-            for each, outcome in zip(plan, outcomes, strict=True)
-            if isinstance(outcome, int)
-        )
+    elif done := [
+        f"{_name(each)} begins at offset {outcome}"
+        for each, outcome in zip(plan, outcomes, strict=True)
+        if isinstance(outcome, int)
+    ]:
+        print_lines(done)
     refusals = [outcome for outcome in outcomes if isinstance(outcome, TxnError)]
     for refusal in refusals:
         print(f"txn: {in_words(refusal)}", file=sys.stderr)
@@ -113,7 +112,9 @@ def _of_words(words: Iterable[str]) -> dict["TopicPartition", int]:
             raise ConfigError(f"{word!r} is no place: give TOPIC:PARTITION=OFFSET, as orders:0=217")
         offset = "-1" if place["offset"] == "latest" else place["offset"]
         if OFFSET.fullmatch(offset) is None:
-            raise ConfigError(f"{word!r} has no offset behind the =: give {AN_OFFSET}")
+            raise ConfigError(
+                f"{word!r}: {place['offset']!r} is no offset: give a number, or latest"
+            )
         _add(found, place["topic"], int(place["partition"]), int(offset))
     return found
 

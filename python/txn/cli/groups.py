@@ -314,19 +314,31 @@ def _require_one_way(
 
 def _saved_offsets(path: Path) -> dict["TopicPartition", int]:
     """Read committed offsets from a file. Raises ConfigError."""
+    name = f"--from-file {str(path)!r}"
     try:
-        data = json.loads(path.read_text())
-        return {
-            (str(each["topic"]), int(each["partition"])): int(each["committed_offset"])
-            for each in data["partitions"]
-            if each["committed_offset"] is not None
-        }
+        data = json.loads(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"--from-file {str(path)!r} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"--from-file {str(path)!r} is no output of `txn groups describe --json`: {error!r}"
-        ) from None
+        raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is no JSON: {error}") from None
+    entries = data.get("partitions") if isinstance(data, dict) else None
+    if not isinstance(entries, list):
+        raise ConfigError(f"{name} is no output of `txn groups describe --json`: no partitions")
+    found = {}
+    for number, entry in enumerate(entries, 1):
+        parts = entry if isinstance(entry, dict) else {}
+        topic, index, offset = (
+            parts.get(part) for part in ("topic", "partition", "committed_offset")
+        )
+        if offset is None and "committed_offset" in parts:
+            continue
+        if not isinstance(topic, str) or type(index) is not int or type(offset) is not int:
+            raise ConfigError(
+                f"{name}: entry {number} of partitions needs a topic, a partition and a "
+                "committed_offset, which are a text and two numbers"
+            )
+        found[topic, index] = offset
+    return found
 
 
 def _data(group: "DescribedGroup") -> dict[str, Any]:
