@@ -26,7 +26,7 @@ def topic(bootstrap: str, unique: Unique) -> str:
 def left(bootstrap: str, topic: str) -> list[tuple[int | None, int | None]]:
     """Partition and offset of each record."""
     found = read_messages(bootstrap, topic)
-    return sorted((each.partition(), each.offset()) for each in found)  # type: ignore[type-var]
+    return sorted((each.partition(), each.offset()) for each in found)
 
 
 def deleted(bootstrap: str, *words: object) -> Any:
