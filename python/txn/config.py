@@ -53,6 +53,7 @@ SEGMENT_BYTES_MIN: Final = 1 << 20
 class ConfigType(IntEnum):
     """The type of a property's value, by the numbers of DescribeConfigs."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -933,6 +934,11 @@ def known_property(table: Mapping[str, Property], kind: str, name: str) -> Prope
     return entry
 
 
+def is_broker_property(name: str) -> bool:
+    """Say whether a broker has a property of this name, perhaps one of a listener."""
+    return _broker_property(name) is not None
+
+
 def as_text(value: object) -> str:
     """A parsed value as Kafka writes it."""
     match value:
@@ -955,6 +961,10 @@ class BrokerSettings:
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
         self.changed: dict[str, Any] = {}
         self.changed_everywhere: dict[str, Any] = {}
+        self.kept: Mapping[str, str] = {}
+        """All values stored for this broker alone, with those that count for nothing here."""
+        self.kept_everywhere: Mapping[str, str] = {}
+        """All values stored for every broker."""
         self._topic_defaults: dict[str, Any] | None = None
         self._when_changed: list[Callable[[], object]] = []
         self.given = {
@@ -1012,6 +1022,7 @@ class BrokerSettings:
         before = self.changed, self.changed_everywhere
         self.changed = _dynamic(here)
         self.changed_everywhere = _dynamic(everywhere)
+        self.kept, self.kept_everywhere = dict(here), dict(everywhere)
         if (self.changed, self.changed_everywhere) != before:
             self._topic_defaults = None
         for call in self._when_changed:

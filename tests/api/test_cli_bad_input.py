@@ -20,6 +20,8 @@ COMMANDS = {
     "topics list": ("topics", "list"),
     "topics list --internal": ("topics", "list", "--internal"),
     "topics create": ("topics", "create", "orders"),
+    "topics sizes": ("topics", "sizes"),
+    "topics delete-records": ("topics", "delete-records", "orders:0=1", "--execute"),
     "offsets list": ("offsets", "list", "orders"),
     "produce": ("produce", "orders"),
     "produce in a transaction": ("produce", "orders", "--transactional-id", "loader"),
@@ -124,6 +126,8 @@ def test_a_wrong_password_is_told_and_not_shown(
     ("command", "needed"),
     [
         ("topics create", "Its user needs Create on the topic"),
+        ("topics sizes", "Its user needs Describe on the cluster"),
+        ("topics delete-records", "Its user needs Describe on the topic"),
         ("offsets list", "Its user needs Describe on the topic"),
         ("produce", "Its user needs Describe on the topic"),
         ("consume", "Its user needs Describe on the topic"),

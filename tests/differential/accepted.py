@@ -66,14 +66,17 @@ def _is_a_retry(exchange: Exchange, difference: Difference) -> bool:
     )
 
 
+def _times(exchange: Exchange) -> list[int]:
+    return [p["timestamp"] for t in exchange.request["topics"] for p in t["partitions"]]
+
+
 def _is_marker_time(exchange: Exchange, difference: Difference) -> bool:
-    """Only markers have the clock's time: Kafka answered one."""
-    return difference.within[1].get("timestamp") == NOW
+    """Only markers have the clock's time: Kafka answered one to a search since a time."""
+    return -3 not in _times(exchange) and difference.within[1].get("timestamp") == NOW
 
 
 def _asks_for_max_timestamp(exchange: Exchange, difference: Difference) -> bool:
-    wanted = [p["timestamp"] for t in exchange.request["topics"] for p in t["partitions"]]
-    return -3 in wanted and difference.within[1].get("offset") == -1
+    return -3 in _times(exchange) and difference.within[1].get("offset") == -1
 
 
 def _is_a_piece(record: Any) -> bool:
@@ -655,7 +658,7 @@ READING: Final = (
     ),
     KnownDifference(
         "markers-are-no-records",
-        "ListOffsets by time: Kafka also finds markers, whose time is the broker's clock; txn "
+        "ListOffsets since a time: Kafka also finds markers, whose time is the broker's clock; txn "
         "finds records alone.",
         ("ListOffsets",),
         f"{IN_LIST}.*",

@@ -103,6 +103,7 @@ def test_lag_counts_committed_records_alone(bootstrap: str, topic: str, group: s
         "log_end_offset": 8,
         "lag": 2,
         "offsets_left": 7,
+        "owner": None,
     }
 
 
@@ -180,6 +181,49 @@ def test_a_member_is_named_with_its_client(
     assert named["member_id"].startswith("till-")
 
 
+def test_each_partition_is_told_with_the_member_that_owns_it(
+    bootstrap: str, topic: str, group: str, member: Consumer
+) -> None:
+    """Members and partitions stood beside each other, and nothing said which had which."""
+    member.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    _, told = described(bootstrap, group)
+    (named,) = told["members"]
+    places = [{"topic": topic, "partition": index} for index in (0, 1)]
+    assert named.pop("partitions") == places
+    owned = [(each["partition"], each["owner"]) for each in told["partitions"]]
+    assert owned == [(0, named), (1, named)]
+    second = told["partitions"][1]
+    assert (second["committed_offset"], second["lag"]) == (None, 0)
+    _, lines, _ = run_txn("groups", "describe", group, "--bootstrap", bootstrap)
+    cells = [line.split() for line in lines.splitlines()[-3:]]
+    assert cells[0][-3:] == ["client", "host", "member"]
+    owner = ["till-7", named["client_host"], named["member_id"]]
+    assert [row[-3:] for row in cells[1:]] == [owner, owner]
+    assert ", 2 partitions" in lines
+
+
+def test_owners_are_told_of_each_of_two_members(bootstrap: str, topic: str, group: str) -> None:
+    members = [
+        Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": name})
+        for name in ("till-1", "till-2")
+    ]
+    for each in members:
+        each.subscribe([topic])
+    while [len(each.assignment()) for each in members] != [1, 1]:
+        for each in members:
+            each.poll(0.1)
+    _, told = described(bootstrap, group)
+    for each in members:
+        each.close()
+    owners = {each["partition"]: each["owner"]["client_id"] for each in told["partitions"]}
+    assert sorted(owners.values()) == ["till-1", "till-2"]
+    assert owners == {
+        place["partition"]: each["client_id"]
+        for each in told["members"]
+        for place in each["partitions"]
+    }
+
+
 def test_groups_are_listed_with_their_states(
     bootstrap: str, topic: str, group: str, member: Consumer, unique: Unique
 ) -> None:
@@ -226,7 +270,11 @@ def reset(bootstrap: str, group: str, *options: object) -> dict[int, tuple[int |
 
 def committed(bootstrap: str, group: str) -> dict[int, int]:
     _, told = described(bootstrap, group)
-    return {each["partition"]: each["committed_offset"] for each in told["partitions"]}
+    return {
+        each["partition"]: each["committed_offset"]
+        for each in told["partitions"]
+        if each["committed_offset"] is not None
+    }
 
 
 @pytest.mark.parametrize(
@@ -286,7 +334,9 @@ def test_a_group_without_any_offset_is_not_known_to_be_drained(
     bootstrap: str, topic: str, group: str, member: Consumer
 ) -> None:
     code, found = described(bootstrap, group, "--drained")
-    assert (code, found["drained"], found["partitions"]) == (1, None, [])
+    assert (code, found["drained"], found["lag"]) == (1, None, None)
+    offsets = [(each["committed_offset"], each["lag"]) for each in found["partitions"]]
+    assert offsets == [(None, None), (None, 0)]
 
 
 def test_a_group_with_an_offset_that_was_never_written_is_not_known_to_be_drained(
@@ -389,7 +439,7 @@ def test_a_group_is_deleted_with_its_offsets(bootstrap: str, topic: str, group: 
         (("--to", "latest", "--topic", "t", "--all-topics"), "in one way: --topic"),
         (("--to", "lastest", "--topic", "t"), "is no place in a topic; did you mean latest?"),
         (("--from-file", "/no/such"), "cannot be read: No such file"),
-        (("--from-file", "/etc/hostname"), "is no output of `txn groups describe --json`"),
+        (("--from-file", "/etc/hostname"), "is no JSON: "),
         (("--from-file", "/etc/hostname", "--all-topics"), "names the partitions"),
     ],
 )

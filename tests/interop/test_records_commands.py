@@ -280,3 +280,44 @@ def test_a_group_begins_at_no_place_of_its_own(bootstrap: str, topic: str) -> No
     words = (topic, "--group", "shop", "--from", "7", "--bootstrap", bootstrap)
     code, _, err = run_txn("consume", *words)
     assert (code, "`txn groups reset-offsets` moves a group" in err) == (2, True)
+
+
+# ---------------------------------------------------------------- forms
+
+
+def test_records_are_shown_in_each_form(bootstrap: str, topic: str) -> None:
+    """Bytes that are no text could be seen as they are, or as base64, and no document was JSON."""
+    producer = plain_producer(bootstrap)
+    producer.produce(topic, b"\xff\n", key=b"k", partition=0, headers=[("h", b"\x00")])
+    producer.produce(topic, None, partition=0)
+    producer.produce(topic, b"7 apples", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    shown = consumed(bootstrap, topic, "--format", "hex", "--keys", "--headers")
+    assert shown.splitlines() == ["6b\th=00\tff0a", "null\t-\tnull", "null\t-\t37206170706c6573"]
+    lines = consumed(bootstrap, topic, "--format", "jsonl")
+    assert lines == consumed(bootstrap, topic, "--json")
+    assert consumed(bootstrap, topic, "--json", "--format", "jsonl") == lines
+    listed = json.loads(consumed(bootstrap, topic, "--format", "json"))
+    assert listed == [json.loads(line) for line in lines.splitlines()]
+    first = json.loads(
+        consumed(bootstrap, topic, "--format", "json", "--follow", "-n", 1, "--from", "earliest")
+    )
+    assert first == listed[:1]
+    assert consumed(bootstrap, topic, "--format", "text", "--from", "latest") == ""
+
+
+def test_a_list_of_no_records_is_json(bootstrap: str, topic: str) -> None:
+    assert json.loads(consumed(bootstrap, topic, "--format", "json")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--json", "--format", "hex"), "--json is --format jsonl, not hex"),
+        (("--format", "json", "--follow"), "--follow has none: give --format jsonl"),
+        (("--format", "yaml"), "yaml"),
+    ],
+)
+def test_a_form_that_does_not_fit_is_wrong_usage(words: tuple[str, ...], said: str) -> None:
+    code, out, err = run_txn("consume", "orders", *words)
+    assert (code, out, said in err) == (2, "", True), err

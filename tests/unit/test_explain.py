@@ -18,6 +18,7 @@ from txn.explain.facts import (
     PartitionOffsets,
     StateRecord,
 )
+from txn.explain.groups import assigned_partitions
 from txn.explain.questions import (
     Timeline,
     WaitingRecords,
@@ -621,3 +622,18 @@ def test_a_description_is_read_without_and_with_what_txn_adds() -> None:
     assert (sorted(described.partitions), extras) == ([("orders", 0), ("orders", 1)], {})
     told = {"pay-3": {"client_id": "billing" * 40}}
     assert decode_descriptions(with_extras(body, told)) == ([described], told)
+
+
+ASSIGNMENT = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\2" + b"\0\0\0\1" + b"\0\0\0\0"
+
+
+def test_an_assignment_names_its_partitions_whatever_later_versions_add() -> None:
+    assert assigned_partitions(ASSIGNMENT + b"\xff" * 9) == [("t", 0), ("t", 1)]
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [b"", b"all", ASSIGNMENT[:-1], ASSIGNMENT.replace(b"t", b"\xff"), b"\xff" * 40, b"\x7f" * 40],
+)
+def test_an_assignment_that_cannot_be_read_names_no_partition(assignment: bytes) -> None:
+    assert list(assigned_partitions(assignment)) == []

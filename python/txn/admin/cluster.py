@@ -14,6 +14,7 @@ from txn.errors import ConfigError, RetriableError
 from txn.explain.brokers import Fields, RemoteBroker
 from txn.explain.cluster import GROUP_KEY, READ_COMMITTED, READ_UNCOMMITTED, ClusterSource
 from txn.hints import did_you_mean
+from txn.metadata.image import name_fault
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
@@ -100,6 +101,9 @@ class RunningCluster(ClusterSource):
         for name in names:
             if name in self._topics:
                 continue
+            name.encode()  # `main` tells of a name that is no UTF-8
+            if (fault := name_fault(name)) is not None:
+                raise ConfigError(f"{fault}{did_you_mean(name, self._topics)}")
             (found,) = self.metadata([name]).topics
             if found.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 refused = f"topic {name!r} cannot be looked at"

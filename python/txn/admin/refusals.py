@@ -46,8 +46,12 @@ def require(code: int, message: str | None, refused: str, *, needs: str) -> None
     known = ErrorCode(code)
     if known in MOVING:
         raise RetriableError(f"{refused}: {known.name}. Try again in a moment", code=code)
-    advice = f"Its user needs {needs}" if known in NO_RIGHTS else ADVICE.get(known, "")
-    told = "" if known in NO_RIGHTS else (message or "").rstrip(". ")
+    told = (message or "").rstrip(". ")
+    if known in NO_RIGHTS and told.lower().endswith("authorization failed"):
+        told = ""  # the code says so
+    advice = ADVICE.get(known, "")
+    if known in NO_RIGHTS and not told:  # a broker's words are another reason than a right
+        advice = f"Its user needs {needs}"
     said = ": ".join(part for part in (refused, known.name, told) if part)
     raise RejectedError(f"{said}. {advice}" if advice else said, code=code, name=known.name)
 

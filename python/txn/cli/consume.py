@@ -2,8 +2,9 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -19,7 +20,7 @@ from txn.cli.cluster import (
 from txn.cli.completing import complete_groups
 from txn.cli.options import Isolation, IsolationLevel, TopicsOrPartitions
 from txn.cli.output import for_its_reader, print_bytes
-from txn.cli.record_texts import Columns, Record, as_json_line, as_line
+from txn.cli.record_texts import Columns, Format, Record, as_json_line, as_line
 from txn.cli.stopping import has_lost_its_reader, sigterm_as_ctrl_c
 from txn.counts import counted
 from txn.errors import ConfigError, RetriableError, TxnError
@@ -70,9 +71,16 @@ def consume(
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each record as a line of JSON.")
-    ] = False,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="text: values as they are; hex: as hexadecimal digits; jsonl: a line of JSON for "
+            "each record; json: one list of them.  [default: text]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
     """Print records: each value on a line, with tabs behind the columns that are asked for.
 
@@ -87,6 +95,7 @@ def consume(
       txn consume orders-3 --from -10                 the last ten offsets of a partition
       txn consume orders --group shop --max-records 5
       txn consume orders --json | jq .value
+      txn consume orders --format hex --keys          bytes that are no text
 
     \b
     Exit codes: 0 done, also by Ctrl-C; 1 refused, or a group's offsets may not be committed. 2
@@ -94,6 +103,13 @@ def consume(
     """
     if follow and end is not None:
         raise ConfigError("--to says where to stop, --follow never does: give one of them")
+    if as_json and form not in (None, Format.JSONL):
+        raise ConfigError(f"--json is --format jsonl, not {form}: give one of them")
+    form = Format.JSONL if as_json else form or Format.TEXT
+    if follow and records_max is None and form is Format.JSON:
+        raise ConfigError(
+            "--format json is a list with an end, and --follow has none: give --format jsonl"
+        )
     wanted = _Wanted(
         topics,
         start or ("latest" if follow else "earliest"),
@@ -103,7 +119,7 @@ def consume(
     )
     columns = Columns(timestamps=timestamps, offsets=offsets, keys=keys, headers=headers)
     chosen = cluster(bootstrap, command_config, settings)
-    printing = _Printing(None if as_json else columns, records_max)
+    printing = _Printing(_texts_of(form, columns), records_max, is_list=form is Format.JSON)
     reader: StoredRecords | None = None
     with sigterm_as_ctrl_c():
         try:
@@ -173,6 +189,8 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
     if wanted.group is None:
         named = [running.partitions(name) for name in wanted.topics]
     else:
+        if not wanted.group:
+            raise ConfigError("--group is empty: name a group, or leave it out to join none")
         wanted.group.encode()  # librdkafka ends the process at a name that is no UTF-8
         if wanted.start not in ("earliest", "latest"):
             raise ConfigError(
@@ -205,12 +223,22 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
     )
 
 
+def _texts_of(form: Format, columns: Columns) -> Callable[[Record], bytes]:
+    """The line of a record in a form."""
+    if form in (Format.JSON, Format.JSONL):
+        return as_json_line
+    return partial(as_line, columns=columns, is_hex=form is Format.HEX)
+
+
 class _Printing:
     """Prints records, and counts them."""
 
-    def __init__(self, columns: Columns | None, records_max: int | None) -> None:
-        self._columns = columns
+    def __init__(
+        self, text_of: Callable[[Record], bytes], records_max: int | None, *, is_list: bool
+    ) -> None:
+        self._text_of = text_of
         self._left = records_max
+        self._is_list = is_list
         self._count = 0
         self.in_hand = 0
         """Records that are being printed."""
@@ -218,13 +246,22 @@ class _Printing:
 
     def run(self, reader: "StoredRecords") -> None:
         """Print until the end, the last wanted record, or the loss of the output's reader."""
+        if self._is_list:
+            print_bytes(b"[\n")
+        self._print_records(reader)
+        if self._is_list:
+            print_bytes(b"]\n")
+
+    def _print_records(self, reader: "StoredRecords") -> None:
         outage = None
         for batch in reader.batches():
             shown = batch if self._left is None else batch[: self._left]
-            lines = b"".join(map(self._text, shown))
+            lines = list(map(self._text, shown))
+            if self._is_list:  # whole lines: a terminal's text is looked through line by line
+                lines = [b"," + line if self._count + at else line for at, line in enumerate(lines)]
             self.in_hand = len(shown)
             self._count += len(shown)  # a signal may come as soon as they are printed
-            print_bytes(lines)
+            print_bytes(b"".join(lines))
             reader.done(shown)
             self.in_hand = 0
             if self._left is not None:
@@ -248,9 +285,7 @@ class _Printing:
                 "whose name is no UTF-8. Such headers are left out",
                 file=sys.stderr,
             )
-        if self._columns is None:
-            return as_json_line(record)
-        return as_line(record, self._columns)
+        return self._text_of(record)
 
 
 def _record(message: "Message") -> tuple[Record, int]:

@@ -15,6 +15,7 @@ from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
 from txn.cli.options import AsJson, Yes
 from txn.cli.output import print_json, print_lines, table
+from txn.counts import counted
 from txn.errors import ConfigError
 from txn.printable import printable
 
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from txn.admin.cluster import RunningCluster
     from txn.admin.groups import OffsetChange
     from txn.coordinator.transaction.states import TopicPartition
-    from txn.explain.groups import DescribedGroup, PartitionLag, PendingOffsets
+    from txn.explain.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
 
 NAMED_MAX: Final = 5
 """The most partitions with pending offsets that a text names."""
+
+OWNER: Final = ("client", "host", "member")
+"""The columns about the owner of a partition, of a group with members."""
 
 groups_app = typer.Typer(
     help="See groups and their lag in committed records, move their offsets, delete them.",
@@ -93,7 +97,7 @@ def describe(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a group's state, members, offsets and its lag in committed records.
+    """Tell a group's state, the owners of its partitions, offsets and lag in committed records.
 
     Markers and records of aborted transactions are no lag. The records are counted by reading them,
     up to a million offsets of a partition; beyond, the offsets stand for an upper bound, as in a
@@ -310,52 +314,73 @@ def _require_one_way(
 
 def _saved_offsets(path: Path) -> dict["TopicPartition", int]:
     """Read committed offsets from a file. Raises ConfigError."""
+    name = f"--from-file {str(path)!r}"
     try:
-        data = json.loads(path.read_text())
-        return {
-            (str(each["topic"]), int(each["partition"])): int(each["committed_offset"])
-            for each in data["partitions"]
-            if each["committed_offset"] is not None
-        }
+        data = json.loads(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"--from-file {str(path)!r} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"--from-file {str(path)!r} is no output of `txn groups describe --json`: {error!r}"
-        ) from None
+        raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is no JSON: {error}") from None
+    entries = data.get("partitions") if isinstance(data, dict) else None
+    if not isinstance(entries, list):
+        raise ConfigError(f"{name} is no output of `txn groups describe --json`: no partitions")
+    found = {}
+    for number, entry in enumerate(entries, 1):
+        parts = entry if isinstance(entry, dict) else {}
+        topic, index, offset = (
+            parts.get(part) for part in ("topic", "partition", "committed_offset")
+        )
+        if offset is None and "committed_offset" in parts:
+            continue
+        if not isinstance(topic, str) or type(index) is not int or type(offset) is not int:
+            raise ConfigError(
+                f"{name}: entry {number} of partitions needs a topic, a partition and a "
+                "committed_offset, which are a text and two numbers"
+            )
+        found[topic, index] = offset
+    return found
 
 
 def _data(group: "DescribedGroup") -> dict[str, Any]:
-    counted = [lag.records for lag in group.lags]
+    lags = [lag.records for lag in group.lags]
+    owners = group.owners
     return {
         "group": group.group_id,
         "state": group.facts.state,
         "protocol_type": group.facts.protocol_type,
         "drained": group.is_drained,
-        "lag": None if None in counted else sum(lag.records or 0 for lag in group.lags),
+        "lag": None if None in lags else sum(lag or 0 for lag in lags),
         "members": [
-            {
-                "member_id": member.member_id,
-                "instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-            }
+            {**_member_data(member), "partitions": _places_data(member.partitions)}
             for member in group.facts.members
         ],
-        "partitions": [_partition_data(lag) for lag in group.lags],
+        "partitions": [_partition_data(lag, owners.get(lag.partition)) for lag in group.lags],
         "pending_offsets": None if group.pending is None else _pending_data(group.pending),
     }
 
 
 def _pending_data(pending: "PendingOffsets") -> dict[str, Any]:
     return {
-        "partitions": [{"topic": topic, "partition": index} for topic, index in pending.partitions],
+        "partitions": _places_data(pending.partitions),
         "kept_in": {"topic": pending.kept_in[0], "partition": pending.kept_in[1]},
         "transactional_ids": list(pending.transactional_ids),
     }
 
 
-def _partition_data(lag: "PartitionLag") -> dict[str, Any]:
+def _places_data(partitions: Iterable["TopicPartition"]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": index} for topic, index in partitions]
+
+
+def _member_data(member: "GroupMember") -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+    }
+
+
+def _partition_data(lag: "PartitionLag", owner: "GroupMember | None") -> dict[str, Any]:
     topic, index = lag.partition
     ends = lag.offsets
     return {
@@ -367,6 +392,7 @@ def _partition_data(lag: "PartitionLag") -> dict[str, Any]:
         "log_end_offset": None if ends is None else ends.end_offset,
         "lag": lag.records,
         "offsets_left": lag.offsets_left,
+        "owner": None if owner is None else _member_data(owner),
     }
 
 
@@ -376,14 +402,29 @@ def _lines(group: "DescribedGroup", options: str) -> Iterator[str]:
     yield f"{group.group_id}: {facts.state}, {drained[group.is_drained]}"
     for member in facts.members:
         instance = f" (instance {member.instance_id})" if member.instance_id else ""
-        yield f"  member {member.client_id!r} from {member.client_host}{instance}"
+        owned = f", {counted(len(member.partitions), 'partition')}"
+        yield f"  member {member.client_id!r} from {member.client_host}{instance}{owned}"
     if group.pending is not None:
         yield from (f"  {line}" for line in _pending_lines(group.pending, options))
     if not group.lags:
         yield "  no committed offset"
         return
-    header = ("partition", "committed", "last stable", "log end", "lag in records")
-    yield from (f"  {line}" for line in table(header, map(_row, group.lags)))
+    header: tuple[str, ...] = ("partition", "committed", "last stable", "log end", "lag in records")
+    rows = [_row(lag) for lag in group.lags]
+    if facts.members:
+        header += OWNER
+        rows = [
+            (*row, *_owner_cells(group.owners.get(lag.partition)))
+            for row, lag in zip(rows, group.lags, strict=True)
+        ]
+    texts = len(OWNER) if facts.members else 0
+    yield from (f"  {line}" for line in table(header, rows, texts=texts))
+
+
+def _owner_cells(owner: "GroupMember | None") -> tuple[str, ...]:
+    if owner is None:
+        return ("-",) * len(OWNER)
+    return owner.client_id, owner.client_host, owner.member_id
 
 
 def _pending_lines(pending: "PendingOffsets", options: str) -> Iterator[str]:

@@ -36,15 +36,17 @@ TopicsOrPartitions = Annotated[
 
 
 def named_values(texts: Iterable[str]) -> dict[str, str]:
-    """Read settings of the form NAME=VALUE; the last one of a name holds.
+    """Read settings of the form NAME=VALUE.
 
     Raises:
-        ConfigError: one has another form.
+        ConfigError: one has another form, or a name is given twice.
     """
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"{text!r} is no setting: give NAME=VALUE")
+        if name.strip() in found:
+            raise ConfigError(f"{name.strip()} is given twice: give it one value")
         found[name.strip()] = value
     return found

@@ -72,13 +72,20 @@ def print_json(data: Any, indent: int | None = 2) -> None:
         print_text(json.dumps(data, indent=indent))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, names: int = 1) -> list[str]:
-    """Lay out rows below a header: `names` columns to the left, the others to the right."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], *, names: int = 1, texts: int = 0
+) -> list[str]:
+    """Lay out rows below a header.
+
+    The first `names` columns and the last `texts` ones are to the left, the others to the right.
+    """
     lines = [header, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
-            f"{cell:{width}}" if number < names else f"{cell:>{width}}"
+            f"{cell:{width}}"
+            if number < names or number >= len(header) - texts
+            else f"{cell:>{width}}"
             for number, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines

@@ -37,6 +37,7 @@ quotas_app = typer.Typer(
 
 TIMEOUT_S: Final = 30.0
 VERSIONS: Final = range(2)
+NO_ENTITY: Final = "give --user, --client-id or --ip, or their default"
 
 UserName = Annotated[str | None, typer.Option("--user", help="A user, without `User:`.")]
 ClientId = Annotated[str | None, typer.Option("--client-id", help="A client id.")]
@@ -114,6 +115,8 @@ def set_quotas(
     Exit codes: 0 done, 1 refused, 2 wrong usage or no broker answers.
     """
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
+    if not entity:
+        raise ConfigError(NO_ENTITY)
     changes: dict[str, float | None] = {}
     for text in quotas:
         key, equals, value = text.partition("=")
@@ -153,7 +156,7 @@ def remove(
     """
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     if not entity:
-        raise ConfigError("give --user, --client-id or --ip, or their default")
+        raise ConfigError(NO_ENTITY)
     for key in keys or ():
         if key not in CLIENT_KEYS and key not in IP_KEYS:
             raise ConfigError(f"there is no quota {key!r}: {', '.join((*CLIENT_KEYS, *IP_KEYS))}")

@@ -1,4 +1,4 @@
-"""Records as text and as lines of JSON, written by `txn consume` and read by `txn produce`.
+"""Records as text and as JSON, written by `txn consume`; lines of JSON are read by `txn produce`.
 
     {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1763744767145,
      "key": "ann", "value": "7 apples", "headers": [{"key": "trace", "value": "1f"}]}
@@ -12,6 +12,7 @@ import binascii
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from txn.cli.moments import moment
@@ -53,6 +54,15 @@ class Columns:
     headers: bool = False
 
 
+class Format(StrEnum):
+    """The forms of printed records."""
+
+    TEXT = "text"
+    HEX = "hex"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
 def as_json_line(record: Record) -> bytes:
     """Return a record as one line of JSON."""
     data = {
@@ -67,8 +77,12 @@ def as_json_line(record: Record) -> bytes:
     return json.dumps(data, ensure_ascii=False).encode(TEXT) + b"\n"
 
 
-def as_line(record: Record, columns: Columns) -> bytes:
-    """Return a record as a line of text: its columns and its value, with a tab between them."""
+def as_line(record: Record, columns: Columns, *, is_hex: bool = False) -> bytes:
+    """Return a record as a line of text: its columns and its value, with a tab between them.
+
+    Keys and values stand as they are, or as hexadecimal digits. A missing one is `null`.
+    """
+    shown = _hex_of if is_hex else _bytes_of
     parts = []
     if columns.timestamps:
         at_ms = record.timestamp_ms
@@ -76,11 +90,11 @@ def as_line(record: Record, columns: Columns) -> bytes:
     if columns.offsets:
         parts.append(f"{record.topic}-{record.partition} offset {record.offset}".encode())
     if columns.keys:
-        parts.append(_bytes_of(record.key))
+        parts.append(shown(record.key))
     if columns.headers:
-        shown = (key.encode() + b"=" + _bytes_of(value) for key, value in record.headers)
-        parts.append(b",".join(shown) or b"-")
-    return b"\t".join([*parts, _bytes_of(record.value)]) + b"\n"
+        headers = (key.encode() + b"=" + shown(value) for key, value in record.headers)
+        parts.append(b",".join(headers) or b"-")
+    return b"\t".join([*parts, shown(record.value)]) + b"\n"
 
 
 def record_of(line: str, place: str) -> Record:
@@ -137,6 +151,10 @@ def _json_of(content: bytes | None) -> Any:
 
 def _bytes_of(content: bytes | None) -> bytes:
     return b"null" if content is None else content
+
+
+def _hex_of(content: bytes | None) -> bytes:
+    return b"null" if content is None else content.hex().encode()
 
 
 def _bytes_in(data: Any, name: str) -> bytes | None:

@@ -1,7 +1,10 @@
-"""`txn topics`: the topics of a cluster, txn's or Apache Kafka's; made, enlarged and deleted."""
+"""`txn topics`: the topics of a cluster, txn's or Apache Kafka's; made, enlarged and deleted.
+
+`delete-records` is in `deleting`.
+"""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +18,7 @@ from txn.cli.cluster import (
 )
 from txn.cli.completing import complete_topics
 from txn.cli.confirming import confirm
+from txn.cli.deleting import delete_records
 from txn.cli.options import AsJson, DryRun, Yes, named_values
 from txn.cli.output import print_json, print_lines, table
 from txn.cli.plain_topics import list_plainly, print_topics
@@ -22,10 +26,11 @@ from txn.counts import counted
 from txn.errors import ConfigError
 
 if TYPE_CHECKING:
+    from txn.admin.records import LogSize
     from txn.admin.topics import DescribedTopic
 
 topics_app = typer.Typer(
-    help="See topics, make, enlarge and delete them.",
+    help="See topics and their sizes, make, enlarge and delete them, delete old records.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -242,6 +247,71 @@ def delete(
         print_lines(
             [f"deleted  {name}" for name in names] or ["nothing was deleted: no such topic"]
         )
+
+
+topics_app.command("delete-records")(delete_records)
+
+
+@topics_app.command()
+def sizes(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC...]",
+            help="[default: all, with the internal ones]",
+            autocompletion=complete_topics,
+        ),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    settings: Setting = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell the bytes of topics and partitions on the disks of the brokers.
+
+    \b
+    Examples:
+      txn topics sizes orders --bootstrap kafka-1:9092
+      txn topics sizes --json | jq 'sort_by(-.size_bytes) | .[:5]'     the largest topics
+
+    \b
+    Exit codes: 0 done, 1 refused, 2 wrong usage, no such topic, or no broker answers.
+    """
+    from txn.admin.records import log_sizes
+
+    with running_cluster(bootstrap, command_config, settings) as running:
+        names = list(dict.fromkeys(topics or running.topics()))
+        running.require_topics(names)
+        found = log_sizes(running, names)
+    by_topic: dict[str, list[LogSize]] = {name: [] for name in sorted(names)}
+    for each in found:
+        by_topic[each.partition[0]].append(each)
+    if as_json:
+        print_json([_sizes_data(name, logs) for name, logs in by_topic.items()])
+        return
+    rows: list[tuple[object, ...]] = []
+    for name, logs in by_topic.items():
+        rows.append((name, "", f"{sum(each.size_bytes for each in logs):,}"))
+        rows += [
+            (f"  {name}-{each.partition[1]}", each.broker, f"{each.size_bytes:,}") for each in logs
+        ]
+    print_lines(table(("topic", "broker", "bytes"), rows) if rows else ["no topic"])
+
+
+def _sizes_data(topic: str, logs: Sequence["LogSize"]) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "size_bytes": sum(each.size_bytes for each in logs),
+        "partitions": [
+            {
+                "partition": each.partition[1],
+                "broker": each.broker,
+                "log_dir": each.directory,
+                "size_bytes": each.size_bytes,
+            }
+            for each in logs
+        ],
+    }
 
 
 def _require_known(names: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ The first user of a broker that lets in users alone is added to the data directo
 import os
 import secrets
 import sys
+import warnings
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -282,9 +283,13 @@ def _password(name: str, file: Path | None, variable: str | None) -> str:
 def _typed_password(name: str) -> str:
     """Ask for a new password, twice. Raises ConfigError: nobody answers."""
     try:
-        return str(
-            typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # getpass shows its source where there is no terminal
+            return str(
+                typer.prompt(
+                    f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+                )
+            )
     except typer.Abort:
         if sys.stdin.isatty():  # Ctrl-C or Ctrl-D
             raise

@@ -19,6 +19,7 @@ from txn.client.failures import error_of, translate
 from txn.client.library_log import LibraryLog
 from txn.client.redaction import Redaction
 from txn.client.settings import refused
+from txn.errors import RejectedError
 
 Place = tuple[str, int]
 
@@ -36,7 +37,7 @@ LEAVE_S: Final = 5.0
 NOT_ASSIGNED: Final = frozenset({KafkaError._STATE, KafkaError._UNKNOWN_PARTITION})
 
 NO_GROUP: Final = "txn-reader"
-"""librdkafka wants a name; without a subscription it reaches no broker."""
+"""librdkafka wants a name, and asks for its coordinator. Nothing else of it reaches a broker."""
 
 
 @dataclass(slots=True)
@@ -210,9 +211,10 @@ class StoredRecords:
         error = message.error()
         place = _place(message)
         if error is not None:
-            if error.code() != KafkaError._PARTITION_EOF:
-                self._raise(error)
-            self._open.discard(place)
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._open.discard(place)
+            else:
+                self._take_error(error, place[0])
             return False
         if self.ends is None:
             return True
@@ -221,11 +223,27 @@ class StoredRecords:
             self._open.discard(place)
         return end is None or offset < end
 
-    def _raise(self, error: KafkaError) -> None:
+    def _take_error(self, error: KafkaError, topic: str) -> None:
+        """Note an outage; raise the error for anything else that ends the reading."""
         error = self._redaction.error(error)
-        if error.code() == KafkaError._MAX_POLL_EXCEEDED or error.retriable():
+        code = error.code()
+        if code == KafkaError._MAX_POLL_EXCEEDED or error.retriable():
             self.outage = error.str()
             return
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED and self.group_id is None:
+            return  # librdkafka asks for the coordinator of `NO_GROUP`, and reads on without one
+        denied = {
+            KafkaError.GROUP_AUTHORIZATION_FAILED: ("group", self.group_id),
+            KafkaError.TOPIC_AUTHORIZATION_FAILED: ("topic", topic),
+        }
+        if code in denied:
+            kind, name = denied[code]
+            raise RejectedError(
+                f"{kind} {name!r} cannot be read: {error.name()}. Its user needs Read on the "
+                f"{kind}",
+                code=code,
+                name=error.name(),
+            )
         raise translate(error, whose="the consumer", doing="reading")
 
     def _assigned(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:

@@ -34,7 +34,13 @@ from txn.explain.facts import (
     state_record,
 )
 from txn.explain.fetched import FetchedPiece, fetched
-from txn.explain.groups import GroupFacts, GroupMember, ListedGroup
+from txn.explain.groups import (
+    CONSUMERS,
+    GroupFacts,
+    GroupMember,
+    ListedGroup,
+    assigned_partitions,
+)
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.security.client import PLAIN, SecuritySettings
 from txn.wire.api_keys import ApiKey
@@ -353,6 +359,9 @@ class ClusterSource:
                 getattr(member, "group_instance_id", None),
                 member.client_id,
                 member.client_host,
+                assigned_partitions(member.member_assignment)
+                if group.protocol_type == CONSUMERS
+                else (),
             )
             for member in group.members
         ]

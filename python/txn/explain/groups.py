@@ -6,6 +6,7 @@ them, which is exact on txn and on Apache Kafka and costs their transfer. Beyond
 nothing is read, and the number of offsets up to the last stable one stands for an upper bound.
 """
 
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -21,6 +22,9 @@ from txn.wire.hashing import coordinator_partition
 
 OFFSETS_COUNTED: Final = 1_000_000
 """The most offsets of one partition that are read to count records."""
+
+CONSUMERS: Final = "consumer"
+"""The protocol type of groups of consumers."""
 
 DEAD: Final = "Dead"
 """The state of a group that is not known."""
@@ -43,6 +47,8 @@ class GroupMember:
     instance_id: str | None
     client_id: str
     client_host: str
+    partitions: Sequence[TopicPartition] = ()
+    """The partitions that it owns, sorted; none while the group shares them out anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +107,19 @@ class DescribedGroup:
     pending: PendingOffsets | None = None
 
     @property
+    def owners(self) -> Mapping[TopicPartition, GroupMember]:
+        """The member that owns each partition, of those that have an owner."""
+        return {each: member for member in self.facts.members for each in member.partitions}
+
+    @property
     def is_drained(self) -> bool | None:
         """True if every committed record of its topics was read; None: not known.
 
-        Its topics are those in which it has an offset; without any offset nothing is known.
+        Its topics are those in which it has an offset or owns a partition. A partition without
+        offset and records tells nothing, and without any offset nothing is known.
         """
-        records = [lag.records for lag in self.lags]
+        told = [lag for lag in self.lags if lag.committed_offset is not None or lag.records != 0]
+        records = [lag.records for lag in told]
         if any(records):
             return False
         return None if None in records or not records else True
@@ -182,13 +195,15 @@ def described(
         for each in listed:
             facts = GroupFacts(each.state, each.protocol_type, facts.members)
     known = [(topic, index) for topic, index in committed if index in topics.get(topic, ())]
-    unread = [
-        (topic, index)
-        for topic in {topic for topic, _ in known}
-        for index in topics[topic]
-        if (topic, index) not in committed
-    ]
-    ends = source.ends([*known, *unread]) if known else {}
+    owned = {each for member in facts.members for each in member.partitions}
+    unread = sorted(
+        {
+            *((topic, index) for topic in {topic for topic, _ in known} for index in topics[topic]),
+            *((topic, index) for topic, index in owned if index in topics.get(topic, ())),
+        }
+        - committed.keys()
+    )
+    ends = source.ends([*known, *unread]) if known or unread else {}
     lags = []
     for partition, offset in sorted(committed.items()):
         place = PartitionLag(partition, offset, ends.get(partition), None)
@@ -200,10 +215,37 @@ def described(
             end = ends[partition].last_stable_offset
             records = source.count_committed(partition, end - left, end)
         lags.append(PartitionLag(partition, offset, place.offsets, records))
-    begins = [PartitionLag(partition, None, ends.get(partition), None) for partition in unread]
-    lags += [place for place in begins if place.offsets_left != 0]
+    for partition in unread:
+        place = PartitionLag(partition, None, ends.get(partition), None)
+        if place.offsets_left != 0:
+            lags.append(place)
+        elif partition in owned:
+            lags.append(PartitionLag(partition, None, place.offsets, 0))
     lags.sort(key=lambda lag: lag.partition)
     return DescribedGroup(group_id, facts, lags, pending)
+
+
+def assigned_partitions(assignment: bytes) -> Sequence[TopicPartition]:
+    """Read the assignment of a consumer, which its group's leader wrote; sorted.
+
+    Later versions add fields behind the partitions. A client may write bytes of its own, and
+    those that cannot be read name no partition. Source: ConsumerProtocolAssignment.
+    """
+    partitions = []
+    try:
+        (topics,) = struct.unpack_from(">i", assignment, 2)
+        at = 6
+        for _ in range(topics):
+            (length,) = struct.unpack_from(">H", assignment, at)
+            topic = assignment[at + 2 : at + 2 + length].decode()
+            (count,) = struct.unpack_from(">i", assignment, at + 2 + length)
+            at += 6 + length
+            indexes = struct.unpack_from(f">{count}i", assignment, at)
+            partitions += [(topic, index) for index in indexes]
+            at += 4 * count
+    except (struct.error, ValueError):
+        return ()
+    return sorted(partitions)
 
 
 def _pending_offsets(

@@ -397,8 +397,8 @@ def described(
     if owner is None:
         raise RejectedError(
             f"no coordinator knows transactional id {transactional_id!r}: it never was used, or "
-            "not for `transactional.id.expiration.ms`. `txn transactions list` names those there "
-            f"are: txn transactions list {source.options}"
+            "not for `transactional.id.expiration.ms`. This names all ids: txn transactions list "
+            f"{source.options}"
         )
     owner = _with_times(source, owner)
     places = _existing(source, owner.partitions) if is_open(owner) else []

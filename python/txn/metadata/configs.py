@@ -23,6 +23,7 @@ from txn.config import (
     Property,
     as_text,
     fits,
+    is_broker_property,
     known_property,
     split_list,
     topic_default,
@@ -76,24 +77,43 @@ def describe_topic(own: Mapping[str, str], broker: BrokerSettings) -> list[Descr
 
 
 def describe_broker(broker: BrokerSettings) -> list[Described]:
-    """Every setting of the broker, by name; of those of a listener the ones that may be altered."""
+    """Every setting of the broker, by name; of those of a listener the ones that may be altered.
+
+    A stored setting that is unknown here is listed too, as in Kafka: a broker that was there
+    before, or its plugin, may have known it. Its value may be a secret, so it is not shown.
+    """
     names = {name for name, entry in BROKER_PROPERTIES.items() if not entry.is_internal}
     for layer in (broker.changed, broker.changed_everywhere, broker.given):
         of_listeners = (name for name in layer if name.startswith(LISTENER_PREFIX))
         names |= {name for name in of_listeners if _entry(name).is_dynamic}
     names |= broker.changed.keys() | broker.changed_everywhere.keys()
-    return [
-        _broker_setting(name, broker[name], _broker_synonyms(name, broker))
-        for name in sorted(names)
+    kept = {*broker.kept, *broker.kept_everywhere}
+    unknown = {name for name in kept if not is_broker_property(name)}
+    described = [
+        _broker_setting(name, broker[name], _broker_synonyms(name, broker)) for name in names
     ]
+    described += [_unknown_setting(name, broker) for name in unknown]
+    return sorted(described, key=lambda entry: entry.name)
 
 
 def describe_every_broker(broker: BrokerSettings) -> list[Described]:
-    """Values altered for every broker of the cluster."""
+    """Values stored for every broker of the cluster, also those that count for nothing here."""
     return [
-        _broker_setting(name, value, (Synonym(name, as_text(value), ConfigSource.EVERY_BROKER),))
-        for name, value in sorted(broker.changed_everywhere.items())
+        _broker_setting(name, value, (Synonym(name, value, ConfigSource.EVERY_BROKER),))
+        if is_broker_property(name)
+        else _unknown_setting(name, broker, everywhere_alone=True)
+        for name, value in sorted(broker.kept_everywhere.items())
     ]
+
+
+def _unknown_setting(
+    name: str, broker: BrokerSettings, *, everywhere_alone: bool = False
+) -> Described:
+    layers = [(ConfigSource.EVERY_BROKER, broker.kept_everywhere)]
+    if not everywhere_alone:
+        layers.insert(0, (ConfigSource.BROKER, broker.kept))
+    synonyms = tuple(Synonym(name, None, source) for source, layer in layers if name in layer)
+    return Described(name, None, ConfigType.UNKNOWN, "", True, synonyms, is_sensitive=True)
 
 
 def _topic_setting(

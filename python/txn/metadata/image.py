@@ -40,7 +40,10 @@ PRODUCER_ID_BLOCK = 1000
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+COORDINATOR_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+INTERNAL_TOPICS = COORDINATOR_TOPICS | {"__share_group_state"}
+"""A Kafka's share groups leave a topic that nothing writes here."""
+
 RESERVED_TOPICS = frozenset({"__cluster_metadata"})
 TOPIC_NAME_MAX = 249
 
@@ -88,7 +91,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Written by coordinators alone."""
+        """Written by coordinators alone, of this broker or of an Apache Kafka."""
         return self.name in INTERNAL_TOPICS
 
 

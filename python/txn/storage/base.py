@@ -181,6 +181,8 @@ class PartitionLog(Protocol):
     def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None:
         """Find (offset, timestamp) of the record below `end` with the largest timestamp.
 
+        A marker counts as a record here, as in Kafka.
+
         Raises: as `offset_for_timestamp`.
         """
         ...

@@ -301,9 +301,18 @@ class MemoryLog:
         return None if hit is None else (hit.offset, hit.timestamp_ms)
 
     def offset_of_max_timestamp(self, end: int) -> tuple[int, int] | None:
-        """Find (offset, timestamp) of the record below `end` with the largest timestamp."""
-        newest = max(self._records(end), key=lambda r: r.timestamp_ms, default=None)
-        return None if newest is None else (newest.offset, newest.timestamp_ms)
+        """Find (offset, timestamp) of the record below `end` with the largest timestamp.
+
+        A marker counts as a record here, as in Kafka.
+        """
+        markers = (
+            (base, timestamp_ms)
+            for base, _, _, _, _, timestamp_ms, kind, _ in filter(None, self._replays)
+            if kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER)
+            and self.log_start_offset <= base < end
+        )
+        records = ((record.offset, record.timestamp_ms) for record in self._records(end))
+        return max([*records, *markers], key=lambda each: (each[1], -each[0]), default=None)
 
     def producers(self) -> list[ActiveProducer]:
         """List the producers that the log knows."""

@@ -699,6 +699,7 @@ proptest! {
         let (log, _) = open(root.path(), false);
         let mut records: Vec<(i64, i64)> = Vec::new(); // (offset, timestamp)
         let mut ends = vec![0];
+        let mut markers: Vec<(i64, i64)> = Vec::new();
         for (timestamps, codec, with_marker) in batches {
             let mut builder = BatchBuilder::new(Codec::from_id(codec).unwrap());
             let base = log.state().log_end_offset;
@@ -709,7 +710,8 @@ proptest! {
             append(&log, builder.seal().unwrap());
             ends.push(log.state().log_end_offset);
             if with_marker {
-                log.append_marker(&marker(7, true)).unwrap(); // time 1500, but no record
+                markers.push((log.state().log_end_offset, 1500));
+                log.append_marker(&marker(7, true)).unwrap(); // no record to a search since a time
                 ends.push(log.state().log_end_offset);
             }
         }
@@ -718,8 +720,10 @@ proptest! {
             let below: Vec<_> = records.iter().copied().filter(|(offset, _)| *offset < end).collect();
             let expected = below.iter().copied().find(|(_, at)| *at >= timestamp);
             prop_assert_eq!(log.offset_for_timestamp(timestamp, end).unwrap(), expected);
+            let first_marker = markers.first().copied().filter(|(offset, _)| *offset < end);
             let largest = below.iter().map(|(_, at)| *at).max();
-            let expected = below.iter().copied().find(|(_, at)| Some(*at) == largest);
+            let latest = below.iter().copied().find(|(_, at)| Some(*at) == largest);
+            let expected = first_marker.or(latest);
             prop_assert_eq!(log.offset_of_max_timestamp(end).unwrap(), expected);
         }
     }

@@ -46,7 +46,7 @@ from txn.metadata.configs import (
     describe_topic,
     replace,
 )
-from txn.metadata.image import is_reserved, name_fault
+from txn.metadata.image import COORDINATOR_TOPICS, name_fault
 from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
 from txn.security.listeners import is_address, listener_names
 from txn.wire.api_keys import ApiKey
@@ -396,7 +396,10 @@ def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
     except ConfigError as error:
         raise _Fault(ErrorCode.INVALID_CONFIG, error.message) from error
     _require_topic(node, name)
-    if is_reserved(name) and topic_setting("cleanup.policy", altered, node.settings) != "compact":
+    if (
+        name in COORDINATOR_TOPICS
+        and topic_setting("cleanup.policy", altered, node.settings) != "compact"
+    ):
         raise _Fault(
             ErrorCode.INVALID_CONFIG, f"topic {name!r} is internal: its cleanup.policy is compact"
         )

@@ -27,6 +27,7 @@ from txn.errors import ConfigError, StorageError
 from txn.logs import log
 from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import (
+    COORDINATOR_TOPICS,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
     RESERVED_TOPICS,
@@ -291,6 +292,8 @@ class _Creation:
             return ErrorCode.NONE
         if name in PARTITION_COUNT_SETTING:
             return ErrorCode.NONE if self._is_allowed else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if name in INTERNAL_TOPICS:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # its coordinator is not here
         alike = node.controller.image.alike(name) if self._is_allowed else None
         if name_fault(name, alike) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -772,7 +775,7 @@ def _delete(
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DeletedTopic(name, None, code, NOT_HOSTED), None
-    if is_reserved(name):
+    if name in COORDINATOR_TOPICS:
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return DeletedTopic(name, topic.topic_id, code, f"topic {name!r} is internal"), None
     over = _over_quota(mutations, topic.partition_count)
@@ -824,7 +827,7 @@ def _growth_fault(node: Node, entry: CreatePartitionsTopic) -> _Fault | None:
     topic = node.controller.image.topics.get(entry.name)
     if topic is None:
         return _Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
-    if is_reserved(entry.name):
+    if entry.name in COORDINATOR_TOPICS:
         return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {entry.name!r} is internal")
     if entry.count == topic.partition_count:
         message = f"Topic already has {entry.count} partition(s)."

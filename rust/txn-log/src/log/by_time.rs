@@ -70,7 +70,7 @@ impl PartitionLog {
     }
 
     /// Finds (offset, timestamp) of the first record below `end` with the largest timestamp;
-    /// `end` lies between batches.
+    /// `end` lies between batches. A marker counts as a record here, as in Kafka.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -126,14 +126,14 @@ impl PartitionLog {
     }
 }
 
-/// The first batch of a segment below `end` with the largest timestamp of records, by its header.
+/// The first batch of a segment below `end` with the largest timestamp, by its header.
 fn latest_batch(
     segment: &Segment,
     largest: TimestampOffset,
     end: i64,
 ) -> Result<Option<(u64, Header)>, ReadError> {
     let is_wanted = |header: &Header| {
-        let has_records = !header.is_control() && header.record_count() > 0;
+        let has_records = header.record_count() > 0;
         has_records && header.max_timestamp() >= 0 && header.last_offset() < end
     };
     let indexed = segment
@@ -142,7 +142,7 @@ fn latest_batch(
     if indexed.is_some() {
         return Ok(indexed);
     }
-    // The largest is a marker's or an empty batch's, or lies beyond `end`: look at every batch.
+    // The largest is an empty batch's, or lies beyond `end`: look at every batch.
     let mut latest: Option<(u64, Header)> = None;
     let mut scanner = segment.scan_from(0)?;
     while let Some((position, header)) = scanner.next().map_err(|error| segment.damaged(error))? {

@@ -1,0 +1,125 @@
+"""Mistakes of a new user of the command line: one line that names the mistake and the way out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import txn
+from support.clients import create_topic
+from support.command_line import run_txn
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with txn.Broker() as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        # A group makes the internal topic.
+        reset = ("groups", "reset-offsets", "shop", "--topic", "orders", "--to", "0", "--execute")
+        assert run_txn(*reset, "--bootstrap", broker.bootstrap_servers)[0] == 0
+        yield broker.bootstrap_servers
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (
+            ("offsets", "list", "orders:0"),
+            2,
+            "Topic name is invalid: 'orders:0' contains one or more characters other than ASCII "
+            "alphanumerics, '.', '_' and '-'; did you mean orders?",
+        ),
+        (("topics", "describe", ""), 2, "Topic name is invalid: the empty string is not allowed"),
+        (
+            ("consume", "orders", "--group", ""),
+            2,
+            "--group is empty: name a group, or leave it out to join none",
+        ),
+        (
+            ("configs", "set", "--topic", "orders", "retention.ms=1", "retention.ms=2"),
+            2,
+            "retention.ms is given twice: give it one value",
+        ),
+        (
+            ("topics", "create", "new", "--config", "flush.ms=1", "--config", "flush.ms=2"),
+            2,
+            "flush.ms is given twice: give it one value",
+        ),
+        (
+            ("quotas", "set", "producer_byte_rate=1"),
+            2,
+            "give --user, --client-id or --ip, or their default",
+        ),
+        (
+            ("topics", "delete", "__consumer_offsets", "--yes"),
+            1,
+            "topic '__consumer_offsets' is not deleted: TOPIC_AUTHORIZATION_FAILED: topic "
+            "'__consumer_offsets' is internal",
+        ),
+        (
+            ("topics", "delete-records", "__consumer_offsets:0=0", "--execute"),
+            1,
+            "the records of __consumer_offsets-0 are not deleted: INVALID_TOPIC_EXCEPTION: the "
+            "topic is internal",
+        ),
+        (
+            ("topics", "delete-records", "orders:0=99999999999999999999", "--execute"),
+            2,
+            "'orders:0=99999999999999999999': '99999999999999999999' is no offset: give a number, "
+            "or latest",
+        ),
+        (
+            ("transactions", "describe", "pay"),
+            2,
+            "no coordinator knows transactional id 'pay': it never was used, or not for "
+            "`transactional.id.expiration.ms`. This names all ids: txn transactions list "
+            "--bootstrap SERVERS",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_way_out(
+    words: tuple[str, ...], code: int, told: str, servers: str
+) -> None:
+    """An empty group joined the one that `consume` hides, and committed its offsets there.
+
+    Of a name that no topic can have, and of an internal topic, a code or a right was told.
+    """
+    done = run_txn(*words, "--bootstrap", servers)
+    assert done == (code, "", f"txn: {told.replace('SERVERS', servers)}\n")
+
+
+def test_a_password_that_nobody_can_type_is_one_line_without_pythons_source(servers: str) -> None:
+    code, out, err = run_txn("users", "add", "ann", "--bootstrap", servers, stdin=b"")
+    assert (code, out) == (2, "")
+    assert "getpass" not in err
+    assert err.splitlines()[-1].startswith("txn: nobody can type the password: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\xff\xfe", "is no JSON: "),
+        (b"[" * 100_000, "is no JSON: "),
+        (b"[1]", "is no output of `txn groups describe --json`: no partitions"),
+        (b'{"partitions": null}', "no partitions"),
+        (
+            b'{"partitions": [1]}',
+            "entry 1 of partitions needs a topic, a partition and a committed",
+        ),
+        (
+            b'{"partitions": [{"topic": "orders", "partition": "x", "committed_offset": 1}]}',
+            "entry 1 of partitions needs",
+        ),
+        (b'{"partitions": [{"topic": "orders", "partition": 0}]}', "entry 1 of partitions needs"),
+    ],
+)
+def test_a_file_of_offsets_of_another_form_is_told_in_words(
+    content: bytes, told: str, tmp_path: Path
+) -> None:
+    """An exception of Python was told, as `TypeError('list indices must be integers …')`."""
+    file = tmp_path / "offsets.json"
+    file.write_bytes(content)
+    code, out, err = run_txn("groups", "reset-offsets", "shop", "--from-file", file)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"txn: --from-file {str(file)!r}")
+    assert told in err
