@@ -184,7 +184,7 @@ def _merged(
         _put(settings, name, value)
     for keyword, value in keywords.items():
         # Callbacks are the only properties with an underscore in their Kafka name.
-        is_callback = keyword.endswith("_cb") or keyword == "on_delivery"
+        is_callback = keyword.endswith("_cb") or keyword in ("on_commit", "on_delivery")
         _put(settings, keyword if is_callback else keyword.replace("_", "."), value)
     if bootstrap_servers is not None:
         _put(settings, "bootstrap.servers", bootstrap_servers)
@@ -234,6 +234,11 @@ def _require_range(
         f"{name}={settings[name]} does not fit: {why}. Leave it out, or set it to {allowed}",
         property=name,
     )
+
+
+def is_false(value: object) -> bool:
+    """Say whether the value of a property is one that librdkafka takes for false."""
+    return _text(value) in ("false", "f", "0")
 
 
 def _text(value: object) -> str:

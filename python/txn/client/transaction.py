@@ -84,9 +84,9 @@ ARRIVE_SECONDS_MAX: Final = 5.0
 
 PAUSE_SECONDS: Final = 0.1
 
-_ahead: dict[int, confluent_kafka.Consumer] = {}
-"""Consumers that may stand beyond their committed offsets, by identity: from the begin of a block
-until it has committed or the consumer is rewound. One found here by a new block is rewound
+_ahead: "dict[int, tuple[confluent_kafka.Consumer, OpenBlock]]" = {}
+"""Consumers that may stand beyond their committed offsets, by identity, and their block: from its
+begin until it has committed or the consumer is rewound. One found here by a new block is rewound
 first. Consumers that only sent offsets come here when the block has ended without either."""
 
 
@@ -125,6 +125,11 @@ class OpenBlock:
     others: list[Consumer]
     """Its consumers beside its own, until they are committed or rewound."""
     has_asked_commit: bool = False
+
+    def is_open(self) -> bool:
+        """Say whether the block is there and has not ended."""
+        block = self.block()
+        return block is not None and block.is_open
 
 
 class Transaction:
@@ -165,6 +170,11 @@ class Transaction:
     def result(self) -> BlockResult | None:
         """The result of the block; None before its end."""
         return self._result
+
+    @property
+    def is_open(self) -> bool:
+        """True from its begin to its end."""
+        return self._producer._holds(self._place)
 
     def __enter__(self) -> Self:
         if self._phase is not BlockPhase.NEW:
@@ -313,6 +323,8 @@ class Transaction:
                 rewound after the block before.
             RetriableError: the cluster did not answer in time.
             FencedError: another producer took this transactional id.
+            RejectedError: another open block reads from the consumer, or the consumer has
+                committed outside of the transaction since it began.
         """
         if self._phase is not BlockPhase.OPEN:
             raise RejectedError(
@@ -330,7 +342,7 @@ class Transaction:
     def _settle(self) -> None:
         """Let the producer begin another transaction, and note the result."""
         self._producer._leave(self._place)
-        _ahead.update((id(other), other) for other in self._others)
+        _ahead.update((id(other), (other, self._place)) for other in self._others)
         if self._result is not None:
             return
         if self._phase is BlockPhase.COMMITTING:
@@ -342,17 +354,27 @@ class Transaction:
 
     def _make_ready(self, consumer: confluent_kafka.Consumer) -> None:
         try:
+            if id(consumer) in _ahead or isinstance(consumer, Consumer):
+                self._require_free(consumer)
             if id(consumer) in _ahead:
                 self._rewind(consumer)
             if not isinstance(consumer, Consumer):
                 join(consumer, Deadline(min(self._timeout, JOIN_SECONDS_MAX)))
             self._before = state_of(consumer)
-            _ahead[id(consumer)] = consumer
+            _ahead[id(consumer)] = consumer, self._place
         except KafkaException as raised:
             raise self._failure(error_of(raised), "making its consumer ready") from raised
 
     def _take_on(self, consumer: Consumer) -> None:
         """Make a consumer one of the block's, which are rewound together."""
+        self._require_free(consumer)
+        assert self._begun_at is not None
+        if consumer.has_committed_since(self._begun_at):
+            raise RejectedError(
+                f"the consumer of group {consumer.group_id!r} has committed outside of the open "
+                "transaction that sends its offsets, so an abort loses those records. Leave "
+                "`commit` out: the end of the block commits"
+            )
         self._others.append(consumer)
         self._observe(consumer)
         if id(consumer) in _ahead:
@@ -365,7 +387,19 @@ class Transaction:
     def _observe(self, consumer: Consumer) -> None:
         assert self._begun_at is not None
         self._sent[consumer] = {}
-        consumer.note_begun(self._begun_at)
+        consumer.note_begun(self._begun_at, self._place.is_open)
+
+    def _require_free(self, consumer: confluent_kafka.Consumer) -> None:
+        """Refuse a consumer whose offsets another open block commits, with its own or without."""
+        if isinstance(consumer, Consumer):
+            is_free = not consumer.is_in_block()
+        else:
+            is_free = not _ahead[id(consumer)][1].is_open()
+        if not is_free:
+            raise RejectedError(
+                f"{self._producer._whose} cannot use the consumer of another open block: each "
+                "would commit records of the other. Leave that block first, or give each a consumer"
+            )
 
     def _begin(self) -> None:
         try:
@@ -418,6 +452,11 @@ class Transaction:
         except KafkaException as raised:
             raise self._failure(
                 error_of(raised), "asking how far its consumer has read"
+            ) from raised
+        except RuntimeError as raised:
+            raise RejectedError(
+                f"the consumer of {self._producer._whose} was closed inside the block, which has "
+                "to ask how far it has read. Close it after the block"
             ) from raised
         self._require_kept(reason)
         if not self._sends_positions:
@@ -675,6 +714,8 @@ class Transaction:
         for consumer in (*own, *self._others):
             try:
                 self._rewind(consumer)
+            except RuntimeError:  # it is closed: the group's next member begins where it should
+                _ahead.pop(id(consumer), None)
             except Exception as failure:
                 reason.add_note(
                     f"The consumer could not be rewound ({failure}); the next transaction with it "
