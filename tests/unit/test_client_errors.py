@@ -132,6 +132,7 @@ def test_settings_pass_through_unchanged_with_idempotence_switched_on() -> None:
         "linger.ms": 3,
         "batch.size": 9,
         "enable.idempotence": True,
+        "partitioner": "murmur2_random",
     }
 
 

@@ -70,6 +70,10 @@ class Producer:
     It takes the properties of a `confluent_kafka.Producer` and is none: it polls by itself, and
     raises errors where that calls back. `transaction` stands for the calls of transactions.
 
+    Without a partition a record goes to that of its key, by the hash that Java's producer takes
+    (`partitioner=murmur2_random`). Give `partitioner="consistent_random"` for a topic whose records
+    librdkafka's default has placed.
+
     Without a transactional id it is a plain idempotent producer: `produce`, then `flush`, which
     raises an error for undelivered records.
 

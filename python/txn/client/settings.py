@@ -3,7 +3,7 @@
 Every property keeps its Kafka (librdkafka) name and its value; nothing is renamed. Three things are
 done with them. Settings that were given twice or contradict exactly-once are refused before any
 I/O. Keywords turn into names (`linger_ms` is `linger.ms`). The few properties that exactly-once
-needs are set when they were left out.
+needs are set when they were left out, and a producer's partitioner.
 """
 
 import re
@@ -43,6 +43,10 @@ IN_MESSAGES: Final = {
 MOCK_CLUSTER: Final = "test.mock.num.brokers"
 """The property of librdkafka's own mock cluster, for which no bootstrap servers are named."""
 
+
+PARTITIONER: Final = "murmur2_random"
+"""The default partitioner: a key goes where Java's producer and Spark put it. librdkafka's own,
+`consistent_random`, takes the CRC-32 of the key."""
 
 PROPERTIES: Final = frozenset(
     """
@@ -107,6 +111,9 @@ def producer_settings(
     _require_range(settings, "max.in.flight.requests.per.connection", 1, 5, why)
     _require_range(settings, "retries", 1, None, why)
     settings.setdefault("enable.idempotence", True)
+    of_topics = settings.get("default.topic.config")
+    if not (isinstance(of_topics, Mapping) and "partitioner" in of_topics):
+        settings.setdefault("partitioner", PARTITIONER)
     return settings
 
 
