@@ -45,9 +45,10 @@ from txn.errors import (
 @pytest.mark.parametrize(
     ("reported", "kind", "action"),
     [
-        (fatal(KafkaError._FENCED), FencedError, Action.REOPEN),
-        (fatal(KafkaError.PRODUCER_FENCED), FencedError, Action.REOPEN),
-        (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), FencedError, Action.REOPEN),
+        (fatal(KafkaError._FENCED), FencedError, Action.GIVE_UP),
+        (fatal(KafkaError.PRODUCER_FENCED), FencedError, Action.GIVE_UP),
+        (fatal(KafkaError.FENCED_INSTANCE_ID), FencedError, Action.GIVE_UP),
+        (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), FencedError, Action.GIVE_UP),
         (
             requires_abort(KafkaError.INVALID_PRODUCER_EPOCH),
             AbortableError,

@@ -45,6 +45,7 @@ from txn.client.settings import producer_settings, refused, take_callback
 from txn.client.transaction import OpenBlock, Transaction
 from txn.errors import (
     AbortableError,
+    Action,
     ConfigError,
     FencedError,
     InDoubtError,
@@ -192,7 +193,8 @@ class Producer:
         Raises (from the `with` statement):
             AbortableError: the transaction was aborted; run the block again.
             RetriableError: it was aborted because the cluster did not answer in time.
-            FencedError: another producer took this transactional id; close this one.
+            FencedError: another producer took this transactional id, or the state of this one is
+                lost; close this one, and open another only if `action` is REOPEN.
             InDoubtError: the commit had no answer; see `txn.errors.InDoubtError`.
             RejectedError: it was aborted and would be again; or a transaction is open already.
         """
@@ -331,7 +333,12 @@ class Producer:
             raise opened_elsewhere(self._whose, self._forked_from)
         if self._broken is not None:
             kind = InDoubtError if isinstance(self._broken, InDoubtError) else FencedError
-            raise kind(f"{self._whose} can no longer be used; open another. {self._broken}")
+            is_over = self._broken.action is Action.GIVE_UP
+            advice = "close it" if is_over else "open another"
+            raise kind(
+                f"{self._whose} can no longer be used; {advice}. {self._broken}",
+                action=Action.GIVE_UP if is_over else Action.REOPEN,
+            )
         if self._kafka is None:
             raise RejectedError(f"{self._whose} is closed; open another")
         return self._kafka
@@ -426,7 +433,7 @@ class Producer:
 
     def _refuse(self, raised: KafkaException, topic: str) -> NoReturn:
         error = error_of(raised)
-        if error.code() == KafkaError._STATE and self._open:
+        if error.code() in (KafkaError._STATE, KafkaError._FATAL) and self._open:
             self._raise_undelivered()
             self._raise_cause()
         raise self._failure(error, f"producing to {topic!r}") from raised

@@ -60,7 +60,7 @@ from txn.client.consumer import (
     what_was_lost,
 )
 from txn.client.deadline import Deadline
-from txn.client.failures import error_of, reported_by
+from txn.client.failures import StateLostError, error_of, reported_by
 from txn.client.migration import refuse_others
 from txn.errors import (
     AbortableError,
@@ -513,7 +513,7 @@ class Transaction:
         self._sending = None
 
     def _give_up_offsets(self, deadline: Deadline) -> NoReturn:
-        failure = FencedError(
+        failure = StateLostError(
             f"{self._producer._whose} sent offsets, and librdkafka has not come back from it "
             f"within {deadline.seconds:g} s. The transaction is not committed; close this "
             "producer and open another with its transactional id, which aborts it"
@@ -597,7 +597,7 @@ class Transaction:
         """Return what to say of a transaction that was not seen to end."""
         if self._phase is BlockPhase.COMMITTING:
             return self._doubt(when)
-        return FencedError(
+        return StateLostError(
             f"{self._producer._whose} could not abort{when}. The cluster aborts after "
             "transaction.timeout.ms; another producer with this transactional id aborts at once: "
             "close this one and open that"
