@@ -65,6 +65,21 @@ TIMEOUT_MS: Final = 60_000
 """transaction.timeout.ms where it is left out."""
 
 
+class Librdkafka(confluent_kafka.Producer):
+    """librdkafka's producer, known to `txn.forks` by itself.
+
+    The traceback of an error may keep it from being freed after its `Producer` was closed. A
+    forked child must not free it either.
+    """
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        super().__init__(settings)
+        forks.watch(self)
+
+    def abandon(self, parent: int) -> None:
+        """Do nothing: its `Producer` refuses every use in a forked child; see `txn.forks`."""
+
+
 class Producer:
     """A producer whose records are stored exactly once, in transactions if it has an id.
 
@@ -479,7 +494,7 @@ class Producer:
 
     def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
         try:
-            return confluent_kafka.Producer(keeping_fatal_errors(settings))
+            return Librdkafka(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused(self._whose, raised, settings) from None  # its text may have a secret
 
