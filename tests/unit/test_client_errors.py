@@ -134,6 +134,7 @@ def test_settings_pass_through_unchanged_with_idempotence_switched_on() -> None:
         "batch.size": 9,
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
+        "topic.metadata.propagation.max.ms": 10_000,
     }
 
 

@@ -93,7 +93,7 @@ class Consumer(confluent_kafka.Consumer):
     Args:
         config: Properties by their Kafka names, passed on as they are.
         group_id: Property `group.id`.
-        bootstrap_servers: Property `bootstrap.servers`.
+        bootstrap_servers: Property `bootstrap.servers`; a list is joined.
         connect_timeout: Seconds to wait for a first broker before `poll` and `consume` raise
             UnreachableError: where every address refuses, or resolves to nothing. A cluster that
             was reached once is waited for without end.
@@ -112,7 +112,7 @@ class Consumer(confluent_kafka.Consumer):
         /,
         *,
         group_id: str | None = None,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | list[str] | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         **more: object,
     ) -> None:

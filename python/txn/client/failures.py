@@ -63,6 +63,8 @@ HOPELESS: Final = frozenset(
 )
 """The same request fails again, in this transaction and in every other."""
 
+MISSING_TOPIC: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+
 REFUSALS: Final = frozenset({KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION})
 """The cluster does not let the client in."""
 
@@ -221,6 +223,7 @@ def undelivered(
     cause = next((f for f in failures if f.error.code() not in PURGED), failures[0])
     code = cause.error.code()
     kind: type[TxnError]
+    is_missing = code in MISSING_TOPIC
     if code in HOPELESS:
         kind, advice = RejectedError, "It will fail again as it is; change the record or the topic."
     elif in_transaction:
@@ -230,6 +233,11 @@ def undelivered(
             RetriableError,
             "Produce it again; if it was stored after all it is then stored twice, which only "
             "a transaction can prevent.",
+        )
+    if is_missing:
+        advice = (
+            "There is no such topic, and the cluster makes none by itself "
+            "(auto.create.topics.enable=false): create it, or correct its name. " + advice
         )
     others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
     place = f"{cause.topic!r} partition {cause.partition}"

@@ -42,7 +42,7 @@ from txn.client.migration import hint_for, refuse_others
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
-from txn.client.transaction import OpenBlock, Transaction
+from txn.client.transaction import OpenBlock, Transaction, require_consumer
 from txn.errors import (
     AbortableError,
     Action,
@@ -100,7 +100,7 @@ class Producer:
     Args:
         config: Properties by their Kafka (librdkafka) names, passed on as they are.
         transactional_id: Property `transactional.id`: names this producer over restarts.
-        bootstrap_servers: Property `bootstrap.servers`.
+        bootstrap_servers: Property `bootstrap.servers`; a list is joined.
         timeout: Seconds that taking over the transactional id may take.
         connect_timeout: Seconds to wait for a first broker, where every address refuses or
             resolves to nothing. A cluster that was reached once is waited for as `timeout` says.
@@ -123,7 +123,7 @@ class Producer:
         /,
         *,
         transactional_id: str | None = None,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | list[str] | None = None,
         timeout: float = 60.0,
         connect_timeout: float = CONNECT_TIMEOUT,
         **more: object,
@@ -213,12 +213,8 @@ class Producer:
             InDoubtError: the commit had no answer; see `txn.errors.InDoubtError`.
             RejectedError: it was aborted and would be again; or a transaction is open already.
         """
-        if consumer is not None and not hasattr(consumer, "consumer_group_metadata"):
-            raise TypeError(
-                f"transaction() takes the consumer whose offsets it commits, or nothing, not "
-                f"{consumer!r}. The transactional id belongs to the producer: "
-                "Producer(transactional_id=...)"
-            )
+        if consumer is not None:
+            require_consumer(consumer)
         return self.make_transaction(consumer, timeout)
 
     def make_transaction(
@@ -514,6 +510,9 @@ class Producer:
                     if not is_over:
                         self._serve(deadline)
                         self._reach.check(is_over=deadline.has_passed)
+                except TxnError as told:
+                    self._drop()
+                    raise told from None  # the time-out before it says nothing
                 except Exception:
                     self._drop()
                     raise

@@ -48,6 +48,10 @@ PARTITIONER: Final = "murmur2_random"
 """The default partitioner: a key goes where Java's producer and Spark put it. librdkafka's own,
 `consistent_random`, takes the CRC-32 of the key."""
 
+PROPAGATION_MS: Final = 10_000
+"""Time that a topic may take to appear after its creation; librdkafka's own default is 30 s, after
+which it says that there is no such topic."""
+
 PROPERTIES: Final = frozenset(
     """
     acks allow.auto.create.topics api.version.request.timeout.ms auto.commit.interval.ms
@@ -87,7 +91,7 @@ def producer_settings(
     config: Mapping[str, object] | None,
     *,
     transactional_id: str | None,
-    bootstrap_servers: str | None,
+    bootstrap_servers: str | list[str] | None,
     keywords: Mapping[str, object],
 ) -> Settings:
     """Return the configuration of an idempotent producer, transactional if it has an id.
@@ -111,6 +115,7 @@ def producer_settings(
     _require_range(settings, "max.in.flight.requests.per.connection", 1, 5, why)
     _require_range(settings, "retries", 1, None, why)
     settings.setdefault("enable.idempotence", True)
+    settings.setdefault("topic.metadata.propagation.max.ms", PROPAGATION_MS)
     of_topics = settings.get("default.topic.config")
     if not (isinstance(of_topics, Mapping) and "partitioner" in of_topics):
         settings.setdefault("partitioner", PARTITIONER)
@@ -121,7 +126,7 @@ def consumer_settings(
     config: Mapping[str, object] | None,
     *,
     group_id: str | None,
-    bootstrap_servers: str | None,
+    bootstrap_servers: str | list[str] | None,
     keywords: Mapping[str, object],
 ) -> Settings:
     """Return the configuration of a consumer whose offsets are committed in transactions.
@@ -160,6 +165,13 @@ def consumer_settings(
 def refused(whose: str, raised: KafkaException, settings: Settings) -> ConfigError:
     """Return the error for a configuration that librdkafka refuses, without its secrets."""
     said = Redaction(settings).text(error_of(raised).str())
+    if "No provider for SASL mechanism GSSAPI" in said and "sasl.mechanism" not in settings:
+        return ConfigError(
+            f"{whose} has security.protocol={settings.get('security.protocol')} and no "
+            "sasl.mechanism, whose default, GSSAPI, this librdkafka lacks: set it to PLAIN, "
+            "SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+            property="sasl.mechanism",
+        )
     unknown = re.fullmatch(r'No such configuration property: "(.*)"', said)
     if unknown is None:
         for named, given in IN_MESSAGES.items():
@@ -176,7 +188,7 @@ def _merged(
     config: Mapping[str, object] | None,
     keywords: Mapping[str, object],
     *,
-    bootstrap_servers: str | None,
+    bootstrap_servers: str | list[str] | None,
 ) -> Settings:
     settings: Settings = {}
     if not isinstance(config, Mapping | None):
@@ -185,6 +197,13 @@ def _merged(
             f"{type(config).__name__}; "
             "bootstrap servers go into bootstrap_servers='HOST:PORT'"
         )
+    for keyword in ("config", "conf"):
+        if isinstance(keywords.get(keyword), Mapping):
+            raise ConfigError(
+                f"{keyword}= is no property: give the configuration as the first argument, without "
+                "a name",
+                property=keyword,
+            )
     for name, value in (config or {}).items():
         if not isinstance(name, str):
             raise ConfigError(f"{name!r} is no property name: names are strings", property=name)
@@ -200,6 +219,8 @@ def _merged(
 
 def _put(settings: Settings, name: str, value: object) -> None:
     name = ALIASES.get(name, name)
+    if name == "bootstrap.servers" and isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
     if name in settings:
         values = "" if name in SECRETS else f", as {settings[name]!r} and as {value!r}"
         raise ConfigError(

@@ -41,6 +41,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 
@@ -282,11 +283,7 @@ class Transaction:
             TypeError: an argument is unknown, as `on_delivery` is.
         """
         refuse_others(others)
-        if self._phase is not BlockPhase.OPEN:
-            raise RejectedError(
-                f"{self._producer._whose} cannot produce to {topic!r}: the transaction is over; "
-                "produce inside its `with` block"
-            )
+        self._require_open(f"produce to {topic!r}")
         self._produced += 1
         try:
             self._producer._enqueue(topic, value, key, headers, partition, timestamp)
@@ -326,11 +323,8 @@ class Transaction:
             RejectedError: another open block reads from the consumer, or the consumer has
                 committed outside of the transaction since it began.
         """
-        if self._phase is not BlockPhase.OPEN:
-            raise RejectedError(
-                f"{self._producer._whose} cannot send offsets: the transaction is over; "
-                "send them inside its `with` block"
-            )
+        require_consumer(consumer)
+        self._require_open("send offsets")
         if consumer is self._consumer:
             self._sends_positions = False
         elif isinstance(consumer, Consumer) and consumer not in self._sent:
@@ -338,6 +332,15 @@ class Transaction:
         self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
         if isinstance(consumer, Consumer) and consumer in self._sent:
             self._sent[consumer].update(_by_place(offsets))
+
+    def _require_open(self, doing: str) -> None:
+        if self._phase is not BlockPhase.OPEN:
+            is_new = self._phase is BlockPhase.NEW
+            raise RejectedError(
+                f"{self._producer._whose} cannot {doing}: the transaction "
+                f"{'has not begun' if is_new else 'is over'}; do it inside its block, "
+                "`with producer.transaction() as t:`"
+            )
 
     def _settle(self) -> None:
         """Let the producer begin another transaction, and note the result."""
@@ -729,6 +732,21 @@ class Transaction:
 
     def _failure(self, error: KafkaError, doing: str) -> TxnError:
         return self._producer._failure(error, doing)
+
+
+def require_consumer(consumer: object) -> None:
+    """Raise TypeError for something that is no consumer, or one whose answers are awaited."""
+    if not hasattr(consumer, "consumer_group_metadata"):
+        raise TypeError(
+            f"transaction() takes the consumer whose offsets it commits, or nothing, not "
+            f"{consumer!r}. The transactional id belongs to the producer: "
+            "Producer(transactional_id=...)"
+        )
+    if iscoroutinefunction(consumer.consumer_group_metadata):
+        raise TypeError(
+            f"a transaction cannot use {type(consumer).__name__}, whose answers are awaited. Use a "
+            "txn.Consumer, and run the whole block in a thread: asyncio.to_thread(...)"
+        )
 
 
 def _by_place(offsets: Iterable[TopicPartition]) -> dict[Place, int]:
