@@ -82,8 +82,17 @@ def _prepare() -> None:
     if _running:
         import ctypes  # noqa: F401 (few programs fork; the child is to load no module)
 
-        _await_others()
-        _held.extend(_running)
+        _hold_all()
+        _await_others()  # last: nothing may begin between it and the fork
+
+
+def _hold_all() -> None:
+    while True:
+        try:
+            _held[:] = _running
+            return
+        except RuntimeError:  # another thread has added one meanwhile
+            continue
 
 
 def _await_others() -> None:
