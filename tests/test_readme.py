@@ -1,13 +1,22 @@
 """The README's promises have tests; its code runs in `test_pages.py`."""
 
 import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
 import txn
 from support.clients import create_topic, plain_producer, send, transactional_producer
 from support.command_line import run_txn
+from txn.testing import TestBroker
+
+WAIT_S = 100
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -17,6 +26,47 @@ PROMISES = sorted(set(re.findall(r"\bP[1-9]\b", README)))
 
 def test_the_transaction_example_is_under_20_lines() -> None:
     assert len(BLOCKS[0].strip().splitlines()) < 20
+
+
+def test_two_instances_of_the_loop_do_not_fence_each_other_in_turn() -> None:
+    """Each opened a producer anew when the other had fenced it, for ever."""
+    loop: dict[str, Any] = {"txn": txn}
+    exec(BLOCKS[1], loop)
+    with TestBroker() as broker, ThreadPoolExecutor(2) as threads:
+        broker.create_topic("orders", partitions=2)
+        broker.create_topic("invoices", partitions=1)
+        orders = (b"%d" % number for number in count())
+        stop = Event()
+        try:
+            both = [threads.submit(loop["run"], broker.bootstrap_servers, stop)]
+            await_invoices(broker, orders, lambda: broker.records("invoices") != [])
+            both.append(threads.submit(loop["run"], broker.bootstrap_servers, stop))
+            await_invoices(broker, orders, lambda: any(each.done() for each in both))
+            [over] = [each for each in both if each.done()]
+            [left] = [each for each in both if each is not over]
+            copied = len(broker.records("invoices"))
+            await_invoices(broker, orders, lambda: len(broker.records("invoices")) > copied)
+        finally:
+            stop.set()
+
+        assert isinstance(over.exception(), txn.FencedError)
+        assert left.exception(WAIT_S) is None
+        copies = values(broker, "invoices")
+        assert len(set(copies)) == len(copies)
+
+
+def await_invoices(broker: TestBroker, orders: Iterator[bytes], is_so: Callable[[], bool]) -> None:
+    """Send an order to each partition ten times a second until it is so."""
+    ends_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < ends_s
+        for partition in range(2):
+            broker.produce("orders", next(orders), partition=partition)
+        time.sleep(0.1)
+
+
+def values(broker: TestBroker, topic: str) -> list[bytes | None]:
+    return [record.value for record in broker.records(topic)]
 
 
 def test_all_nine_promises_are_listed() -> None:

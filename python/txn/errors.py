@@ -4,7 +4,7 @@ TxnError
 ├── RetriableError   send it again after a pause
 │   └── UnreachableError   no broker at the given addresses; check them
 ├── AbortableError   abort this transaction, begin another
-├── FencedError      close this producer; another instance took its place
+├── FencedError      close this producer: another instance has its place, or its state is lost
 ├── InDoubtError     nobody knows yet whether it committed; reopen the producer, rewind, look
 ├── RejectedError    it can never succeed as it is
 ├── ConfigError      a setting is unknown or does not fit; raised before any I/O
@@ -101,15 +101,17 @@ class AbortableError(TxnError):
 
 
 class FencedError(TxnError):
-    """Another instance took this producer's place, or its state is lost; open a new one.
+    """This producer is finished: another instance took its place, or its state is lost.
 
     Attributes:
+        action: GIVE_UP where another instance took its place, and has its work: one opened anew
+            would fence that in turn. REOPEN after a time-out and where the state is lost.
         transactional_id: Whose place it was, where the message is about another producer.
         open_ms: How long the transaction had been open, if it outlived its timeout.
         timeout_ms: The transaction.timeout.ms that it outlived.
     """
 
-    action = Action.REOPEN
+    action = Action.GIVE_UP
     transactional_id: str | None = None
     open_ms: int | None = None
     timeout_ms: int | None = None

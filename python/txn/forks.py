@@ -37,6 +37,9 @@ class Runs(Protocol):
 
 
 _running: Final[WeakSet[Any]] = WeakSet()
+_held: Final[list[Any]] = []
+"""All that runs, from the begin of a fork to its end. In the child a collection of garbage would
+free one that the program has dropped before it is abandoned. Any other hook may cause one."""
 _in_step: Final[set[int]] = set()
 """The threads that are within `one_step`, by their identifiers."""
 _slow_modules: Final[set[str]] = set()
@@ -68,11 +71,29 @@ def one_step() -> Iterator[None]:
 
 def _abandon_all() -> None:
     _in_step.clear()
-    left = list(_running)
+    _held.extend(_running)  # those of another thread, made since the fork began
     _running.clear()
-    for each in left:
+    for each in {id(each): each for each in _held}.values():
         _keep_for_ever(each)
         each.abandon(os.getppid())
+    _held.clear()
+
+
+def _prepare() -> None:
+    if _running:
+        import ctypes  # noqa: F401 (few programs fork; the child is to load no module)
+
+        _hold_all()
+        _await_others()  # last: nothing may begin between it and the fork
+
+
+def _hold_all() -> None:
+    while True:
+        try:
+            _held[:] = _running
+            return
+        except RuntimeError:  # another thread has added one meanwhile
+            continue
 
 
 def _await_others() -> None:
@@ -80,8 +101,6 @@ def _await_others() -> None:
     would be loaded by nobody, and awaited for ever. Brokers load handlers with the first request
     of each kind.
     """
-    if not _running:
-        return
     is_importing = _is_importing()
     ends_s = time.monotonic() + WAIT_S
     while (_in_step - {threading.get_ident()}) or (not is_importing and _others_import()):
@@ -114,7 +133,7 @@ def _keep_for_ever(thing: object) -> None:
     """Keep an object from being freed, at the end of the interpreter too. Freeing it would join
     threads that do not exist, and close descriptors by numbers that belong to others by then.
     """
-    import ctypes  # only here: few programs fork
+    import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
@@ -122,4 +141,4 @@ def _keep_for_ever(thing: object) -> None:
 # Handlers run in reverse order. So `logging`, which holds its lock from its own handler on, is
 # imported above: a module that makes a logger while it is loaded would never be done.
 assert logging
-os.register_at_fork(before=_await_others, after_in_child=_abandon_all)
+os.register_at_fork(before=_prepare, after_in_parent=_held.clear, after_in_child=_abandon_all)

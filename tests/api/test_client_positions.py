@@ -515,7 +515,7 @@ def test_a_commit_that_has_failed_leaves_the_seek_before_it(
 ) -> None:
     """One that is not known to have failed may be done."""
     consumer.assign([first(1)])
-    consumer.note_begun(time.monotonic())
+    consumer.note_begun(time.monotonic(), lambda: False)
     consumer.note_asked({("in", 0): 3})
     if is_refused:
         consumer.note_refused()

@@ -4,13 +4,14 @@ The value of such a message is the text of the error. The README's block committ
 TOPIC NOT AVAILABLE: …" as a record.
 """
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError
 
 import txn
-from txn.errors import AbortableError, Action, RejectedError, RetriableError
+from txn.errors import AbortableError, Action, FencedError, RejectedError, RetriableError
 from txn.testing import TestBroker
 
 WAIT_S = 30
@@ -96,6 +97,28 @@ def test_an_error_among_records_is_raised_by_the_call_after_them(
 
     assert copied == 6
     assert values(broker) == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_a_member_whose_place_another_instance_took_gives_up(broker: TestBroker) -> None:
+    """It was told to open another, which took the place in turn."""
+    members = [open_consumer(broker, ["in"], group_instance_id="one")]
+    while not members[0].assignment():
+        assert members[0].poll(0.1) is None or members[0].assignment()
+    members.append(open_consumer(broker, ["in"], group_instance_id="one"))
+
+    with pytest.raises(FencedError, match=r"close this one\.$") as caught:
+        poll_in_turn(members)
+    for member in members:
+        member.close()
+
+    assert caught.value.action is Action.GIVE_UP
+
+
+def poll_in_turn(members: list[txn.Consumer]) -> None:
+    ends_s = time.monotonic() + 2 * WAIT_S
+    while time.monotonic() < ends_s:
+        for member in members:
+            member.poll(0.1)
 
 
 def test_the_end_of_a_partition_is_a_message(broker: TestBroker) -> None:

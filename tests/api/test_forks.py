@@ -406,6 +406,73 @@ def test_a_client_is_not_copied_and_the_error_says_what_to_do(
                 copied(client)
 
 
+COLLECT_IN_THE_CHILD = """\
+import gc, os
+os.register_at_fork(after_in_child=gc.collect)  # as any hook may that makes objects
+import txn
+
+class Cycle:
+    pass
+
+def drop(servers):
+    cycle = Cycle()
+    cycle.itself = cycle
+    cycle.client = {open}
+    {then}
+
+gc.disable()
+with txn.Broker() as broker:
+    for _ in range(3):
+        drop(broker.bootstrap_servers)
+    child = os.fork()
+    if child == 0:
+        gc.collect()
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, status
+print("done")
+"""
+
+OPEN_PRODUCER = "txn.Producer({'on_delivery': lambda *_: cycle}, bootstrap_servers=servers)"
+
+OPEN_CONSUMER = (
+    "txn.Consumer({'error_cb': lambda _: cycle, 'group.id': 'g'}, bootstrap_servers=servers)"
+)
+
+USE = "cycle.client.produce('orders', b'1'); cycle.client.flush()"
+
+FAIL = f"""
+    {USE}
+    try:
+        cycle.client.produce('orders', b'x' * 2_000_000)
+    except txn.RejectedError as error:
+        cycle.error = error  # its traceback names librdkafka's producer
+    cycle.client.close()
+    del cycle.client
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "then"),
+    [
+        (OPEN_PRODUCER, USE),
+        (OPEN_PRODUCER, FAIL.strip()),
+        (
+            OPEN_CONSUMER,
+            "cycle.client.subscribe(['orders'])",
+        ),
+    ],
+    ids=["producer", "closed producer", "consumer"],
+)
+def test_a_child_that_collects_its_parents_dropped_clients_goes_on(made: str, then: str) -> None:
+    """It died by SIGSEGV: librdkafka waited there for threads that are not in it."""
+    program = COLLECT_IN_THE_CHILD.format(open=made, then=then)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=CHILD_S
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
 def test_a_child_is_told_that_a_consumer_is_its_parents() -> None:
     with txn.Broker() as broker:
         servers = broker.bootstrap_servers

@@ -11,14 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import txn
+from support.certificates import Issuer
 from support.clients import WAIT_S
 
 QUICK_S = 1.5
 """Patience for these tests; the default is longer."""
+
+PROMPT_S = 20.0
+"""It takes a second; this is less than the time-outs of the calls."""
 
 
 @pytest.fixture
@@ -84,6 +89,84 @@ def test_a_program_with_a_wrong_address_ends_within_seconds_and_prints_its_error
         f"txn.errors.UnreachableError: producer 'pay-3' reaches no broker: {closed_port} refuses"
     )
     assert "%3|" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def secured(issuer: Issuer) -> Iterator[txn.Broker]:
+    """A broker with a listener of TLS and a plain one."""
+    with txn.Broker(properties=issuer.broker(issuer.issue("broker"))) as broker:
+        yield broker
+
+
+LOGIN = {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "p"}
+
+HALVES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "transactional producer": lambda way: txn.Producer(way, transactional_id="pay-3"),
+    "producer": lambda way: flush_one(txn.Producer(way)),
+    "poll": lambda way: subscribed(way).poll(),
+    "short polls": lambda way: poll_shortly(subscribed(way)),
+    "consume": lambda way: subscribed(way).consume(10, 60),
+}
+
+
+def flush_one(producer: txn.Producer) -> None:
+    producer.produce("orders", b"1")
+    producer.flush()
+
+
+def subscribed(way: dict[str, Any]) -> txn.Consumer:
+    consumer = txn.Consumer(way, group_id="shop")
+    consumer.subscribe(["orders"])
+    return consumer
+
+
+def poll_shortly(consumer: txn.Consumer) -> None:
+    ends_s = time.monotonic() + WAIT_S
+    while time.monotonic() < ends_s:
+        consumer.poll(0.1)
+
+
+@pytest.mark.parametrize("use", HALVES.values(), ids=HALVES.keys())
+@pytest.mark.parametrize("logs_in", [True, False])
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_tls_on_one_side_alone_is_told_with_the_setting(
+    use: Callable[[dict[str, Any]], object],
+    logs_in: bool,
+    has_tls: bool,
+    secured: txn.Broker,
+    issuer: Issuer,
+) -> None:
+    """A producer waited a minute for "try again after a pause", and `poll` for ever."""
+    way = issuer.client() if has_tls else {}
+    if logs_in:
+        way = {**way, **LOGIN, "security.protocol": "sasl_ssl" if has_tls else "sasl_plaintext"}
+    address = secured.listeners["PLAINTEXT" if has_tls else "SSL"]
+    said = "speaks no TLS: set security.protocol to pl" if has_tls else "wants TLS: set security.pr"
+    began = time.monotonic()
+    with pytest.raises(txn.UnreachableError, match=f"reaches no broker: {address} {said}") as told:
+        use({**way, "bootstrap.servers": address})
+    assert time.monotonic() - began < PROMPT_S
+    assert told.value.action is txn.Action.GIVE_UP
+    assert str(told.value).endswith("Correct security.protocol")
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_a_group_protocol_that_the_broker_does_not_serve_is_refused(
+    has_tls: bool, secured: txn.Broker, issuer: Issuer
+) -> None:
+    """librdkafka looks for a broker that serves it for ever, and `poll` returned None."""
+    way = issuer.client() if has_tls else {}
+    address = secured.listeners["SSL" if has_tls else "PLAINTEXT"]
+    consumer = subscribed({**way, "bootstrap.servers": address, "group.protocol": "consumer"})
+    for _ in range(2):
+        with pytest.raises(txn.RejectedError, match=f"{address} does not serve these groups"):
+            consumer.poll(WAIT_S)
+    consumer.close()
 
 
 def test_a_cluster_that_comes_late_is_waited_for_as_long_as_was_asked() -> None:

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, cast
@@ -347,10 +348,35 @@ def test_a_zombie_is_fenced_and_stays_fenced(bootstrap: str, unique: Unique, sin
     with successor.transaction() as t:
         t.produce(sink, b"by the successor")
 
-    assert caught.value.action is Action.REOPEN
-    with pytest.raises(FencedError, match="can no longer be used"), zombie.transaction():
-        pass
+    assert caught.value.action is Action.GIVE_UP
+    with pytest.raises(FencedError, match="can no longer be used; close it") as again:
+        zombie.transaction().__enter__()
+    assert again.value.action is Action.GIVE_UP
     assert read_all(bootstrap, sink) == [b"by the successor"]
+
+
+def test_a_zombie_that_goes_on_producing_is_fenced_and_not_lost(
+    bootstrap: str, unique: Unique, sink: str
+) -> None:
+    """librdkafka says "Fatal error" to each record then, and its cause elsewhere."""
+    name = unique("zombie")
+    zombie = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+    ends_s = time.monotonic() + WAIT_S
+    with pytest.raises(FencedError, match=r"has been fenced|old epoch") as caught:
+        produce_as_a_zombie(zombie, bootstrap, sink, until_s=ends_s)
+
+    assert caught.value.action is Action.GIVE_UP
+    assert caught.value.name == "_FENCED"
+
+
+def produce_as_a_zombie(zombie: Producer, bootstrap: str, sink: str, *, until_s: float) -> None:
+    with zombie.transaction() as t:
+        t.produce(sink, b"x")
+        zombie._wait(WAIT_S)
+        Producer(bootstrap_servers=bootstrap, transactional_id=zombie.transactional_id).close()
+        while time.monotonic() < until_s:
+            t.produce(sink, b"y")
+            time.sleep(0.01)
 
 
 def await_abort(bootstrap: str, topic: str) -> None:
@@ -384,6 +410,7 @@ def test_a_transaction_that_outlived_its_timeout_is_told_with_both_numbers(
     assert told.open_ms >= 1000
     assert "s, longer than transaction.timeout.ms=1000, so the cluster aborted it" in str(told)
     assert "raise transaction.timeout.ms" in str(told)
+    assert told.action in (Action.ABORT_AND_REWIND, Action.REOPEN)
     assert read_all(bootstrap, sink) == []
 
 

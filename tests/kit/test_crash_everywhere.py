@@ -172,6 +172,18 @@ def fails(servers: str) -> None:
     raise ValueError(f"cannot parse {servers[:9]}")
 
 
+def test_python_is_that_of_the_test_and_an_exception_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Python, without txn, came first on the PATH; the story had the exception's text."""
+    script = tmp_path / "failing.py"
+    script.write_text("import json, txn\n\njson.loads('{')\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RejectedError) as told:
+        crash_everywhere(["python", str(script)], jobs=1, input=FOUR)
+    assert f"column 2 (char 1) ({script}:3)" in str(told.value)
+
+
 def test_a_command_finds_its_broker_in_words_and_environment(tmp_path: Path) -> None:
     text = f"import sys, os; sys.path.insert(0, {str(EXAMPLES)!r}); import right; "
     text += "assert sys.argv[1] == os.environ['BOOTSTRAP_SERVERS']; right.copy(sys.argv[1])"

@@ -45,9 +45,10 @@ from txn.errors import (
 @pytest.mark.parametrize(
     ("reported", "kind", "action"),
     [
-        (fatal(KafkaError._FENCED), FencedError, Action.REOPEN),
-        (fatal(KafkaError.PRODUCER_FENCED), FencedError, Action.REOPEN),
-        (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), FencedError, Action.REOPEN),
+        (fatal(KafkaError._FENCED), FencedError, Action.GIVE_UP),
+        (fatal(KafkaError.PRODUCER_FENCED), FencedError, Action.GIVE_UP),
+        (fatal(KafkaError.FENCED_INSTANCE_ID), FencedError, Action.GIVE_UP),
+        (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), FencedError, Action.GIVE_UP),
         (
             requires_abort(KafkaError.INVALID_PRODUCER_EPOCH),
             AbortableError,
@@ -132,6 +133,8 @@ def test_settings_pass_through_unchanged_with_idempotence_switched_on() -> None:
         "linger.ms": 3,
         "batch.size": 9,
         "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "topic.metadata.propagation.max.ms": 10_000,
     }
 
 

@@ -4,16 +4,26 @@ import http.server
 import logging
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Final
 
 import pytest
 
 from txn.client.library_log import QUIET_SECONDS, LibraryLog
-from txn.client.reach import AddressFault, Reach, addresses_in, look
+from txn.client.reach import (
+    SPEAKS_NO_TLS,
+    WANTS_TLS,
+    AddressFault,
+    Reach,
+    addresses_in,
+    api_keys_of,
+    look,
+)
 from txn.client.settings import PROPERTIES, producer_settings, refused
-from txn.errors import UnreachableError
+from txn.errors import Action, RejectedError, UnreachableError
 
 REFUSED = AddressFault("refuses connections")
 SILENT = AddressFault("does not answer", is_silence=True)
@@ -48,6 +58,50 @@ def check_at(clock: Clock, second: float, made: Reach, *, is_over: bool = False)
 
 
 # ---------------------------------------------------------------- when it is told
+
+
+def test_a_certain_mistake_gives_up_and_names_the_setting() -> None:
+    clock = Clock()
+    made, _ = reach(clock, {"a": WANTS_TLS, "b": WANTS_TLS})
+    with pytest.raises(UnreachableError, match=r"Correct security\.protocol$") as told:
+        check_at(clock, 1, made)
+    assert told.value.action is Action.GIVE_UP
+
+
+@pytest.mark.parametrize(
+    ("protocol", "keys", "is_refused"),
+    [
+        ("consumer", {18, 68}, False),
+        ("consumer", {18}, True),
+        ("consumer", set(), False),  # it tells nobody in this way
+        ("classic", {18}, False),
+    ],
+)
+def test_groups_that_the_broker_does_not_serve_are_refused_each_time(
+    protocol: str, keys: set[int], is_refused: bool
+) -> None:
+    clock = Clock()
+    made = Reach(
+        {"bootstrap.servers": "a", "group.protocol": protocol},
+        "the consumer",
+        5,
+        clock=clock,
+        probe=lambda *_: None,
+        ask_api_keys=lambda *_: frozenset(keys),
+    )
+    for second in (1, 2.1):
+        with pytest.raises(RejectedError, match="KIP-848") if is_refused else nullcontext():
+            check_at(clock, second, made)
+    assert made.is_answered is not is_refused
+
+
+def test_the_requests_of_a_broker_are_read_from_its_answer() -> None:
+    answer = struct.pack(">iihi", 22, 0, 0, 2) + struct.pack(">6h", 18, 0, 4, 68, 0, 1)
+    with listening(answering(answer)) as port:
+        assert api_keys_of("127.0.0.1", port, False) == {18, 68}
+    for broken in (b"", answer[:-1], struct.pack(">iihi", 10, 0, 35, 2)):
+        with listening(answering(broken)) as port:
+            assert api_keys_of("127.0.0.1", port, False) == frozenset()
 
 
 def test_nothing_is_asked_in_the_first_moment() -> None:
@@ -140,14 +194,15 @@ def test_addresses_are_read_as_librdkafka_reads_them(
 
 
 @contextmanager
-def listening(answer: Callable[[socket.socket], object]) -> Iterator[int]:
-    """The port of a server that gives its only client this answer."""
+def listening(*answers: Callable[[socket.socket], object]) -> Iterator[int]:
+    """The port of a server that gives each client one of these answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                answer(connection)
+            for answer in answers:
+                connection, _ = server.accept()
+                with connection:
+                    answer(connection)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -186,7 +241,7 @@ def test_a_name_that_does_not_resolve_is_told_with_the_reason() -> None:
     ("answer", "what"),
     [
         (answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is an HTTP server, not a broker"),
-        (answering(b"\x15\x03\x01\x00\x02\x02\x46"), "wants TLS, and security.protocol is not"),
+        (answering(b"\x15\x03\x01\x00\x02\x02\x46"), "wants TLS: set security.protocol to ssl"),
         (answering(b"SSH-2.0-OpenSSH_9.6\r\n"), "answers b'SSH-2.0-Open', which no broker does"),
         (answering(b""), "closes the connection when spoken to as a broker"),
         (until_closed, "accepts connections and answers nothing"),
@@ -220,16 +275,43 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def test_a_plain_listener_is_told_to_a_client_that_speaks_tls() -> None:
     with listening(answering(b"\0\0\0\4nope")) as port:
         fault = look("127.0.0.1", port, True)
-    assert fault == AddressFault("speaks no TLS, and security.protocol says it does", is_final=True)
+    assert fault == SPEAKS_NO_TLS
+
+
+BROKER: Final = answering(struct.pack(">iihi6x", 16, 0, 0, 1))
+
+
+@pytest.mark.parametrize("refuses", [answering(b""), until_closed], ids=["closes", "waits"])
+def test_a_plain_listener_that_says_nothing_to_tls_is_asked_in_plain(
+    refuses: Callable[[socket.socket], object],
+) -> None:
+    """A plain broker reads a size out of the greeting, and closes or waits for that much."""
+    with listening(refuses, BROKER) as port:
+        assert look("127.0.0.1", port, True) == SPEAKS_NO_TLS
+
+
+def test_a_listener_of_tls_that_closes_on_plain_bytes_is_asked_in_tls() -> None:
+    with listening(answering(b""), refuse_in_tls) as port:
+        assert look("127.0.0.1", port, False) == WANTS_TLS
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_a_listener_that_closes_whatever_it_hears_may_be_overloaded(has_tls: bool) -> None:
+    with listening(answering(b""), answering(b"")) as port:
+        fault = look("127.0.0.1", port, has_tls)
+    assert fault is not None
+    assert not fault.is_final
+    assert fault.what.endswith("check security.protocol")
+
+
+def refuse_in_tls(connection: socket.socket) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate
+    with pytest.raises(ssl.SSLError):
+        context.wrap_socket(connection, server_side=True)
 
 
 def test_a_listener_of_tls_is_librdkafkas_to_verify() -> None:
-    def answer(connection: socket.socket) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate
-        with pytest.raises(ssl.SSLError):
-            context.wrap_socket(connection, server_side=True)
-
-    with listening(answer) as port:
+    with listening(refuse_in_tls) as port:
         assert look("127.0.0.1", port, True) is None
 
 

@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 
 STDIN: Final = "-"
 
-ALWAYS: Final = {"message.max.bytes": "1000000000", "partitioner": "murmur2_random"}
-"""The cluster alone limits the size of a record. A key goes to the partition that Java's producer
-chooses.
-"""
+ALWAYS: Final = {"message.max.bytes": "1000000000"}
+"""The cluster alone limits the size of a record."""
 
 
 class Compression(StrEnum):

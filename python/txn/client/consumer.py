@@ -47,8 +47,8 @@ from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhe
 from txn.client.library_log import LibraryLog
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
-from txn.client.settings import consumer_settings, refused, take_callback
-from txn.errors import RetriableError, TxnError, UnreachableError
+from txn.client.settings import consumer_settings, is_false, refused, take_callback
+from txn.errors import RejectedError, RetriableError, TxnError, UnreachableError
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -81,9 +81,10 @@ class Start:
 class Consumer(confluent_kafka.Consumer):
     """A `confluent_kafka.Consumer` for use in transactions: `producer.transaction(consumer)`.
 
-    The same class with the same methods, and four additions. It refuses settings that break
+    The same class with the same methods, and five additions. It refuses settings that break
     exactly-once (`enable.auto.commit=true`, `isolation.level=read_uncommitted`), turns
-    `enable.auto.commit` off by default, and keeps track of the records it handed out. Last, `poll`
+    `enable.auto.commit` off by default, and keeps track of the records it handed out. It refuses
+    `commit` and `store_offsets` in the block of a transaction. Last, `poll`
     and `consume` raise the errors that confluent-kafka hands out as messages. The text of such an
     error is its `value()`, which a block would commit as a record. Two of them are not raised: the
     end of a partition (`enable.partition.eof`) comes as a message, and `max.poll.interval.ms`
@@ -92,7 +93,7 @@ class Consumer(confluent_kafka.Consumer):
     Args:
         config: Properties by their Kafka names, passed on as they are.
         group_id: Property `group.id`.
-        bootstrap_servers: Property `bootstrap.servers`.
+        bootstrap_servers: Property `bootstrap.servers`; a list is joined.
         connect_timeout: Seconds to wait for a first broker before `poll` and `consume` raise
             UnreachableError: where every address refuses, or resolves to nothing. A cluster that
             was reached once is waited for without end.
@@ -111,7 +112,7 @@ class Consumer(confluent_kafka.Consumer):
         /,
         *,
         group_id: str | None = None,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | list[str] | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         **more: object,
     ) -> None:
@@ -123,6 +124,7 @@ class Consumer(confluent_kafka.Consumer):
         self._redaction.watch(settings)
         self._on_error = take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
+        self._has_stored_offsets = is_false(settings.get("enable.auto.offset.store"))
         self.group_id = str(settings["group.id"])
         self._whose = f"the consumer of group {self.group_id!r}"
         self._reach = Reach(settings, self._whose, connect_timeout)
@@ -139,6 +141,9 @@ class Consumer(confluent_kafka.Consumer):
         self._unread: dict[Place, Start] = {}  # those with a relative target and no record yet
         self._kept: dict[Place, Start | None] | None = None  # starts at the begin of a block
         self._doubted: dict[Place, Start | None] = {}  # taken out of those by a commit
+        self._in_block: Callable[[], bool] = _never  # an open one, which commits its offsets
+        self._is_ahead = False  # its block has not committed, and it is not rewound
+        self._commit_made_s = -math.inf  # `time.monotonic` of the last one outside transactions
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
         self._came: set[Place] = set()  # assigned during this poll or consume
         self._went: set[Place] = set()  # taken away during it, and not assigned again
@@ -247,18 +252,65 @@ class Consumer(confluent_kafka.Consumer):
     def commit(self, *args: Any, **more: Any) -> Any:
         """Commit outside transactions, as `confluent_kafka.Consumer.commit` does.
 
-        The next rewind goes to these offsets, and not to the target of a seek before them.
+        Without a message or offsets it commits the positions, so a rewind and a seek count. With
+        `enable.auto.offset.store=false` it commits the stored offsets instead. The next rewind goes
+        to the committed offsets, and not to the target of a seek before them.
+
+        Raises:
+            RejectedError: a block reads from the consumer, or one did that neither committed nor
+                rewound it. An abort could not take such a commit back: its records would be lost.
         """
-        named = dict(zip(("message", "offsets"), args, strict=False)) | more
+        self._require_outside("commit")
+        named = dict(zip(("message", "offsets", "asynchronous"), args, strict=False)) | more
         message, offsets = named.get("message"), named.get("offsets")
         if message is not None:
             places = frozenset({(message.topic(), message.partition())})
+        elif offsets is None and not self._has_stored_offsets:
+            # librdkafka would commit the last record handed out, from before a rewind, too.
+            offsets = self._to_commit()
+            args, more = (), named | {"offsets": offsets}
+            places = _places(offsets)
         else:
             places = _places(offsets or _positions(self, self.assignment()))
         answer = super().commit(*args, **more)
+        self._commit_made_s = time.monotonic()
         self._forget_starts(places)
-        self._forget_kept(places)
         return answer
+
+    def _to_commit(self) -> list[TopicPartition]:
+        """Return the positions of assigned partitions, with leader epochs where they are known."""
+        assigned = self.assignment()
+        places = _places(assigned)
+        sought = [
+            TopicPartition(*place, offset)
+            for place, offset in self._sought.items()
+            if place in places and offset is not None
+        ]
+        read = _positions(self, assigned)
+        return sought + [p for p in read if (p.topic, p.partition) not in self._sought]
+
+    def store_offsets(self, *args: Any, **more: Any) -> None:
+        """Store offsets for a `commit`, as `confluent_kafka.Consumer.store_offsets` does.
+
+        Raises:
+            RejectedError: as `commit` does. A later one would commit them after an abort, too.
+        """
+        self._require_outside("store offsets")
+        super().store_offsets(*args, **more)
+
+    def _require_outside(self, doing: str) -> None:
+        if self._in_block():
+            raise RejectedError(
+                f"{self._whose} cannot {doing} in the block of a transaction: the end of the "
+                "block commits its offsets, and an abort would lose the records of a commit "
+                "beside it. Leave the call out, or give offsets of your own to `send_offsets`"
+            )
+        if self._is_ahead:
+            raise RejectedError(
+                f"{self._whose} cannot {doing}: its last block did not commit, and it could not be "
+                "rewound, so records of the block would be lost. Call `txn.rewind(consumer)` "
+                "first, or run the block again"
+            )
 
     def go_back(self, partition: TopicPartition) -> None:
         """Seek as a rewind does: nothing before counts any more, see `note_rewound`."""
@@ -419,6 +471,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def note_committed(self, offsets: Offsets) -> None:
         """Remember that a transaction has committed these positions."""
+        self._is_ahead = False
         self._committed.update(offsets)
         self._left.clear()
         self._sought = {p: offset for p, offset in self._sought.items() if offset is not None}
@@ -426,8 +479,23 @@ class Consumer(confluent_kafka.Consumer):
         self._kept = None
         self._doubted = {}
 
-    def note_begun(self, since_s: float) -> None:
-        """Remember that a block began at `since_s`: if it aborts, no later seek has been made."""
+    def is_in_block(self) -> bool:
+        """Say whether an open block commits its offsets."""
+        return self._in_block()
+
+    def has_committed_since(self, since_s: float) -> bool:
+        """Say whether it committed outside transactions after this `time.monotonic`."""
+        return self._commit_made_s > since_s
+
+    def note_begun(self, since_s: float, in_block: Callable[[], bool]) -> None:
+        """Remember that a block began at `since_s`: if it aborts, no later seek has been made.
+
+        Args:
+            since_s: `time.monotonic` of its begin.
+            in_block: Whether the block is still open.
+        """
+        self._in_block = in_block
+        self._is_ahead = True
         self._kept = {p: start for p, start in self._starts.items() if start.made_s <= since_s}
         self._doubted = {}
 
@@ -454,6 +522,7 @@ class Consumer(confluent_kafka.Consumer):
     def note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
         """Remember that the partitions are back where a block begins."""
         places = _places(partitions)
+        self._is_ahead = False
         self._starts = {p: start for p, start in self._starts.items() if p in places}
         self._unread = {p: start for p, start in self._starts.items() if start.offset < 0}
         self._sought = {p: start.offset for p, start in self._starts.items() if start.offset >= 0}
@@ -602,8 +671,9 @@ class PlainState:
     Some cases stay unseen here that `Consumer` sees. A `seek` hides the position until the next
     record, so the block commits no offset there. A partition comes and goes within one block
     and one generation. Records were handed out before the block from a partition that went away
-    before it. A `poll` before the block had taken records when a signal interrupted it. Last,
-    for a group that never committed, the first record handed out is unknown. A rewind under
+    before it. A `poll` before the block had taken records when a signal interrupted it. A `commit`
+    in a block commits its records, and one without arguments after an aborted block does, too.
+    Last, for a group that never committed, the first record handed out is unknown. A rewind under
     `auto.offset.reset=latest` then skips the records that an aborted block read.
     """
 
@@ -736,6 +806,10 @@ def _committed(
         if deadline.has_passed or not isinstance(failure, RetriableError):
             raise failure
         time.sleep(PAUSE_SECONDS)
+
+
+def _never() -> bool:
+    return False
 
 
 def _positions(

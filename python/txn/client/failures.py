@@ -9,14 +9,16 @@ and KIP-447 (which answers fence, and which only end the transaction).
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 from txn.errors import (
     AbortableError,
+    Action,
     ConfigError,
     FencedError,
     ForkedError,
@@ -61,6 +63,8 @@ HOPELESS: Final = frozenset(
 )
 """The same request fails again, in this transaction and in every other."""
 
+MISSING_TOPIC: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+
 REFUSALS: Final = frozenset({KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION})
 """The cluster does not let the client in."""
 
@@ -102,6 +106,9 @@ MEMBERSHIP_LOST: Final = frozenset(
     }
 )
 """The consumer is no longer the member of its group that it says it is."""
+
+StateLostError: Final = partial(FencedError, action=Action.REOPEN)
+"""Makes the error for a client that nobody took the place of: another one may be opened."""
 
 PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """A record dropped because its transaction failed or was aborted: a consequence, no cause."""
@@ -174,10 +181,11 @@ def timed_out(error: KafkaError, *, whose: str, open_ms: int, timeout_ms: int) -
         open_ms: How long it was open.
         timeout_ms: Its transaction.timeout.ms, which is less.
     """
+    kind: Callable[..., TxnError]
     kind, advice = (
         (AbortableError, "Begin another")
         if error.txn_requires_abort()
-        else (FencedError, "Close this producer and open another")
+        else (StateLostError, "Close this producer and open another")
     )
     return kind(
         f"{whose} had its transaction open for {open_ms / 1000:.1f} s, longer than "
@@ -224,6 +232,7 @@ def undelivered(
     cause = next((f for f in failures if f.error.code() not in PURGED), failures[0])
     code = cause.error.code()
     kind: type[TxnError]
+    is_missing = code in MISSING_TOPIC
     if code in HOPELESS:
         kind, advice = RejectedError, "It will fail again as it is; change the record or the topic."
     elif in_transaction:
@@ -233,6 +242,11 @@ def undelivered(
             RetriableError,
             "Produce it again; if it was stored after all it is then stored twice, which only "
             "a transaction can prevent.",
+        )
+    if is_missing:
+        advice = (
+            "There is no such topic, and the cluster makes none by itself "
+            "(auto.create.topics.enable=false): create it, or correct its name. " + advice
         )
     others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
     place = f"{cause.topic!r} partition {cause.partition}"
@@ -249,12 +263,24 @@ def undelivered(
     )
 
 
-def _kind(error: KafkaError) -> tuple[type[TxnError], str]:
+def _is_fenced_member(error: KafkaError) -> bool:
+    """Say whether another consumer has taken this one's place in the group.
+
+    librdkafka hands it out as a fatal error, whose cause is in the text alone.
+    """
+    if error.code() == KafkaError._FATAL:
+        return KafkaError(KafkaError.FENCED_INSTANCE_ID).str() in error.str()
+    return error.code() == KafkaError.FENCED_INSTANCE_ID and error.fatal()
+
+
+def _kind(error: KafkaError) -> tuple[Callable[..., TxnError], str]:
     code = error.code()
     if code in FENCED and not error.txn_requires_abort():
         return FencedError, (
             "Another instance started with this transactional id; close this producer."
         )
+    if _is_fenced_member(error):
+        return FencedError, "Another instance joined with this group.instance.id; close this one."
     if code in MISCONFIGURED:
         return ConfigError, "Correct the setting."
     if code in HOPELESS:
@@ -265,7 +291,7 @@ def _kind(error: KafkaError) -> tuple[type[TxnError], str]:
             "latest."
         )
     if error.fatal() or code == KafkaError._FATAL:
-        return FencedError, "Its state at the cluster is lost; close it and open another."
+        return StateLostError, "Its state at the cluster is lost; close it and open another."
     if code in MEMBERSHIP_LOST:
         return AbortableError, "The consumer lost its partitions; begin another transaction."
     if error.txn_requires_abort():

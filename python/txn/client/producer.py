@@ -43,9 +43,10 @@ from txn.client.migration import hint_for, refuse_others
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
-from txn.client.transaction import OpenBlock, Transaction
+from txn.client.transaction import OpenBlock, Transaction, require_consumer
 from txn.errors import (
     AbortableError,
+    Action,
     ConfigError,
     FencedError,
     InDoubtError,
@@ -65,11 +66,30 @@ TIMEOUT_MS: Final = 60_000
 """transaction.timeout.ms where it is left out."""
 
 
+class Librdkafka(confluent_kafka.Producer):
+    """librdkafka's producer, known to `txn.forks` by itself.
+
+    The traceback of an error may keep it from being freed after its `Producer` was closed. A
+    forked child must not free it either.
+    """
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        super().__init__(settings)
+        forks.watch(self)
+
+    def abandon(self, parent: int) -> None:
+        """Do nothing: its `Producer` refuses every use in a forked child; see `txn.forks`."""
+
+
 class Producer:
     """A producer whose records are stored exactly once, in transactions if it has an id.
 
     It takes the properties of a `confluent_kafka.Producer` and is none: it polls by itself, and
     raises errors where that calls back. `transaction` stands for the calls of transactions.
+
+    Without a partition a record goes to that of its key, by the hash that Java's producer takes
+    (`partitioner=murmur2_random`). Give `partitioner="consistent_random"` for a topic whose records
+    librdkafka's default has placed.
 
     Without a transactional id it is a plain idempotent producer: `produce`, then `flush`, which
     raises an error for undelivered records.
@@ -81,7 +101,7 @@ class Producer:
     Args:
         config: Properties by their Kafka (librdkafka) names, passed on as they are.
         transactional_id: Property `transactional.id`: names this producer over restarts.
-        bootstrap_servers: Property `bootstrap.servers`.
+        bootstrap_servers: Property `bootstrap.servers`; a list is joined.
         timeout: Seconds that taking over the transactional id may take.
         connect_timeout: Seconds to wait for a first broker, where every address refuses or
             resolves to nothing. A cluster that was reached once is waited for as `timeout` says.
@@ -104,7 +124,7 @@ class Producer:
         /,
         *,
         transactional_id: str | None = None,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | list[str] | None = None,
         timeout: float = 60.0,
         connect_timeout: float = CONNECT_TIMEOUT,
         **more: object,
@@ -189,16 +209,13 @@ class Producer:
         Raises (from the `with` statement):
             AbortableError: the transaction was aborted; run the block again.
             RetriableError: it was aborted because the cluster did not answer in time.
-            FencedError: another producer took this transactional id; close this one.
+            FencedError: another producer took this transactional id, or the state of this one is
+                lost; close this one, and open another only if `action` is REOPEN.
             InDoubtError: the commit had no answer; see `txn.errors.InDoubtError`.
             RejectedError: it was aborted and would be again; or a transaction is open already.
         """
-        if consumer is not None and not hasattr(consumer, "consumer_group_metadata"):
-            raise TypeError(
-                f"transaction() takes the consumer whose offsets it commits, or nothing, not "
-                f"{consumer!r}. The transactional id belongs to the producer: "
-                "Producer(transactional_id=...)"
-            )
+        if consumer is not None:
+            require_consumer(consumer)
         return self.make_transaction(consumer, timeout)
 
     def make_transaction(
@@ -336,7 +353,12 @@ class Producer:
             raise opened_elsewhere(self._whose, self._forked_from)
         if self._broken is not None:
             kind = InDoubtError if isinstance(self._broken, InDoubtError) else FencedError
-            raise kind(f"{self._whose} can no longer be used; open another. {self._broken}")
+            is_over = self._broken.action is Action.GIVE_UP
+            advice = "close it" if is_over else "open another"
+            raise kind(
+                f"{self._whose} can no longer be used; {advice}. {self._broken}",
+                action=Action.GIVE_UP if is_over else Action.REOPEN,
+            )
         if self._kafka is None:
             raise RejectedError(f"{self._whose} is closed; open another")
         return self._kafka
@@ -431,7 +453,7 @@ class Producer:
 
     def _refuse(self, raised: KafkaException, topic: str) -> NoReturn:
         error = error_of(raised)
-        if error.code() == KafkaError._STATE and self._open:
+        if error.code() in (KafkaError._STATE, KafkaError._FATAL) and self._open:
             self._raise_undelivered()
             self._raise_cause()
         raise self._failure(error, f"producing to {topic!r}") from raised
@@ -477,7 +499,7 @@ class Producer:
 
     def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
         try:
-            return confluent_kafka.Producer(keeping_fatal_errors(settings))
+            return Librdkafka(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused(self._whose, raised, settings) from None  # its text may have a secret
 
@@ -497,6 +519,9 @@ class Producer:
                     if not is_over:
                         self._serve(deadline)
                         self._reach.check(is_over=deadline.has_passed)
+                except TxnError as told:
+                    self._drop()
+                    raise told from None  # the time-out before it says nothing
                 except Exception:
                     self._drop()
                     raise

@@ -5,11 +5,19 @@ address. So a client that no broker has answered yet asks the addresses itself:
 
     a name that does not resolve, a port that is closed     told after `connect_timeout`
     something that answers, but not as Kafka does           told at once
+    TLS where the client speaks none, or the reverse        told at once
     no answer at all                                        told at the caller's own deadline
     a log-in or a certificate that is refused               told at once, in the broker's words
 
 One address that answers ends the asking for good: librdkafka waits for later outages. A refusal
 counts until the client was let in once.
+
+A listener that is spoken to in the wrong way often closes the connection in silence, as one does
+that is overloaded. So it is spoken to in the other way as well, and only an answer to that proves
+the mistake.
+
+librdkafka asks a broker without the group protocol of KIP-848 for ever, and tells nobody. So a
+consumer with group.protocol=consumer reads the broker's list of requests itself.
 """
 
 import math
@@ -22,7 +30,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from txn.errors import RejectedError, UnreachableError
+from txn.errors import Action, RejectedError, UnreachableError
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds that addresses may refuse a client that no broker has answered yet."""
@@ -38,6 +46,12 @@ DEFAULT_PORT: Final = 9092
 API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """An ApiVersions request: size, api key, version 0, correlation id 0, no client id."""
 
+CONSUMER_GROUP_HEARTBEAT: Final = 68
+"""The request that a member of a group of KIP-848 makes."""
+
+API_KEYS_BYTES_MAX: Final = 64 << 10
+"""More than any answer to `API_VERSIONS` has."""
+
 NUDGE: Final = b"\r\n\r\n"
 """Makes a server that reads lines answer. A broker that is asked this much closes."""
 
@@ -51,6 +65,21 @@ class AddressFault:
     what: str
     is_final: bool = False
     is_silence: bool = False
+    property: str = "bootstrap.servers"
+    """The setting to correct."""
+
+
+WANTS_TLS: Final = AddressFault(
+    "wants TLS: set security.protocol to ssl, or to sasl_ssl for a client that logs in",
+    is_final=True,
+    property="security.protocol",
+)
+SPEAKS_NO_TLS: Final = AddressFault(
+    "speaks no TLS: set security.protocol to plaintext, or to sasl_plaintext for a client that "
+    "logs in",
+    is_final=True,
+    property="security.protocol",
+)
 
 
 class Reach:
@@ -62,6 +91,7 @@ class Reach:
         patience_s: How long addresses may refuse before that is an error.
         clock: Monotonic seconds.
         probe: The fault at (host, port), spoken to with TLS or not.
+        ask_api_keys: The API keys that (host, port) serves, spoken to with TLS or not.
     """
 
     def __init__(
@@ -72,13 +102,16 @@ class Reach:
         *,
         clock: Callable[[], float] = time.monotonic,
         probe: "Callable[[str, int, bool], AddressFault | None] | None" = None,
+        ask_api_keys: "Callable[[str, int, bool], frozenset[int]] | None" = None,
     ) -> None:
         self._whose = whose
         self._patience_s = patience_s
         self._clock = clock
         self._probe = probe or look
+        self._ask_api_keys = ask_api_keys or api_keys_of
         self._addresses = addresses_in(str(settings.get("bootstrap.servers") or ""))
         self._has_tls = "ssl" in str(settings.get("security.protocol", "")).lower()
+        self._has_new_groups = str(settings.get("group.protocol", "")).lower() == "consumer"
         self._start = clock()
         self._next_probe = self._start + FIRST_PROBE_SECONDS
         self.is_answered = not self._addresses
@@ -103,7 +136,7 @@ class Reach:
 
         Raises:
             UnreachableError: no broker was ever reached.
-            RejectedError: a broker was, and refuses the client.
+            RejectedError: a broker was, and refuses the client, or has no groups of its protocol.
         """
         if self.is_proven:
             return
@@ -120,6 +153,7 @@ class Reach:
         for host, port in self._addresses:
             fault = self._probe(host, port, self._has_tls)
             if fault is None:
+                self._require_groups(host, port)
                 self.is_answered = True
                 return
             faults[f"{host}:{port}"] = fault
@@ -130,12 +164,24 @@ class Reach:
         if is_over or is_certain or (is_refused and waited_s >= self._patience_s):
             raise self._unreachable(faults, is_certain)
 
+    def _require_groups(self, host: str, port: int) -> None:
+        if not self._has_new_groups:
+            return
+        keys = self._ask_api_keys(host, port, self._has_tls)
+        if keys and CONSUMER_GROUP_HEARTBEAT not in keys:
+            raise RejectedError(
+                f"{self._whose} has group.protocol=consumer, and {host}:{port} does not serve "
+                "these groups (KIP-848). Leave group.protocol out, or set it to classic",
+                reason="no ConsumerGroupHeartbeat",
+                address=f"{host}:{port}",
+            )
+
     def _unreachable(
         self, faults: Mapping[str, AddressFault], is_certain: bool
     ) -> UnreachableError:
         reasons = {address: fault.what for address, fault in faults.items()}
         listed = "; ".join(f"{address} {what}" for address, what in reasons.items())
-        advice = "Correct bootstrap.servers"
+        advice = "Correct " + " or ".join(sorted({fault.property for fault in faults.values()}))
         if not is_certain:
             advice += ", or start the broker"
             if math.isfinite(self._patience_s):
@@ -147,6 +193,7 @@ class Reach:
             f"{self._whose} reaches no broker: {listed}. {advice}",
             reasons=reasons,
             address=next(iter(reasons)),
+            action=Action.GIVE_UP if is_certain else Action.RETRY,
         )
 
 
@@ -163,8 +210,14 @@ def addresses_in(servers: str) -> list[tuple[str, int]]:
 def look(host: str, port: int, has_tls: bool) -> AddressFault | None:
     """Return the fault of an address; None where a broker answers."""
     try:
-        with socket.create_connection((host, port), PROBE_SECONDS) as connection:
-            return _greet_tls(connection) if has_tls else _greet(connection)
+        with _connected(host, port) as connection:
+            fault = _greet_tls(connection) if has_tls else _greet(connection)
+        if fault is None or fault.property != "security.protocol" or fault.is_final:
+            return fault
+        with _connected(host, port) as connection:
+            if has_tls:
+                return SPEAKS_NO_TLS if _greet(connection) is None else fault
+            return WANTS_TLS if _greet_tls(connection) is None else fault
     except socket.gaierror as error:
         return AddressFault(f"does not resolve ({error.strerror})")
     except ConnectionRefusedError:
@@ -175,22 +228,46 @@ def look(host: str, port: int, has_tls: bool) -> AddressFault | None:
         return AddressFault(f"cannot be connected to ({getattr(error, 'strerror', None) or error})")
 
 
+def api_keys_of(host: str, port: int, has_tls: bool) -> frozenset[int]:
+    """Return the keys of the requests that a broker serves; none if it does not tell them."""
+    try:
+        with _connected(host, port) as plain:
+            connection = _unverified().wrap_socket(plain) if has_tls else plain
+            with connection, connection.makefile("rb") as answers:
+                connection.sendall(API_VERSIONS)
+                (size,) = struct.unpack(">i", answers.read(4))
+                body = answers.read(min(max(size, 0), API_KEYS_BYTES_MAX))
+        _, code, count = struct.unpack_from(">ihi", body)
+        if code != 0:
+            return frozenset()
+        return frozenset(struct.unpack_from(">hhh", body, 10 + 6 * n)[0] for n in range(count))
+    except (OSError, struct.error):  # as one that wants to see the client's certificate first
+        return frozenset()
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    return socket.create_connection((host, port), PROBE_SECONDS)
+
+
 def _greet(connection: socket.socket) -> AddressFault | None:
     """Ask for the versions of a broker's requests, which every broker tells everybody."""
-    connection.sendall(API_VERSIONS)
-    answer = _first_bytes(connection)
-    if answer is None:
-        connection.sendall(NUDGE)
+    try:
+        connection.sendall(API_VERSIONS)
         answer = _first_bytes(connection)
-        if not answer:
-            return AddressFault("accepts connections and answers nothing", is_silence=True)
+        if answer is None:
+            connection.sendall(NUDGE)
+            answer = _first_bytes(connection)
+            if not answer:
+                return AddressFault("accepts connections and answers nothing", is_silence=True)
+    except ConnectionError:
+        answer = b""
     if answer == b"":
         return AddressFault(
-            "closes the connection when spoken to as a broker: set security.protocol if its "
-            "listener wants TLS"
+            "closes the connection when spoken to as a broker: check security.protocol",
+            property="security.protocol",
         )
     if answer[0] == TLS_ALERT:
-        return AddressFault("wants TLS, and security.protocol is not set so", is_final=True)
+        return WANTS_TLS
     if answer.startswith(b"HTTP/") or answer.lstrip().startswith((b"<", b"{")):
         return AddressFault("is an HTTP server, not a broker", is_final=True)
     if len(answer) >= 8 and answer[4:8] == bytes(4) and answer[:2] == bytes(2):
@@ -199,18 +276,32 @@ def _greet(connection: socket.socket) -> AddressFault | None:
 
 
 def _greet_tls(connection: socket.socket) -> AddressFault | None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # librdkafka verifies; this finds out whether it is TLS at all
-    context.verify_mode = ssl.CERT_NONE
     try:
-        context.wrap_socket(connection).close()
+        _unverified().wrap_socket(connection).close()
+    except (ssl.SSLEOFError, ConnectionError):
+        return AddressFault(
+            "closes the connection when spoken to in TLS: check security.protocol",
+            property="security.protocol",
+        )
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            return AddressFault("speaks no TLS, and security.protocol says it does", is_final=True)
+            return SPEAKS_NO_TLS
         return None  # of TLS, so librdkafka's to tell
-    except ConnectionError:
-        return AddressFault("closes the connection when spoken to in TLS: check security.protocol")
+    except TimeoutError:
+        return AddressFault(
+            "does not answer when spoken to in TLS: check security.protocol",
+            is_silence=True,
+            property="security.protocol",
+        )
     return None
+
+
+def _unverified() -> ssl.SSLContext:
+    """Return a context that takes any certificate: librdkafka verifies."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _first_bytes(connection: socket.socket) -> bytes | None:

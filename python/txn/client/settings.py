@@ -3,7 +3,7 @@
 Every property keeps its Kafka (librdkafka) name and its value; nothing is renamed. Three things are
 done with them. Settings that were given twice or contradict exactly-once are refused before any
 I/O. Keywords turn into names (`linger_ms` is `linger.ms`). The few properties that exactly-once
-needs are set when they were left out.
+needs are set when they were left out, and a producer's partitioner.
 """
 
 import re
@@ -44,6 +44,14 @@ MOCK_CLUSTER: Final = "test.mock.num.brokers"
 """The property of librdkafka's own mock cluster, for which no bootstrap servers are named."""
 
 
+PARTITIONER: Final = "murmur2_random"
+"""The default partitioner: a key goes where Java's producer and Spark put it. librdkafka's own,
+`consistent_random`, takes the CRC-32 of the key."""
+
+PROPAGATION_MS: Final = 10_000
+"""Time that a topic may take to appear after its creation; librdkafka's own default is 30 s, after
+which it says that there is no such topic."""
+
 PROPERTIES: Final = frozenset(
     """
     acks allow.auto.create.topics api.version.request.timeout.ms auto.commit.interval.ms
@@ -83,7 +91,7 @@ def producer_settings(
     config: Mapping[str, object] | None,
     *,
     transactional_id: str | None,
-    bootstrap_servers: str | None,
+    bootstrap_servers: str | list[str] | None,
     keywords: Mapping[str, object],
 ) -> Settings:
     """Return the configuration of an idempotent producer, transactional if it has an id.
@@ -107,6 +115,10 @@ def producer_settings(
     _require_range(settings, "max.in.flight.requests.per.connection", 1, 5, why)
     _require_range(settings, "retries", 1, None, why)
     settings.setdefault("enable.idempotence", True)
+    settings.setdefault("topic.metadata.propagation.max.ms", PROPAGATION_MS)
+    of_topics = settings.get("default.topic.config")
+    if not (isinstance(of_topics, Mapping) and "partitioner" in of_topics):
+        settings.setdefault("partitioner", PARTITIONER)
     return settings
 
 
@@ -114,7 +126,7 @@ def consumer_settings(
     config: Mapping[str, object] | None,
     *,
     group_id: str | None,
-    bootstrap_servers: str | None,
+    bootstrap_servers: str | list[str] | None,
     keywords: Mapping[str, object],
 ) -> Settings:
     """Return the configuration of a consumer whose offsets are committed in transactions.
@@ -153,6 +165,13 @@ def consumer_settings(
 def refused(whose: str, raised: KafkaException, settings: Settings) -> ConfigError:
     """Return the error for a configuration that librdkafka refuses, without its secrets."""
     said = Redaction(settings).text(error_of(raised).str())
+    if "No provider for SASL mechanism GSSAPI" in said and "sasl.mechanism" not in settings:
+        return ConfigError(
+            f"{whose} has security.protocol={settings.get('security.protocol')} and no "
+            "sasl.mechanism, whose default, GSSAPI, this librdkafka lacks: set it to PLAIN, "
+            "SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+            property="sasl.mechanism",
+        )
     unknown = re.fullmatch(r'No such configuration property: "(.*)"', said)
     if unknown is None:
         for named, given in IN_MESSAGES.items():
@@ -169,7 +188,7 @@ def _merged(
     config: Mapping[str, object] | None,
     keywords: Mapping[str, object],
     *,
-    bootstrap_servers: str | None,
+    bootstrap_servers: str | list[str] | None,
 ) -> Settings:
     settings: Settings = {}
     if not isinstance(config, Mapping | None):
@@ -178,13 +197,20 @@ def _merged(
             f"{type(config).__name__}; "
             "bootstrap servers go into bootstrap_servers='HOST:PORT'"
         )
+    for keyword in ("config", "conf"):
+        if isinstance(keywords.get(keyword), Mapping):
+            raise ConfigError(
+                f"{keyword}= is no property: give the configuration as the first argument, without "
+                "a name",
+                property=keyword,
+            )
     for name, value in (config or {}).items():
         if not isinstance(name, str):
             raise ConfigError(f"{name!r} is no property name: names are strings", property=name)
         _put(settings, name, value)
     for keyword, value in keywords.items():
         # Callbacks are the only properties with an underscore in their Kafka name.
-        is_callback = keyword.endswith("_cb") or keyword == "on_delivery"
+        is_callback = keyword.endswith("_cb") or keyword in ("on_commit", "on_delivery")
         _put(settings, keyword if is_callback else keyword.replace("_", "."), value)
     if bootstrap_servers is not None:
         _put(settings, "bootstrap.servers", bootstrap_servers)
@@ -193,6 +219,8 @@ def _merged(
 
 def _put(settings: Settings, name: str, value: object) -> None:
     name = ALIASES.get(name, name)
+    if name == "bootstrap.servers" and isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
     if name in settings:
         values = "" if name in SECRETS else f", as {settings[name]!r} and as {value!r}"
         raise ConfigError(
@@ -234,6 +262,11 @@ def _require_range(
         f"{name}={settings[name]} does not fit: {why}. Leave it out, or set it to {allowed}",
         property=name,
     )
+
+
+def is_false(value: object) -> bool:
+    """Say whether the value of a property is one that librdkafka takes for false."""
+    return _text(value) in ("false", "f", "0")
 
 
 def _text(value: object) -> str:

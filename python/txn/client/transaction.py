@@ -41,6 +41,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 
@@ -60,7 +61,7 @@ from txn.client.consumer import (
     what_was_lost,
 )
 from txn.client.deadline import Deadline
-from txn.client.failures import error_of, reported_by
+from txn.client.failures import StateLostError, error_of, reported_by
 from txn.client.migration import refuse_others
 from txn.errors import (
     AbortableError,
@@ -84,9 +85,9 @@ ARRIVE_SECONDS_MAX: Final = 5.0
 
 PAUSE_SECONDS: Final = 0.1
 
-_ahead: dict[int, confluent_kafka.Consumer] = {}
-"""Consumers that may stand beyond their committed offsets, by identity: from the begin of a block
-until it has committed or the consumer is rewound. One found here by a new block is rewound
+_ahead: "dict[int, tuple[confluent_kafka.Consumer, OpenBlock]]" = {}
+"""Consumers that may stand beyond their committed offsets, by identity, and their block: from its
+begin until it has committed or the consumer is rewound. One found here by a new block is rewound
 first. Consumers that only sent offsets come here when the block has ended without either."""
 
 
@@ -125,6 +126,11 @@ class OpenBlock:
     others: list[Consumer]
     """Its consumers beside its own, until they are committed or rewound."""
     has_asked_commit: bool = False
+
+    def is_open(self) -> bool:
+        """Say whether the block is there and has not ended."""
+        block = self.block()
+        return block is not None and block.is_open
 
 
 class Transaction:
@@ -165,6 +171,11 @@ class Transaction:
     def result(self) -> BlockResult | None:
         """The result of the block; None before its end."""
         return self._result
+
+    @property
+    def is_open(self) -> bool:
+        """True from its begin to its end."""
+        return self._producer._holds(self._place)
 
     def __enter__(self) -> Self:
         if self._phase is not BlockPhase.NEW:
@@ -274,11 +285,7 @@ class Transaction:
             TypeError: an argument is unknown, as `on_delivery` is.
         """
         refuse_others(others)
-        if self._phase is not BlockPhase.OPEN:
-            raise RejectedError(
-                f"{self._producer._whose} cannot produce to {topic!r}: the transaction is over; "
-                "produce inside its `with` block"
-            )
+        self._require_open(f"produce to {topic!r}")
         self._produced += 1
         try:
             self._producer._enqueue(topic, value, key, headers, partition, timestamp)
@@ -315,12 +322,11 @@ class Transaction:
                 rewound after the block before.
             RetriableError: the cluster did not answer in time.
             FencedError: another producer took this transactional id.
+            RejectedError: another open block reads from the consumer, or the consumer has
+                committed outside of the transaction since it began.
         """
-        if self._phase is not BlockPhase.OPEN:
-            raise RejectedError(
-                f"{self._producer._whose} cannot send offsets: the transaction is over; "
-                "send them inside its `with` block"
-            )
+        require_consumer(consumer)
+        self._require_open("send offsets")
         if consumer is self._consumer:
             self._sends_positions = False
         elif isinstance(consumer, Consumer) and consumer not in self._sent:
@@ -329,10 +335,19 @@ class Transaction:
         if isinstance(consumer, Consumer) and consumer in self._sent:
             self._sent[consumer].update(_by_place(offsets))
 
+    def _require_open(self, doing: str) -> None:
+        if self._phase is not BlockPhase.OPEN:
+            is_new = self._phase is BlockPhase.NEW
+            raise RejectedError(
+                f"{self._producer._whose} cannot {doing}: the transaction "
+                f"{'has not begun' if is_new else 'is over'}; do it inside its block, "
+                "`with producer.transaction() as t:`"
+            )
+
     def _settle(self) -> None:
         """Let the producer begin another transaction, and note the result."""
         self._producer._leave(self._place)
-        _ahead.update((id(other), other) for other in self._others)
+        _ahead.update((id(other), (other, self._place)) for other in self._others)
         if self._result is not None:
             return
         if self._phase is BlockPhase.COMMITTING:
@@ -344,17 +359,27 @@ class Transaction:
 
     def _make_ready(self, consumer: confluent_kafka.Consumer) -> None:
         try:
+            if id(consumer) in _ahead or isinstance(consumer, Consumer):
+                self._require_free(consumer)
             if id(consumer) in _ahead:
                 self._rewind(consumer)
             if not isinstance(consumer, Consumer):
                 join(consumer, Deadline(min(self._timeout, JOIN_SECONDS_MAX)))
             self._before = state_of(consumer)
-            _ahead[id(consumer)] = consumer
+            _ahead[id(consumer)] = consumer, self._place
         except KafkaException as raised:
             raise self._failure(error_of(raised), "making its consumer ready") from raised
 
     def _take_on(self, consumer: Consumer) -> None:
         """Make a consumer one of the block's, which are rewound together."""
+        self._require_free(consumer)
+        assert self._begun_at is not None
+        if consumer.has_committed_since(self._begun_at):
+            raise RejectedError(
+                f"the consumer of group {consumer.group_id!r} has committed outside of the open "
+                "transaction that sends its offsets, so an abort loses those records. Leave "
+                "`commit` out: the end of the block commits"
+            )
         self._others.append(consumer)
         self._observe(consumer)
         if id(consumer) in _ahead:
@@ -367,7 +392,19 @@ class Transaction:
     def _observe(self, consumer: Consumer) -> None:
         assert self._begun_at is not None
         self._sent[consumer] = {}
-        consumer.note_begun(self._begun_at)
+        consumer.note_begun(self._begun_at, self._place.is_open)
+
+    def _require_free(self, consumer: confluent_kafka.Consumer) -> None:
+        """Refuse a consumer whose offsets another open block commits, with its own or without."""
+        if isinstance(consumer, Consumer):
+            is_free = not consumer.is_in_block()
+        else:
+            is_free = not _ahead[id(consumer)][1].is_open()
+        if not is_free:
+            raise RejectedError(
+                f"{self._producer._whose} cannot use the consumer of another open block: each "
+                "would commit records of the other. Leave that block first, or give each a consumer"
+            )
 
     def _begin(self) -> None:
         try:
@@ -420,6 +457,11 @@ class Transaction:
         except KafkaException as raised:
             raise self._failure(
                 error_of(raised), "asking how far its consumer has read"
+            ) from raised
+        except RuntimeError as raised:
+            raise RejectedError(
+                f"the consumer of {self._producer._whose} was closed inside the block, which has "
+                "to ask how far it has read. Close it after the block"
             ) from raised
         self._require_kept(reason)
         if not self._sends_positions:
@@ -476,7 +518,7 @@ class Transaction:
         self._sending = None
 
     def _give_up_offsets(self, deadline: Deadline) -> NoReturn:
-        failure = FencedError(
+        failure = StateLostError(
             f"{self._producer._whose} sent offsets, and librdkafka has not come back from it "
             f"within {deadline.seconds:g} s. The transaction is not committed; close this "
             "producer and open another with its transactional id, which aborts it"
@@ -560,7 +602,7 @@ class Transaction:
         """Return what to say of a transaction that was not seen to end."""
         if self._phase is BlockPhase.COMMITTING:
             return self._doubt(when)
-        return FencedError(
+        return StateLostError(
             f"{self._producer._whose} could not abort{when}. The cluster aborts after "
             "transaction.timeout.ms; another producer with this transactional id aborts at once: "
             "close this one and open that"
@@ -677,6 +719,8 @@ class Transaction:
         for consumer in (*own, *self._others):
             try:
                 self._rewind(consumer)
+            except RuntimeError:  # it is closed: the group's next member begins where it should
+                _ahead.pop(id(consumer), None)
             except Exception as failure:
                 reason.add_note(
                     f"The consumer could not be rewound ({failure}); the next transaction with it "
@@ -690,6 +734,21 @@ class Transaction:
 
     def _failure(self, error: KafkaError, doing: str) -> TxnError:
         return self._producer._failure(error, doing)
+
+
+def require_consumer(consumer: object) -> None:
+    """Raise TypeError for something that is no consumer, or one whose answers are awaited."""
+    if not hasattr(consumer, "consumer_group_metadata"):
+        raise TypeError(
+            f"transaction() takes the consumer whose offsets it commits, or nothing, not "
+            f"{consumer!r}. The transactional id belongs to the producer: "
+            "Producer(transactional_id=...)"
+        )
+    if iscoroutinefunction(consumer.consumer_group_metadata):
+        raise TypeError(
+            f"a transaction cannot use {type(consumer).__name__}, whose answers are awaited. Use a "
+            "txn.Consumer, and run the whole block in a thread: asyncio.to_thread(...)"
+        )
 
 
 def _by_place(offsets: Iterable[TopicPartition]) -> dict[Place, int]:

@@ -25,7 +25,9 @@ most, the runs are no test, and this is an error too.
 """
 
 import os
+import re
 import sys
+import sysconfig
 import threading
 import time
 from collections import Counter
@@ -33,8 +35,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+import txn
 from txn.errors import RejectedError
 from txn.hints import did_you_mean
 from txn.testing.broker import Snapshot, TestBroker
@@ -79,6 +83,13 @@ HAPPENS: Final = {
     "pause": "here it stands still, with this under way",
     "aborted input": "before, all input was written again, in transactions that were aborted",
 }
+
+FRAME: Final = re.compile(r'\s+File "(?P<file>[^"<]+)", line (?P<line>\d+)')
+LIBRARIES: Final = (
+    str(Path(txn.__file__).parent),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
+"""Directories of code that is not the program's."""
 
 LOST: Final = "lost: "
 INPUT: Final = {"in": [f"record {number}" for number in range(6)]}
@@ -644,13 +655,26 @@ class _Stage:
         return file.read_text().splitlines() if file.exists() else []
 
     def last_words(self) -> str:
-        """The last line of the program's output, behind a colon; empty if there is none."""
+        """The last line of the program's output, behind a colon; empty if there is none.
+
+        Behind an exception of Python's it has the file and the line of the program's own frame.
+        """
         lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
         said = [line for line in lines if line.strip()]
-        return f": {said[-1].strip()}" if said else ""
+        return f": {said[-1].strip()}{_place_of_exception(said)}" if said else ""
 
     def _groups(self) -> list[str]:
         return self.broker.groups()
+
+
+def _place_of_exception(said: Sequence[str]) -> str:
+    """The place of the exception that ended the output, in brackets; empty if none did."""
+    begins = [number for number, line in enumerate(said) if line.startswith("Traceback (most ")]
+    frames = (
+        [match for line in said[begins[-1] :] if (match := FRAME.match(line))] if begins else []
+    )
+    own = [each for each in frames if not each["file"].startswith(LIBRARIES)] or frames
+    return f" ({own[-1]['file']}:{own[-1]['line']})" if own else ""
 
 
 def _key_and_value(record: Record) -> object:

@@ -25,6 +25,9 @@ from txn.testing.program_host import IN_HOST
 STOP_S: Final = 2.0
 """Time between SIGTERM and SIGKILL at the end of a run that goes on for ever."""
 
+PYTHONS: Final = ("python", "python3")
+"""Names for the Python of the test itself, with its packages: not for the first on the PATH."""
+
 LOAD_S: Final = 60.0
 POLL_S: Final = 0.01
 
@@ -130,10 +133,14 @@ class CommandRun(Run):
 
 
 class CommandProgram(Program):
-    """A command; `{servers}` and `{directory}` in its words are replaced."""
+    """A command; `{servers}` and `{directory}` in its words are replaced.
+
+    `python` is the Python that runs the test.
+    """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
+        name, *rest = words
+        self._words = [sys.executable if name in PYTHONS else name, *rest]
 
     def start(self, servers: str, directory: Path, log: Path) -> Run:
         """See `Program`."""

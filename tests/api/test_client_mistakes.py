@@ -1,0 +1,122 @@
+"""Mistakes of a first day with the Python client: each is named for its real cause, at once."""
+
+import asyncio
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.aio import AIOConsumer
+
+import txn
+from txn.testing import TestBroker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[TestBroker]:
+    with TestBroker(auto_create_topics_enable="false") as made:
+        made.create_topic("in", partitions=1)
+        yield made
+
+
+@pytest.fixture
+def producer(broker: TestBroker) -> Iterator[txn.Producer]:
+    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
+        yield made
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_consumer_of_asyncio_is_refused_in_words(
+    broker: TestBroker, producer: txn.Producer, is_own: bool
+) -> None:
+    """It said that a coroutine is not iterable, and warned of four that were never awaited."""
+
+    async def use() -> None:
+        consumer: Any = AIOConsumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+        )
+        try:
+            with producer.transaction(consumer if is_own else None) as t:
+                t.send_offsets([], consumer)
+        finally:
+            await consumer.close()
+
+    with pytest.raises(TypeError, match=r"cannot use AIOConsumer.*asyncio\.to_thread"):
+        asyncio.run(use())
+
+
+def test_servers_may_be_a_list(broker: TestBroker) -> None:
+    """The text of the list was taken for a host, which did not resolve."""
+    servers = [broker.bootstrap_servers, broker.bootstrap_servers]
+    with txn.Producer(bootstrap_servers=servers) as producer:
+        producer.produce("in", b"1")
+    with txn.Producer({"bootstrap.servers": servers}) as producer:
+        producer.produce("in", b"2")
+    consumer = txn.Consumer(
+        bootstrap_servers=servers, group_id="lists", auto_offset_reset="earliest"
+    )
+    consumer.subscribe(["in"])
+    messages = consumer.consume(2, 30)
+    consumer.close()
+
+    assert [message.value() for message in messages] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("keyword", ["config", "conf"])
+@pytest.mark.parametrize("client", [txn.Producer, txn.Consumer])
+def test_a_configuration_by_keyword_is_refused_with_its_place(
+    client: Callable[..., object], keyword: str
+) -> None:
+    """It said that bootstrap.servers is missing."""
+    with pytest.raises(txn.ConfigError, match=f"{keyword}= is no property.*first argument"):
+        client(**{keyword: {"bootstrap.servers": "h:1", "group.id": "g"}})
+
+
+def test_a_transaction_that_was_not_entered_is_not_called_over(
+    producer: txn.Producer, broker: TestBroker
+) -> None:
+    consumer = txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g")
+    with pytest.raises(txn.RejectedError, match="has not begun; do it inside its block, `with"):
+        producer.transaction().produce("in", b"1")
+    with pytest.raises(txn.RejectedError, match="cannot send offsets: the transaction has not beg"):
+        producer.transaction().send_offsets([], consumer)
+    consumer.close()
+    with producer.transaction() as t:
+        pass
+    with pytest.raises(txn.RejectedError, match="the transaction is over"):
+        t.produce("in", b"1")
+
+
+@pytest.mark.parametrize("client", [txn.Producer, txn.Consumer])
+def test_a_login_without_a_mechanism_names_the_setting(client: Callable[..., object]) -> None:
+    """It told of GSSAPI, and of recompiling librdkafka."""
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "a", "sasl.password": "b"}
+    with pytest.raises(txn.ConfigError, match=r"no sasl\.mechanism.* set it to PLAIN") as told:
+        client({**login, "bootstrap.servers": "h:1", "group.id": "g"})
+    assert told.value.property == "sasl.mechanism"
+
+
+@pytest.mark.parametrize("is_transactional", [True, False])
+def test_a_missing_topic_is_named_as_the_cause(broker: TestBroker, is_transactional: bool) -> None:
+    """It took 30 s, and the advice was to produce again."""
+    servers = broker.bootstrap_servers
+    with (
+        pytest.raises(txn.TxnError, match=r"'ordres'.* There is no such topic, and the cluster ma"),
+        txn.Producer(
+            bootstrap_servers=servers, transactional_id="m" if is_transactional else None
+        ) as producer,
+    ):
+        if not is_transactional:
+            producer.produce("ordres", b"1")
+            producer.flush()
+        with producer.transaction() as t:
+            t.produce("ordres", b"1")
+
+
+def test_an_address_without_a_broker_shows_one_traceback() -> None:
+    """The time-out of librdkafka came first, with a traceback of its own."""
+    with pytest.raises(txn.UnreachableError) as told:
+        txn.Producer(bootstrap_servers="127.0.0.1:1", transactional_id="t", connect_timeout=0)
+    shown = "".join(traceback.format_exception(told.value))
+
+    assert shown.count("Traceback (most recent call last)") == 1
