@@ -275,13 +275,13 @@ class Producer:
         try:
             self._end_lost(timeout)
             if (transaction := self._transaction()) is not None:
-                transaction.end()
+                transaction._end()
             if self.transactional_id is None and self._broken is None:
                 self.flush(timeout)
         finally:
             self._drop()
 
-    def abandon(self, parent: int) -> None:
+    def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
         self._forked_from = parent
 
@@ -319,7 +319,7 @@ class Producer:
         """End the open transaction if its block is gone."""
         place = self._open.get("transaction")
         if place is not None and place.block() is None:
-            Transaction(self, None, timeout).end_lost(place)
+            Transaction(self, None, timeout)._end_lost(place)
 
     def _client(self) -> confluent_kafka.Producer:
         """Return librdkafka's producer, if it is fit for use."""

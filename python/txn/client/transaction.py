@@ -158,7 +158,7 @@ class Transaction:
 
     @property
     def open_ms(self) -> int:
-        """Seconds since it began; 0 before that."""
+        """Milliseconds since it began; 0 before that."""
         return 0 if self._begun_at is None else int((time.monotonic() - self._begun_at) * 1000)
 
     @property
@@ -217,7 +217,7 @@ class Transaction:
         finally:
             self._give_up_unended()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Abort a transaction whose block will not end it, and let its producer go on.
 
         Can be repeated. One that was about to end makes the producer unfit for another.
@@ -228,11 +228,11 @@ class Transaction:
         finally:
             self._give_up_unended()
 
-    def end_lost(self, place: "OpenBlock") -> None:
+    def _end_lost(self, place: "OpenBlock") -> None:
         """End, in its stead, a transaction that is gone."""
         self._place, self._others = place, place.others
         self._phase = BlockPhase.COMMITTING if place.has_asked_commit else BlockPhase.OPEN
-        self.end()
+        self._end()
 
     def _give_up_unended(self) -> None:
         if self._phase is not BlockPhase.ENDED:
@@ -365,7 +365,7 @@ class Transaction:
     def _observe(self, consumer: Consumer) -> None:
         assert self._begun_at is not None
         self._sent[consumer] = {}
-        consumer.note_begun(self._begun_at)
+        consumer._note_begun(self._begun_at)
 
     def _begin(self) -> None:
         try:
@@ -386,7 +386,7 @@ class Transaction:
             )
         self._flush(before_commit)
         for other in self._others:
-            self._require_kept(other.lost())
+            self._require_kept(other._loss())
         sent = self._send_positions(before_commit)
         # With time of its own: a commit that is asked for and cut short leaves a doubt.
         self._commit(Deadline(self._timeout), sent)
@@ -422,7 +422,7 @@ class Transaction:
         self._require_kept(reason)
         if not self._sends_positions:
             return {}
-        if isinstance(consumer, Consumer) and (nowhere := consumer.nowhere()) is not None:
+        if isinstance(consumer, Consumer) and (nowhere := consumer._nowhere()) is not None:
             raise RejectedError(
                 f"the consumer of {self._producer._whose} was sought, or assigned again, in "
                 f"{nowhere} to no offset that the transaction could commit, after records of it "
@@ -489,7 +489,7 @@ class Transaction:
         pause = 0.0
         self._place.has_asked_commit = True
         for consumer, offsets in self._sent.items():
-            consumer.note_asked(offsets)
+            consumer._note_asked(offsets)
         self._phase = BlockPhase.COMMITTING
         while True:
             try:
@@ -524,7 +524,7 @@ class Transaction:
         if self._consumer is not None:
             self._producer._last_sent = (self._consumer, sent) if self._sends_positions else None
         for consumer, offsets in self._sent.items():
-            consumer.note_committed(offsets)
+            consumer._note_committed(offsets)
         self._others.clear()
         _ahead.pop(id(self._consumer), None)
 
@@ -614,7 +614,7 @@ class Transaction:
                 time.sleep(pause)
                 client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
                 for consumer in self._sent:
-                    consumer.note_refused()
+                    consumer._note_refused()
                 return interrupt
             except BaseException as raised:
                 error = reported_by(raised)
