@@ -41,6 +41,7 @@ from confluent_kafka import (
 )
 
 from txn import forks
+from txn.client.arguments import wrong_partition, wrong_partitions, wrong_topics, wrong_wait
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, is_refusal, opened_elsewhere, translate
@@ -166,6 +167,8 @@ class Consumer(confluent_kafka.Consumer):
         on_lost: OnRebalance | None = None,
     ) -> None:
         """Subscribe, as `confluent_kafka.Consumer.subscribe` does."""
+        if fault := wrong_topics(topics):
+            raise TypeError(f"subscribe(): {fault}")
 
         def assigned(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
             self._reach.prove()
@@ -193,6 +196,8 @@ class Consumer(confluent_kafka.Consumer):
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does."""
+        if fault := wrong_partitions(partitions):
+            raise TypeError(f"assign(): {fault}")
         with self._leaving(self.assignment()):
             super().assign(partitions)
         self._gained(partitions)
@@ -220,6 +225,8 @@ class Consumer(confluent_kafka.Consumer):
         relative one, as `OFFSET_BEGINNING` is, cannot be committed. The block raises RejectedError
         then, if records that no transaction has committed were handed out before.
         """
+        if fault := wrong_partition(partition):
+            raise TypeError(f"seek(): {fault}")
         place = (partition.topic, partition.partition)
         before = dict(self._sought)
         if partition.offset >= 0:
@@ -281,6 +288,8 @@ class Consumer(confluent_kafka.Consumer):
         return self._read(num_messages, timeout, is_poll=False)
 
     def _read(self, num_messages: int, timeout: float, *, is_poll: bool) -> list[Message]:
+        if fault := wrong_wait(num_messages, timeout):
+            raise TypeError(f"{'poll' if is_poll else 'consume'}(): {fault}")
         self._raise_report()
         deadline = Deadline(math.inf if timeout < 0 else timeout)
         left = timeout

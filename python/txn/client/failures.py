@@ -114,6 +114,8 @@ class DeliveryFailure:
     topic: str
     partition: int
     error: KafkaError
+    record_bytes: int = 0
+    """Size of its key and its value."""
 
 
 def error_of(raised: KafkaException) -> KafkaError:
@@ -215,7 +217,18 @@ def undelivered(
     cause = next((f for f in failures if f.error.code() not in PURGED), failures[0])
     code = cause.error.code()
     kind: type[TxnError]
-    if code in HOPELESS:
+    record = "a record"
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        record = f"a record of {cause.record_bytes} bytes"
+        kind, advice = (
+            RejectedError,
+            (
+                "Its batch is larger than max.message.bytes of the topic, or message.max.bytes of the "
+                "broker where the topic sets none. Raise that, or put less into a record; for small "
+                "records lower the producer's batch.size."
+            ),
+        )
+    elif code in HOPELESS:
         kind, advice = RejectedError, "It will fail again as it is; change the record or the topic."
     elif in_transaction:
         kind, advice = AbortableError, "The transaction cannot commit; begin another."
@@ -230,7 +243,7 @@ def undelivered(
     if cause.partition < 0:  # none was chosen yet
         place = f"{cause.topic!r}"
     return kind(
-        f"{whose} could not store a record in {place}{others}: {cause.error.str()} "
+        f"{whose} could not store {record} in {place}{others}: {cause.error.str()} "
         f"({cause.error.name()}). {advice}",
         topic=cause.topic,
         partition=cause.partition,

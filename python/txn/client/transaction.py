@@ -262,14 +262,14 @@ class Transaction:
             headers: Names and values, as a list of pairs or a mapping.
             partition: Which partition; None: by the key.
             timestamp: Milliseconds since the epoch, without 0, which librdkafka cannot send; None:
-                now.
+                now. One of before March 1973 is sent with a warning: it may count seconds.
 
         Raises:
             RejectedError: the record can never be stored as it is, its timestamp is 0, or the block
                 is over.
             AbortableError: the transaction has failed meanwhile.
             FencedError: another producer took this transactional id.
-            TypeError: an argument is unknown, as `on_delivery` is.
+            TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
         refuse_others(others)
         if self._phase is not BlockPhase.OPEN:
