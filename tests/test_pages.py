@@ -108,6 +108,12 @@ def test_blocks_are_found() -> None:
     assert set(SHOWN) == set(PYTHON)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_installs_txn_from_a_package_index(page: Path) -> None:
+    """No index has it, and a package of that name there would be somebody else's."""
+    assert re.findall(r"pip install '?txn\b", page.read_text()) == []
+
+
 @pytest.mark.parametrize(
     "key",
     [pytest.param(key, marks=[pytest.mark.spark] if key[1] else []) for key in PYTHON],
