@@ -57,6 +57,19 @@ PAGES: Final = [
 SHOWN: Final = {
     ("README.md", False): [],
     ("README.md", True): [r"\|7 apples\|"],
+    ("docs/python-client.md", False): [
+        *(
+            "2 orders\n",
+            "ABORTED\n2 orders still",
+            r"apple b'ann' .*\('trace', b'a1'\)",
+            "\\d s old",
+        ),
+        *(
+            "{'item': 'apple', 'total': 14}\n{'item': 'pear', 'total': 9}\n2 dead letters",
+            "fenced: ",
+        ),
+        "the audit log is full ABORTED",
+    ],
     ("docs/security.md", True): [],
     ("docs/testing.md", False): [],
     ("docs/tracing.md", False): [
