@@ -1,7 +1,7 @@
 """Arguments of a client's calls that do not fit, told by their names and with the way out.
 
-confluent-kafka says "a bytes-like object is required, not 'dict'". These are looked for only once it
-has refused a call.
+confluent-kafka says "a bytes-like object is required, not 'dict'". Those of a record are looked for
+only once it has refused the record.
 """
 
 from collections.abc import Iterator

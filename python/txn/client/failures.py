@@ -107,6 +107,13 @@ PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """A record dropped because its transaction failed or was aborted: a consequence, no cause."""
 
 
+BATCH_TOO_LARGE: Final = (
+    "Its batch is larger than max.message.bytes of the topic, or message.max.bytes of the broker "
+    "where the topic sets none. Raise that, or put less into a record; for small records lower "
+    "the producer's batch.size."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryFailure:
     """A record the cluster did not store."""
@@ -220,14 +227,7 @@ def undelivered(
     record = "a record"
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         record = f"a record of {cause.record_bytes} bytes"
-        kind, advice = (
-            RejectedError,
-            (
-                "Its batch is larger than max.message.bytes of the topic, or message.max.bytes of the "
-                "broker where the topic sets none. Raise that, or put less into a record; for small "
-                "records lower the producer's batch.size."
-            ),
-        )
+        kind, advice = RejectedError, BATCH_TOO_LARGE
     elif code in HOPELESS:
         kind, advice = RejectedError, "It will fail again as it is; change the record or the topic."
     elif in_transaction:

@@ -18,8 +18,8 @@ try:
     import opentelemetry.trace  # noqa: F401
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"txn.otel needs OpenTelemetry ({missing}). Run `pip install '.[otel]'` in txn's repository "
-        "and try again",
+        f"txn.otel needs OpenTelemetry ({missing}). Run `pip install '.[otel]'` in txn's "
+        "repository and try again",
         name=missing.name,
     ) from missing
 
