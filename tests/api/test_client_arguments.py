@@ -98,6 +98,7 @@ def test_a_timestamp_that_may_count_seconds_is_warned_of(
     with pytest.warns(UserWarning, match=r"before March 1973.*give int\(seconds \* 1000\)") as told:
         producer.produce("orders", "x", timestamp=1_700_000_000)
     assert told[0].filename == __file__
+    producer.produce("orders", "x", timestamp=1234)  # a warning is an error here
 
 
 def test_a_record_that_its_producer_refuses_is_told_with_size_and_limit(

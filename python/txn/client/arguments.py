@@ -10,8 +10,9 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-MOMENT_MS_MIN: Final = 10**11
-"""In March 1973, and in the year 5138 if it counts seconds. Below, a timestamp is suspected."""
+LIKE_SECONDS_FIRST: Final = 10**8
+LIKE_SECONDS_LAST: Final = 10**11 - 1
+"""Timestamps between are suspected: of 1970 to 1973, and of 1973 to 5138 if they count seconds."""
 
 MESSAGE_BYTES_MAX: Final = 1_000_000
 """message.max.bytes of a producer where it is left out."""
@@ -67,7 +68,7 @@ def _encoded(name: str, given: object) -> str:
 
 
 def seconds_suspected(timestamp: int) -> str:
-    """Return the warning about a timestamp below `MOMENT_MS_MIN`."""
+    """Return the warning about a timestamp that is suspected."""
     return (
         f"timestamp {timestamp} is a time of before March 1973. Kafka counts milliseconds since "
         "1970; if this counts seconds, give int(seconds * 1000)"
@@ -85,8 +86,9 @@ def too_large(whose: str, topic: str, record_bytes: int, message_bytes_max: obje
     """
     return (
         f"{whose} cannot send a record of {record_bytes} bytes to {topic!r}: with its own overhead "
-        f"it is larger than message.max.bytes={message_bytes_max} of the producer. Raise that, and "
-        "max.message.bytes of the topic, or put less into a record"
+        f"it is larger than message.max.bytes={message_bytes_max} of the producer "
+        "(MSG_SIZE_TOO_LARGE). Raise that, and max.message.bytes of the topic, or put less into a "
+        "record"
     )
 
 

@@ -24,8 +24,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from txn import forks
 from txn.client.arguments import (
+    LIKE_SECONDS_FIRST,
+    LIKE_SECONDS_LAST,
     MESSAGE_BYTES_MAX,
-    MOMENT_MS_MIN,
     seconds_suspected,
     size_of,
     too_large,
@@ -407,7 +408,10 @@ class Producer:
                 f"{self._whose} cannot send timestamp 0 to {topic!r}: librdkafka takes it for the "
                 "time of sending. Give 1, the next millisecond, or none"
             )
-        if isinstance(timestamp, int) and 0 < timestamp < MOMENT_MS_MIN:
+        if (
+            isinstance(timestamp, int)  # another type is told by its TypeError
+            and LIKE_SECONDS_FIRST <= timestamp <= LIKE_SECONDS_LAST
+        ):
             warnings.warn(seconds_suspected(timestamp), stacklevel=3)
         self._produced += 1
         if self._produced % PRODUCES_PER_POLL == 0:

@@ -262,7 +262,7 @@ class Transaction:
             headers: Names and values, as a list of pairs or a mapping.
             partition: Which partition; None: by the key.
             timestamp: Milliseconds since the epoch, without 0, which librdkafka cannot send; None:
-                now. One of before March 1973 is sent with a warning: it may count seconds.
+                now. One that seems to count seconds, by its size, is sent with a warning.
 
         Raises:
             RejectedError: the record can never be stored as it is, its timestamp is 0, or the block
