@@ -213,7 +213,7 @@ def _session(settings: Mapping[str, str]) -> Any:
         builder = builder.config(name, value)
     session = (
         builder.master("local[2,4]")
-        .config("spark.jars", ",".join(str(jar) for jar in txn.spark.jars()))
+        .config("spark.jars", ",".join(txn.spark.jars()))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")

@@ -58,7 +58,7 @@ def try_venv(line: str, place: Path) -> None:
     """Not run: test_wheel.py installs the wheel into an empty environment. The unit finds it."""
     made, installed = line.split(" && ")
     prefix = shlex.split(made)[-1]
-    assert shlex.split(installed) == [f"{prefix}/bin/pip", "install", "txn"]
+    assert shlex.split(installed) == [f"{prefix}/bin/pip", "install", "."]
     assert f"ExecStart={prefix}/bin/txn serve " in UNIT
 
 

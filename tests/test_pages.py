@@ -57,6 +57,19 @@ PAGES: Final = [
 SHOWN: Final = {
     ("README.md", False): [],
     ("README.md", True): [r"\|7 apples\|"],
+    ("docs/python-client.md", False): [
+        *(
+            "2 orders\n",
+            "ABORTED\n2 orders still",
+            r"apple b'ann' .*\('trace', b'a1'\)",
+            "\\d s old",
+        ),
+        *(
+            "{'item': 'apple', 'total': 14}\n{'item': 'pear', 'total': 9}\n2 dead letters",
+            "fenced: ",
+        ),
+        "the audit log is full ABORTED",
+    ],
     ("docs/security.md", True): [],
     ("docs/testing.md", False): [],
     ("docs/tracing.md", False): [
@@ -106,6 +119,12 @@ PYTHON: Final = programs()
 def test_blocks_are_found() -> None:
     assert {block.page for block in BLOCKS} >= {"README.md", "docs/spark.md", "docs/performance.md"}
     assert set(SHOWN) == set(PYTHON)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_installs_txn_from_a_package_index(page: Path) -> None:
+    """No index has it, and a package of that name there would be somebody else's."""
+    assert re.findall(r"pip install '?txn\b", page.read_text()) == []
 
 
 @pytest.mark.parametrize(

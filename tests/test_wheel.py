@@ -1,4 +1,4 @@
-"""The result of `pip install txn`: the wheel, alone in an empty environment.
+"""The result of `pip install .`: the wheel, alone in an empty environment.
 
 Deselect with `-m "not wheel"`: it compiles in release mode and installs from the registry.
 """
@@ -91,7 +91,7 @@ def test_the_readme_runs_with_the_wheel_and_its_extra_and_no_warning(wheel: Path
 def test_without_its_extra_otel_says_how_to_get_it(environment: Path) -> None:
     program = "try:\n    import txn.otel\nexcept ModuleNotFoundError as error:\n    print(error)"
     output = run([environment / "bin" / "python", "-I", "-c", program], cwd=environment)
-    assert "pip install 'txn[otel]'" in output
+    assert "pip install '.[otel]'" in output
 
 
 def test_the_wheel_with_otel_traces_by_its_page_and_by_the_entry_point(wheel: Path) -> None:

@@ -2,7 +2,7 @@
 
 - `Broker`: a Kafka broker inside this process.
 - `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
-- `txn.spark`: an exactly-once source and sink for PySpark (`pip install txn[spark]`).
+- `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
 
 from importlib import import_module

@@ -3,7 +3,7 @@
 A fork copies memory and shares descriptors, but only the forking thread goes on in the child. The
 copy of a broker or of a client there has no threads, and its locks may be held by threads that are
 gone. Its files, sockets and epoll sets are the parent's. So a child never closes, frees or uses a
-copy: `abandon` is called on it once, and its memory is kept until the child ends.
+copy: `_abandon` is called on it once, and its memory is kept until the child ends.
 
 Only forks that Python knows of are seen (`os.fork`, `multiprocessing`, gunicorn, uWSGI).
 """
@@ -27,7 +27,7 @@ WAIT_S: Final = 5.0
 class Runs(Protocol):
     """Something with threads, sockets or locks of its own."""
 
-    def abandon(self, parent: int) -> None:
+    def _abandon(self, parent: int) -> None:
         """Become unusable in a child of process `parent`, and close the descriptors that the child
         shares.
 
@@ -75,7 +75,7 @@ def _abandon_all() -> None:
     _running.clear()
     for each in {id(each): each for each in _held}.values():
         _keep_for_ever(each)
-        each.abandon(os.getppid())
+        each._abandon(os.getppid())
     _held.clear()
 
 

@@ -134,7 +134,7 @@ def test_a_statistics_callback_that_raises_is_raised_by_the_next_call_that_waits
     )
     producer.produce("out", b"a")
 
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match="PRODUCER_FENCED"):
         while True:
             producer.flush()
     producer.flush()

@@ -158,7 +158,7 @@ def test_a_pause_in_a_block_that_cost_the_partitions_aborts_it(
 ) -> None:
     consumer = open_consumer(broker, ["in"], **HURRIED)
 
-    with pytest.raises(AbortableError), producer.transaction(consumer) as t:
+    with pytest.raises(AbortableError, match="it lost in-0"), producer.transaction(consumer) as t:
         for message in consumer.consume(6, WAIT_S):
             t.produce("out", message.value())
         stand_still(broker)

@@ -105,7 +105,7 @@ def test_P9_damage_met_just_before_a_stop_is_told(
     """A broker that stopped within a second of the fetch did not report its finding."""
     with txn.Broker(directory) as broker:
         client = _core.KafkaClient(broker.bootstrap_servers, timeout_ms=1000)
-        with pytest.raises(_core.KafkaError):
+        with pytest.raises(_core.KafkaError, match="CORRUPT_MESSAGE"):
             list(client.fetch("bad", 0, 0, 1))
     (line,) = (text for text in caplog.messages if text.startswith("log.damaged"))
     assert str(directory / "bad-0" / f"{0:020}.log") in line

@@ -233,7 +233,7 @@ def test_P9_groups_of_a_damaged_log_have_no_coordinator_and_others_go_on(
         beat = ask(damaged, HEARTBEAT, 3, group_id=BROKEN, generation_id=1, member_id="m")
         assert beat.error_code == ErrorCode.NOT_COORDINATOR
         commit_offset(damaged.bootstrap_servers, SOUND, 8)
-        with pytest.raises(KafkaException):
+        with pytest.raises(KafkaException, match="COORD"):
             commit_offset(damaged.bootstrap_servers, BROKEN, 8)
 
 

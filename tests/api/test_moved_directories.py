@@ -103,11 +103,11 @@ def test_no_file_is_made_at_the_path_of_a_directory_that_is_gone(tmp_path: Path)
     moved = move_away(root)
     made = admin.create_topics([NewTopic("later", 1, 1)], request_timeout=2)
     producer = plain_producer(broker.bootstrap_servers, message_timeout_ms=2_000)
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match="timed out"):
         send(producer, "unwritten", [b"one"])
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match="KAFKA_STORAGE_ERROR"):
         made["later"].result(WAIT_S)
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="was moved away, removed or replaced"):
         broker.close()
     assert not root.exists()
     with txn.Broker(moved) as again:
@@ -125,7 +125,7 @@ def test_no_commit_is_acknowledged_of_a_partition_whose_directory_is_gone(tmp_pa
         assert commit_until_refused(producer, "orders") == []
         send(plain_producer(broker.bootstrap_servers), "others", [b"one"])
         moved.rename(root / "orders-0")
-        with pytest.raises(StorageError):
+        with pytest.raises(StorageError, match="removed or replaced it"):
             broker.close()
     with txn.Broker(root) as again:
         assert read_all(again.bootstrap_servers, "others") == [b"one"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ScramCredentialInfo,
@@ -325,9 +325,15 @@ def test_a_handshake_on_a_listener_without_sasl_is_an_illegal_state(broker: txn.
 
 
 def test_librdkafka_with_a_wrong_password_fails(broker: txn.Broker) -> None:
-    admin = AdminClient(client_settings(broker, "PLAIN", "alice", "wrong"))
-    with pytest.raises(KafkaException):
+    told: list[int] = []
+    settings = client_settings(broker, "PLAIN", "alice", "wrong")
+    admin = AdminClient(settings | {"error_cb": lambda error: told.append(error.code())})
+    with pytest.raises(KafkaException, match=r"_TRANSPORT|_TIMED_OUT"):
         admin.list_topics(timeout=1)
+    deadline = time.monotonic() + WAIT_S
+    while KafkaError._AUTHENTICATION not in told:
+        assert time.monotonic() < deadline, told
+        admin.poll(0.1)
 
 
 def test_a_failure_is_logged_with_its_reason_and_no_secret_and_counted(

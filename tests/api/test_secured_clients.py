@@ -150,10 +150,11 @@ def test_a_refused_consumer_and_a_refused_flush_are_told_at_once(
 
 def test_a_refusal_is_told_to_the_programs_own_callback_too(broker: SecuredBroker) -> None:
     told: list[object] = []
-    settings = {**mistaken(broker, "PLAIN over SASL_PLAINTEXT"), "error_cb": told.append}
+    way = "PLAIN over SASL_PLAINTEXT"
+    settings = {**mistaken(broker, way), "error_cb": told.append}
     consumer = txn.Consumer(settings, group_id="shop")
     consumer.subscribe(["orders"])
-    with pytest.raises(RejectedError):
+    with pytest.raises(RejectedError, match=MISTAKES[way]):
         consumer.poll(60)
     consumer.close()
     assert told

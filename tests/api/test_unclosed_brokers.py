@@ -60,7 +60,7 @@ def test_a_named_broker_that_is_collected_closes_in_order(tmp_path: Path) -> Non
 
 def test_a_broker_that_was_closed_or_never_opened_warns_of_nothing(tmp_path: Path) -> None:
     txn.Broker().close()
-    with pytest.raises(txn.ConfigError):
+    with pytest.raises(txn.ConfigError, match=r"num.partitions cannot be 'many'"):
         txn.Broker(num_partitions="many")
     gc.collect()  # a warning is an error here
 

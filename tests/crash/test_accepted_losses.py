@@ -252,7 +252,7 @@ def test_P3_open_transactions_that_may_have_lost_something_are_aborted(
     assert accept(data, "bad-0").exit_code == 0
     process.restart()
     assert process.bootstrap_servers == servers
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match="INVALID_PRODUCER_ID_MAPPING"):
         producer.commit_transaction(WAIT_S)
     assert read_all(servers, "bad") == [b"kept"]
     commit_values(transactional_producer(servers, "open"), "bad", [b"again"])

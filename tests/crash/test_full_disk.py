@@ -258,7 +258,7 @@ def test_P3_offsets_that_have_no_room_abort_their_transaction_or_follow_its_deci
     broker.limit_files(size_of(broker, "__consumer_offsets"))
     with pytest.raises(KafkaException) as refused:
         producer.send_offsets_to_transaction([TopicPartition("orders", 0, 1000)], group, TRIES_S)
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match="COORD"):
         consumer.commit(offsets=[TopicPartition("orders", 0, 1001)], asynchronous=False)
     producer.abort_transaction(WAIT_S)
     broker.limit_files()

@@ -113,7 +113,7 @@ def test_P7_a_zombie_stays_fenced_over_sigkill(broker: BrokerProcess) -> None:
     broker.kill()
     broker.restart()
 
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match="_FENCED"):
         zombie.commit_transaction(WAIT_S)
     commit_values(successor, "orders", [b"from the successor"])
     assert read_all(broker.bootstrap_servers, "orders") == [b"from the successor"]

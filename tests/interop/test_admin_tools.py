@@ -131,6 +131,6 @@ def test_kafka_transactions_lists_by_pattern_and_aborts(
     run(TRANSACTIONS, txn_broker, "abort", *of_what_hangs)
 
     assert [line.split()[0] for line in listed.splitlines()[1:]] == [name]
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match="_FENCED"):
         producer.commit_transaction(WAIT_S)
     assert read_all(txn_broker, topic) == []

@@ -443,7 +443,10 @@ def test_a_fatal_error_outlives_lines_of_the_log(bootstrap: str, unique: Unique,
 
 
 def outlive_timeout(late: Producer, bootstrap: str, sink: str) -> None:
-    with pytest.raises((AbortableError, FencedError)), late.transaction() as t:
+    with (
+        pytest.raises((AbortableError, FencedError), match=r"longer than transaction\.timeout\.ms"),
+        late.transaction() as t,
+    ):
         t.produce(sink, b"late")
         late._wait(WAIT_S)
         await_abort(bootstrap, sink)
@@ -543,7 +546,7 @@ def test_a_commit_by_a_member_that_was_left_behind_is_refused(
     consumer.subscribe([source])
     member = _Departing(consumer)
 
-    with pytest.raises(AbortableError), producer.transaction() as t:
+    with pytest.raises(AbortableError, match="UNKNOWN_MEMBER_ID"), producer.transaction() as t:
         take(consumer, 10)
         t.produce(sink, b"x")
         t.send_offsets([TopicPartition(source, 0, 5)], member.leave())

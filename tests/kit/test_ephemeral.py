@@ -1,4 +1,4 @@
-"""`txn serve --ephemeral`: a broker for the tests of a program in another language."""
+"""`txn serve` with a temporary directory: for tests in another language, and by mistake."""
 
 import subprocess
 import sys
@@ -47,3 +47,24 @@ def test_it_takes_nothing_that_would_stay(other: str) -> None:
     code, _, errors = run_txn("serve", "--ephemeral", *other.split())
     assert code == 2
     assert f"leave {other.split()[0]} out" in errors
+
+
+@pytest.mark.parametrize(("words", "is_warned"), [((), True), (("--data", "data"), False)])
+def test_a_broker_whose_data_goes_with_it_says_so(
+    tmp_path: Path, words: tuple[str, ...], is_warned: bool
+) -> None:
+    """Records of days were gone after a restart, and no line had told of it."""
+    broker = subprocess.Popen(
+        [sys.executable, "-m", "txn", "serve", "--listen", "127.0.0.1:0", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert broker.stdout is not None
+    broker.stdout.readline()
+    broker.terminate()
+    _, said = broker.communicate(timeout=WAIT_S)
+    told = [line for line in said.splitlines() if "broker.data_is_temporary" in line]
+    assert bool(told) is is_warned
+    assert all("WARNING" in line and "--data DIR" in line for line in told)

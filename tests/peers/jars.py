@@ -129,7 +129,7 @@ def _fetch_into(place: Path, jars: JarSet) -> None:
         if command is None:
             raise PeerUnavailableError(
                 f"cannot fetch {jars.name}: neither PySpark's Ivy nor mvn is here; "
-                "install pyspark into this environment (pip install 'txn[spark]')"
+                "install pyspark into this environment (pip install '.[spark]')"
             )
         _run_fetcher(command, jars)
         fetched = {jar.name for jar in target.glob("*.jar")}

@@ -55,7 +55,7 @@ def connector_jars() -> list[str]:
     from txn.spark.connector_jars import JarsUnavailableError
 
     try:
-        return [str(path) for path in jars()]
+        return jars()
     except JarsUnavailableError:
         return []
 

@@ -182,7 +182,7 @@ def test_mode_that_would_replace_a_topic_is_refused(
 ) -> None:
     rows = spark.sql("SELECT 'v' AS value").write.format(name)
     rows = rows.option("kafka.bootstrap.servers", servers).option("topic", output)
-    with pytest.raises(PySparkException):
+    with pytest.raises(PySparkException, match=r"(?i)mode.* not allowed|overwritten|ignore. mode"):
         rows.mode(mode).save()
     assert records(servers, output) == []
 

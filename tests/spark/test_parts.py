@@ -357,7 +357,7 @@ def test_outage_of_a_cluster_that_answered_before_is_sat_out() -> None:
 
 def test_cluster_that_never_answered_is_given_up() -> None:
     query = ScriptedQuery(*[OUTAGE] * 40)
-    with pytest.raises(StreamingQueryException):
+    with pytest.raises(StreamingQueryException, match="gave up after 60000 ms"):
         supervise(query, restarts_max=3)
     assert query.starts == 4
 
@@ -498,4 +498,4 @@ def test_cached_jars_are_used_without_fetching(
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "spark-4.2").mkdir()
     (tmp_path / "spark-4.2" / "n-1.jar").write_bytes(b"hello")
-    assert connector_jars.jars() == [tmp_path / "spark-4.2" / "n-1.jar"]
+    assert ",".join(connector_jars.jars()) == f"{tmp_path}/spark-4.2/n-1.jar"

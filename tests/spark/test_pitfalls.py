@@ -165,7 +165,7 @@ def test_real_time_mode_is_refused(
     """There a batch is noted after it is written, so a replay may hold other rows."""
     rows = stream(spark, servers, topic).select("value")
     writer = writing(rows, servers, checkpoint, {"topic": output}).outputMode("update")
-    with pytest.raises((PySparkException, StreamingQueryException)):
+    with pytest.raises((PySparkException, StreamingQueryException), match="REAL_TIME_MODE"):
         finish(writer.trigger(realTime="5 minutes"))  # type: ignore[call-overload]
 
 
@@ -330,7 +330,7 @@ def test_abort_after_a_failed_commit_keeps_what_was_decided(
     # describe, the decision's flush, its end_txn: the third request is the commit point
     faulty = Faulty(cluster, 2, fail, after=True)
     monkeypatch.setattr(sink, "shared_client", lambda _: faulty)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="after the commit point"):
         writer.commit([part])
     assert cluster.committed("out") == []
     writer.abort([part])

@@ -274,7 +274,7 @@ def test_a_commit_that_requires_an_abort_is_aborted_and_rewound() -> None:
     producer, script = scripted(commit_transaction=[requires_abort(KafkaError._INCONSISTENT)])
     member = FakeConsumer()
 
-    with pytest.raises(AbortableError), block(producer, member):
+    with pytest.raises(AbortableError, match="_INCONSISTENT"), block(producer, member):
         pass
 
     assert script.calls[-2:] == ["commit_transaction", "abort_transaction"]
@@ -342,7 +342,7 @@ def test_a_second_ctrl_c_leaves_the_commit_in_doubt() -> None:
 
     assert "may be committed" in caught.value.__notes__[0]
     assert "abort_transaction" not in script.calls
-    with pytest.raises(InDoubtError), block(producer):
+    with pytest.raises(InDoubtError, match="can no longer be used"), block(producer):
         pass
 
 
@@ -373,7 +373,7 @@ def test_offsets_that_stay_unanswered_abort_the_block() -> None:
     )
     member = FakeConsumer()
 
-    with pytest.raises(RetriableError), block(producer, member):
+    with pytest.raises(RetriableError, match="COORDINATOR_NOT_AVAILABLE"), block(producer, member):
         pass
 
     assert script.calls[-1] == "abort_transaction"
@@ -450,7 +450,7 @@ def test_an_abort_that_fails_is_a_note_on_the_exception_and_closes_the_producer(
         raise ZeroDivisionError
 
     assert "could not be aborted from here" in caught.value.__notes__[0]
-    with pytest.raises(FencedError), block(producer):
+    with pytest.raises(FencedError, match="can no longer be used"), block(producer):
         pass
 
 
@@ -637,7 +637,7 @@ def test_an_idle_block_after_an_aborted_commit_sends_its_offsets_again(refused: 
     producer, script = scripted(commit_transaction=[refused])
     member = FakeConsumer()
 
-    with pytest.raises(AbortableError), block(producer, member):
+    with pytest.raises(AbortableError, match=refused.name()), block(producer, member):
         pass
     script.calls.clear()
     with block(producer, member):

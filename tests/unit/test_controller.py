@@ -157,7 +157,7 @@ def test_a_change_whose_sync_failed_is_published_before_a_later_one_that_is_dura
         bench = Bench()
         first = bench.controller.create_topic("orders", 1, {})
         await bench.finish_pass(StorageError("the disk refuses"))
-        with pytest.raises(StorageError):
+        with pytest.raises(StorageError, match="the disk refuses"):
             await first
         second = bench.controller.create_topic("payments", 1, {})
         await bench.finish_pass()

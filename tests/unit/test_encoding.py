@@ -168,7 +168,7 @@ def test_null_where_there_can_be_none_is_an_error() -> None:
 @pytest.mark.parametrize("version", [2, 4])
 def test_no_array_where_there_has_to_be_one_is_an_error(version: int) -> None:
     """It was written as null, which no client can read: ListGroups always has its groups."""
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="no array: None"):
         encode(load_response_schema(16, version), {"error_code": 0, "groups": None})
 
 

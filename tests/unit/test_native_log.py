@@ -162,7 +162,7 @@ def test_rules_that_raise_refuse_and_are_reported(
     with pytest.raises(_core.LogRefusedError) as refused:
         log.append(transactional(7, b"x"))
     assert refused.value.args[1] == -1
-    with pytest.raises(_core.LogRefusedError):
+    with pytest.raises(_core.LogRefusedError, match="refused with error -1"):
         log.append_marker(7, 0, 1, True, 0)
     assert [str(error) for error in reported] == ["a bug in admit", "a bug in admit_marker"]
     assert log.append(plain(b"still works")) == 0

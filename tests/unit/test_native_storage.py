@@ -448,7 +448,7 @@ def test_P3_a_block_waits_for_the_batch_that_was_admitted_beside_it(
             blocked.result(0.1)
         may_be_written.set()
         assert blocked.result(10) == appended.result(10) + len(records) == store.log_end_offset
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="refused with error 47"):
         store.append(records, timestamp_ms=0, producer=producer)
 
 

@@ -157,7 +157,7 @@ def test_what_can_be_opened_again_is_and_that_is_told(caplog: pytest.LogCaptureF
     opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     opener.fault = StorageError("EIO")
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="EIO"):
         partitions[2]
     opener.fault = None
     opener.time_ms = RETRY_MS
@@ -172,7 +172,7 @@ def test_a_clock_that_is_set_back_does_not_keep_a_partition_shut() -> None:
     opener = FakeOpener()
     partitions = partitions_of(orders(), opener)
     opener.time_ms, opener.fault = 1_000_000, StorageError("EIO")
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="EIO"):
         partitions[2]
     opener.time_ms, opener.fault = 0, None
     assert partitions[2].index == 2

@@ -186,7 +186,7 @@ def test_a_closed_log_tells_no_lag(tmp_path: Path) -> None:
     log.append(batch([1]))
     counter = _core.RecordCounter(log)
     log.close()
-    with pytest.raises(_core.LogRefusedError):
+    with pytest.raises(_core.LogRefusedError, match="the log is closed"):
         counter.count([0], LONG_S)
 
 

@@ -44,5 +44,5 @@ def test_a_request_has_the_declared_fields_and_no_others() -> None:
         Asked()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="Asked has no field partition"):
         Asked(topic="orders", partition=1)  # type: ignore[call-arg]
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="no attribute 'partition'"):
         Asked(topic="orders").partition = 1  # type: ignore[attr-defined]

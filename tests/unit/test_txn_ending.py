@@ -162,7 +162,7 @@ def test_P3_a_partition_that_cannot_be_synced_is_held_back_for_this_try() -> Non
     assert request.throw(REFUSED) == Synced((P0,))
     assert request.throw(REFUSED) == Synced((P1,))
     assert isinstance(next(request), Reply)
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="the disk is full"):
         next(request)
     assert steps_of(end, mark, block=lambda _: []) != []
     assert held == [{P0: REFUSED}, {}]
@@ -195,5 +195,5 @@ def test_P3_no_marker_is_written_while_the_prepare_is_not_durable() -> None:
 
     request: Request[None] = finish(ending(), Steps(unexpected, unexpected, unexpected), "done")
     next(request)
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="the disk is full"):
         request.throw(REFUSED)

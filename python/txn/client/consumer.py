@@ -41,6 +41,7 @@ from confluent_kafka import (
 )
 
 from txn import forks
+from txn.client.arguments import wrong_partition, wrong_partitions, wrong_topics, wrong_wait
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhere, translate
@@ -158,7 +159,7 @@ class Consumer(confluent_kafka.Consumer):
         if self._on_error is not None:
             self._on_error(error)
 
-    def abandon(self, parent: int) -> None:
+    def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
         self._forked_from = parent
         self.__class__ = _Abandoned
@@ -174,6 +175,8 @@ class Consumer(confluent_kafka.Consumer):
         on_lost: OnRebalance | None = None,
     ) -> None:
         """Subscribe, as `confluent_kafka.Consumer.subscribe` does."""
+        if fault := wrong_topics(topics):
+            raise TypeError(f"subscribe(): {fault}")
 
         def assigned(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
             self._reach.prove()
@@ -201,6 +204,8 @@ class Consumer(confluent_kafka.Consumer):
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does."""
+        if fault := wrong_partitions(partitions):
+            raise TypeError(f"assign(): {fault}")
         with self._leaving(self.assignment()):
             super().assign(partitions)
         self._gained(partitions)
@@ -228,6 +233,8 @@ class Consumer(confluent_kafka.Consumer):
         relative one, as `OFFSET_BEGINNING` is, cannot be committed. The block raises RejectedError
         then, if records that no transaction has committed were handed out before.
         """
+        if fault := wrong_partition(partition):
+            raise TypeError(f"seek(): {fault}")
         place = (partition.topic, partition.partition)
         before = dict(self._sought)
         if partition.offset >= 0:
@@ -312,8 +319,8 @@ class Consumer(confluent_kafka.Consumer):
                 "first, or run the block again"
             )
 
-    def go_back(self, partition: TopicPartition) -> None:
-        """Seek as a rewind does: nothing before counts any more, see `note_rewound`."""
+    def _go_back(self, partition: TopicPartition) -> None:
+        """Seek as a rewind does: nothing before counts any more, see `_note_rewound`."""
         super().seek(partition)
 
     def poll(self, timeout: float = -1) -> Message | None:
@@ -336,6 +343,8 @@ class Consumer(confluent_kafka.Consumer):
         return self._read(num_messages, timeout, is_poll=False)
 
     def _read(self, num_messages: int, timeout: float, *, is_poll: bool) -> list[Message]:
+        if fault := wrong_wait(num_messages, timeout):
+            raise TypeError(f"{'poll' if is_poll else 'consume'}(): {fault}")
         self._raise_report()
         deadline = Deadline(math.inf if timeout < 0 else timeout)
         left = timeout
@@ -432,7 +441,7 @@ class Consumer(confluent_kafka.Consumer):
             messages += super().consume(missing, left)
         return messages
 
-    def begin_of(self, place: Place, committed: int) -> int | None:
+    def _begin_of(self, place: Place, committed: int) -> int | None:
         """Return the offset that a rewind goes to; None if the partition stands there already.
 
         Args:
@@ -448,7 +457,7 @@ class Consumer(confluent_kafka.Consumer):
         # for "where auto.offset.reset says".
         return self._origins.get(place, OFFSET_INVALID)
 
-    def lost(self) -> str | None:
+    def _loss(self) -> str | None:
         """Describe the records handed out since the last rewind that are out of reach now."""
         if self._lost:
             return f"it lost {_named(self._lost)} with records handed out and not committed"
@@ -456,12 +465,12 @@ class Consumer(confluent_kafka.Consumer):
             return "a signal interrupted its poll, which may have swallowed records"
         return None
 
-    def nowhere(self) -> str | None:
+    def _nowhere(self) -> str | None:
         """Describe the partitions whose position cannot be committed, as it is no number yet."""
         places = {p for p, offset in (*self._sought.items(), *self._left.items()) if offset is None}
         return _named(places) if places else None
 
-    def reached(self) -> dict[Place, int]:
+    def _reached(self) -> dict[Place, int]:
         """Return the positions: one past the last record handed out, or the target of a seek.
 
         Partitions that the program has unassigned since the last commit are among them.
@@ -469,7 +478,7 @@ class Consumer(confluent_kafka.Consumer):
         positions = {**self._left, **self._where(self.assignment())}
         return {place: offset for place, offset in positions.items() if offset is not None}
 
-    def note_committed(self, offsets: Offsets) -> None:
+    def _note_committed(self, offsets: Offsets) -> None:
         """Remember that a transaction has committed these positions."""
         self._is_ahead = False
         self._committed.update(offsets)
@@ -479,15 +488,15 @@ class Consumer(confluent_kafka.Consumer):
         self._kept = None
         self._doubted = {}
 
-    def is_in_block(self) -> bool:
+    def _is_in_block(self) -> bool:
         """Say whether an open block commits its offsets."""
         return self._in_block()
 
-    def has_committed_since(self, since_s: float) -> bool:
+    def _has_committed_since(self, since_s: float) -> bool:
         """Say whether it committed outside transactions after this `time.monotonic`."""
         return self._commit_made_s > since_s
 
-    def note_begun(self, since_s: float, in_block: Callable[[], bool]) -> None:
+    def _note_begun(self, since_s: float, in_block: Callable[[], bool]) -> None:
         """Remember that a block began at `since_s`: if it aborts, no later seek has been made.
 
         Args:
@@ -499,7 +508,7 @@ class Consumer(confluent_kafka.Consumer):
         self._kept = {p: start for p, start in self._starts.items() if start.made_s <= since_s}
         self._doubted = {}
 
-    def note_asked(self, offsets: Offsets) -> None:
+    def _note_asked(self, offsets: Offsets) -> None:
         """Remember that a commit of these positions is asked for.
 
         Until it is known to have failed, a rewind of their partitions goes to committed offsets.
@@ -508,18 +517,18 @@ class Consumer(confluent_kafka.Consumer):
             self._doubted = {p: start for p, start in self._kept.items() if p in offsets}
             self._kept = {p: start for p, start in self._kept.items() if p not in offsets}
 
-    def note_refused(self) -> None:
+    def _note_refused(self) -> None:
         """Remember that the commit that was asked for has failed."""
         if self._kept is not None:
             self._kept |= self._doubted
 
-    def note_aborted(self) -> None:
+    def _note_aborted(self) -> None:
         """Forget the seeks and assignments that a block made, if one has not committed."""
         if self._kept is not None:
             self._starts = {p: start for p, start in self._kept.items() if start is not None}
             self._kept = None
 
-    def note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
+    def _note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
         """Remember that the partitions are back where a block begins."""
         places = _places(partitions)
         self._is_ahead = False
@@ -699,7 +708,7 @@ def what_was_lost(
         produced: Whether the block has produced anything.
     """
     if isinstance(consumer, Consumer):
-        return consumer.lost()
+        return consumer._loss()
     now = state_of(consumer)
     assert now is not None
     assert before is not None
@@ -741,7 +750,7 @@ def reached_by(consumer: confluent_kafka.Consumer) -> list[TopicPartition]:
     A `Consumer` tells the target of a seek, where that was the last of the two.
     """
     if isinstance(consumer, Consumer):
-        return [TopicPartition(*place, offset) for place, offset in consumer.reached().items()]
+        return [TopicPartition(*place, offset) for place, offset in consumer._reached().items()]
     return _positions(consumer, consumer.assignment())
 
 
@@ -765,24 +774,24 @@ def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
     """
     deadline = Deadline(timeout)
     if isinstance(consumer, Consumer):
-        consumer.note_aborted()
+        consumer._note_aborted()
     assigned = consumer.assignment()
     moved = _places(_positions(consumer, assigned))
     for partition in _committed(consumer, assigned, deadline) if assigned else ():
         place = (partition.topic, partition.partition)
         target: int | None = OFFSET_INVALID if partition.offset < 0 else partition.offset
         if isinstance(consumer, Consumer):
-            target = consumer.begin_of(place, partition.offset)
+            target = consumer._begin_of(place, partition.offset)
         if target is not None and (target != OFFSET_INVALID or place in moved):
             _seek(consumer, TopicPartition(*place, target))
     if isinstance(consumer, Consumer):
-        consumer.note_rewound(assigned)
+        consumer._note_rewound(assigned)
 
 
 def _seek(consumer: confluent_kafka.Consumer, target: TopicPartition) -> None:
     try:
         if isinstance(consumer, Consumer):
-            consumer.go_back(target)
+            consumer._go_back(target)
         else:
             consumer.seek(target)
     except KafkaException as raised:

@@ -114,6 +114,13 @@ PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """A record dropped because its transaction failed or was aborted: a consequence, no cause."""
 
 
+BATCH_TOO_LARGE: Final = (
+    "Its batch is larger than max.message.bytes of the topic, or message.max.bytes of the broker "
+    "where the topic sets none. Raise that, or put less into a record; for small records lower "
+    "the producer's batch.size."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryFailure:
     """A record the cluster did not store."""
@@ -121,6 +128,8 @@ class DeliveryFailure:
     topic: str
     partition: int
     error: KafkaError
+    record_bytes: int = 0
+    """Size of its key and its value."""
 
 
 def error_of(raised: KafkaException) -> KafkaError:
@@ -232,8 +241,12 @@ def undelivered(
     cause = next((f for f in failures if f.error.code() not in PURGED), failures[0])
     code = cause.error.code()
     kind: type[TxnError]
+    record = "a record"
     is_missing = code in MISSING_TOPIC
-    if code in HOPELESS:
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        record = f"a record of {cause.record_bytes} bytes"
+        kind, advice = RejectedError, BATCH_TOO_LARGE
+    elif code in HOPELESS:
         kind, advice = RejectedError, "It will fail again as it is; change the record or the topic."
     elif in_transaction:
         kind, advice = AbortableError, "The transaction cannot commit; begin another."
@@ -253,7 +266,7 @@ def undelivered(
     if cause.partition < 0:  # none was chosen yet
         place = f"{cause.topic!r}"
     return kind(
-        f"{whose} could not store a record in {place}{others}: {cause.error.str()} "
+        f"{whose} could not store {record} in {place}{others}: {cause.error.str()} "
         f"({cause.error.name()}). {advice}",
         topic=cause.topic,
         partition=cause.partition,

@@ -13,6 +13,7 @@ every older producer of that name is fenced and a transaction it left open is en
 producer before asking for committed offsets.
 """
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -22,6 +23,15 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from txn import forks
+from txn.client.arguments import (
+    LIKE_SECONDS_FIRST,
+    LIKE_SECONDS_LAST,
+    MESSAGE_BYTES_MAX,
+    seconds_suspected,
+    size_of,
+    too_large,
+    wrong_record,
+)
 from txn.client.callbacks import Callbacks, keeping_fatal_errors
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
@@ -77,7 +87,7 @@ class Librdkafka(confluent_kafka.Producer):
         super().__init__(settings)
         forks.watch(self)
 
-    def abandon(self, parent: int) -> None:
+    def _abandon(self, parent: int) -> None:
         """Do nothing: its `Producer` refuses every use in a forked child; see `txn.forks`."""
 
 
@@ -159,6 +169,7 @@ class Producer:
         self._forked_from: int | None = None
         self._kafka: confluent_kafka.Producer | None = self._connect(settings)
         self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
+        self._message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
         if self.transactional_id is not None:
             self._take_over(Deadline(timeout))
@@ -244,7 +255,7 @@ class Producer:
             RejectedError: the record can never be stored, its timestamp is 0, or the producer is
                 transactional.
             FencedError: the producer has failed for good; open another.
-            TypeError: an argument is unknown, as `on_delivery` is.
+            TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
         refuse_others(others)
         if self.transactional_id is not None:
@@ -293,13 +304,13 @@ class Producer:
         try:
             self._end_lost(timeout)
             if (transaction := self._transaction()) is not None:
-                transaction.end()
+                transaction._end()
             if self.transactional_id is None and self._broken is None:
                 self.flush(timeout)
         finally:
             self._drop()
 
-    def abandon(self, parent: int) -> None:
+    def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
         self._forked_from = parent
 
@@ -345,7 +356,7 @@ class Producer:
         """End the open transaction if its block is gone."""
         place = self._open.get("transaction")
         if place is not None and place.block() is None:
-            Transaction(self, None, timeout).end_lost(place)
+            Transaction(self, None, timeout)._end_lost(place)
 
     def _client(self) -> confluent_kafka.Producer:
         """Return librdkafka's producer, if it is fit for use."""
@@ -428,6 +439,11 @@ class Producer:
                 f"{self._whose} cannot send timestamp 0 to {topic!r}: librdkafka takes it for the "
                 "time of sending. Give 1, the next millisecond, or none"
             )
+        if (
+            isinstance(timestamp, int)  # another type is told by its TypeError
+            and LIKE_SECONDS_FIRST <= timestamp <= LIKE_SECONDS_LAST
+        ):
+            warnings.warn(seconds_suspected(timestamp), stacklevel=3)
         self._produced += 1
         if self._produced % PRODUCES_PER_POLL == 0:
             self._serve(Deadline(0))
@@ -449,7 +465,20 @@ class Producer:
                 if self.transactional_id is not None:
                     self._raise_undelivered()
             except KafkaException as raised:
+                if error_of(raised).code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    size, limit = size_of(value, key), self._message_bytes_max
+                    raise RejectedError(
+                        too_large(self._whose, topic, size, limit),
+                        topic=topic,
+                        code=error_of(raised).code(),
+                        name=error_of(raised).name(),
+                    ) from raised
                 self._refuse(raised, topic)
+            except TypeError as raised:
+                fault = wrong_record(topic, value, key, headers, partition, timestamp)
+                if fault is None:
+                    raise
+                raise TypeError(f"produce(): {fault}") from raised
 
     def _refuse(self, raised: KafkaException, topic: str) -> NoReturn:
         error = error_of(raised)
@@ -537,7 +566,12 @@ class Producer:
             error = self._redaction.error(error)
             topic, partition = message.topic(), message.partition()
             self._failures.append(
-                DeliveryFailure(topic or "", -1 if partition is None else partition, error)
+                DeliveryFailure(
+                    topic or "",
+                    -1 if partition is None else partition,
+                    error,
+                    size_of(message.value(), message.key()),
+                )
             )
         if self._on_delivery is not None:
             self._on_delivery(error, message)

@@ -164,7 +164,7 @@ class Transaction:
 
     @property
     def open_ms(self) -> int:
-        """Seconds since it began; 0 before that."""
+        """Milliseconds since it began; 0 before that."""
         return 0 if self._begun_at is None else int((time.monotonic() - self._begun_at) * 1000)
 
     @property
@@ -230,7 +230,7 @@ class Transaction:
         finally:
             self._give_up_unended()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Abort a transaction whose block will not end it, and let its producer go on.
 
         Can be repeated. One that was about to end makes the producer unfit for another.
@@ -241,11 +241,11 @@ class Transaction:
         finally:
             self._give_up_unended()
 
-    def end_lost(self, place: "OpenBlock") -> None:
+    def _end_lost(self, place: "OpenBlock") -> None:
         """End, in its stead, a transaction that is gone."""
         self._place, self._others = place, place.others
         self._phase = BlockPhase.COMMITTING if place.has_asked_commit else BlockPhase.OPEN
-        self.end()
+        self._end()
 
     def _give_up_unended(self) -> None:
         if self._phase is not BlockPhase.ENDED:
@@ -275,14 +275,14 @@ class Transaction:
             headers: Names and values, as a list of pairs or a mapping.
             partition: Which partition; None: by the key.
             timestamp: Milliseconds since the epoch, without 0, which librdkafka cannot send; None:
-                now.
+                now. One that seems to count seconds, by its size, is sent with a warning.
 
         Raises:
             RejectedError: the record can never be stored as it is, its timestamp is 0, or the block
                 is over.
             AbortableError: the transaction has failed meanwhile.
             FencedError: another producer took this transactional id.
-            TypeError: an argument is unknown, as `on_delivery` is.
+            TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
         refuse_others(others)
         self._require_open(f"produce to {topic!r}")
@@ -374,7 +374,7 @@ class Transaction:
         """Make a consumer one of the block's, which are rewound together."""
         self._require_free(consumer)
         assert self._begun_at is not None
-        if consumer.has_committed_since(self._begun_at):
+        if consumer._has_committed_since(self._begun_at):
             raise RejectedError(
                 f"the consumer of group {consumer.group_id!r} has committed outside of the open "
                 "transaction that sends its offsets, so an abort loses those records. Leave "
@@ -392,12 +392,12 @@ class Transaction:
     def _observe(self, consumer: Consumer) -> None:
         assert self._begun_at is not None
         self._sent[consumer] = {}
-        consumer.note_begun(self._begun_at, self._place.is_open)
+        consumer._note_begun(self._begun_at, self._place.is_open)
 
     def _require_free(self, consumer: confluent_kafka.Consumer) -> None:
         """Refuse a consumer whose offsets another open block commits, with its own or without."""
         if isinstance(consumer, Consumer):
-            is_free = not consumer.is_in_block()
+            is_free = not consumer._is_in_block()
         else:
             is_free = not _ahead[id(consumer)][1].is_open()
         if not is_free:
@@ -425,7 +425,7 @@ class Transaction:
             )
         self._flush(before_commit)
         for other in self._others:
-            self._require_kept(other.lost())
+            self._require_kept(other._loss())
         sent = self._send_positions(before_commit)
         # With time of its own: a commit that is asked for and cut short leaves a doubt.
         self._commit(Deadline(self._timeout), sent)
@@ -466,7 +466,7 @@ class Transaction:
         self._require_kept(reason)
         if not self._sends_positions:
             return {}
-        if isinstance(consumer, Consumer) and (nowhere := consumer.nowhere()) is not None:
+        if isinstance(consumer, Consumer) and (nowhere := consumer._nowhere()) is not None:
             raise RejectedError(
                 f"the consumer of {self._producer._whose} was sought, or assigned again, in "
                 f"{nowhere} to no offset that the transaction could commit, after records of it "
@@ -533,7 +533,7 @@ class Transaction:
         pause = 0.0
         self._place.has_asked_commit = True
         for consumer, offsets in self._sent.items():
-            consumer.note_asked(offsets)
+            consumer._note_asked(offsets)
         self._phase = BlockPhase.COMMITTING
         while True:
             try:
@@ -568,7 +568,7 @@ class Transaction:
         if self._consumer is not None:
             self._producer._last_sent = (self._consumer, sent) if self._sends_positions else None
         for consumer, offsets in self._sent.items():
-            consumer.note_committed(offsets)
+            consumer._note_committed(offsets)
         self._others.clear()
         _ahead.pop(id(self._consumer), None)
 
@@ -658,7 +658,7 @@ class Transaction:
                 time.sleep(pause)
                 client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
                 for consumer in self._sent:
-                    consumer.note_refused()
+                    consumer._note_refused()
                 return interrupt
             except BaseException as raised:
                 error = reported_by(raised)

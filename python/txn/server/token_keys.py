@@ -3,7 +3,7 @@
 The keys are a JSON Web Key Set in a file, or behind an HTTPS URL. They are fetched on a worker
 thread when the first client needs them and when they are old. A token with an unknown key has them
 fetched too, once in `sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms` at most. A fetch that
-fails leaves the keys that were there. PyJWT, of `txn[oauth]`, checks signatures.
+fails leaves the keys that were there. PyJWT, of the extra `oauth`, checks signatures.
 
 Deviations from Apache Kafka 4.2: without a key set Kafka takes tokens that nobody signed; here the
 start is refused. A key of a symmetric algorithm is never used, nor a URL of plain HTTP but on
@@ -259,7 +259,7 @@ def token_keys(settings: BrokerSettings, listener: str, now_ms: Callable[[], int
     except ImportError:
         raise ConfigError(
             f"listener {listener} offers OAUTHBEARER, which needs PyJWT and cryptography: "
-            "pip install 'txn[oauth]'",
+            "run pip install '.[oauth]' in txn's repository",
             property="sasl.enabled.mechanisms",
         ) from None
     rules = TokenRules(

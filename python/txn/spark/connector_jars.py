@@ -77,8 +77,10 @@ JARS: Final = (
 )
 
 
-def jars() -> list[Path]:
+def jars() -> list[str]:
     """Return the paths for `spark.jars`, fetching those that are not in the cache.
+
+    `.config("spark.jars", ",".join(txn.spark.jars()))` gives them to a session.
 
     Raises:
         ConfigError: another Spark is installed than the one these jars belong to.
@@ -96,7 +98,7 @@ def jars() -> list[Path]:
         missing = [jar for jar in JARS if not _is_right(place / jar.file, jar)]
         if missing:
             _fetch(place, missing)
-    return [place / jar.file for jar in JARS]
+    return [str(place / jar.file) for jar in JARS]
 
 
 def _fetch(place: Path, missing: Sequence[Jar]) -> None:

@@ -280,7 +280,7 @@ class Proxy:
         if not self._closed.wait(seconds):
             raise WaitError(f"the proxy at port {self.port} is open after {seconds:g} s")
 
-    def abandon(self, parent: int) -> None:
+    def _abandon(self, parent: int) -> None:
         """Close the sockets that a forked child shares; see `txn.forks`."""
         self._forked_from = parent
         self._is_open = False

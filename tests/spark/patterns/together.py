@@ -29,7 +29,7 @@ def main() -> None:
     given = {name: program.given(plan[name]) for name, program in programs.items()}
     settings = dict(next(iter(given.values())).conf)
     if "--stock" in sys.argv:
-        settings["spark.jars"] = ",".join(str(jar) for jar in txn.spark.jars())
+        settings["spark.jars"] = ",".join(txn.spark.jars())
         _write_with_spark()
     spark = import_module("job").session(settings)
     print(f"session after {time.monotonic() - began:.1f} s", flush=True)

@@ -1,0 +1,24 @@
+"""Names of the clients that a user meets in an editor: those that are for users, and no others."""
+
+import confluent_kafka
+import pytest
+
+import txn
+from txn.client import Transaction
+
+
+def public(client: type) -> set[str]:
+    return {name for name in dir(client) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("client", "names"),
+    [
+        (txn.Consumer, public(confluent_kafka.Consumer)),
+        (txn.Producer, {"close", "flush", "make_transaction", "produce", "transaction"}),
+        (Transaction, {"open_ms", "produce", "result", "send_offsets"}),
+    ],
+)
+def test_a_client_has_the_names_that_are_for_users_alone(client: type, names: set[str]) -> None:
+    """`txn.Consumer` offered its book-keeping: `note_begun`, `reached`, `go_back` and others."""
+    assert public(client) == names
