@@ -62,8 +62,12 @@ def _await_a_look(spark: Any, queries: int, stop: threading.Event) -> None:
     """
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and not stop.wait(0.1):
-        if sum(query.lastProgress is not None for query in spark.streams.active) >= queries:
+        if sum(map(_has_looked, spark.streams.active)) >= queries:
             return
+
+
+def _has_looked(query: Any) -> bool:
+    return query.lastProgress is not None or query.status["message"].startswith("Waiting")
 
 
 def _write_with_spark() -> None:
