@@ -1,1 +1,1 @@
-"""The peers txn is measured against: real Apache Kafka nodes and real Java clients."""
+"""The peers of txn in tests: real Apache Kafka nodes, real Java clients, and a real PostgreSQL."""

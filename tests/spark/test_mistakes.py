@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import txn.spark
 from spark.jobs import put
 from txn.errors import ConfigError
-from txn.spark.errors import is_hopeless, reason_of
+from txn.spark.errors import is_hopeless, is_outage, reason_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 NOBODY = "127.0.0.1:9"
+NOWHERE = "nowhere.invalid:9092"
 
 
 @dataclass
@@ -82,7 +83,7 @@ def place(
 
 
 V = "SELECT 'v' AS value"
-SHORT = {"kafka.default.api.timeout.ms": "300"}
+UNREACHED = r"UnreachableError: no broker is reached by kafka\.bootstrap\.servers:"
 
 MISTAKES: dict[str, tuple[Callable[[MistakePlace], object], str]] = {
     "no servers": (
@@ -98,12 +99,20 @@ MISTAKES: dict[str, tuple[Callable[[MistakePlace], object], str]] = {
         r"kafka\.bootstrap\.servers cannot be 'localhost': it takes HOST:PORT",
     ),
     "wrong server, reading": (
-        lambda p: p.read(**{"kafka.bootstrap.servers": NOBODY, **SHORT}).count(),
-        rf"NoAnswerError: {NOBODY}: .*{NOBODY}",
+        lambda p: p.read(**{"kafka.bootstrap.servers": NOBODY}).count(),
+        rf"{UNREACHED} {NOBODY} refuses connections: nothing listens there\. Correct the option",
+    ),
+    "wrong servers, reading a stream": (
+        lambda p: p.copy(p.read_stream(**{"kafka.bootstrap.servers": f"{NOWHERE},{NOBODY}"})),
+        rf"{UNREACHED} {NOWHERE} does not resolve .*; {NOBODY} refuses connections",
     ),
     "wrong server, writing": (
-        lambda p: p.save(V, **{"kafka.bootstrap.servers": NOBODY, **SHORT}),
-        rf"NoAnswerError: {NOBODY}: .*{NOBODY}",
+        lambda p: p.save(V, **{"kafka.bootstrap.servers": NOBODY}),
+        rf"{UNREACHED} {NOBODY} refuses connections: nothing listens there\. Correct the option",
+    ),
+    "wrong server, writing a stream": (
+        lambda p: p.copy(**{"kafka.bootstrap.servers": NOWHERE}),
+        rf"{UNREACHED} {NOWHERE} does not resolve",
     ),
     "wrong topic": (
         lambda p: p.read(subscribe="ordres").count(),
@@ -229,7 +238,7 @@ def test_mistake_is_named_with_its_remedy(place: MistakePlace, mistake: str) -> 
     assert re.search(told, text), text[-3000:]
     if "txn." in text:
         assert re.search(told, reason_of(text)), reason_of(text)
-        assert is_hopeless(text) or "NoAnswerError" in text
+        assert is_hopeless(text) or is_outage(text)
 
 
 def test_sink_function_tells_mistakes_when_it_is_made() -> None:

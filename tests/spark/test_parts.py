@@ -346,10 +346,12 @@ def test_query_is_not_started_after_the_stop() -> None:
 
 
 OUTAGE = "txn.spark.errors.NoAnswerError: h:1: gave up after 60000 ms"
+UNREACHED = "txn.errors.UnreachableError: no broker is reached by kafka.bootstrap.servers: h:1 ref"
 
 
-def test_outage_of_a_cluster_that_answered_before_is_sat_out() -> None:
-    query = ScriptedQuery("+broker gone", *[OUTAGE] * 40, None)
+@pytest.mark.parametrize("outage", [OUTAGE, UNREACHED])
+def test_outage_of_a_cluster_that_answered_before_is_sat_out(outage: str) -> None:
+    query = ScriptedQuery("+broker gone", *[outage] * 40, None)
     supervise(query, restarts_max=3)
     assert query.starts == 42
     assert max(query.pauses) <= 60

@@ -63,7 +63,7 @@ class BatchReader(Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks of each action; at least one."""
         _check_bounds(self._starting, self._ending)
-        cuts = self._settled(lambda: _opened(self._parts(self._others(frozenset()))))
+        cuts = self._planned(lambda: _opened(self._parts(self._others(frozenset()))))
         tasks = [TableTask(cut) for cut in cuts[:-1]]
         last = cuts[-1] if cuts else None
         tasks.append(TableTask(last, frozenset(cut.place for cut in cuts)))

@@ -38,6 +38,14 @@ def query_id(location: str) -> str | None:
     return identity
 
 
+def is_new(location: str) -> bool:
+    """Say whether no batch of the query is through; false when the checkpoint is not here."""
+    path = local_path(location)
+    if path is None:
+        return False
+    return not any(file.name.isdecimal() for file in (path / "commits").glob("*"))
+
+
 def source_offsets(location: str, batch: int) -> list[tuple[str, int, int]]:
     """Where a batch ends in its Kafka sources.
 

@@ -4,7 +4,7 @@
 |---|---|
 | `NotPreparedError` | replays the batch |
 | `ReplayError` | replays the lost tasks of the batch, as `txn.on.lost=replay` asks |
-| `NoAnswerError` | helps once the cluster answers again |
+| `NoAnswerError`, `UnreachableError` (of `txn.errors`) | helps once the cluster answers again |
 | `FencedError` (of `txn.errors`) | helps once, if the other driver was its own predecessor |
 | `RefusedError`, `LostError`, `DataLossError`, `ConfigError`, `RejectedError` | cannot help |
 
@@ -61,7 +61,7 @@ _HOPELESS: Final = re.compile(
 _FENCED: Final = re.compile(r"\btxn\.errors\.FencedError\b")
 
 
-_OUTAGE: Final = re.compile(r"\btxn\.spark\.errors\.NoAnswerError\b")
+_OUTAGE: Final = re.compile(r"\btxn\.(?:spark\.errors\.NoAnswer|errors\.Unreachable)Error\b")
 _OURS: Final = re.compile(r"^(?:txn|_core)\.(?:\w+\.)*(\w+: .+)$", re.MULTILINE)
 _PYTHONS: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
 _JAVAS: Final = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)

@@ -10,6 +10,7 @@ from txn._core import KafkaError
 from txn.errors import RejectedError, RetriableError
 from txn.explain.brokers import Brokers
 from txn.spark.driver import driver_id, is_task_id, read_progress
+from txn.spark.first_contact import meet
 from txn.spark.kafka import code_of, connect
 from txn.spark.options import PROGRESS_TOPIC, ClusterAccess, cluster_access, option_texts
 from txn.spark.tokens import registered
@@ -70,6 +71,7 @@ def status(
     `options` are those of a connection, as `txn.spark.sink` takes them.
 
     Raises:
+        UnreachableError: no broker is within reach.
         KafkaError: the cluster did not answer in time.
     """
     client = connect(_access(bootstrap_servers, options))
@@ -117,6 +119,7 @@ def offsets(
         options: Those of a connection, as `txn.spark.sink` takes them.
 
     Raises:
+        UnreachableError: no broker is within reach.
         RetriableError: the cluster did not answer in time.
         RejectedError: it refuses to tell, or the log-in failed.
     """
@@ -164,4 +167,6 @@ def _committed(brokers: Brokers, group: str) -> list[tuple[str, int, int]]:
 
 def _access(bootstrap_servers: str, options: Mapping[str, object]) -> ClusterAccess:
     texts = option_texts(options) | {"kafka.bootstrap.servers": bootstrap_servers}
-    return cluster_access({"kafka.client.id": "txn-status", **texts}, registered)
+    access = cluster_access({"kafka.client.id": "txn-status", **texts}, registered)
+    meet(access)
+    return access

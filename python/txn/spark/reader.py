@@ -37,6 +37,7 @@ from txn._core import KafkaClient, KafkaError
 from txn.spark import kafka
 from txn.spark.columns import record_batch
 from txn.spark.errors import DataLossError
+from txn.spark.first_contact import meet
 from txn.spark.kafka import code_of, shared_client
 from txn.spark.logs import log
 from txn.spark.mark import Place, id_text, named
@@ -78,6 +79,15 @@ class Reader:
         for columns in _Records(self._settings, span, self._schema.names):
             if columns["rows"]:
                 yield record_batch(columns, self._schema)
+
+    def _planned(self, plan: Callable[[], _T]) -> _T:
+        """The result of a plan of the driver.
+
+        Raises:
+            UnreachableError: no broker has answered this process yet, and none is within reach.
+        """
+        meet(self._settings.connection)
+        return self._settled(plan)
 
     def _settled(self, plan: Callable[[], _T]) -> _T:
         """The result of a plan, made again where a topic is deleted under it."""

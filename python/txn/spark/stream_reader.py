@@ -64,7 +64,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, dict[str, Any]]:
         """Where a new query starts: the starting options, or latest."""
-        self._initial = self._settled(lambda: self._partitions().resolve(self._starting))
+        self._initial = self._planned(lambda: self._partitions().resolve(self._starting))
         return self._initial.mark.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -86,7 +86,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = Mark.from_json(start)
         pinned = self._pinned(begin)
-        end = self._settled(lambda: self._next_end(begin, pinned, limit))
+        end = self._planned(lambda: self._next_end(begin, pinned, limit))
         return start if end is None else end.to_json()
 
     def _next_end(self, begin: Mark, pinned: frozenset[Place], limit: ReadLimit) -> Mark | None:
@@ -113,7 +113,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: at the present end of the topics."""
-        self._target = self._settled(self._latest)
+        self._target = self._planned(self._latest)
 
     def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:
         """Ends at the last look, for the query's progress.
@@ -139,7 +139,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
             for place, last in sorted(ends.at.items())
             if place[0] not in replaced
         ]
-        return [RangePartition(part) for part in self._settled(lambda: self._parts(ranges))]
+        return [RangePartition(part) for part in self._planned(lambda: self._parts(ranges))]
 
     def commit(self, end: dict[str, dict[str, Any]]) -> None:
         """Nothing to do: the offsets are in Spark's checkpoint."""

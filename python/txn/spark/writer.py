@@ -34,6 +34,7 @@ from txn.spark import checkpoint, kafka
 from txn.spark.columns import Layout, layout_of, write_batch
 from txn.spark.driver import Driver, DriverSettings, Handout
 from txn.spark.errors import NotPreparedError, RefusedError
+from txn.spark.first_contact import meet
 from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
 from txn.spark.logs import log
@@ -145,12 +146,15 @@ def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
         ConfigError: the columns cannot be written, there is no id, or the query reads its own
             progress.
         RefusedError: the progress belongs to another query.
+        UnreachableError: the query is new, and no broker is within reach.
     """
     layout = _layout(settings, schema)
     if _is_nameless(settings):
         settings = _for_one_batch(settings, f"batch-{uuid.uuid4()}")
     settings = replace(settings, id=_id_of(settings))
     _check_that_it_does_not_feed_itself(settings)
+    if settings.checkpoint is not None and checkpoint.is_new(settings.checkpoint):
+        meet(settings.connection)
     handout = _begin(settings)
     query = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
     known = handout.progress
@@ -165,11 +169,14 @@ def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
     Raises:
         ConfigError: the columns cannot be written, or the query reads its own progress.
         RefusedError: the progress belongs to a streaming query, or contradicts `txn.batch`.
+        UnreachableError: no broker is within reach, and no query waits for it.
     """
     layout = _layout(settings, schema)
     if settings.id is None:
         settings = _disposable(settings, f"batch-{uuid.uuid4()}")
     _check_that_it_does_not_feed_itself(settings)
+    if not settings.batch:  # a later one belongs to a query that runs
+        meet(settings.connection)
     handout = _begin(settings)
     work = Work(settings, layout, handout)
     query, batch = _numbered(work)

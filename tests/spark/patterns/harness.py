@@ -54,6 +54,9 @@ SPARK: Final = {
     "spark.sql.codegen.wholeStage": "false",
 }
 
+SETTINGS: Final = [word for k, v in SPARK.items() for word in ("--conf", f"{k}={v}")]
+"""The same as arguments of a program."""
+
 
 class Strike(Enum):
     """The moment of a kill. All of the session is killed, unless the comment names another."""
@@ -130,7 +133,7 @@ class Running:
         if self.pattern.program == "two_clusters":
             words["--output-bootstrap-servers"] = self.output_servers
         found = [word for pair in words.items() for word in pair]
-        return found + [w for k, v in SPARK.items() for w in ("--conf", f"{k}={v}")]
+        return found + SETTINGS
 
     def next_bite(self) -> Bite:
         """More input, not sent yet."""
@@ -142,11 +145,11 @@ class Running:
         return Fed(self.opening, self.others)
 
     def planned(self) -> int:
-        return _newest(self.checkpoint / "offsets")
+        return newest(self.checkpoint / "offsets")
 
     def is_committed(self) -> bool:
         """Say whether Spark knows all that was sent to be through."""
-        batch = _newest(self.checkpoint / "commits")
+        batch = newest(self.checkpoint / "commits")
         if batch < 0:
             return False
         streams = {self.topics[role] for role in self.pattern.streams}
@@ -173,6 +176,16 @@ class Running:
 
     def _read(self, role: str) -> list[Message]:
         return clients.read_messages(self.output_servers, self.topics[role])
+
+
+def started_together(plan: Sequence[tuple[str, Sequence[str]]], log: Path, *flags: str) -> Session:
+    """Start programs with their arguments as queries of one session."""
+    file = log.with_suffix(".plan")
+    file.write_text(json.dumps(plan))
+    program = str(Path(__file__).with_name("together.py"))
+    # Spark's workers load the programs' classes by the modules' names.
+    named = {"PYTHONPATH": str(EXAMPLES)}
+    return Session([sys.executable, program, str(file), *flags], log, named)
 
 
 class PatternCase:
@@ -265,17 +278,12 @@ class PatternCase:
         if self.fault is Fault.NEW_CHECKPOINT:
             for program in self.programs:
                 program.checkpoint = program.checkpoint.with_suffix(f".{self.starts}")
-        plan = {p.pattern.program: self._arguments(p) for p in self.programs}
+        plan = [(p.pattern.program, self._arguments(p)) for p in self.programs]
         if len(plan) == 1 and self.fault is not Fault.SPARKS_SINK:
-            ((name, words),) = plan.items()
+            ((name, words),) = plan
             return Session([sys.executable, str(EXAMPLES / f"{name}.py"), *words], self.log)
-        file = self.directory / "plan.json"
-        file.write_text(json.dumps(plan))
-        together = str(Path(__file__).with_name("together.py"))
         broken = ["--stock"] if self.fault is Fault.SPARKS_SINK else []
-        # Spark's workers load the programs' classes by the modules' names.
-        named = {"PYTHONPATH": str(EXAMPLES)}
-        return Session([sys.executable, together, str(file), *broken], self.log, named)
+        return started_together(plan, self.log, *broken)
 
     def _arguments(self, program: Running) -> list[str]:
         return ["--bootstrap-servers", self.servers, *program.arguments(self.config)]
@@ -381,7 +389,7 @@ def _cpu_s(process: subprocess.Popen[bytes]) -> float:
     return spent
 
 
-def _newest(log: Path) -> int:
+def newest(log: Path) -> int:
     """The last batch in a log of a checkpoint; -1 if there is none."""
     try:
         return max((int(p.name) for p in log.iterdir() if p.name.isdecimal()), default=-1)

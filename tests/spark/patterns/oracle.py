@@ -301,6 +301,23 @@ def views_per_window(fed: Fed, _: Outputs) -> Expected:
     }
 
 
+def of_many_pages(record: Record) -> Record:
+    value = dict(record.value or {})
+    return record._replace(value={**value, "page": f"/{value['id'] % 11}"})
+
+
+def three_best_pages(fed: Fed, _: Outputs) -> Expected:
+    pages: dict[datetime, list[tuple[int, str]]] = defaultdict(list)
+    for (page, end), count in closed_windows(fed, "page").items():
+        pages[end].append((-count, page))
+    found: Counter[str] = Counter()
+    for end, ranking in pages.items():
+        top = [{"page": page, "views": -less} for less, page in sorted(ranking)[:3]]
+        start = end - WINDOW
+        found[text(f"{start:%Y-%m-%d %H:%M:%S}", {"start": instant(start), "top": top})] += 1
+    return {"output": found}
+
+
 def of_sensor(record: Record) -> Record:
     value = dict(record.value or {})
     return record._replace(value={"sensor": f"s{value.pop('page')[1:]}", **value})
@@ -445,6 +462,15 @@ PATTERNS = {
             counted_or_late,
             opening=[[of_sensor(r) for r in EARLY_VIEWS], [of_sensor(ADVANCE)]],
             closing=[of_sensor(NUDGE)],
+        ),
+        Pattern(
+            "top_n",
+            TWO,
+            ["output"],
+            lambda n: [of_many_pages(r) for r in views(n)],
+            three_best_pages,
+            opening=[[of_many_pages(r) for r in EARLY_VIEWS], [of_many_pages(ADVANCE)]],
+            closing=[of_many_pages(NUDGE)],
         ),
         Pattern(
             "windows",

@@ -1,7 +1,7 @@
 """Several programs of `examples/spark/` as queries of one session: `together.py PLAN`.
 
-The plan is JSON, the arguments of each program by its name. A Spark session costs some ten seconds
-of CPU, so tests share one. `--stock` puts Spark's own sink in the place of txn's.
+The plan is JSON, a list of names of programs with their arguments. A Spark session costs some ten
+seconds of CPU, so tests share one. `--stock` puts Spark's own sink in the place of txn's.
 """
 
 import json
@@ -18,16 +18,18 @@ from typing import Any
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "spark"
 sys.path.insert(0, str(EXAMPLES))
 
+START_S = 30.0
+
 import txn.spark  # noqa: E402 (before Spark)
 
 
 def main() -> None:
     """Run them until SIGTERM, or until one fails."""
     began = time.monotonic()
-    plan: dict[str, list[str]] = json.loads(Path(sys.argv[1]).read_text())
-    programs = {name: import_module(name).PROGRAM for name in plan}
-    given = {name: program.given(plan[name]) for name, program in programs.items()}
-    settings = dict(next(iter(given.values())).conf)
+    plan: list[tuple[str, list[str]]] = json.loads(Path(sys.argv[1]).read_text())
+    programs = [import_module(name).PROGRAM for name, _ in plan]
+    given = [program.given(words) for program, (_, words) in zip(programs, plan, strict=True)]
+    settings = dict(given[0].conf)
     if "--stock" in sys.argv:
         settings["spark.jars"] = ",".join(txn.spark.jars())
         _write_with_spark()
@@ -36,10 +38,10 @@ def main() -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with ThreadPoolExecutor(len(programs)) as threads:
-        running = [
-            threads.submit(_until, stop, programs[name].run, spark, given[name])
-            for name in programs
-        ]
+        running = []
+        for program, its_own in zip(programs, given, strict=True):
+            running.append(threads.submit(_until, stop, program.run, spark, its_own))
+            _await_a_look(spark, len(running), stop)
     for each in running:
         each.result()
     spark.stop()
@@ -50,6 +52,22 @@ def _until(stop: threading.Event, run: Callable[..., None], spark: Any, given: A
         run(spark, given, stop)
     finally:
         stop.set()
+
+
+def _await_a_look(spark: Any, queries: int, stop: threading.Event) -> None:
+    """Wait until so many queries have looked at their input, but not for ever.
+
+    Each starts a process for its source, which Spark awaits for ten seconds only. On a busy machine
+    several of them at once take longer.
+    """
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and not stop.wait(0.1):
+        if sum(map(_has_looked, spark.streams.active)) >= queries:
+            return
+
+
+def _has_looked(query: Any) -> bool:
+    return query.lastProgress is not None or query.status["message"].startswith("Waiting")
 
 
 def _write_with_spark() -> None:
