@@ -164,14 +164,14 @@ def serve_late_requests(seam: Seam) -> None:
     """A request that a TV1 client left on a connection is served as if it had just been sent."""
 
     @seam.instead_of(LatestConnections)
-    class NeverSuperseded(LatestConnections):
+    class NeverAnother(LatestConnections):
         __slots__ = ()
 
         @override
-        def is_superseded(
+        def is_another(
             self,
             transactional_id: str,
-            role: ConnectionUse,
+            use: ConnectionUse,
             producer: ProducerIdAndEpoch,
             connection: int,
         ) -> bool:
