@@ -544,10 +544,17 @@ class SegmentCheck:
 
 ClientRequest = tuple[int, int, int, int, str | None, bytes, str, int, str | None, int, object]
 """(token, api_key, api_version, correlation_id, client_id, body after the request header, client
-host, index of the listener, principal, number of the connection, its attachment or None). The
-principal is None beside an attachment. A connection that was accepted later has a higher number.
-SaslAuthenticate of version -1 is a bare token of SASL.
+host, index of the listener, principal, number of the connection, its attachment). A connection
+without one brings its `ClientPresence`, and its principal, which is None else. A connection that
+was accepted later has a higher number. SaslAuthenticate of version -1 is a bare token of SASL.
 """
+
+@final
+class ClientPresence:
+    """Tells whether the client of a connection is there. Any thread may ask."""
+
+    def has_left(self) -> bool:
+        """Say whether it sends no more: it closed the connection, or that is closed."""
 
 TlsFiles = tuple[bytes, bytes, str | None, bytes, str, Sequence[str], Sequence[str]]
 """(certificate chain, private key, its password, trusted certificates, client auth, protocols): PEM;

@@ -180,6 +180,21 @@ def test_P3_a_sequence_used_again_after_an_abort_is_not_acknowledged_unstored(
     assert read_all(process.bootstrap_servers, "orders") == [b"another"]
 
 
+@pytest.mark.parametrize("version", [TV1_PRODUCE, TV2_PRODUCE])
+def test_P6_a_batch_that_overtook_the_first_one_of_a_partition_is_refused_until_that_is_stored(
+    servers: str, connect: Connect, version: int
+) -> None:
+    """The second batch was stored, and the first one then out of order for ever."""
+    wire = connect(servers)
+    producer = identity(wire.start(two_phase=False))
+    add(wire, producer)
+    assert wire.produce(producer, 1, b"second", version) == OUT_OF_ORDER
+    assert wire.produce(producer, 0, b"first", version) == NONE
+    assert wire.produce(producer, 1, b"second", version) == NONE
+    assert int(wire.end(producer).error_code) == NONE
+    assert read_all(servers, "orders") == [b"first", b"second"]
+
+
 def test_partitions_join_by_the_request_that_brokers_use(servers: str, connect: Connect) -> None:
     wire = connect(servers)
     producer = identity(wire.start())

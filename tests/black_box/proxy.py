@@ -226,6 +226,7 @@ class Proxy:
             await asyncio.wait_for(self._released.wait(), held_s)
         connection.was_late = True
         await _pass_on(frame, connection.broker, 0.0)
+        connection.broker.write_eof()  # the client's close travels behind its last request
 
     def _note(self, api: str, request: Any, received_s: float) -> None:
         transactional_id = _transactional_id_of(request)

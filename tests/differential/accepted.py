@@ -59,6 +59,14 @@ def _follows_one_turned_away(exchange: Exchange, difference: Difference) -> bool
     )
 
 
+def _begins_a_log_behind_0(exchange: Exchange, difference: Difference) -> bool:
+    ours, theirs = difference.within
+    return theirs["base_offset"] == 0 and any(
+        index == ours["index"] and batch.base_sequence > 0
+        for index, batch in batches(exchange.request)
+    )
+
+
 def _is_a_retry(exchange: Exchange, difference: Difference) -> bool:
     return any(
         index == difference.within[0]["index"] and (index, *batch.sent) in exchange.past.stored
@@ -222,6 +230,18 @@ ORDER: Final = (
         "none",
         versions=range(12, 100),
         when=_follows_one_turned_away,
+        diverges=True,
+    ),
+    KnownDifference(
+        "kafka-takes-any-first-sequence-of-a-log",
+        "A log that never held a record has forgotten no producer, so its first batch has sequence "
+        "0. Another would take the place of the batch that it overtook. Kafka refuses it likewise "
+        "from 4.5 on (KAFKA-15591).",
+        ("Produce",),
+        f"{IN_PRODUCE}.error_code",
+        "out_of_order_sequence_number",
+        "none",
+        when=_begins_a_log_behind_0,
         diverges=True,
     ),
     KnownDifference(

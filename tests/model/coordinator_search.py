@@ -6,10 +6,13 @@ transactional id, the clients that use it, and the connections between. The rule
 
 * A client initializes, then runs transactions one after another: join a partition, end it
   (commit and abort are both tried), perhaps initialize again as after an abort (KIP-360).
-  It waits for each answer. When it gives up waiting it opens a new connection and sends the
-  same request again.
+  It waits for each answer. When it gives up waiting it closes the connection, opens a new one
+  and sends the same request again.
+* The first client may have a pool: connections that it opened at its start. It sends each request
+  over any of them.
 * A connection delivers in order: at once, late, or never; an answer may be lost. Connections
-  know nothing of each other, so a request left behind on an old one arrives at any time.
+  know nothing of each other, so a request left behind on an old one arrives at any time. Its close
+  is known by then, see `CLOSE_MS`.
 * A second client may take the id over. The coordinator may abort for time, be unable to
   finish a Prepare for a while, and be restarted, which cuts every connection.
 * A disk may refuse to force the records of a commit. The coordinator then aborts, perhaps
@@ -23,6 +26,7 @@ The search is breadth-first, so the story it tells of an anomaly is a shortest o
     false-fence      a client was refused for good though it holds the identity in use, or lost
                      that to an abort of the coordinator's own that was not for time
     zombie-commit    a client that was taken over ended a transaction
+    false-hang-up    a client was cut off that waited for its answer
     illegal-move     a record was written that may not follow the one before it
 """
 
@@ -85,6 +89,8 @@ class Bounds:
     """Transactions of the first client; those that take over run one."""
     reconnects: int = 2
     """Number for all clients together, as with every other fault."""
+    pooled: int = 0
+    """Connections of the first client beside its first; it uses all of them in turn."""
     takeovers: int = 0
     timeouts: int = 0
     refusals: int = 0
@@ -109,12 +115,14 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelClient:
-    """A client; it waits for the answer to `asks` over its newest connection."""
+    """A client; it waits for the answer to `asks` over its connection."""
 
     asks: ModelRequest | None
     """None when it has run its transactions or was refused for good."""
     connection: int
     producer: ProducerIdAndEpoch | None = None
+    others: tuple[int, ...] = ()
+    """The connections of its pool that it is not waiting on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,10 @@ class CoordinatorState:
     """The notes of `LatestConnections` on the id."""
     left: Bounds = Bounds()
     """Faults that may still happen."""
+
+    def is_closed(self, connection: int) -> bool:
+        """Say whether its client has closed a connection."""
+        return not any(connection in (client.connection, *client.others) for client in self.clients)
 
     def is_decided(self, tag: Tag) -> bool:
         """Say whether a transaction has ended."""
@@ -177,6 +189,8 @@ class Search:
     """Transaction version of each client, `TV1` or `TV2`; the last one's is that of the rest."""
     knows_connections: bool = True
     """True if requests over a connection that its producer has left are refused."""
+    knows_closes: bool = True
+    """True if a producer has left those connections that it closed; else all earlier ones."""
     ignores: frozenset[str] = frozenset()
     """Anomalies not to stop at: behind the one that is near may be others."""
     first_epoch: int | None = None
@@ -199,7 +213,7 @@ class Search:
         return SearchResult(len(came_from), None)
 
     def _start(self) -> CoordinatorState:
-        state = _connect(CoordinatorState((), (), left=self.bounds), client=0)
+        state = _connect(CoordinatorState((), (), left=self.bounds), 0, self.bounds.pooled)
         if self.first_epoch is None:
             return state
         known = Txn(
@@ -232,10 +246,11 @@ class Search:
             spent = replace(state, left=replace(left, reconnects=left.reconnects - 1))
             for index, client in enumerate(state.clients):
                 if client.asks is not None:
-                    yield f"client {index} gives up waiting", _reconnect(spent, index)
+                    for following in _reconnected(spent, index):
+                        yield f"client {index} gives up waiting", following
         if left.takeovers:
             spent = replace(state, left=replace(left, takeovers=left.takeovers - 1))
-            yield "another client starts", _connect(spent, client=len(state.clients))
+            yield "another client starts", _connect(spent, len(state.clients))
 
     def _of_coordinator(self, state: CoordinatorState) -> Iterator[Step]:
         left, txn = state.left, state.txn
@@ -252,7 +267,8 @@ class Search:
             cut = tuple(() for _ in state.connections)
             left = replace(left, restarts=left.restarts - 1)
             restarted = replace(state, connections=cut, latest=None, given_up=None, left=left)
-            yield "restart", restarted
+            clients = tuple(replace(client, others=()) for client in state.clients)
+            yield "restart", replace(restarted, clients=clients)
 
     def _arrivals(self, state: CoordinatorState, connection: int) -> Iterator[Step]:
         request, *behind = state.connections[connection]
@@ -282,14 +298,15 @@ class Search:
         is_current = state.txn is not None and state.txn.producer == request.producer
         version = self.versions[min(request.tag[0], len(self.versions) - 1)]
         if version == TV1 and self.knows_connections and is_current:
-            connections = LatestConnections()
+            connections, use = LatestConnections(), ConnectionUse.TRANSACTION
             if state.latest is not None:
-                connections.is_superseded(ID, ConnectionUse.TRANSACTION, *state.latest)
-            if connections.is_superseded(
-                ID, ConnectionUse.TRANSACTION, request.producer, connection
-            ):
-                yield "it is late and cut off", state, None
-                return
+                connections.is_another(ID, use, *state.latest)
+            if connections.is_another(ID, use, request.producer, connection):
+                is_earlier = connections.is_doubtful(ID, use, connection)
+                is_left = state.is_closed(connection) if self.knows_closes else is_earlier
+                if is_left:
+                    yield "it is late and cut off", state, None
+                    return
             state = replace(state, latest=(request.producer, connection))
         if request.kind == "join":
             yield self._joined(state, request, request.producer, version)
@@ -413,13 +430,14 @@ class Search:
         index, number = request.tag
         client = state.clients[index]
         if answer is None:
-            yield _reconnect(state, index)
+            self._report("false-hang-up")
+            yield from _reconnected(state, index)
         elif isinstance(answer, ErrorCode):
             if answer in RETRIABLE:
-                yield _sent(state, index, request)
+                yield from _sent(state, index, request)
                 return
             if answer is ABORTABLE:
-                yield _sent(state, index, replace(request, kind=TxnResult.ABORT.value))
+                yield from _sent(state, index, replace(request, kind=TxnResult.ABORT.value))
                 return
             if state.txn is not None and client.producer == state.txn.producer:
                 self._report("false-fence")
@@ -428,7 +446,7 @@ class Search:
             state = _with_client(state, index, replace(client, producer=answer))
             if request.kind == "join":
                 for kind in OUTCOMES:
-                    yield _sent(state, index, ModelRequest(kind, request.tag, answer))
+                    yield from _sent(state, index, ModelRequest(kind, request.tag, answer))
                 return
             if request.kind in OUTCOMES:
                 is_committed = (request.tag, TxnResult.COMMIT) in state.decided
@@ -439,9 +457,9 @@ class Search:
                 client = replace(state.clients[index], asks=None)
                 yield _with_client(state, index, client)
                 return
-            yield _sent(state, index, ModelRequest("join", (index, number), answer))
+            yield from _sent(state, index, ModelRequest("join", (index, number), answer))
             if request.kind == TxnResult.ABORT.value:
-                yield _sent(state, index, ModelRequest("init", (index, number), answer))
+                yield from _sent(state, index, ModelRequest("init", (index, number), answer))
 
 
 # ---------------------------------------------------------------- steps of a state
@@ -468,26 +486,45 @@ def _completed(state: CoordinatorState) -> CoordinatorState:
     return replace(completed, waits_for_markers=False)
 
 
-def _connect(state: CoordinatorState, client: int) -> CoordinatorState:
-    """A client that starts: it initializes over a connection of its own."""
+def _connect(state: CoordinatorState, client: int, pooled: int = 0) -> CoordinatorState:
+    """A client that starts: it initializes over the first of its connections."""
     request = ModelRequest("init", (client, 0), None)
+    first = len(state.connections)
+    others = tuple(range(first + 1, first + 1 + pooled))
     return replace(
         state,
-        clients=(*state.clients, ModelClient(request, len(state.connections))),
-        connections=(*state.connections, (request,)),
+        clients=(*state.clients, ModelClient(request, first, others=others)),
+        connections=(*state.connections, (request,), *(() for _ in others)),
     )
 
 
-def _reconnect(state: CoordinatorState, index: int) -> CoordinatorState:
-    """A client asks again over a new connection and leaves its earlier requests behind."""
+def _reconnected(state: CoordinatorState, index: int) -> Iterator[CoordinatorState]:
+    """A client closes its connection, which leaves its request behind, and asks again.
+
+    It asks over a new connection or over another of its pool.
+    """
     client = state.clients[index]
     assert client.asks is not None, "it waits for something"
-    connected = replace(client, connection=len(state.connections))
-    state = _with_client(state, index, connected)
-    return replace(state, connections=(*state.connections, (client.asks,)))
+    fresh = replace(client, connection=len(state.connections))
+    following = replace(state, connections=(*state.connections, ()))
+    yield _asked(_with_client(following, index, fresh), index, client.asks)
+    for other in client.others:
+        others = tuple(each for each in client.others if each != other)
+        pooled = replace(client, connection=other, others=others)
+        yield _asked(_with_client(state, index, pooled), index, client.asks)
 
 
-def _sent(state: CoordinatorState, index: int, request: ModelRequest) -> CoordinatorState:
+def _sent(state: CoordinatorState, index: int, request: ModelRequest) -> Iterator[CoordinatorState]:
+    """A client sends its next request, over each of its connections."""
+    client = state.clients[index]
+    own = sorted((client.connection, *client.others))
+    for connection in own:
+        others = tuple(each for each in own if each != connection)
+        using = replace(client, connection=connection, others=others)
+        yield _asked(_with_client(state, index, using), index, request)
+
+
+def _asked(state: CoordinatorState, index: int, request: ModelRequest) -> CoordinatorState:
     client = state.clients[index]
     sent = (*state.connections[client.connection], request)
     state = _with_client(state, index, replace(client, asks=request))

@@ -37,12 +37,16 @@ TAKEN_OVER = Bounds(transactions=2, reconnects=1, takeovers=1)
 FAULTS = Bounds(transactions=2, reconnects=2, timeouts=1, refusals=1)
 RESTARTED = Bounds(transactions=2, reconnects=2, timeouts=1, restarts=1)
 UNFORCED = Bounds(transactions=2, reconnects=2, refusals=1, unforced=1)
+POOLED = Bounds(transactions=3, reconnects=2, pooled=1)
+POOLED_FAULTS = Bounds(transactions=2, reconnects=1, pooled=2, timeouts=1, restarts=1)
 EVERYTHING = Bounds(transactions=1, reconnects=1, takeovers=1, timeouts=1, refusals=1, unforced=1)
 
 
 @pytest.mark.parametrize("versions", [(TV1,), (TV2,), (TV1, TV2), (TV2, TV1)], ids=str)
 @pytest.mark.parametrize(
-    "bounds", [ALONE, TAKEN_OVER, FAULTS, RESTARTED, UNFORCED, EVERYTHING], ids=str
+    "bounds",
+    [ALONE, TAKEN_OVER, FAULTS, RESTARTED, UNFORCED, POOLED, POOLED_FAULTS, EVERYTHING],
+    ids=str,
 )
 def test_P3_P7_no_history_within_bounds_breaks_the_coordinator(
     bounds: Bounds, versions: tuple[int, ...]
@@ -73,6 +77,10 @@ def test_a_late_end_decides_the_next_transaction_if_connections_are_not_told_apa
     unaware: dict[str, Any] = {"bounds": ALONE, "knows_connections": False}
     assert found(**unaware) == "late-begin"
     assert found(**unaware, ignores=frozenset({"late-begin"})) == "late-end"
+
+
+def test_a_client_with_a_pool_is_cut_off_if_the_order_of_connections_alone_counts() -> None:
+    assert found(bounds=POOLED, knows_closes=False) == "false-hang-up"
 
 
 @pytest.fixture

@@ -105,6 +105,7 @@ class NaiveLog:
         self.forgotten: dict[int, int] = {}  # below this offset of a producer nothing is known
         self.first_known: set[int] = set()  # offsets of batches before which no other was known
         self.is_compacted = False
+        self.may_lack_records = False
         self.recalled: dict[int, int] = {}  # but from this offset on batches, for its retries
 
     @property
@@ -226,6 +227,7 @@ class NaiveLog:
     def _is_next(self, batch: ModelBatch, is_known: bool, known_epoch: int) -> bool:
         if not is_known:
             must_be_zero = batch.is_transactional and batch.origin == CLIENT_V2
+            must_be_zero |= self.end == 0 and not self.may_lack_records
             return batch.base_sequence == 0 if must_be_zero else not self.is_overtaking(batch)
         window = self.window(batch.producer_id)
         if batch.producer_epoch != known_epoch or not window:
@@ -293,11 +295,15 @@ class PartitionMachine(RuleBasedStateMachine):
     @initialize(
         start=st.sampled_from([0, 0, SEQUENCE_COUNT - 6]),
         is_internal=st.sampled_from([False, False, False, True]),
+        may_lack_records=st.booleans(),
     )
-    def begin(self, start: int, is_internal: bool) -> None:
+    def begin(self, start: int, is_internal: bool, may_lack_records: bool) -> None:
         """Clients write from a sequence near 0 or near the wrap; or a coordinator writes alone."""
         self.start = start
         self.is_internal = is_internal
+        if may_lack_records:
+            self.producer_state.note_loss()
+        self.log.may_lack_records = may_lack_records
 
     def _send(self, batch: ModelBatch) -> AdmitResult:
         """Send a batch to both, and store it if it is admitted."""
@@ -538,6 +544,8 @@ class PartitionMachine(RuleBasedStateMachine):
         newer = [s.replayed for s in self.log.stored if s.base_offset >= offset]
         before = self.log.aborted()
         restarted = ProducerStateManager()
+        if self.log.may_lack_records:
+            restarted.note_loss()
         restarted.restore(snapshot, [entry for entry in before if entry[2] < offset])
         if backfills_first:
             restarted.backfill(older)
@@ -677,7 +685,7 @@ def test_a_restart_recalls_no_batch_of_before_an_expiry(
     batch behind it knew. A producer that returns later has only its batches since then.
     """
     machine = PartitionMachine()
-    machine.begin(start=0, is_internal=False)
+    machine.begin(start=0, is_internal=False, may_lack_records=False)
     machine.produce(9, 1, False, CLIENT_V1, 0)
     machine.expire()
     machine.snapshot()

@@ -151,6 +151,7 @@ def _sequences_used_again_are_retries(seam: Seam) -> None:
         last_sequence: int,
         is_transactional: bool,
         expected_epoch: int | None,
+        is_unwritten: bool,
     ) -> AdmitResult | None:
         if state is not None and producer_epoch == state.producer_epoch:
             base_offset = state.offset_of_stored(base_sequence, last_sequence)
@@ -164,6 +165,7 @@ def _sequences_used_again_are_retries(seam: Seam) -> None:
             last_sequence,
             is_transactional,
             expected_epoch,
+            is_unwritten,
         )
 
 

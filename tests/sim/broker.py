@@ -22,7 +22,6 @@ from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
 from sim.machine import SyncMarks
 from support.responses import typed
-from support.sessions import session
 from txn.broker.apis.api import Reply
 from txn.broker.apis.table import build_table
 from txn.broker.host import Context, Durability, HangUpError
@@ -33,6 +32,7 @@ from txn.broker.syncs import Failures as SyncFailures
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
+from txn.security.sessions import Session
 from txn.server import eager
 from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, StoredBatch
 from txn.wire.error_codes import ErrorCode
@@ -341,14 +341,14 @@ class SimBroker:
 
     def receive(
         self,
-        connection: int,
+        client: Session,
         key: int,
         version: int,
         request: Any,
         answer: Callable[[Any], object],
         hang_up: Callable[[], object],
     ) -> None:
-        """Take a request that came over a connection.
+        """Take a request of a client.
 
         `answer` is called once, or `hang_up`, or neither if the process dies before.
         """
@@ -356,7 +356,7 @@ class SimBroker:
             self._produce(version, request, answer)
             return
         assert self.node is not None, "requests come when it has started"
-        context = Context(key, version, "client", session(connection=connection))
+        context = Context(key, version, "client", client)
         answerer = self._table[key].answerer
 
         def give(reply: Reply) -> None:

@@ -6,8 +6,8 @@ names, in one of three ways:
 
     lost         the request never arrives
     unanswered   it is served, and its answer never arrives
-    late         the client sees the connection break, opens another, and goes on; the request
-                 is still on its way and arrives seconds later (a half-open connection)
+    late         the client sees the connection break, closes it, opens another, and goes on; the
+                 request is still on its way and arrives seconds later, its close behind it
 
 When the broker dies, all its connections break.
 """
@@ -22,6 +22,10 @@ from typing import Any
 
 from sim.agenda import Agenda, SimLoop
 from sim.broker import PRODUCE, SimBroker
+from support.sessions import session
+
+CLOSE_US = 100_000
+"""Time that a close needs behind the last request of its connection."""
 
 Answered = Callable[[Any], object]
 
@@ -80,6 +84,8 @@ class SimConnection:
         self._is_busy = False
         self._waiting: list[asyncio.Future[Any]] = []
         self._arrives_us = self._answered_us = 0
+        self._closed_us: int | None = None
+        """When the client closes its end."""
 
     def request(
         self, key: int, version: int, request: Any, fault: NetworkFault | None
@@ -117,8 +123,17 @@ class SimConnection:
     def break_after(self, delay_us: int) -> None:
         """Let the client see that the connection is gone."""
         self.is_broken = True
+        if self._closed_us is None:
+            self._closed_us = self._agenda.now_us + delay_us
         waiting, self._waiting = self._waiting, []
         self._loop.after(delay_us, _fail, waiting)
+
+    def has_left(self) -> bool:
+        """Say whether the client's close has reached the broker."""
+        if self._closed_us is None:
+            return False
+        reached_us = max(self._closed_us, self._arrives_us) + CLOSE_US
+        return reached_us <= self._agenda.now_us
 
     # ------------------------------------------------------------ the broker's end
 
@@ -132,7 +147,7 @@ class SimConnection:
             self._is_busy = True
             frame = self._queue.popleft()
             self._broker.receive(
-                self._number,
+                session(connection=self._number, has_left=self.has_left),
                 frame.key,
                 frame.version,
                 frame.request,

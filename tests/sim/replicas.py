@@ -151,6 +151,7 @@ class Replica:
         """Open the log as a follower of nobody."""
         self.broker_epoch += 1
         self.producer_state = ProducerStateManager()
+        self.producer_state.note_loss()  # it may be told to truncate
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         self.log = _core.PartitionLog(
             str(self.directory),

@@ -80,6 +80,7 @@ def fence_nobody(seam: Seam) -> None:
         last_sequence: int,
         is_transactional: bool,
         expected_epoch: int | None,
+        is_unwritten: bool,
     ) -> AdmitResult | None:
         is_older = state is not None and producer_epoch < state.producer_epoch
         if is_older and is_transactional and origin != COORDINATOR:
@@ -92,6 +93,7 @@ def fence_nobody(seam: Seam) -> None:
             last_sequence,
             is_transactional,
             expected_epoch,
+            is_unwritten,
         )
 
 
@@ -146,6 +148,7 @@ def forget_batches(seam: Seam) -> None:
         last_sequence: int,
         is_transactional: bool,
         expected_epoch: int | None,
+        is_unwritten: bool,
     ) -> AdmitResult | None:
         result = refusal(
             state,
@@ -155,6 +158,7 @@ def forget_batches(seam: Seam) -> None:
             last_sequence,
             is_transactional,
             expected_epoch,
+            is_unwritten,
         )
         is_retry = result is not None and result[0] == DUPLICATE
         return None if is_retry or result is OUT_OF_ORDER_SEQUENCE else result
@@ -164,14 +168,14 @@ def serve_late_requests(seam: Seam) -> None:
     """A request that a TV1 client left on a connection is served as if it had just been sent."""
 
     @seam.instead_of(LatestConnections)
-    class NeverSuperseded(LatestConnections):
+    class NeverAnother(LatestConnections):
         __slots__ = ()
 
         @override
-        def is_superseded(
+        def is_another(
             self,
             transactional_id: str,
-            role: ConnectionUse,
+            use: ConnectionUse,
             producer: ProducerIdAndEpoch,
             connection: int,
         ) -> bool:

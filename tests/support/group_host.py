@@ -15,6 +15,7 @@ from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
+from txn.security.sessions import Peer
 from txn.storage.base import Marker, ProducerIdentity
 from txn.testing import FakeHost, MemoryLog
 from txn.wire.error_codes import ErrorCode
@@ -108,12 +109,12 @@ class ObedientTransactions:
     ) -> bool:
         return self.answer is ErrorCode.NONE
 
-    def hang_up_if_late(
+    async def hang_up_if_late(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        connection: int,
-        role: ConnectionUse,
+        client: Peer,
+        use: ConnectionUse,
     ) -> None:
         """Every connection is the producer's latest."""
 

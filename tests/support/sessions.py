@@ -1,9 +1,13 @@
 """Sessions of clients that no socket knows."""
 
-from txn.security.sessions import PLAINTEXT, Listener, Session, begin
+from collections.abc import Callable
+
+from txn.security.sessions import PLAINTEXT, Listener, Peer, Session, begin, stays
 
 LISTENER = Listener(PLAINTEXT, ("127.0.0.1", 9092), ("127.0.0.1", 9092))
 
 
-def session(host: str = "127.0.0.1", connection: int = 1) -> Session:
-    return begin(LISTENER, host, connection)
+def session(
+    host: str = "127.0.0.1", connection: int = 1, has_left: Callable[[], bool] = stays
+) -> Session:
+    return begin(LISTENER, Peer(host, connection, has_left))

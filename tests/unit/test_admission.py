@@ -45,9 +45,12 @@ def decide(
     origin: int = CLIENT_V1,
     transactional: bool = False,
     expected: int | None = None,
+    unwritten: bool = False,
 ) -> AdmitResult | None:
     base_sequence, last_sequence = sequences
-    return refusal(state, origin, epoch, base_sequence, last_sequence, transactional, expected)
+    return refusal(
+        state, origin, epoch, base_sequence, last_sequence, transactional, expected, unwritten
+    )
 
 
 # ---------------------------------------------------------------- sequences
@@ -90,6 +93,11 @@ def test_P6_a_batch_that_wraps_around_is_recognised_when_it_is_retried() -> None
 
 def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert decide(None, (70, 79)) is ADMITTED
+
+
+def test_P6_in_a_log_that_never_held_a_record_an_unknown_producer_begins_at_zero() -> None:
+    assert decide(None, (70, 79), unwritten=True) is OUT_OF_ORDER_SEQUENCE
+    assert decide(None, (0, 9), unwritten=True) is ADMITTED
 
 
 def test_a_producer_known_by_its_marker_alone_begins_at_zero() -> None:

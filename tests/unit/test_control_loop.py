@@ -41,6 +41,8 @@ from txn.wire.error_codes import ErrorCode
 
 DELETE_RECORDS = 21
 NO_TOPICS = struct.pack(">ii", 0, 1000)
+NEW = Mock(spec=_core.ClientPresence)
+"""Comes with the first request of a connection."""
 DESCRIBE_CONFIGS = 32
 LARGE = struct.pack(">i", 2_000) + b"\2\0\1t\0\0\0\0" * 2_000 + b"\0"
 RESULT = DescribeConfigsResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, 2, "t")
@@ -91,7 +93,7 @@ class StoppedServer:
 
     def take(self) -> list[Any]:
         self._loop.stop()
-        return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, None, 1, None)]
+        return [(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, None, 1, NEW)]
 
     def take_room(self) -> bool:
         return False
@@ -160,7 +162,7 @@ def test_a_handler_that_waits_for_nothing_is_answered_without_the_loop(
     loop = ControlLockLoop()
     server = Mock()
     control = ControlLoop(loop, LoopScheduler(loop, _core.Durability(1)), server, NODE, [LISTENER])
-    control.serve([(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, None, 1, None)], [])
+    control.serve([(7, DELETE_RECORDS, 0, 1, None, NO_TOPICS, "127.0.0.1", 0, None, 1, NEW)], [])
     server.reply.assert_called_once_with(7, False, b"at once")
     loop.close()
 

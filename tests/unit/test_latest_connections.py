@@ -5,41 +5,60 @@ from txn.coordinator.transaction.states import ProducerIdAndEpoch
 
 PRODUCER = ProducerIdAndEpoch(1_000, 0)
 SUCCESSOR = ProducerIdAndEpoch(1_000, 1)
+TRANSACTION, OFFSETS = ConnectionUse.TRANSACTION, ConnectionUse.OFFSETS
 
 
 def speak(
     connections: LatestConnections,
     connection: int,
     producer: ProducerIdAndEpoch = PRODUCER,
-    role: ConnectionUse = ConnectionUse.TRANSACTION,
-) -> bool:
-    return connections.is_superseded("pay", role, producer, connection)
+    use: ConnectionUse = TRANSACTION,
+) -> str:
+    """Speak over a connection that is open; tell how it is taken."""
+    if not connections.is_another("pay", use, producer, connection):
+        return "same"
+    is_doubtful = connections.is_doubtful("pay", use, connection)
+    connections.note("pay", use, producer, connection)
+    return "doubtful" if is_doubtful else "other"
 
 
-def test_an_earlier_connection_is_late_and_stays_so() -> None:
+def test_one_request_over_an_earlier_connection_is_doubtful_and_then_it_is_a_pool() -> None:
     connections = LatestConnections()
-    assert [speak(connections, number) for number in (1, 1, 2, 1, 2, 3, 2)] == [
-        False, False, False, True, False, False, True,
+    assert [speak(connections, number) for number in (1, 1, 2, 2, 1, 1, 3, 2, 1)] == [
+        "same", "same", "other", "same", "doubtful", "same", "other", "other", "other",
     ]  # fmt: skip
 
 
 def test_a_successor_may_speak_over_any_connection() -> None:
     connections = LatestConnections()
     speak(connections, 5)
-    assert not speak(connections, 3, SUCCESSOR)
-    assert speak(connections, 2, SUCCESSOR)
+    assert speak(connections, 3, SUCCESSOR) == "same"
+    assert speak(connections, 2, SUCCESSOR) == "doubtful"
+
+
+def test_a_pool_stays_one_under_the_next_epoch() -> None:
+    connections = LatestConnections()
+    assert [speak(connections, number) for number in (2, 1)] == ["same", "doubtful"]
+    assert [speak(connections, number, SUCCESSOR) for number in (2, 1)] == ["same", "other"]
+
+
+def test_an_identity_that_was_replaced_notes_nothing() -> None:
+    connections = LatestConnections()
+    speak(connections, 5, SUCCESSOR)
+    connections.note("pay", TRANSACTION, PRODUCER, 3)
+    assert speak(connections, 5, SUCCESSOR) == "same"
 
 
 def test_coordinators_of_groups_and_transactions_are_spoken_to_over_their_own_connections() -> None:
     connections = LatestConnections()
     speak(connections, 5)
-    assert not speak(connections, 3, role=ConnectionUse.OFFSETS)
-    assert speak(connections, 2, role=ConnectionUse.OFFSETS)
+    assert speak(connections, 3, use=OFFSETS) == "same"
+    assert speak(connections, 2, use=OFFSETS) == "doubtful"
 
 
 def test_an_id_that_expired_begins_anew() -> None:
     connections = LatestConnections()
-    for role in ConnectionUse:
-        speak(connections, 5, role=role)
+    for use in ConnectionUse:
+        speak(connections, 5, use=use)
     connections.forget("pay")
-    assert not any(speak(connections, 1, role=role) for role in ConnectionUse)
+    assert [speak(connections, 1, use=use) for use in ConnectionUse] == ["same", "same"]

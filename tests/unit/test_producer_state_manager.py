@@ -3,6 +3,7 @@
 import pytest
 
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE, REFUSE, AdmitResult, ProducerStateManager
+from txn.testing.memory_log import MemoryLog
 
 COORDINATOR, CLIENT_V1, CLIENT_V2 = 0, 1, 2
 DAY_MS = 86_400_000
@@ -67,6 +68,37 @@ def test_P6_a_refused_batch_changes_nothing() -> None:
     before = log.producer_state.snapshot()
     assert log.produce(sequence=9) == (REFUSE, 45, None)
     assert log.producer_state.snapshot() == before
+
+
+def test_P6_a_batch_that_overtakes_the_first_one_of_a_log_does_not_take_its_place() -> None:
+    """The first batch was refused for the moment, the second one stored, and a repetition of the
+    first was out of order for ever.
+    """
+    log = FakeLog()
+    assert log.produce(sequence=5) == (REFUSE, 45, None)
+    assert log.transact(8, sequence=5) == (REFUSE, 45, None)
+    assert log.produce(sequence=0, count=5) == (ADMIT, -1, None)
+    assert log.produce(sequence=5) == (ADMIT, -1, None)
+
+
+def test_an_unknown_producer_may_begin_anywhere_in_a_log_that_held_records() -> None:
+    log = FakeLog()
+    log.produce(7)
+    assert log.produce(8, sequence=5) == (ADMIT, -1, None)
+
+
+def test_a_producer_that_expired_may_go_on_where_it_was() -> None:
+    log = FakeLog()
+    log.produce(sequence=0)
+    forget_everybody(log)
+    assert log.produce(sequence=1) == (ADMIT, -1, None)
+
+
+def test_an_unknown_producer_may_begin_anywhere_in_an_empty_log_that_may_lack_records() -> None:
+    """A power failure took the records; the producer has gone on, and its next ones are due."""
+    log = MemoryLog("orders", 0)
+    log.lead(1)
+    assert log.producer_state.admit(CLIENT_V1, 0, 7, 0, 5, 1, 1, False)[0] == ADMIT
 
 
 def test_P6_a_late_retry_does_not_resurrect_a_finished_transaction() -> None:
@@ -391,20 +423,16 @@ def forget_everybody(log: FakeLog) -> None:
 def test_P6_a_retry_finds_the_batch_of_after_the_expiry_also_when_replayed() -> None:
     """A sequence that an expired producer used again was found at its first, older offset."""
     log = FakeLog()
-    log.produce(sequence=2)
+    log.produce(sequence=0, count=3)
     log.produce(sequence=3)
     forget_everybody(log)
     log.produce(sequence=3)
     again = ProducerStateManager()
-    again.replay([(offset, offset, 7, 0, sequence, 1, 0, -1) for offset, sequence in BEFORE])
-    again.replay([(2, 2, 7, 0, 3, 1, 0, -1)])
+    again.replay([(0, 2, 7, 0, 0, 1, 0, -1), (3, 3, 7, 0, 3, 1, 0, -1)])
+    again.replay([(4, 4, 7, 0, 3, 1, 0, -1)])
     for producer_state in (log.producer_state, again):
-        assert producer_state.admit(CLIENT_V1, 3, 7, 0, 3, 1, 1, False) == (DUPLICATE, 2, None)
-        assert producer_state.admit(CLIENT_V1, 3, 7, 0, 2, 1, 1, False) == (REFUSE, 45, None)
-
-
-BEFORE = ((0, 2), (1, 3))
-"""(offset, sequence) of batches that expiry forgot."""
+        assert producer_state.admit(CLIENT_V1, 5, 7, 0, 3, 1, 1, False) == (DUPLICATE, 4, None)
+        assert producer_state.admit(CLIENT_V1, 5, 7, 0, 2, 1, 1, False) == (REFUSE, 45, None)
 
 
 # ---------------------------------------------------------------- describing

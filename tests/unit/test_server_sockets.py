@@ -241,9 +241,11 @@ def test_aborted_transactions_are_named_in_the_layout_of_every_client(sockets: S
 def test_a_request_for_python_keeps_its_header_and_body(sockets: Sockets) -> None:
     with sockets.connect() as connection:
         connection.send_frame(struct.pack(">hhih", 60, 0, 42, 2) + b"me" + b"\x00" + b"body")
-        token, *request = sockets.take_request()
+        token, *request, presence = sockets.take_request()
         principal = "User:ANONYMOUS"
-        assert request == [60, 0, 42, "me", b"body", "127.0.0.1", 0, principal, 1, None]
+        assert request == [60, 0, 42, "me", b"body", "127.0.0.1", 0, principal, 1]
+        assert isinstance(presence, _core.ClientPresence)
+        assert not presence.has_left()
         sockets.server.reply(token, True, b"answer")
         assert connection.read_frame() == struct.pack(">ib", 42, 0) + b"answer"
 

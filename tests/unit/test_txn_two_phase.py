@@ -23,6 +23,7 @@ from txn.coordinator.transaction.states import (
 )
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
+from txn.security.sessions import Peer
 from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode
 
@@ -585,7 +586,8 @@ def test_P3_a_late_end_of_what_was_kept_is_known_by_its_connection() -> None:
     bench = Bench()
     bench.prepared()
     client = bench.start(keep_prepared=True).producer
-    bench.coordinator.hang_up_if_late("pay", client, 2, ConnectionUse.TRANSACTION)
+    use, left = ConnectionUse.TRANSACTION, Peer("127.0.0.1", 1, lambda: True)
+    bench.coordinator.hang_up_if_late("pay", client, Peer("127.0.0.1", 2), use)
     assert bench.end(client, bumps=False).code is ErrorCode.NONE
     with pytest.raises(HangUpError):
-        bench.coordinator.hang_up_if_late("pay", client, 1, ConnectionUse.TRANSACTION)
+        bench.coordinator.hang_up_if_late("pay", client, left, use)

@@ -69,6 +69,7 @@ from txn.errors import StorageError
 from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import OFFSETS_TOPIC, Image
+from txn.security.sessions import Peer
 from txn.storage.base import ProducerIdentity
 from txn.wire.error_codes import ErrorCode
 
@@ -97,14 +98,14 @@ class OffsetTransactions(Protocol):
         """Say whether answers to the client of an id wait until their state is on the disk."""
         ...
 
-    def hang_up_if_late(
+    async def hang_up_if_late(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        connection: int,
-        role: ConnectionUse,
+        client: Peer,
+        use: ConnectionUse,
     ) -> None:
-        """Raise HangUpError if a TV1 client has left the connection its request came over."""
+        """Raise HangUpError if a TV1 client left its connection and went on over another one."""
         ...
 
 

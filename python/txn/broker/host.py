@@ -206,11 +206,6 @@ class Context(NamedTuple):
         """The client's address."""
         return self.session.client.host
 
-    @property
-    def connection(self) -> int:
-        """Number of the client's connection; a later one has a higher number."""
-        return self.session.client.connection
-
 
 class HangUpError(Exception):
     """Instead of an answer: close the connection. The text says why, for the log."""

@@ -25,6 +25,7 @@ refused. Kafka writes the one marker, and the transaction is torn (P3).
 Sources: KIP-98, KIP-664, KIP-890, KIP-939; the answers of Kafka's transaction coordinator.
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ from txn.coordinator.operations import (
     in_parts,
 )
 from txn.coordinator.transaction import timeouts
-from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
+from txn.coordinator.transaction.connections import CLOSE_MS, ConnectionUse, LatestConnections
 from txn.coordinator.transaction.decide import (
     TV1,
     TV2,
@@ -110,6 +111,7 @@ from txn.coordinator.transaction.unsynced import (
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.security.sessions import Peer
 from txn.storage.base import Marker, PartitionLog
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition, java_hash
@@ -427,29 +429,42 @@ class TransactionCoordinator:
         txn = shard.state.transactions.get(transactional_id)
         return txn is not None and self._forces_answers_of(txn)
 
-    def hang_up_if_late(
+    async def hang_up_if_late(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        connection: int,
-        role: ConnectionUse,
+        client: Peer,
+        use: ConnectionUse,
     ) -> None:
-        """Give no answer to a TV1 client that has left the connection over which its request came.
+        """Give no answer to a TV1 client that left its connection and went on over another one.
 
-        Asked once for each such request, in the order they come. See `LatestConnections`.
+        Asked once for each such request, in the order they come. See
+        `coordinator.transaction.connections`. Waits for `CLOSE_MS` where the close of the
+        connection may be under way.
 
         Raises:
-            HangUpError: it has.
+            HangUpError: it did.
         """
         shard = self.shard_of(transactional_id)
         txn = None if shard is None else shard.state.transactions.get(transactional_id)
         if txn is None or not txn.is_of(producer):
             return
-        if self._connections.is_superseded(transactional_id, role, producer, connection):
+        connections, connection = self._connections, client.connection
+        if not connections.is_another(transactional_id, use, producer, connection):
+            return
+        if connections.is_doubtful(transactional_id, use, connection) and not client.has_left():
+            await self._pause(CLOSE_MS)
+        if client.has_left():
             raise HangUpError(
-                f"the producer of {transactional_id} speaks to {role.value} over a later "
-                "connection; what comes over this one may belong to an earlier transaction"
+                f"the producer of {transactional_id} has closed this connection and speaks to "
+                f"{use.value} over another one; this request may belong to an earlier transaction"
             )
+        connections.note(transactional_id, use, producer, connection)
+
+    async def _pause(self, pause_ms: int) -> None:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._host.call_at(self._host.monotonic_ms() + pause_ms, partial(_end_pause, over))
+        await over
 
     async def end(
         self,
@@ -1868,6 +1883,11 @@ class TransactionCoordinator:
             now_ms=self._host.now_ms(),
             new_producer_id=self._producer_ids.take_now,
         )
+
+
+def _end_pause(over: "asyncio.Future[None]") -> None:
+    if not over.done():  # the broker stops
+        over.set_result(None)
 
 
 def _tell_not_durable(transactional_id: str, error: StorageError) -> None:

@@ -3,7 +3,7 @@
 A batch is judged by the log's records of its producer id, from left to right:
 
     producer id          duplicate?    joined?   sequence (else 45)   then
-    unknown              -             asked     any; 0 under TV2     in
+    unknown              -             asked     0 or any, see below  in
     known, newer epoch   -             asked     0                    48 if a transaction is open
     known, same epoch    one of five   asked     the next one         48 if open and batch is not
     known, older epoch   -             -         -                    47
@@ -16,8 +16,10 @@ another one that nobody would ever end. Duplicates and epochs come before it. A 
 batch is answered with its offset, even if its transaction is over, and changes nothing.
 
 An unknown producer id may begin anywhere: its state may have expired, or its records been
-deleted. Under transaction version 2 (TV2) it may not, because there every transaction
-starts an epoch, and an epoch starts at 0.
+deleted. Two cases are sure, and there it begins at 0. Under transaction version 2 (TV2) every
+transaction starts an epoch, and an epoch starts at 0. And a log that never held a record has
+forgotten nobody (`begins_at_zero`). Without this a batch that overtakes the producer's first one
+would take its place, and the first one could never be stored.
 
 A coordinator's batches carry no sequences, so only their epoch and their transaction are
 checked. They would reset the sequences of a client's batches. But a partition gets batches from
@@ -34,7 +36,8 @@ the batch until a marker ends the old transaction. And a negative producer epoch
 Pure; `refusal` is on the path of every idempotent batch.
 
 Sources: KIP-98 (sequences, epochs), KIP-360 (unknown producers), KIP-679, KIP-890 (joining,
-sequence 0 under TV2), KAFKA-14561 (the lowest waiting sequence); error codes of the protocol.
+sequence 0 under TV2), KAFKA-14561 (the lowest waiting sequence), error codes of the protocol. Kafka
+4.5 has sequence 0 in a log that never held a record, too (KAFKA-15591).
 """
 
 from typing import Final
@@ -78,6 +81,7 @@ def refusal(
     last_sequence: int,
     is_transactional: bool,
     expected_epoch: int | None,
+    is_unwritten: bool,
 ) -> AdmitResult | None:
     """Decide on a data batch.
 
@@ -89,6 +93,7 @@ def refusal(
         last_sequence: Of the last record.
         is_transactional: Whether the batch belongs to a transaction.
         expected_epoch: Epoch of the ongoing transaction this partition is known to be in.
+        is_unwritten: Whether this log never held a record.
 
     Returns:
         None to admit; else JOIN, a duplicate with its base offset, or an error.
@@ -103,11 +108,8 @@ def refusal(
     if state is None:
         if must_join:
             return JOIN
-        return (
-            OUT_OF_ORDER_SEQUENCE
-            if origin == CLIENT_V2 and is_transactional and base_sequence
-            else None
-        )
+        is_ahead = base_sequence and begins_at_zero(origin, is_transactional, is_unwritten)
+        return OUT_OF_ORDER_SEQUENCE if is_ahead else None
     if producer_epoch < state.producer_epoch:
         return INVALID_PRODUCER_EPOCH
     if producer_epoch > state.producer_epoch:
@@ -130,6 +132,11 @@ def refusal(
     if not is_next:
         return OUT_OF_ORDER_SEQUENCE
     return INVALID_TXN_STATE if is_open and not is_transactional else None
+
+
+def begins_at_zero(origin: int, is_transactional: bool, is_unwritten: bool) -> bool:
+    """Say whether a client that is unknown here has stored nothing of its epoch, for sure."""
+    return is_unwritten or (origin == CLIENT_V2 and is_transactional)
 
 
 def _refusal_to_coordinator(

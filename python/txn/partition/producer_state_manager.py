@@ -41,12 +41,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from txn.partition.aborted_index import AbortedIndex
 from txn.partition.admission import (
     ADMIT,
-    CLIENT_V2,
     INVALID_PRODUCER_EPOCH,
     JOIN,
     OUT_OF_ORDER_SEQUENCE,
     AbortedTxn,
     AdmitResult,
+    begins_at_zero,
     is_out_of_turn,
     refusal,
     refusal_of_marker,
@@ -92,6 +92,7 @@ class ProducerStateManager:
         "_aborted",
         "_admitted",
         "_expected",
+        "_may_lack_records",
         "_open",
         "_producers",
         "_sealed",
@@ -101,6 +102,7 @@ class ProducerStateManager:
 
     def __init__(self) -> None:
         self._sweep: tuple[int, int] | None = None
+        self._may_lack_records = False
         self._sealed: dict[int, object] = {}
         self._expected: dict[int, AllowedTxn] = {}
         self.restore(None, ())
@@ -142,6 +144,7 @@ class ProducerStateManager:
         expected_epoch, expected_hash = self._expected.get(producer_id, NOT_ALLOWED)
         if transactional_id_hash is not None and transactional_id_hash != expected_hash:
             expected_epoch = None  # whose it is says the coordinator
+        is_unwritten = next_offset == 0 and not self._may_lack_records
         refused = refusal(
             state,
             origin,
@@ -150,11 +153,12 @@ class ProducerStateManager:
             last_sequence,
             is_transactional,
             expected_epoch,
+            is_unwritten,
         )
         if self._sealed and producer_id in self._sealed and refused is not JOIN:
             return INVALID_PRODUCER_EPOCH
         if state is None and base_sequence >= 0:
-            begins = origin == CLIENT_V2 and is_transactional
+            begins = begins_at_zero(origin, is_transactional, is_unwritten)
             refused = self._in_turn(refused, producer_id, producer_epoch, base_sequence, begins)
         if refused is not None:
             return refused
@@ -368,6 +372,10 @@ class ProducerStateManager:
         if producer_id in self._sealed and self._sealed[producer_id] is holder:
             del self._sealed[producer_id]
 
+    def note_loss(self) -> None:
+        """Take it that records may be gone: an empty log is not known to have held none."""
+        self._may_lack_records = True
+
     def end_of(self, producer_id: int) -> int:
         """The offset behind the newest batch of a producer; 0 if none is known."""
         state = self._producers.get(producer_id)
@@ -458,18 +466,18 @@ class ProducerStateManager:
         producer_id: int,
         producer_epoch: int,
         base_sequence: int,
-        begins_epoch: bool,
+        begins: bool,
     ) -> AdmitResult | None:
         """Keep an unknown producer's batches in order while some of them are asked to join.
 
-        One that, if admitted, begins an epoch has nobody before it.
+        One that has sequence 0 if it is admitted (`begins`) has nobody before it.
         """
         is_early = is_out_of_turn(self._waiting.get(producer_id), producer_epoch, base_sequence)
         if refused is JOIN and not is_early:
             if len(self._waiting) >= WAITING_MAX:
                 del self._waiting[next(iter(self._waiting))]
             self._waiting[producer_id] = (producer_epoch, base_sequence)
-        elif refused is None and is_early and not begins_epoch:
+        elif refused is None and is_early and not begins:
             return OUT_OF_ORDER_SEQUENCE
         elif refused is None:
             self._waiting.pop(producer_id, None)

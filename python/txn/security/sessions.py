@@ -3,6 +3,7 @@
 Pure. A client that nothing authenticates is `ANONYMOUS`; Kafka's authorizers know it by this name.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -34,11 +35,20 @@ class Listener(NamedTuple):
         return is_sasl(self.security_protocol)
 
 
+def stays() -> bool:
+    """A client of which nobody knows that it left."""
+    return False
+
+
 class Peer(NamedTuple):
-    """The peer of a connection; a connection that was accepted later has a higher number."""
+    """The peer of a connection; a connection that was accepted later has a higher number.
+
+    `has_left`: says whether it sends no more; a request of before may still be under way.
+    """
 
     host: str
     connection: int
+    has_left: Callable[[], bool] = stays
 
 
 class Session(NamedTuple):
@@ -81,7 +91,7 @@ class Connection:
         return self.login is None or self.login.is_again
 
 
-def begin(listener: Listener, host: str, connection: int, principal: str | None = None) -> Session:
+def begin(listener: Listener, peer: Peer, principal: str | None = None) -> Session:
     """The session of a connection; `principal`: None if nothing authenticates its client."""
     # Not interned: CPython 3.12 keeps an interned text for ever, and clients choose these.
-    return Session(principal or ANONYMOUS, listener, Peer(host, connection))
+    return Session(principal or ANONYMOUS, listener, peer)

@@ -31,7 +31,7 @@ from txn.broker.shell import ClientQuota
 from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
-from txn.security.sessions import Connection, Listener, Session, begin
+from txn.security.sessions import Connection, Listener, Peer, Session, begin
 from txn.server import eager
 from txn.server.client_turns import ClientLeftError, ClientTurns
 from txn.server.control_lock import ControlLockLoop
@@ -383,7 +383,9 @@ class ControlLoop:
         if isinstance(attachment, Connection):
             connection = attachment
         else:
-            session = begin(self._listeners[listener], client_host, number, principal)
+            assert isinstance(attachment, _core.ClientPresence), "its connection is new"
+            peer = Peer(client_host, number, attachment.has_left)
+            session = begin(self._listeners[listener], peer, principal)
             connection = self._meet(token, session)
         api = self.table.get(api_key)
         is_served = api is not None and api_version in api.served

@@ -212,6 +212,8 @@ class NativeLog:
 
     def lead(self, leader_epoch: int) -> None:
         """Lead in an epoch from now on, if it is later than that of the newest batch."""
+        if leader_epoch > 0:  # it may follow a power failure or an accepted loss
+            self.producer_state.note_loss()
         self.log.lead(leader_epoch)
 
     def epoch_of(self, offset: int) -> int:

@@ -90,6 +90,8 @@ class MemoryLog:
 
     def lead(self, leader_epoch: int) -> None:
         """Lead in an epoch from now on."""
+        if leader_epoch > 0:
+            self.producer_state.note_loss()
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
     def epoch_of(self, offset: int) -> int:

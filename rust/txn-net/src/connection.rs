@@ -28,6 +28,7 @@ use crate::connection_quotas::ConnectionPlace;
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{CloseReason, Marks, ReactorMetrics};
+use crate::presence::Presence;
 use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::quotas::Meter;
 use crate::tls::{HandshakeError, TlsListener};
@@ -239,6 +240,8 @@ pub struct Connection {
     pub is_readable: bool,
     /// The client will send no more; earlier bytes may still be unread.
     pub is_half_closed: bool,
+    /// The same for other threads.
+    pub presence: Presence,
     /// It is in the reactor's list of connections to go on with.
     pub is_listed: bool,
     /// It is in the reactor's list of connections that wait for memory.
@@ -295,6 +298,7 @@ impl Connection {
             is_closing: false,
             is_readable: true,
             is_half_closed: false,
+            presence: Presence::default(),
             is_listed: false,
             is_starved: false,
             mute: None,

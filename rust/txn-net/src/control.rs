@@ -15,6 +15,7 @@ use crate::authentication::Attachment;
 use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::Dequeued;
+use crate::presence::Presence;
 use crate::produce::Join;
 
 /// The version of a `SaslAuthenticate` that is the bare token of a mechanism.
@@ -45,6 +46,8 @@ pub struct ControlRequest {
     pub connection: u64,
     /// The attachment of its connection.
     pub attachment: Option<Attachment>,
+    /// Tells whether the client is there.
+    pub presence: Presence,
     /// Set when it is taken.
     pub(crate) dequeued: Dequeued,
 }
@@ -338,6 +341,7 @@ mod tests {
             principal: "User:ANONYMOUS".into(),
             connection: 0,
             attachment: None,
+            presence: Presence::default(),
             dequeued: Dequeued::default(),
         }
     }

@@ -625,6 +625,7 @@ impl Reactor {
         }
         // Before the client can see the end: it may connect anew at once.
         connection.place = None;
+        connection.presence.end();
         connection.say_goodbye();
         self.leave(slot);
     }
@@ -807,7 +808,10 @@ impl Reactor {
             return;
         };
         connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
-        connection.is_half_closed |= event.is_read_closed();
+        if event.is_read_closed() {
+            connection.is_half_closed = true;
+            connection.presence.end();
+        }
         let is_broken = event.is_error() || (event.is_read_closed() && event.is_write_closed());
         // A client that waits for bytes and sends no more has gone. Other requests are answered
         // first: acks=0 producers write and leave.
@@ -1477,6 +1481,7 @@ impl Reactor {
             principal: Arc::clone(connection.sender().principal),
             connection: connection.number,
             attachment: connection.attachment.clone(),
+            presence: connection.presence.clone(),
             dequeued: dequeued.unwrap_or_default(),
         };
         let claim = Claim::of(&self.shared.memory, frame.len());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -2773,6 +2773,32 @@ fn bare_tokens_are_frames_without_a_header_both_ways() {
     assert_eq!(client.receive(), b"");
     let answer = client.ask(&produce(1, &batch(b"one")));
     assert_eq!(produced(&answer)[0].0, 0);
+}
+
+#[test]
+fn a_request_under_way_is_told_when_its_client_leaves() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&control(1));
+    let request = running.take_request();
+    assert!(!request.presence.has_ended());
+    client.socket.shutdown(Shutdown::Write).unwrap();
+    while !request.presence.has_ended() {
+        thread::yield_now();
+    }
+    running.server.reply(request.token, false, b"done");
+    client.receive(); // its answer comes all the same
+}
+
+#[test]
+fn a_client_whose_connection_was_closed_here_has_left() {
+    let running = start(&options());
+    let mut client = running.connect();
+    client.send(&control(1));
+    let request = running.take_request();
+    running.server.disconnect(request.token);
+    assert!(client.is_closed());
+    assert!(request.presence.has_ended());
 }
 
 #[test]

@@ -12,8 +12,8 @@ use pyo3::types::PyBytes;
 
 use txn_net::{
     Action, Ask, Attachment, BindError, ClientQuota, ConnectionLimits, CreationRates, Decide,
-    ListenerLimits, ListenerOptions, LogOf, Options, QuotaClient, QuotaKind, RequestToken,
-    SecurityProtocol, Settler, Topic, TopicId, Window,
+    ListenerLimits, ListenerOptions, LogOf, Options, Presence, QuotaClient, QuotaKind,
+    RequestToken, SecurityProtocol, Settler, Topic, TopicId, Window,
 };
 use txn_protocol::codes;
 
@@ -46,8 +46,20 @@ const TURN: Duration = Duration::from_millis(2);
 #[pyclass(frozen, module = "txn._core")]
 pub struct Server(txn_net::Server);
 
+/// Tells whether the client of a connection is there; Python keeps it beside the connection.
+#[pyclass(frozen, module = "txn._core")]
+struct ClientPresence(Presence);
+
+#[pymethods]
+impl ClientPresence {
+    fn has_left(&self) -> bool {
+        self.0.has_ended()
+    }
+}
+
 /// `(token, api_key, api_version, correlation_id, client_id, body, client_host, listener,
-/// principal, connection, attachment)`.
+/// principal, connection, attachment)`. A new connection brings its `ClientPresence` in place of
+/// the attachment that Python has not made.
 type ClientRequest<'py> = (
     u64,
     i16,
@@ -478,6 +490,10 @@ fn python_requests(
 ) -> Vec<ClientRequest<'_>> {
     let tuples = requests.into_iter().map(|request| {
         let is_new = request.attachment.is_none();
+        let attachment = match &request.attachment {
+            Some(attachment) => python_object(py, attachment),
+            None => presence_object(py, request.presence),
+        };
         (
             request.token.number(),
             request.api_key,
@@ -489,7 +505,7 @@ fn python_requests(
             request.listener,
             is_new.then(|| request.principal.as_ref().to_owned()),
             request.connection,
-            request.attachment.and_then(|one| python_object(py, &one)),
+            attachment,
         )
     });
     tuples.collect()
@@ -522,6 +538,11 @@ fn client_quota((kind, user, client_id, limit): QuotaTuple) -> PyResult<ClientQu
 fn python_object(py: Python<'_>, attachment: &Attachment) -> Option<Py<PyAny>> {
     let object = attachment.0.downcast_ref::<Py<PyAny>>();
     object.map(|object| object.clone_ref(py))
+}
+
+fn presence_object(py: Python<'_>, presence: Presence) -> Option<Py<PyAny>> {
+    let object = Py::new(py, ClientPresence(presence));
+    object.ok().map(Py::into_any) // there is memory for it
 }
 
 fn python_joins(parked: Vec<txn_net::ParkedProduce>) -> Vec<ParkedProduceTuple> {
@@ -622,5 +643,6 @@ fn authorizing(ask: Py<PyAny>) -> Ask {
 
 /// Adds this file's classes and functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<ClientPresence>()?;
     module.add_class::<Server>()
 }

@@ -275,7 +275,8 @@ def a_transactional_batch_of_no_producer(talk: Talk) -> None:
 
 
 def an_idempotent_producer(talk: Talk) -> None:
-    """Order, retries, gaps, new epochs; unknown producers may begin anywhere."""
+    """Order, retries, gaps, new epochs; unknown producers may begin anywhere behind a record."""
+    talk.produce({1: BatchSpec()})
     for version in (3, 11, 13):
         producer = talk.init(None)
         for sequence in (0, 1, 1, 0, 3, 2, 3, 4, 5, 6, 0, 1, 6):
@@ -295,6 +296,11 @@ def an_idempotent_producer(talk: Talk) -> None:
         talk.produce({1: two}, None, version)
         talk.produce({1: idempotent(stranger.producer_id, 0, 1)}, None, version)
     talk.look()
+
+
+def a_batch_overtakes_the_first_one_of_a_log(talk: Talk) -> None:
+    producer = talk.init(None)
+    talk.produce({0: idempotent(producer.producer_id, 0, 5)})
 
 
 def an_idempotent_producer_without_an_epoch(talk: Talk) -> None:

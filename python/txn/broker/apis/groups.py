@@ -280,8 +280,8 @@ async def txn_offset_commit(
     has_own_epoch = context.api_version >= TV2_FROM
     if not has_own_epoch:
         owner = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        groups.transactions.hang_up_if_late(
-            request.transactional_id, owner, context.connection, ConnectionUse.OFFSETS
+        await groups.transactions.hang_up_if_late(
+            request.transactional_id, owner, context.session.client, ConnectionUse.OFFSETS
         )
     checked = await _check_offsets(groups, request.group_id, request.topics)
     if not _is_group_id(request.group_id):

@@ -170,7 +170,8 @@ async def add_partitions_but(
     """Join partitions to one transaction, unless one of them is of a closed topic."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     transactional_id = request.transactional_id
-    coordinator.hang_up_if_late(transactional_id, producer, context.connection, _TRANSACTION)
+    client = context.session.client
+    await coordinator.hang_up_if_late(transactional_id, producer, client, _TRANSACTION)
     partitions, errors = await _looked_at(coordinator, request.topics, closed, Turns())
     if errors:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
@@ -304,8 +305,8 @@ async def add_offsets_to_txn(
 ) -> bytes:
     """Join a group's partition of `__consumer_offsets` to a transaction."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    coordinator.hang_up_if_late(
-        request.transactional_id, producer, context.connection, _TRANSACTION
+    await coordinator.hang_up_if_late(
+        request.transactional_id, producer, context.session.client, _TRANSACTION
     )
     code = await coordinator.add_partitions(
         request.transactional_id, producer, [coordinator.offsets_partition(request.group_id)]
@@ -321,8 +322,8 @@ async def end_txn(
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
     if not bumps_epoch:
-        coordinator.hang_up_if_late(
-            request.transactional_id, producer, context.connection, _TRANSACTION
+        await coordinator.hang_up_if_late(
+            request.transactional_id, producer, context.session.client, _TRANSACTION
         )
     identity = await coordinator.end(
         request.transactional_id,

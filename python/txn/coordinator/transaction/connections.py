@@ -1,16 +1,23 @@
 """The last connection of each producer, so that late requests are known as late.
 
 Under transaction version 1 (TV1) every transaction of a producer carries the same producer
-id and epoch. A client that gives up on a connection and goes on over a new one leaves requests
-behind on the old one. If they arrive after all, nothing in them tells that they belong to an
-earlier transaction. A late EndTxn then decides the next transaction, a late AddPartitionsToTxn
-begins one that nobody will end. On one node every connection is seen, so the order in which they
-were opened tells the facts that the requests lack. Once a producer has spoken over a connection, a
-request over an earlier one is late.
+id and epoch. A client that gives up on a connection closes it and goes on over another one. It
+leaves requests behind on the closed one. If they arrive after all, nothing in them tells that they
+belong to an earlier transaction. A late EndTxn then decides the next transaction, a late
+AddPartitionsToTxn begins one that nobody will end.
 
-A refused client has its connection closed. The client may be alive after all, as one that ends
-another process's transaction. It then connects again and is the latest; nobody waits for the answer
-to a late request.
+On one node every connection is seen, so two facts tell that a request is late. Its client has
+closed the connection over which it came. And the producer has spoken over another one since.
+
+A change of connections alone is no proof. A client with a pool of connections goes back to earlier
+ones, and waits there for its answer. The close alone is none either: a client may ask for a commit
+and leave.
+
+The close travels behind the request, so it may come a moment later. The first request over an
+earlier connection waits for that moment. A producer that is still there then has a pool; later
+requests of it are not held up.
+
+A late request has its connection closed; nobody waits for the answer.
 
 Under transaction version 2 the epoch tells transactions apart, and nothing is noted.
 
@@ -20,17 +27,29 @@ Sources: KIP-890 (late requests), and the anomaly named late-end in the design.
 """
 
 from enum import Enum
+from typing import Final, NamedTuple
 
 from txn.coordinator.transaction.states import ProducerIdAndEpoch
 
+CLOSE_MS: Final = 200
+"""Time in which the close of a connection follows the last request over it: a few round trips."""
+
 
 class ConnectionUse(Enum):
-    """The use of a connection; clients have one connection for each at a time."""
+    """The use of a connection."""
 
     TRANSACTION = "the transaction coordinator"
     OFFSETS = "the group coordinator"
 
     __hash__ = object.__hash__  # Enum's own is a call of Python, twice in every request
+
+
+class _Latest(NamedTuple):
+    """The connection over which a producer spoke last, and whether it goes back to earlier ones."""
+
+    producer: ProducerIdAndEpoch
+    connection: int
+    is_pooled: bool
 
 
 class LatestConnections:
@@ -39,30 +58,50 @@ class LatestConnections:
     __slots__ = ("_latest",)
 
     def __init__(self) -> None:
-        self._latest: dict[tuple[str, ConnectionUse], tuple[ProducerIdAndEpoch, int]] = {}
+        self._latest: dict[tuple[str, ConnectionUse], _Latest] = {}
 
-    def is_superseded(
+    def is_another(
         self,
         transactional_id: str,
-        role: ConnectionUse,
+        use: ConnectionUse,
         producer: ProducerIdAndEpoch,
         connection: int,
     ) -> bool:
-        """Say whether a request came over a connection that its producer has left; note it if not.
+        """Say whether a producer spoke over another connection last.
 
         Args:
             transactional_id: Whose transaction.
-            role: The use of the connection.
-            producer: The identity in use now, which the request shows.
+            use: The use of the connection.
+            producer: The identity in use now, which the request shows. Its first connection is
+                noted at once.
             connection: Number of the request's connection; later ones have higher numbers.
         """
-        latest = self._latest.get((transactional_id, role))
-        if latest is not None and latest[0] == producer and connection <= latest[1]:
-            return connection < latest[1]
-        self._latest[transactional_id, role] = (producer, connection)
-        return False
+        latest = self._latest.get((transactional_id, use))
+        if latest is None or latest[0] != producer:
+            is_pooled = latest is not None and latest[2]
+            self._latest[transactional_id, use] = _Latest(producer, connection, is_pooled)
+            return False
+        return latest[1] != connection
+
+    def is_doubtful(self, transactional_id: str, use: ConnectionUse, connection: int) -> bool:
+        """Say whether a request over another connection may be late, and its close under way."""
+        latest = self._latest[transactional_id, use]
+        return connection < latest.connection and not latest.is_pooled
+
+    def note(
+        self,
+        transactional_id: str,
+        use: ConnectionUse,
+        producer: ProducerIdAndEpoch,
+        connection: int,
+    ) -> None:
+        """A producer speaks over this connection now. It may have another identity meanwhile."""
+        latest = self._latest.get((transactional_id, use))
+        if latest is not None and latest.producer == producer:
+            is_pooled = latest.is_pooled or connection < latest.connection
+            self._latest[transactional_id, use] = _Latest(producer, connection, is_pooled)
 
     def forget(self, transactional_id: str) -> None:
         """The id has expired."""
-        for role in ConnectionUse:
-            self._latest.pop((transactional_id, role), None)
+        for use in ConnectionUse:
+            self._latest.pop((transactional_id, use), None)
