@@ -1,8 +1,7 @@
 """Counts four habits of style that make our prose hard to read, in each tree of the repository.
 
-`python tests/words.py` prints the rates, `python tests/words.py PATH …` lists every finding with
-its line, and `python tests/words.py --lower` writes lower rates to `words_budget.json`.
-`test_words.py` holds the budget.
+`python tests/words.py` prints the rates, and `python tests/words.py PATH …` lists every finding
+with its line. No test holds a rate: a low one alone does not make prose good.
 
 The counted text is docstrings and comments of Python and Rust, and Markdown outside of code
 blocks. Code spans and quoted text count as one word. The habits are:
@@ -17,8 +16,6 @@ blocks. Code spans and quoted text count as one word. The habits are:
 
 import ast
 import io
-import json
-import math
 import re
 import sys
 import tokenize
@@ -29,7 +26,6 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
-BUDGET: Final = Path(__file__).with_name("words_budget.json")
 
 TREES: Final = {
     "python": ["python/**/*.py", "python/**/*.pyi"],
@@ -237,30 +233,9 @@ def _markdown(text: str) -> Iterator[Paragraph]:
     yield from _split(1, prose, docstring=False)
 
 
-def budget() -> dict[str, dict[str, float]]:
-    """Read how many findings in 1,000 words each tree may have."""
-    held: dict[str, dict[str, float]] = json.loads(BUDGET.read_text())
-    return held
-
-
-def lower_budget() -> None:
-    """Write the present rates where they are lower than the budget, rounded up to tenths."""
-    old = budget() if BUDGET.exists() else {}
-    new = {
-        tree: {
-            habit: min(math.ceil(rate * 10) / 10, old.get(tree, {}).get(habit, 1e9))
-            for habit, rate in count_tree(tree).rates().items()
-        }
-        for tree in TREES
-    }
-    BUDGET.write_text(json.dumps(new, indent=2) + "\n")
-
-
 def main(arguments: list[str]) -> None:
-    """Print the rates, list findings under the given paths, or lower the budget."""
-    if arguments == ["--lower"]:
-        lower_budget()
-    paths = [Path(argument).resolve() for argument in arguments if argument != "--lower"]
+    """Print the rates, or list findings under the given paths."""
+    paths = [Path(argument).resolve() for argument in arguments]
     for tree in TREES:
         count = Count()
         for path in files_of(tree):

@@ -55,7 +55,7 @@ def run_crate_tests(
     done = subprocess.run(
         ["cargo", "test", "--no-fail-fast", *options],
         cwd=sources,
-        env=os.environ | {"CARGO_TARGET_DIR": str(directory / "target")} | environment,
+        env={**os.environ, "CARGO_TARGET_DIR": str(directory / "target"), **environment},
         capture_output=True,
         text=True,
         check=False,

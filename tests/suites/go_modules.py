@@ -39,7 +39,7 @@ def run_go_tests(
     done = subprocess.run(
         [*command, *([f"-skip={skip}"] if skip else []), *packages],
         cwd=_fetched(module),
-        env=os.environ | environment,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
@@ -99,10 +99,9 @@ def _check_free(address: str) -> None:
 
 
 def _add_users() -> None:
-    admin = AdminClient({"bootstrap.servers": PLAIN})
-    upsertions = [
-        UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), secret.encode())
-        for user, secret, mechanism in SCRAM_USERS
-    ]
-    for done in admin.alter_user_scram_credentials(upsertions).values():  # type: ignore[arg-type]
-        done.result(30)
+    admin: Any = AdminClient({"bootstrap.servers": PLAIN})
+    for user, secret, mechanism in SCRAM_USERS:
+        change = UserScramCredentialUpsertion(
+            user, ScramCredentialInfo(mechanism, 4096), secret.encode()
+        )
+        admin.alter_user_scram_credentials([change])[user].result(30)

@@ -17,7 +17,7 @@ def _events(*events: tuple[str, str | None, str]) -> str:
     return "\n".join(lines)
 
 
-def test_each_test_of_a_package_has_its_outcome():
+def test_each_test_of_a_package_has_its_outcome() -> None:
     run = parse_go_events(
         _events(
             ("run", "TestA", ""),
@@ -34,19 +34,19 @@ def test_each_test_of_a_package_has_its_outcome():
     assert run.output == {"client.TestC": "expected 1\n"}
 
 
-def test_a_test_that_was_under_way_at_a_panic_has_failed():
+def test_a_test_that_was_under_way_at_a_panic_has_failed() -> None:
     run = parse_go_events(
         _events(("run", "TestA", ""), ("output", "TestA", "panic: nil\n"), ("fail", None, ""))
     )
     assert run.outcomes == {"client.TestA": "fail"}
 
 
-def test_a_package_that_cannot_be_built_is_a_failure_by_its_name():
+def test_a_package_that_cannot_be_built_is_a_failure_by_its_name() -> None:
     run = parse_go_events(_events(("output", None, "undefined: x\n"), ("fail", None, "")))
     assert run.outcomes == {"client": "fail"}
 
 
-def test_the_outcomes_of_a_crate_are_read_with_the_output_of_failures():
+def test_the_outcomes_of_a_crate_are_read_with_the_output_of_failures() -> None:
     run = parse_cargo_output(
         "test consumer::reads ... ok\ntest slow ... ignored\ntest producer::sends ... FAILED\n"
         "\nfailures:\n\n---- producer::sends stdout ----\nthread panicked\n\n\n"
@@ -56,7 +56,7 @@ def test_the_outcomes_of_a_crate_are_read_with_the_output_of_failures():
     assert "thread panicked" in run.output["producer::sends"]
 
 
-def test_a_failure_without_a_reason_and_a_reason_without_a_failure_are_found():
+def test_a_failure_without_a_reason_and_a_reason_without_a_failure_are_found() -> None:
     run = SuiteRun({"a": "fail", "b": "fail", "c": "pass"}, {})
     reasons = {"a": "the test expects three brokers", "c": "mended since"}
     assert run.unexpected(reasons) == ["b"]

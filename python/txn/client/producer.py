@@ -315,7 +315,7 @@ class Producer:
         self._forked_from = parent
 
     @property
-    def is_abandoned(self) -> bool:
+    def _is_abandoned(self) -> bool:
         """True in a forked child, where it is of no use."""
         return self._forked_from is not None
 

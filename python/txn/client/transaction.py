@@ -130,7 +130,7 @@ class OpenBlock:
     def is_open(self) -> bool:
         """Say whether the block is there and has not ended."""
         block = self.block()
-        return block is not None and block.is_open
+        return block is not None and block._is_open
 
 
 class Transaction:
@@ -173,7 +173,7 @@ class Transaction:
         return self._result
 
     @property
-    def is_open(self) -> bool:
+    def _is_open(self) -> bool:
         """True from its begin to its end."""
         return self._producer._holds(self._place)
 
@@ -208,7 +208,7 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None and self._producer.is_abandoned:
+        if error is not None and self._producer._is_abandoned:
             return  # of a forked child, which ends so: the transaction is its parent's
         try:
             if self._phase is BlockPhase.ENDED:  # by `close`
