@@ -18,7 +18,7 @@ from support.clients import create_topic
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 
-INIT, ADD, ADD_OFFSETS, END, OFFSETS, DESCRIBE = 22, 24, 25, 26, 28, 65
+OFFSET_FETCH, INIT, ADD, ADD_OFFSETS, END, OFFSETS, DESCRIBE = 9, 22, 24, 25, 26, 28, 65
 
 
 def added(producer: dict[str, Any]) -> dict[str, Any]:
@@ -169,19 +169,103 @@ def test_version_2_needs_no_connections_to_tell_transactions_apart(
     assert (answer.error_code, answer.producer_epoch) == (0, producer["producer_epoch"] + 1)
 
 
+def offsets(producer: dict[str, Any], partition: int, offset: int) -> dict[str, Any]:
+    """The fields of a TxnOffsetCommit of the group `g`."""
+    row = {"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}
+    known = {"generation_id": -1, "member_id": "", "group_instance_id": None}
+    topics = [{"name": "orders", "partitions": [row]}]
+    return {"transactional_id": "pay", "group_id": "g", **producer, **known, "topics": topics}
+
+
+class OffsetsProducer:
+    """A producer with a connection to the transaction coordinator; others are to the groups'."""
+
+    def __init__(self, connection: ProducerConnection) -> None:
+        self.connection = connection
+        self.identity = connection.init()
+
+    def add_offsets(self) -> None:
+        member = {"transactional_id": "pay", "group_id": "g", **self.identity}
+        assert self.connection.ask(ADD_OFFSETS, 3, **member).error_code == 0
+
+    def commit_offset(self, over: ProducerConnection, partition: int, offset: int) -> None:
+        stored = over.ask(OFFSETS, 3, **offsets(self.identity, partition, offset))
+        assert stored.topics[0].partitions[0].error_code == 0
+
+    def end(self, *, committed: bool = True) -> None:
+        fields = {"transactional_id": "pay", "committed": committed, **self.identity}
+        assert self.connection.ask(END, 4, **fields).error_code == 0
+
+    def committed(self, partition: int) -> int:
+        topics = [{"name": "orders", "partition_indexes": [partition]}]
+        fields = {"group_id": "g", "topics": topics, "require_stable": True}
+        answer = self.connection.ask(OFFSET_FETCH, 7, **fields)
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+
+@pytest.fixture
+def offsets_producer(servers: str) -> Iterator[OffsetsProducer]:
+    create_topic(servers, "orders", 2)
+    with ProducerConnection(servers) as connection:
+        yield OffsetsProducer(connection)
+
+
+@pytest.fixture
+def groups(
+    offsets_producer: OffsetsProducer, servers: str
+) -> Iterator[tuple[ProducerConnection, ProducerConnection]]:
+    """Two connections to the group coordinator, the earlier one first."""
+    with ProducerConnection(servers) as old, ProducerConnection(servers) as new:
+        yield old, new
+
+
 def test_P3_late_offsets_do_not_enter_the_next_transaction(
-    old: ProducerConnection, new: ProducerConnection
+    offsets_producer: OffsetsProducer, groups: tuple[ProducerConnection, ProducerConnection]
 ) -> None:
-    producer = new.init()
-    member = {"transactional_id": "pay", "group_id": "g", **producer}
+    old, new = groups
+    offsets_producer.add_offsets()
+    offsets_producer.commit_offset(new, 0, 7)
 
-    def offsets(offset: int) -> dict[str, Any]:
-        partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
-        known = {"generation_id": -1, "member_id": "", "group_instance_id": None}
-        return member | known | {"topics": [{"name": "orders", "partitions": [partition]}]}
+    old.leave_behind(OFFSETS, 3, **offsets(offsets_producer.identity, 0, 5))
 
-    assert new.ask(ADD_OFFSETS, 3, **member).error_code == 0
-    stored = new.ask(OFFSETS, 3, **offsets(7))
-    assert stored.topics[0].partitions[0].error_code == 0
-    old.leave_behind(OFFSETS, 3, **offsets(5))
-    assert new.end(producer).error_code == 0
+    offsets_producer.end()
+    assert offsets_producer.committed(0) == 7
+
+
+@pytest.mark.parametrize("had_offsets", [True, False])
+def test_P3_late_offsets_that_come_before_the_next_ones_are_not_committed(
+    had_offsets: bool,
+    offsets_producer: OffsetsProducer,
+    groups: tuple[ProducerConnection, ProducerConnection],
+) -> None:
+    old, new = groups
+    if had_offsets:
+        offsets_producer.add_offsets()
+        offsets_producer.commit_offset(old, 1, 1)
+        offsets_producer.end()
+    offsets_producer.add_offsets()
+    offsets_producer.end(committed=False)  # its TxnOffsetCommit is still under way
+    offsets_producer.add_offsets()
+    old.send(OFFSETS, 3, **offsets(offsets_producer.identity, 1, 99))
+    assert new.state() == "Ongoing"
+
+    old.socket.shutdown(socket.SHUT_WR)
+
+    assert old.is_closed_by_peer()
+    offsets_producer.commit_offset(new, 0, 2)
+    offsets_producer.end()
+    assert offsets_producer.committed(0) == 2
+    assert offsets_producer.committed(1) == (1 if had_offsets else -1)
+
+
+def test_offsets_whose_client_stays_are_committed_after_an_abort_without_any(
+    offsets_producer: OffsetsProducer, groups: tuple[ProducerConnection, ProducerConnection]
+) -> None:
+    old, new = groups
+    for offset, connection in enumerate((old, new, old, old)):
+        offsets_producer.add_offsets()
+        offsets_producer.end(committed=False)
+        offsets_producer.add_offsets()
+        offsets_producer.commit_offset(connection, 0, offset)
+        offsets_producer.end()
+        assert offsets_producer.committed(0) == offset

@@ -10,9 +10,11 @@ transactional id, the clients that use it, and the connections between. The rule
   and sends the same request again.
 * The first client may have a pool: connections that it opened at its start. It sends each request
   over any of them.
+* The first client may commit offsets in its transactions, over a connection of its own to the
+  group coordinator. When it gives up waiting for that it asks again, or aborts.
 * A connection delivers in order: at once, late, or never; an answer may be lost. Connections
   know nothing of each other, so a request left behind on an old one arrives at any time. Its close
-  is known by then, see `CLOSE_MS`.
+  is known by then, or only where the coordinator waits `CLOSE_MS` for it.
 * A second client may take the id over. The coordinator may abort for time, be unable to
   finish a Prepare for a while, and be restarted, which cuts every connection.
 * A disk may refuse to force the records of a commit. The coordinator then aborts, perhaps
@@ -27,6 +29,7 @@ The search is breadth-first, so the story it tells of an anomaly is a shortest o
                      that to an abort of the coordinator's own that was not for time
     zombie-commit    a client that was taken over ended a transaction
     false-hang-up    a client was cut off that waited for its answer
+    late-offsets     a transaction took offsets of another one
     illegal-move     a record was written that may not follow the one before it
 """
 
@@ -98,11 +101,13 @@ class Bounds:
     unforced: int = 0
     """Refusals of the disk to force the records of a commit."""
     restarts: int = 0
+    commits_offsets: bool = False
+    """True if the first client may commit offsets in each transaction; it has no pool then."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A client's request: `init`, `join`, `commit` or `abort`."""
+    """A client's request: `init`, `join`, `offsets`, `commit` or `abort`."""
 
     kind: str
     tag: Tag
@@ -123,6 +128,8 @@ class ModelClient:
     producer: ProducerIdAndEpoch | None = None
     others: tuple[int, ...] = ()
     """The connections of its pool that it is not waiting on."""
+    group: int | None = None
+    """Its connection to the group coordinator, if it commits offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +152,20 @@ class CoordinatorState:
     given_up: ProducerIdAndEpoch | None = None
     """Whose commit could not be forced, until its next transaction."""
     latest: tuple[ProducerIdAndEpoch, int] | None = None
-    """The notes of `LatestConnections` on the id."""
+    """The notes of `LatestConnections` on the id, of the transaction coordinator's use."""
+    latest_group: tuple[ProducerIdAndEpoch, int] | None = None
+    """The same of the group coordinator's."""
+    announced: int = 0
+    """Announcements of offsets that it notes; every request to join is one here."""
     left: Bounds = Bounds()
     """Faults that may still happen."""
 
     def is_closed(self, connection: int) -> bool:
         """Say whether its client has closed a connection."""
-        return not any(connection in (client.connection, *client.others) for client in self.clients)
+        return not any(
+            connection in (client.connection, client.group, *client.others)
+            for client in self.clients
+        )
 
     def is_decided(self, tag: Tag) -> bool:
         """Say whether a transaction has ended."""
@@ -191,6 +205,10 @@ class Search:
     """True if requests over a connection that its producer has left are refused."""
     knows_closes: bool = True
     """True if a producer has left those connections that it closed; else all earlier ones."""
+    serves_left_offsets: bool = False
+    """True if offsets over a closed connection are late only if the producer spoke over another."""
+    closes_lag: bool = False
+    """True if the close of a connection is known only where the rule waits for it."""
     ignores: frozenset[str] = frozenset()
     """Anomalies not to stop at: behind the one that is near may be others."""
     first_epoch: int | None = None
@@ -214,6 +232,10 @@ class Search:
 
     def _start(self) -> CoordinatorState:
         state = _connect(CoordinatorState((), (), left=self.bounds), 0, self.bounds.pooled)
+        if self.bounds.commits_offsets:
+            group = len(state.connections)
+            state = _with_client(state, 0, replace(state.clients[0], group=group))
+            state = replace(state, connections=(*state.connections, ()))
         if self.first_epoch is None:
             return state
         known = Txn(
@@ -267,6 +289,7 @@ class Search:
             cut = tuple(() for _ in state.connections)
             left = replace(left, restarts=left.restarts - 1)
             restarted = replace(state, connections=cut, latest=None, given_up=None, left=left)
+            restarted = replace(restarted, latest_group=None, announced=0)
             clients = tuple(replace(client, others=()) for client in state.clients)
             yield "restart", replace(restarted, clients=clients)
 
@@ -275,7 +298,7 @@ class Search:
         name = f"connection {connection} delivers: {request}"
         state = replace(state, connections=_with(state.connections, connection, tuple(behind)))
         owner = state.clients[request.tag[0]]
-        is_awaited = owner.connection == connection and owner.asks == request
+        is_awaited = owner.asks == request and _asks_over(owner, request) == connection
         try:
             for outcome, following, answer in self._handled(state, request, connection):
                 yield f"{name}; {outcome}, the answer is lost", following
@@ -297,21 +320,55 @@ class Search:
         assert request.producer is not None, "only an init shows nothing"
         is_current = state.txn is not None and state.txn.producer == request.producer
         version = self.versions[min(request.tag[0], len(self.versions) - 1)]
-        if version == TV1 and self.knows_connections and is_current:
-            connections, use = LatestConnections(), ConnectionUse.TRANSACTION
-            if state.latest is not None:
-                connections.is_another(ID, use, *state.latest)
-            if connections.is_another(ID, use, request.producer, connection):
-                is_earlier = connections.is_doubtful(ID, use, connection)
-                is_left = state.is_closed(connection) if self.knows_closes else is_earlier
-                if is_left:
-                    yield "it is late and cut off", state, None
-                    return
+        is_noted = version == TV1 and self.knows_connections and is_current
+        if is_noted and self._is_late(state, request.producer, request.kind, connection):
+            yield "it is late and cut off", state, None
+            return
+        if is_noted and request.kind == "offsets":
+            state = replace(state, latest_group=(request.producer, connection), announced=0)
+        elif is_noted:
             state = replace(state, latest=(request.producer, connection))
-        if request.kind == "join":
-            yield self._joined(state, request, request.producer, version)
+        if request.kind == "offsets":
+            yield self._offered(state, request, request.producer)
+        elif request.kind == "join":
+            outcome, state, answer = self._joined(state, request, request.producer, version)
+            is_announced = self.bounds.commits_offsets and not isinstance(answer, ErrorCode)
+            announced = min(2, state.announced + is_announced)
+            yield outcome, replace(state, announced=announced), answer
         else:
             yield from self._ended(state, request, request.producer, version)
+
+    def _is_late(
+        self, state: CoordinatorState, producer: ProducerIdAndEpoch, kind: str, connection: int
+    ) -> bool:
+        use = ConnectionUse.OFFSETS if kind == "offsets" else ConnectionUse.TRANSACTION
+        latest = state.latest_group if kind == "offsets" else state.latest
+        connections = LatestConnections()
+        for _ in range(state.announced):
+            connections.announce_offsets(ID)
+        if latest is not None:
+            connections.may_be_late(ID, use, *latest)
+        if not connections.may_be_late(ID, use, producer, connection):
+            return False
+        if not self.knows_closes:
+            return connections.is_doubtful(ID, use, connection)
+        if self.closes_lag and not connections.is_doubtful(ID, use, connection):
+            return False
+        has_spoken = latest is not None and latest[0] == producer and latest[1] != connection
+        return state.is_closed(connection) and (has_spoken or not self.serves_left_offsets)
+
+    def _offered(
+        self, state: CoordinatorState, request: ModelRequest, producer: ProducerIdAndEpoch
+    ) -> tuple[str, CoordinatorState, ProducerIdAndEpoch | ErrorCode]:
+        """The group coordinator takes offsets into the open transaction, whichever that is."""
+        txn = state.txn
+        if txn is None or txn.producer != producer:
+            return "refused", state, ErrorCode.INVALID_PRODUCER_EPOCH
+        if txn.state is not TxnState.ONGOING:
+            return "refused", state, ErrorCode.INVALID_TXN_STATE
+        if state.open_of != request.tag:
+            self._report("late-offsets")
+        return "done", state, producer
 
     def _initialized(
         self, state: CoordinatorState, request: ModelRequest
@@ -444,7 +501,9 @@ class Search:
             yield _with_client(state, index, replace(client, asks=None))
         else:
             state = _with_client(state, index, replace(client, producer=answer))
-            if request.kind == "join":
+            if request.kind == "join" and client.group is not None:
+                yield from _sent(state, index, ModelRequest("offsets", request.tag, answer))
+            if request.kind in ("join", "offsets"):
                 for kind in OUTCOMES:
                     yield from _sent(state, index, ModelRequest(kind, request.tag, answer))
                 return
@@ -505,8 +564,14 @@ def _reconnected(state: CoordinatorState, index: int) -> Iterator[CoordinatorSta
     """
     client = state.clients[index]
     assert client.asks is not None, "it waits for something"
-    fresh = replace(client, connection=len(state.connections))
+    opened = len(state.connections)
     following = replace(state, connections=(*state.connections, ()))
+    if client.asks.kind == "offsets":
+        following = _with_client(following, index, replace(client, group=opened))
+        yield _asked(following, index, client.asks)
+        yield _asked(following, index, replace(client.asks, kind=TxnResult.ABORT.value))
+        return
+    fresh = replace(client, connection=opened)
     yield _asked(_with_client(following, index, fresh), index, client.asks)
     for other in client.others:
         others = tuple(each for each in client.others if each != other)
@@ -526,9 +591,18 @@ def _sent(state: CoordinatorState, index: int, request: ModelRequest) -> Iterato
 
 def _asked(state: CoordinatorState, index: int, request: ModelRequest) -> CoordinatorState:
     client = state.clients[index]
-    sent = (*state.connections[client.connection], request)
+    connection = _asks_over(client, request)
+    sent = (*state.connections[connection], request)
     state = _with_client(state, index, replace(client, asks=request))
-    return replace(state, connections=_with(state.connections, client.connection, sent))
+    return replace(state, connections=_with(state.connections, connection, sent))
+
+
+def _asks_over(client: ModelClient, request: ModelRequest) -> int:
+    """The connection of a client to the coordinator of a request."""
+    if request.kind != "offsets":
+        return client.connection
+    assert client.group is not None, "it commits offsets"
+    return client.group
 
 
 def _with_client(state: CoordinatorState, index: int, client: ModelClient) -> CoordinatorState:

@@ -39,13 +39,14 @@ RESTARTED = Bounds(transactions=2, reconnects=2, timeouts=1, restarts=1)
 UNFORCED = Bounds(transactions=2, reconnects=2, refusals=1, unforced=1)
 POOLED = Bounds(transactions=3, reconnects=2, pooled=1)
 POOLED_FAULTS = Bounds(transactions=2, reconnects=1, pooled=2, timeouts=1, restarts=1)
+OFFSETS = Bounds(transactions=2, reconnects=2, timeouts=1, restarts=1, commits_offsets=True)
 EVERYTHING = Bounds(transactions=1, reconnects=1, takeovers=1, timeouts=1, refusals=1, unforced=1)
 
 
 @pytest.mark.parametrize("versions", [(TV1,), (TV2,), (TV1, TV2), (TV2, TV1)], ids=str)
 @pytest.mark.parametrize(
     "bounds",
-    [ALONE, TAKEN_OVER, FAULTS, RESTARTED, UNFORCED, POOLED, POOLED_FAULTS, EVERYTHING],
+    [ALONE, TAKEN_OVER, FAULTS, RESTARTED, UNFORCED, POOLED, POOLED_FAULTS, OFFSETS, EVERYTHING],
     ids=str,
 )
 def test_P3_P7_no_history_within_bounds_breaks_the_coordinator(
@@ -60,6 +61,16 @@ def test_P3_P7_no_history_within_bounds_breaks_the_coordinator(
 @pytest.mark.parametrize("bounds", [ALONE, EVERYTHING], ids=str)
 def test_P7_nor_does_one_in_which_the_epochs_are_used_up(bounds: Bounds, version: int) -> None:
     searched = Search(bounds, (version,), first_epoch=LAST_PRODUCER_EPOCH - 1).run()
+    assert searched.found is None, f"\n{searched.found}"
+
+
+LAGGING = Bounds(transactions=2, reconnects=2, timeouts=1)
+
+
+@pytest.mark.parametrize("commits_offsets", [False, True])
+def test_P3_every_close_that_counts_is_waited_for(commits_offsets: bool) -> None:
+    bounds = replace(LAGGING, commits_offsets=commits_offsets)
+    searched = Search(bounds, (TV1,), closes_lag=True).run()
     assert searched.found is None, f"\n{searched.found}"
 
 
@@ -81,6 +92,10 @@ def test_a_late_end_decides_the_next_transaction_if_connections_are_not_told_apa
 
 def test_a_client_with_a_pool_is_cut_off_if_the_order_of_connections_alone_counts() -> None:
     assert found(bounds=POOLED, knows_closes=False) == "false-hang-up"
+
+
+def test_late_offsets_enter_the_next_transaction_if_the_close_alone_does_not_count() -> None:
+    assert found(bounds=OFFSETS, serves_left_offsets=True) == "late-offsets"
 
 
 @pytest.fixture

@@ -168,11 +168,11 @@ def serve_late_requests(seam: Seam) -> None:
     """A request that a TV1 client left on a connection is served as if it had just been sent."""
 
     @seam.instead_of(LatestConnections)
-    class NeverAnother(LatestConnections):
+    class NeverLate(LatestConnections):
         __slots__ = ()
 
         @override
-        def is_another(
+        def may_be_late(
             self,
             transactional_id: str,
             use: ConnectionUse,

@@ -15,7 +15,7 @@ def speak(
     use: ConnectionUse = TRANSACTION,
 ) -> str:
     """Speak over a connection that is open; tell how it is taken."""
-    if not connections.is_another("pay", use, producer, connection):
+    if not connections.may_be_late("pay", use, producer, connection):
         return "same"
     is_doubtful = connections.is_doubtful("pay", use, connection)
     connections.note("pay", use, producer, connection)
@@ -52,13 +52,30 @@ def test_an_identity_that_was_replaced_notes_nothing() -> None:
 def test_coordinators_of_groups_and_transactions_are_spoken_to_over_their_own_connections() -> None:
     connections = LatestConnections()
     speak(connections, 5)
-    assert speak(connections, 3, use=OFFSETS) == "same"
-    assert speak(connections, 2, use=OFFSETS) == "doubtful"
+    assert speak(connections, 3, use=OFFSETS) == "other"
+    assert speak(connections, 5) == "same"
+
+
+def test_offsets_may_be_late_over_any_connection_and_are_doubtful_over_each_new_one() -> None:
+    connections = LatestConnections()
+    assert [speak(connections, number, use=OFFSETS) for number in (2, 2, 3, 3, 1, 3)] == [
+        "other", "other", "doubtful", "other", "doubtful", "other",
+    ]  # fmt: skip
+
+
+def test_offsets_are_doubtful_if_those_that_were_announced_before_have_not_come() -> None:
+    connections = LatestConnections()
+    for announced, taken in ((1, "other"), (1, "other"), (2, "doubtful"), (1, "other")):
+        for _ in range(announced):
+            connections.announce_offsets("pay")
+        assert speak(connections, 5, use=OFFSETS) == taken
 
 
 def test_an_id_that_expired_begins_anew() -> None:
     connections = LatestConnections()
     for use in ConnectionUse:
         speak(connections, 5, use=use)
+    connections.announce_offsets("pay")
     connections.forget("pay")
-    assert [speak(connections, 1, use=use) for use in ConnectionUse] == ["same", "same"]
+    connections.announce_offsets("pay")
+    assert [speak(connections, 1, use=use) for use in ConnectionUse] == ["same", "other"]

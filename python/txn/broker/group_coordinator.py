@@ -105,7 +105,7 @@ class OffsetTransactions(Protocol):
         client: Peer,
         use: ConnectionUse,
     ) -> None:
-        """Raise HangUpError if a TV1 client left its connection and went on over another one."""
+        """Raise HangUpError if the client of a TV1 request has left and the request is late."""
         ...
 
 

@@ -436,7 +436,7 @@ class TransactionCoordinator:
         client: Peer,
         use: ConnectionUse,
     ) -> None:
-        """Give no answer to a TV1 client that left its connection and went on over another one.
+        """Give no answer to a request of a TV1 client that is late: the client has left.
 
         Asked once for each such request, in the order they come. See
         `coordinator.transaction.connections`. Waits for `CLOSE_MS` where the close of the
@@ -450,16 +450,20 @@ class TransactionCoordinator:
         if txn is None or not txn.is_of(producer):
             return
         connections, connection = self._connections, client.connection
-        if not connections.is_another(transactional_id, use, producer, connection):
+        if not connections.may_be_late(transactional_id, use, producer, connection):
             return
         if connections.is_doubtful(transactional_id, use, connection) and not client.has_left():
             await self._pause(CLOSE_MS)
         if client.has_left():
             raise HangUpError(
-                f"the producer of {transactional_id} has closed this connection and speaks to "
-                f"{use.value} over another one; this request may belong to an earlier transaction"
+                f"the producer of {transactional_id} has closed this connection to {use.value}; "
+                f"this request may belong to an earlier transaction"
             )
         connections.note(transactional_id, use, producer, connection)
+
+    def announce_offsets(self, transactional_id: str) -> None:
+        """A TV1 client is told that it may send offsets; see `hang_up_if_late`."""
+        self._connections.announce_offsets(transactional_id)
 
     async def _pause(self, pause_ms: int) -> None:
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

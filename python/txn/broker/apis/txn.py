@@ -311,6 +311,8 @@ async def add_offsets_to_txn(
     code = await coordinator.add_partitions(
         request.transactional_id, producer, [coordinator.offsets_partition(request.group_id)]
     )
+    if code is _NONE:
+        coordinator.announce_offsets(request.transactional_id)
     _note(coordinator, request.transactional_id, context, code)
     return _offsets_added(context.api_version, _known_to(context, code))
 

@@ -4,18 +4,26 @@ Under transaction version 1 (TV1) every transaction of a producer carries the sa
 id and epoch. A client that gives up on a connection closes it and goes on over another one. It
 leaves requests behind on the closed one. If they arrive after all, nothing in them tells that they
 belong to an earlier transaction. A late EndTxn then decides the next transaction, a late
-AddPartitionsToTxn begins one that nobody will end.
+AddPartitionsToTxn begins one that nobody will end. A late TxnOffsetCommit puts its offsets into
+the next one.
 
-On one node every connection is seen, so two facts tell that a request is late. Its client has
-closed the connection over which it came. And the producer has spoken over another one since.
+On one node every connection is seen, so two facts tell that a request to the transaction
+coordinator is late. Its client has closed the connection over which it came. And the producer has
+spoken over another one since. It has, before its next transaction begins: it ended the earlier one.
 
 A change of connections alone is no proof. A client with a pool of connections goes back to earlier
 ones, and waits there for its answer. The close alone is none either: a client may ask for a commit
 and leave.
 
+A TxnOffsetCommit is late by the close alone. The group coordinator hears nothing of an end, so the
+next transaction may begin without a word over another connection. And nothing is lost: a client
+that has left gets no answer, so it cannot rely on these offsets.
+
 The close travels behind the request, so it may come a moment later. The first request over an
 earlier connection waits for that moment. A producer that is still there then has a pool; later
-requests of it are not held up.
+requests of it are not held up. A TxnOffsetCommit waits over a later connection too, for its client
+may have left that one as well. And it waits if one before it is missing: each AddOffsetsToTxn
+announces one, and two were announced since the last.
 
 A late request has its connection closed; nobody waits for the answer.
 
@@ -55,19 +63,23 @@ class _Latest(NamedTuple):
 class LatestConnections:
     """The latest connections over which the producer of each transactional id spoke."""
 
-    __slots__ = ("_latest",)
+    __slots__ = ("_announced", "_latest")
 
     def __init__(self) -> None:
         self._latest: dict[tuple[str, ConnectionUse], _Latest] = {}
+        self._announced: dict[str, int] = {}
+        """Numbers of AddOffsetsToTxn since the last TxnOffsetCommit."""
 
-    def is_another(
+    def may_be_late(
         self,
         transactional_id: str,
         use: ConnectionUse,
         producer: ProducerIdAndEpoch,
         connection: int,
     ) -> bool:
-        """Say whether a producer spoke over another connection last.
+        """Say whether a request is late if its client has closed the connection.
+
+        True of every TxnOffsetCommit, and where the producer spoke over another connection last.
 
         Args:
             transactional_id: Whose transaction.
@@ -80,13 +92,21 @@ class LatestConnections:
         if latest is None or latest[0] != producer:
             is_pooled = latest is not None and latest[2]
             self._latest[transactional_id, use] = _Latest(producer, connection, is_pooled)
-            return False
-        return latest[1] != connection
+            return use is ConnectionUse.OFFSETS
+        return use is ConnectionUse.OFFSETS or latest[1] != connection
 
     def is_doubtful(self, transactional_id: str, use: ConnectionUse, connection: int) -> bool:
-        """Say whether a request over another connection may be late, and its close under way."""
+        """Say whether the close of a request that may be late may be under way."""
         latest = self._latest[transactional_id, use]
-        return connection < latest.connection and not latest.is_pooled
+        if use is ConnectionUse.TRANSACTION:
+            return connection < latest.connection and not latest.is_pooled
+        if self._announced.get(transactional_id, 0) > 1:
+            return True
+        return connection != latest.connection and not latest.is_pooled
+
+    def announce_offsets(self, transactional_id: str) -> None:
+        """An AddOffsetsToTxn is answered, so its client sends a TxnOffsetCommit next."""
+        self._announced[transactional_id] = self._announced.get(transactional_id, 0) + 1
 
     def note(
         self,
@@ -96,6 +116,8 @@ class LatestConnections:
         connection: int,
     ) -> None:
         """A producer speaks over this connection now. It may have another identity meanwhile."""
+        if use is ConnectionUse.OFFSETS:
+            self._announced.pop(transactional_id, None)
         latest = self._latest.get((transactional_id, use))
         if latest is not None and latest.producer == producer:
             is_pooled = latest.is_pooled or connection < latest.connection
@@ -105,3 +127,4 @@ class LatestConnections:
         """The id has expired."""
         for use in ConnectionUse:
             self._latest.pop((transactional_id, use), None)
+        self._announced.pop(transactional_id, None)
