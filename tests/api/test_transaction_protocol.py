@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import txn
 from support.brokers import BrokerProcess
@@ -193,6 +194,22 @@ def test_P6_a_batch_that_overtook_the_first_one_of_a_partition_is_refused_until_
     assert wire.produce(producer, 1, b"second", version) == NONE
     assert int(wire.end(producer).error_code) == NONE
     assert read_all(servers, "orders") == [b"first", b"second"]
+
+
+def test_a_producer_goes_on_in_a_topic_that_was_made_anew(servers: str, connect: Connect) -> None:
+    """librdkafka ends by a fatal error where its next sequence is out of order."""
+    wire = connect(servers)
+    producer = identity(wire.start(two_phase=False))
+    add(wire, producer)
+    assert wire.produce(producer, 0, b"before", TV1_PRODUCE) == NONE
+    assert int(wire.end(producer, version=4).error_code) == NONE
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics(["orders"])["orders"].result(WAIT_S)
+    create_topic(servers, "orders")
+    add(wire, producer)
+    assert wire.produce(producer, 1, b"after", TV1_PRODUCE) == NONE
+    assert int(wire.end(producer, version=4).error_code) == NONE
+    assert read_all(servers, "orders") == [b"after"]
 
 
 def test_partitions_join_by_the_request_that_brokers_use(servers: str, connect: Connect) -> None:

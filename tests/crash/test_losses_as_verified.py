@@ -27,6 +27,7 @@ from support.damaged import VALUES, closed_directory, flip_bit, segment_of
 from support.exploring import seed_of_run
 from support.packed import around
 from txn.cli.log import log_app
+from txn.inspect.outcome import Finding, Outcome
 from txn.inspect.verify import verify
 from txn.storage.directory import CLEAN
 
@@ -115,10 +116,15 @@ def test_P9_what_a_start_believed_is_given_up_as_it_was_verified(
     assert not verify(data).findings
 
 
+def in_logs(outcome: Outcome) -> list[Finding]:
+    """The findings in segments: a time index may have an entry of the batch that is gone."""
+    return [each for each in outcome.findings if each.path.suffix == ".log"]
+
+
 def test_P9_a_batch_that_no_client_can_read_is_given_up_with_all_behind_it(data: Path) -> None:
     unreadable(data)
-    assert not verify(data).findings
-    (found,) = verify(data, is_deep=True).findings
+    assert not in_logs(verify(data))
+    (found,) = in_logs(verify(data, is_deep=True))
     words = shlex.split(found.advice.partition("txn log accept-loss ")[2])
     done = CliRunner().invoke(log_app, ["accept-loss", *words])
     assert done.exit_code == 0, done.output

@@ -287,12 +287,16 @@ class SimFile:
         for name in sorted(name for name in files if name.endswith(".log")):
             if end and int(name.removesuffix(".log")) > max(end, self.cleaned_end):
                 break  # the segment before lost its last batches
-            batches = [*batches_in(name, files[name])]
+            batches = [*takewhile(self._is_whole, batches_in(name, files[name]))]
             if batches:
                 end = self.ends[batches[-1].base_offset]
             if sum(len(each.data) for each in batches) < len(files[name]):
                 break  # its last batch is torn
         return end
+
+    def _is_whole(self, batch: LocatedBatch) -> bool:
+        """Say whether all bytes of a batch are there, though a bit may be wrong."""
+        return batch.base_offset in self.damaged or is_sound(batch)
 
     def is_damage(self, refusal: CorruptLogError) -> bool:
         """True if a refusal names a damaged batch of this file."""

@@ -409,6 +409,20 @@ def test_P5_a_transaction_behind_one_whose_end_waits_for_a_full_disk_is_ended_at
     assert not result.anomalies, text_of(result)
 
 
+def test_P7_nothing_comes_into_a_decided_transaction_whose_marker_a_full_disk_refuses() -> None:
+    """A prepared transaction was committed and answered, and one partition's marker had to wait. A
+    late Produce of the former epoch came in before it, and was committed with the others.
+    """
+    result = run_plan(make_plan(40_045_200))
+    assert not result.anomalies, text_of(result)
+
+
+def test_the_simulated_disk_vouches_for_no_batch_that_power_tore_behind_a_damaged_one() -> None:
+    """Its recovery point was behind the torn batch, so each start refused the partition."""
+    result = run_plan(make_plan(40_016_899))
+    assert not result.anomalies, text_of(result)
+
+
 def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offset: int) -> Any:
     """A broker whose one partition stands here and gives no records."""
     log = SimpleNamespace(

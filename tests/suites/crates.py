@@ -96,4 +96,6 @@ def _fetched(crate: str, version: str, directory: Path) -> Path:
     shutil.copytree(Path(found).parent, sources)
     # The toolchain that it is developed with need not be installed here.
     (sources / "rust-toolchain.toml").unlink(missing_ok=True)
+    with (sources / "Cargo.toml").open("a") as manifest_of_crate:
+        manifest_of_crate.write("\n[workspace]\n")  # it is no part of the workspace around it
     return sources

@@ -442,6 +442,23 @@ def test_P3_a_marker_that_cannot_be_written_is_written_later() -> None:
     assert len(bench.host.store(*P0).markers()) == 1
 
 
+@pytest.mark.parametrize("outcome", [COMMIT, ABORT])
+def test_P7_nothing_comes_in_before_the_marker_that_a_disk_refused(outcome: TxnResult) -> None:
+    """A late batch came into a commit that was answered already, and was shown with it."""
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"a")
+    store = bench.host.store(*P0)
+    store.is_read_only = True
+    bench.end(producer, outcome)
+    store.is_read_only = False
+    refused = (REFUSE, int(ErrorCode.INVALID_PRODUCER_EPOCH))
+    assert store.client_append(producer, 1, b"late", TV1)[:2] == refused
+    bench.host.advance(RETRY_MS)
+    assert store.committed() == ([b"a"] if outcome is COMMIT else [])
+    assert store.last_stable_offset == store.log_end_offset
+
+
 def test_P3_a_partition_that_cannot_be_opened_is_joined_and_gets_its_marker_later() -> None:
     bench = Bench()
     producer = bench.init()

@@ -21,6 +21,9 @@ from txn.storage.base import Marker, PartitionLog
 REMOVED_AT_ONCE: Final = 8
 """Directories of partitions that are removed without a worker thread."""
 
+DELETED_KNOWN_MAX: Final = 10_000
+"""Names of deleted topics that are remembered."""
+
 
 class ReplicaManager:
     """Partitions by topic, each opened when it is first used.
@@ -45,6 +48,8 @@ class ReplicaManager:
         self._scheduler = scheduler
         self._catalog = catalog
         self._topics: dict[str, Topic] = {}
+        self._deleted: dict[str, None] = {}
+        """The names of topics that were deleted in this life of the broker, the newest last."""
         self._removals: dict[str, asyncio.Future[None]] = {}
         """Topic → its removal from the disk, while it is under way."""
         self._refusal_listener: Callable[[str, int], object] | None = None
@@ -121,7 +126,9 @@ class ReplicaManager:
         now_ms = self._scheduler.monotonic_ms
         for topic in topics:
             self._topics[topic.name] = topic
-            self.partitions[topic.name] = TopicPartitions(topic, self._storage.open, now_ms)
+            is_anew = topic.name in self._deleted
+            open_log = self._open_anew if is_anew else self._storage.open
+            self.partitions[topic.name] = TopicPartitions(topic, open_log, now_ms)
         places = [(topic, index) for topic in topics for index in range(topic.partition_count)]
         for (topic, index), opened in zip(places, self._storage.open_all(places), strict=True):
             if isinstance(opened, CorruptLogError | StorageError):
@@ -222,8 +229,20 @@ class ReplicaManager:
 
     # ------------------------------------------------------------ inside
 
+    def _open_anew(self, topic: Topic, index: int) -> PartitionLog:
+        """Open a partition of a topic whose name a deleted one had.
+
+        Its producers may go on with the sequences that they had reached there.
+        """
+        log = self._storage.open(topic, index)
+        log.producer_state.note_loss()
+        return log
+
     def _delete(self, name: str) -> None:
         """Serve a topic no longer, and remove its files, those of many on a worker thread."""
+        self._deleted[name] = None
+        if len(self._deleted) > DELETED_KNOWN_MAX:
+            del self._deleted[next(iter(self._deleted))]
         self._catalog.remove_topic(name)
         del self._topics[name]
         stores = self.partitions.pop(name).close_for_good()

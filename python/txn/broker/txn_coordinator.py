@@ -1141,6 +1141,9 @@ class TransactionCoordinator:
         yield from in_parts(send, left, MARKERS_PER_TURN)
         if refused:
             refused = to_be_retried(refused, marker)
+            # It is decided and may be answered: nothing comes in before the marker that follows.
+            block = partial(self._block_part, ending, [])
+            yield from in_parts(block, sorted(refused), ALLOWED_PER_TURN)
         if is_commit and self._host.durability is not _PROCESS:
             ending.written += self._unsynced(offsets, marker)
         unsynced = ending.plan.complete.unsynced_markers
