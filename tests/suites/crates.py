@@ -38,6 +38,7 @@ def run_crate_tests(
     environment: Mapping[str, str],
     *,
     options: Sequence[str] = (),
+    updates: Sequence[str] = (),
 ) -> SuiteRun:
     """Run the tests of a crate's release.
 
@@ -47,11 +48,12 @@ def run_crate_tests(
         directory: Where its sources and what is built of them go; used again by the next run.
         environment: Variables over those of this process.
         options: More arguments of `cargo test`.
+        updates: Its dependencies of which today's Rust does not build the locked release.
 
     Raises:
         SuiteError: There is no cargo, or the crate cannot be fetched or built.
     """
-    sources = _fetched(crate, version, directory)
+    sources = _fetched(crate, version, directory, updates)
     done = subprocess.run(
         ["cargo", "test", "--no-fail-fast", *options],
         cwd=sources,
@@ -72,7 +74,7 @@ def parse_cargo_output(text: str) -> SuiteRun:
     return SuiteRun(outcomes, dict(OUTPUT.findall(text)))
 
 
-def _fetched(crate: str, version: str, directory: Path) -> Path:
+def _fetched(crate: str, version: str, directory: Path, updates: Sequence[str]) -> Path:
     sources = directory / f"{crate}-{version}"
     if sources.exists():
         return sources
@@ -98,4 +100,10 @@ def _fetched(crate: str, version: str, directory: Path) -> Path:
     (sources / "rust-toolchain.toml").unlink(missing_ok=True)
     with (sources / "Cargo.toml").open("a") as manifest_of_crate:
         manifest_of_crate.write("\n[workspace]\n")  # it is no part of the workspace around it
+    for dependency in updates:
+        command = ["cargo", "update", "--quiet", "--package", dependency]
+        updated = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+        if updated.returncode != 0:
+            shutil.rmtree(sources)
+            raise SuiteError(f"cargo cannot update {dependency} of {crate}:\n{updated.stderr}")
     return sources

@@ -53,7 +53,10 @@ def _rskafka(directory: Path) -> SuiteRun:
         "TEST_BROKER_IMPL": "kafka",
         "KAFKA_CONNECT": PLAIN,
     }
-    return run_crate_tests("rskafka", RSKAFKA, directory, environment, options=["--features=full"])
+    options = ["--features=full"]
+    return run_crate_tests(
+        "rskafka", RSKAFKA, directory, environment, options=options, updates=["rsasl"]
+    )
 
 
 SUITES: Final = {
