@@ -49,7 +49,11 @@ class ProducerConnection(RawConnection):
         return int(topic.results_by_partition[0].partition_error_code)
 
     def leave_behind(self, key: int, version: int, /, **fields: Any) -> None:
-        """Send a request and close the connection behind it; the broker hangs up on it."""
+        """Send a request and close the connection behind it; the broker hangs up on it.
+
+        Both travel in one segment: a pool that is known is not waited for.
+        """
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         self.send(key, version, **fields)
         self.socket.shutdown(socket.SHUT_WR)
         assert self.is_closed_by_peer()
