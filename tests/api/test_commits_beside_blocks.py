@@ -43,6 +43,19 @@ def assigned(broker: TestBroker, **more: Any) -> txn.Consumer:
     return made
 
 
+def assigned_plain(broker: TestBroker) -> confluent_kafka.Consumer:
+    made = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    made.assign([TopicPartition("in", 0)])
+    return made
+
+
 @pytest.fixture
 def consumer(broker: TestBroker) -> Iterator[txn.Consumer]:
     made = assigned(broker)
@@ -204,10 +217,7 @@ def test_two_open_blocks_cannot_read_from_one_consumer(
 ) -> None:
     """The inner block committed the records of the outer one, which then aborted."""
     servers = broker.bootstrap_servers
-    settings = {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"}
-    plain = confluent_kafka.Consumer(settings | {"enable.auto.commit": False})
-    consumer = plain if is_plain else txn.Consumer(settings)
-    consumer.assign([TopicPartition("in", 0)])
+    consumer = assigned_plain(broker) if is_plain else assigned(broker)
     with txn.Producer(bootstrap_servers=servers, transactional_id="other") as other:
         with (
             pytest.raises(RejectedError, match="producer 'other' cannot use the consumer of ano"),
@@ -219,7 +229,6 @@ def test_two_open_blocks_cannot_read_from_one_consumer(
         with other.transaction(consumer):
             again = take(consumer, 6)
     consumer.close()
-    plain.close()
 
     assert again == RECORDS
 
@@ -229,18 +238,13 @@ def test_a_consumer_closed_in_its_block_aborts_it_in_words(
     broker: TestBroker, producer: txn.Producer, is_plain: bool
 ) -> None:
     """It was a RuntimeError, and the abort told of a consumer that would be rewound later."""
-    servers = broker.bootstrap_servers
-    settings = {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"}
-    plain = confluent_kafka.Consumer(settings | {"enable.auto.commit": False})
-    consumer = plain if is_plain else txn.Consumer(settings)
-    consumer.assign([TopicPartition("in", 0)])
+    consumer = assigned_plain(broker) if is_plain else assigned(broker)
     with (
         pytest.raises(RejectedError, match="was closed inside the block") as told,
         producer.transaction(consumer) as t,
     ):
         t.produce("out", take(consumer, 2)[0])
         consumer.close()
-    plain.close()
 
     assert told.value.action is Action.GIVE_UP
     assert getattr(told.value, "__notes__", []) == []

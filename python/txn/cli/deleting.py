@@ -12,7 +12,7 @@ import typer
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.confirming import confirm
 from txn.cli.no_answer import in_words
-from txn.cli.options import AsJson
+from txn.cli.options import AsJson, Execute, PlanAlone
 from txn.cli.output import print_json, print_lines, table
 from txn.errors import ConfigError, TxnError
 from txn.printable import printable
@@ -41,10 +41,8 @@ def delete_records(
             help='As of Kafka: {"partitions": [{"topic": …, "partition": …, "offset": …}]}.',
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--execute", "--yes", help="Do not ask.")] = False,
-    is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan, and stop.")
-    ] = False,
+    yes: Execute = False,
+    is_dry_run: PlanAlone = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,

@@ -13,7 +13,7 @@ from txn.cli.completing import complete_groups, complete_topics
 from txn.cli.confirming import confirm
 from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
-from txn.cli.options import AsJson, Yes
+from txn.cli.options import AsJson, Execute, PlanAlone, Yes
 from txn.cli.output import print_json, print_lines, table
 from txn.counts import counted
 from txn.errors import ConfigError
@@ -153,10 +153,8 @@ def reset_offsets(
         Path | None,
         typer.Option(metavar="FILE", help="As `--json` here and of `groups describe` prints."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--execute", "--yes", help="Do not ask.")] = False,
-    is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the offsets, and stop.")
-    ] = False,
+    yes: Execute = False,
+    is_dry_run: PlanAlone = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,

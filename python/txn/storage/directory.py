@@ -329,13 +329,18 @@ def _refuse_files_of_others(path: Path) -> None:
 
     Found one by one they look like damage, or like a disk that fails. Raises OSError.
     """
-    for entry in (path, *sorted(path.iterdir())):
-        if entry != path and entry.is_dir() and not PARTITION.fullmatch(entry.name):
-            continue  # as lost+found
-        rights = os.R_OK | os.W_OK | (os.X_OK if entry.is_dir() else 0)
-        if os.access(entry, rights, effective_ids=True) or not os.path.lexists(entry):
+    with os.scandir(path) as entries:
+        kept = [
+            (entry.path, is_directory)
+            for entry in entries
+            # Others, as lost+found, are nobody's here.
+            if not (is_directory := entry.is_dir()) or PARTITION.fullmatch(entry.name)
+        ]
+    for name, is_directory in [(str(path), True), *sorted(kept)]:
+        rights = os.R_OK | os.W_OK | (os.X_OK if is_directory else 0)
+        if os.access(name, rights, effective_ids=True) or not os.path.lexists(name):
             continue
-        reason = denied_by_owner(entry)
+        reason = denied_by_owner(Path(name))
         if reason is not None:
             raise DirectoryError(f"cannot use {path} as data directory: {reason}", path=str(path))
 

@@ -480,12 +480,10 @@ async def _fetched_of_group(
     await turns.next(asked)
     is_served = groups.refusal(group.group_id) is ErrorCode.NONE
     if is_served and (is_stable_only or not groups.lacks_a_marker(group.group_id)):
-        is_named_again = group.group_id in moments
-        is_one_turn = group.topics is not None and asked <= ITEMS_PER_TURN
-        offsets = moments.get(group.group_id) or groups.offsets(group.group_id)
-        if is_named_again and moments[group.group_id] is None:
-            moments[group.group_id] = offsets = offsets.copied()
-        elif not is_named_again and not is_one_turn:
+        offsets = groups.offsets(group.group_id)
+        if group.group_id in moments:
+            offsets = moments[group.group_id] = moments[group.group_id] or offsets.copied()
+        elif group.topics is None or asked > ITEMS_PER_TURN:  # it gives way meanwhile
             offsets = offsets.copied()
         topics = await _fetched(groups, group, context, offsets, is_stable_only)
         return FetchedGroup(group.group_id, ErrorCode.NONE, topics)

@@ -89,11 +89,11 @@ class LatestConnections:
             connection: Number of the request's connection; later ones have higher numbers.
         """
         latest = self._latest.get((transactional_id, use))
-        if latest is None or latest[0] != producer:
-            is_pooled = latest is not None and latest[2]
+        if latest is None or latest.producer != producer:
+            is_pooled = latest is not None and latest.is_pooled
             self._latest[transactional_id, use] = _Latest(producer, connection, is_pooled)
             return use is ConnectionUse.OFFSETS
-        return use is ConnectionUse.OFFSETS or latest[1] != connection
+        return use is ConnectionUse.OFFSETS or latest.connection != connection
 
     def is_doubtful(self, transactional_id: str, use: ConnectionUse, connection: int) -> bool:
         """Say whether the close of a request that may be late may be under way."""
