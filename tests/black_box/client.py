@@ -283,14 +283,31 @@ class Copier(RoleClient):
     def run(self) -> None:
         producer, instance = self.instance()
         consumer = self.consumer(self.stage.group, **{"session.timeout.ms": 6_000})
-        consumer.subscribe([self.stage.source])
+        consumer.subscribe([self.stage.source], on_assign=self._begin_at_committed)
         while not self.over.is_set():
             if not self._copy(consumer, producer, instance):
                 consumer.close()
                 consumer = self.consumer(self.stage.group, **{"session.timeout.ms": 6_000})
-                consumer.subscribe([self.stage.source])
+                consumer.subscribe([self.stage.source], on_assign=self._begin_at_committed)
                 producer, instance = self.instance()
         consumer.close()
+
+    def _begin_at_committed(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Begin at the committed offsets, or at the beginning where there are none.
+
+        By itself librdkafka begins anew where a transaction's offsets are pending while the group
+        is rebalanced again: it takes UNSTABLE_OFFSET_COMMIT for the absence of an offset.
+        """
+        while not self.over.is_set():
+            try:
+                committed = consumer.committed(partitions, timeout=CALL_S)
+                if all(each.error is None for each in committed):
+                    consumer.assign(committed)
+                    return
+            except KafkaException as failure:
+                self.notes.note("trouble", client=self.name, what=f"committed: {failure}")
+            self.over.wait(0.1)
+        consumer.assign([])
 
     def _copy(self, consumer: Consumer, producer: Producer, instance: str) -> bool:
         """Copy the present records; say whether consumer and producer may go on."""

@@ -42,6 +42,7 @@ from confluent_kafka import (
 
 from txn import forks
 from txn.client.arguments import wrong_partition, wrong_partitions, wrong_topics, wrong_wait
+from txn.client.beginnings import NO_OFFSET, NOT_FETCHED, Beginnings
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhere, translate
@@ -59,11 +60,6 @@ Offsets = Mapping[Place, int]
 OnRebalance = Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]
 
 PAUSE_SECONDS: Final = 0.1
-
-NOT_FETCHED: Final = frozenset(
-    {KafkaError._STATE, KafkaError._PREV_IN_PROGRESS, KafkaError._UNKNOWN_PARTITION}
-)
-"""The answer of a seek to a partition that comes or goes: it will start at the committed offset."""
 
 
 @dataclass(slots=True)
@@ -133,6 +129,8 @@ class Consumer(confluent_kafka.Consumer):
             super().__init__(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
+        self._beginnings = Beginnings(self, settings, self._note_report)
+        self._has_answered = False  # in `on_assign`, by an assignment of the program's
         self._awaited: set[Place] = set()  # assigned, and nothing handed out yet
         self._origins: dict[Place, int] = {}  # first offset handed out since the assignment
         self._committed: dict[Place, int] = {}  # positions that a transaction has committed
@@ -174,15 +172,25 @@ class Consumer(confluent_kafka.Consumer):
         on_revoke: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribe, as `confluent_kafka.Consumer.subscribe` does."""
+        """Subscribe, as `confluent_kafka.Consumer.subscribe` does.
+
+        A partition begins where `on_assign` assigns it at an offset, else at the group's committed
+        offset. It waits while that offset belongs to an open transaction. Without any it begins
+        where `auto.offset.reset` says.
+        """
         if fault := wrong_topics(topics):
             raise TypeError(f"subscribe(): {fault}")
 
         def assigned(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
             self._reach.prove()
             self._gained(partitions)
-            if on_assign is not None:
-                on_assign(consumer, partitions)
+            self._has_answered = False
+            try:
+                if on_assign is not None:
+                    on_assign(consumer, partitions)
+            finally:
+                if not self._has_answered:
+                    self._beginnings.assign(partitions)
 
         def revoked(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
             self._taken(partitions)
@@ -203,27 +211,50 @@ class Consumer(confluent_kafka.Consumer):
         )
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does."""
+        """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does.
+
+        One without an offset begins as after `subscribe`.
+        """
         if fault := wrong_partitions(partitions):
             raise TypeError(f"assign(): {fault}")
-        with self._leaving(self.assignment()):
-            super().assign(partitions)
+        with (
+            self._beginnings.holding(partitions, ask=self._reach.is_proven) as begins,
+            self._leaving(self.assignment()),
+        ):
+            super().assign(begins)
+        self._has_answered = True
         self._gained(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add partitions, as `confluent_kafka.Consumer.incremental_assign` does."""
-        super().incremental_assign(partitions)
+        """Add partitions, as `confluent_kafka.Consumer.incremental_assign` does; see `assign`."""
+        with self._beginnings.holding(partitions, ask=self._reach.is_proven) as begins:
+            super().incremental_assign(begins)
+        self._has_answered = True
         self._gained(partitions)
 
     def unassign(self) -> None:
         """Give up all partitions, as `confluent_kafka.Consumer.unassign` does."""
         with self._leaving(self.assignment()):
             super().unassign()
+        self._has_answered = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Give up partitions, as `confluent_kafka.Consumer.incremental_unassign` does."""
         with self._leaving(partitions):
             super().incremental_unassign(partitions)
+        self._has_answered = True
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Hand out nothing of partitions, as `confluent_kafka.Consumer.pause` does."""
+        super().pause(partitions)
+        self._beginnings.note_paused(partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Go on with paused partitions, as `confluent_kafka.Consumer.resume` does.
+
+        One whose committed offset is not known yet goes on once it is.
+        """
+        super().resume(self._beginnings.note_resumed(partitions))
 
     def seek(self, partition: TopicPartition) -> None:
         """Go on reading at an offset, as `confluent_kafka.Consumer.seek` does.
@@ -251,6 +282,7 @@ class Consumer(confluent_kafka.Consumer):
         except BaseException:
             self._sought[place] = None  # a signal: it may be done
             raise
+        self._beginnings.release([place])
         if partition.offset == OFFSET_STORED:
             self._forget_starts([place])
         else:
@@ -408,12 +440,11 @@ class Consumer(confluent_kafka.Consumer):
             raise report
 
     def _poll(self, timeout: float) -> Message | None:
-        """Poll, looking after the first broker once a second until one lets the consumer in."""
-        if self._reach.is_proven:
-            return super().poll(timeout)
+        """Poll; between two slices of time look after the first broker and offsets not known."""
         deadline = Deadline(math.inf if timeout < 0 else timeout)
         while True:
-            message = super().poll(deadline.slice())
+            self._beginnings.ask()
+            message = super().poll(min(deadline.slice(), self._beginnings.due_s()))
             if message is not None:
                 self._reach.prove()
                 return message
@@ -422,24 +453,18 @@ class Consumer(confluent_kafka.Consumer):
                 return None
 
     def _consume(self, num_messages: int, timeout: float) -> list[Message]:
-        """Consume, looking after the first broker once a second until one lets it in."""
-        if self._reach.is_proven:
-            return super().consume(num_messages, timeout)
+        """Consume in slices of time, as `_poll` does."""
         deadline = Deadline(math.inf if timeout < 0 else timeout)
+        messages: list[Message] = []
         while True:
-            messages = super().consume(num_messages, deadline.slice())
+            self._beginnings.ask()
+            slice_s = min(deadline.slice(), self._beginnings.due_s())
+            messages += super().consume(num_messages - len(messages), slice_s)
             if messages:
                 self._reach.prove()
-            if self._reach.is_proven:
-                break
             self._reach.check()
-            if deadline.has_passed:
+            if len(messages) >= num_messages or deadline.has_passed:
                 return messages
-        missing = num_messages - len(messages)
-        if missing and not deadline.has_passed:
-            left = -1 if timeout < 0 else deadline.remaining
-            messages += super().consume(missing, left)
-        return messages
 
     def _begin_of(self, place: Place, committed: int) -> int | None:
         """Return the offset that a rewind goes to; None if the partition stands there already.
@@ -585,7 +610,7 @@ class Consumer(confluent_kafka.Consumer):
             place = (partition.topic, partition.partition)
             self._came.add(place)
             self._went.discard(place)
-            if partition.offset in (OFFSET_INVALID, OFFSET_STORED):
+            if partition.offset in NO_OFFSET:
                 self._forget_starts([place])
             else:
                 # One that comes with its partition is older than any block.
@@ -626,6 +651,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         self._forget_starts(_places(partitions))
+        self._beginnings.release(_places(partitions))
         for place in _places(partitions):
             self._sought.pop(place, None)
             self._awaited.discard(place)

@@ -12,6 +12,7 @@ from typing import Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from txn.client.beginnings import Beginnings
 from txn.client.bounded_call import BoundedCall
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.deadline import Deadline
@@ -72,6 +73,7 @@ class StoredRecords:
     _lost: dict[Place, int] = field(init=False, default_factory=dict)
     """The number of such records in partitions that were taken away before their commit."""
     _consumer: confluent_kafka.Consumer = field(init=False)
+    _beginnings: Beginnings = field(init=False)
     _redaction: Redaction = field(init=False)
     _open: set[Place] = field(init=False, default_factory=set)
     _is_assigned: bool = field(init=False, default=False)
@@ -98,6 +100,7 @@ class StoredRecords:
             self._consumer = confluent_kafka.Consumer(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
+        self._beginnings = Beginnings(self._consumer, settings, self._take_group_error)
         if self.group_id is not None:
             self._consumer.subscribe(
                 list(self.topics),
@@ -197,6 +200,7 @@ class StoredRecords:
             RejectedError: the cluster refuses, or the records cannot be read.
         """
         while self.ends is None or self._open or not self._is_assigned:
+            self._beginnings.ask()
             first = self._consumer.poll(WAIT_S)
             if first is None:
                 yield []
@@ -246,11 +250,15 @@ class StoredRecords:
             )
         raise translate(error, whose="the consumer", doing="reading")
 
+    def _take_group_error(self, error: KafkaError) -> None:
+        self._take_error(error, self.topics[0])
+
     def _assigned(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
         self._is_assigned = True
         for each in places:
             self._open.add((each.topic, each.partition))
             self._lost.pop((each.topic, each.partition), None)  # its records come again
+        self._beginnings.assign(places)
 
     def _revoked(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
         """Give partitions up; librdkafka commits their `done` records."""
@@ -266,6 +274,7 @@ class StoredRecords:
         self._is_assigned = False
         names = [(each.topic, each.partition) for each in places]
         self._open.difference_update(names)
+        self._beginnings.release(names)
         return {place: self._done.pop(place) for place in names if place in self._done}
 
     def _note_error(self, error: KafkaError) -> None:
