@@ -8,7 +8,12 @@ from _pytest.mark import ParameterSet
 from kio.index import load_request_schema
 
 from txn.broker.apis.api import Api
-from txn.broker.apis.table import API_VERSIONS_RANGE, AREAS_OF_NODE, AREAS_OF_TRANSACTIONS, GROUPS
+from txn.broker.apis.table import (
+    API_VERSIONS_RANGE,
+    AREAS_OF_GROUPS,
+    AREAS_OF_NODE,
+    AREAS_OF_TRANSACTIONS,
+)
 from txn.server.requests import decode_request
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.versions import ApiVersionsRequest
@@ -16,7 +21,7 @@ from txn.wire.bodies.versions import ApiVersionsRequest
 Versions = dict[int, tuple[int, int]]
 """API key → first and last version."""
 
-AREAS: Final[list[Any]] = [*AREAS_OF_NODE, *AREAS_OF_TRANSACTIONS, GROUPS]
+AREAS: Final[list[Any]] = [*AREAS_OF_NODE, *AREAS_OF_TRANSACTIONS, *AREAS_OF_GROUPS]
 APIS: Final[dict[int, Api[Any]]] = {key: api for area in AREAS for key, api in area.apis.items()}
 
 SERVED_IN_PYTHON: Final[Versions] = {

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Final, TypeVar
 
 from txn.broker.apis.api import Api
-from txn.broker.apis.metadata import published
+from txn.broker.apis.topics import published
 from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.node import Node

@@ -136,6 +136,12 @@ def _metadata() -> Iterable[Api[Node]]:
     return metadata.APIS
 
 
+def _topics() -> Iterable[Api[Node]]:
+    from txn.broker.apis import topics
+
+    return topics.APIS
+
+
 def _offsets() -> Iterable[Api[Node]]:
     from txn.broker.apis import offsets
 
@@ -190,17 +196,28 @@ def _groups() -> Iterable[Api[GroupCoordinator]]:
     return groups.APIS
 
 
+def _group_offsets() -> Iterable[Api[GroupCoordinator]]:
+    from txn.broker.apis import group_offsets
+
+    return group_offsets.APIS
+
+
 AREAS_OF_NODE: Final = (
     Area(
         {
             ApiKey.METADATA: (0, 13),
             ApiKey.FIND_COORDINATOR: (0, 6),
-            ApiKey.CREATE_TOPICS: (2, 7),
-            ApiKey.DELETE_TOPICS: (1, 6),
-            ApiKey.CREATE_PARTITIONS: (0, 3),
             ApiKey.DESCRIBE_CLUSTER: (0, 2),
         },
         _metadata,
+    ),
+    Area(
+        {
+            ApiKey.CREATE_TOPICS: (2, 7),
+            ApiKey.DELETE_TOPICS: (1, 6),
+            ApiKey.CREATE_PARTITIONS: (0, 3),
+        },
+        _topics,
     ),
     Area(
         {
@@ -270,21 +287,28 @@ AREAS_OF_TRANSACTIONS: Final = (
         _txn_tools,
     ),
 )
-GROUPS: Final = Area(
-    {
-        ApiKey.OFFSET_COMMIT: (2, 10),
-        ApiKey.OFFSET_FETCH: (1, 10),
-        ApiKey.JOIN_GROUP: (0, 9),
-        ApiKey.HEARTBEAT: (0, 4),
-        ApiKey.LEAVE_GROUP: (0, 5),
-        ApiKey.SYNC_GROUP: (0, 5),
-        ApiKey.DESCRIBE_GROUPS: (0, 6),
-        ApiKey.LIST_GROUPS: (0, 5),
-        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
-        ApiKey.DELETE_GROUPS: (0, 2),
-        ApiKey.OFFSET_DELETE: (0, 0),
-    },
-    _groups,
+AREAS_OF_GROUPS: Final = (
+    Area(
+        {
+            ApiKey.JOIN_GROUP: (0, 9),
+            ApiKey.HEARTBEAT: (0, 4),
+            ApiKey.LEAVE_GROUP: (0, 5),
+            ApiKey.SYNC_GROUP: (0, 5),
+            ApiKey.DESCRIBE_GROUPS: (0, 6),
+            ApiKey.LIST_GROUPS: (0, 5),
+            ApiKey.DELETE_GROUPS: (0, 2),
+        },
+        _groups,
+    ),
+    Area(
+        {
+            ApiKey.OFFSET_COMMIT: (2, 10),
+            ApiKey.OFFSET_FETCH: (1, 10),
+            ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+            ApiKey.OFFSET_DELETE: (0, 0),
+        },
+        _group_offsets,
+    ),
 )
 
 
@@ -297,7 +321,7 @@ def build_table(node: Node) -> Mapping[int, BoundApi]:
             area.bound(node.transactions, authorizer, _rules_of_transactions)
             for area in AREAS_OF_TRANSACTIONS
         ),
-        GROUPS.bound(node.groups, authorizer, _rules_of_groups),
+        *(area.bound(node.groups, authorizer, _rules_of_groups) for area in AREAS_OF_GROUPS),
     ]
     table = {key: api for apis in bound for key, api in apis.items()}
     assert len(table) == sum(map(len, bound)), "an api key has two handlers"

@@ -4,13 +4,8 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from txn.broker.apis.access import Access, Proceed, Rule
-from txn.broker.apis.groups import (
-    OFFSET_FETCH_FAILS_WHOLE_FROM,
-    joined,
-    lacks_protocol,
-    resolved,
-    topic_id_of,
-)
+from txn.broker.apis.group_offsets import OFFSET_FETCH_FAILS_WHOLE_FROM, resolved, topic_id_of
+from txn.broker.apis.groups import joined, lacks_protocol
 from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import Context
 from txn.broker.turns import Turns

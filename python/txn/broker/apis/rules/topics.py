@@ -7,11 +7,8 @@ from typing import Final
 
 from txn.broker.apis.access import Access, Proceed, Rule
 from txn.broker.apis.metadata import (
-    NOT_HOSTED,
     asks_by_id_too_early,
     asks_for_all,
-    created_topics,
-    deletions_once_and_others,
     described_topics,
     each_topic_once,
     encoded_metadata,
@@ -20,6 +17,7 @@ from txn.broker.apis.metadata import (
     with_operations,
 )
 from txn.broker.apis.rules.cluster import MESSAGES, cluster_operations
+from txn.broker.apis.topics import NOT_HOSTED, created_topics, deletions_once_and_others
 from txn.broker.host import Context
 from txn.broker.node import Node
 from txn.broker.turns import Turns
