@@ -128,14 +128,14 @@ def test_a_handler_is_told_the_principal(
     broker: txn.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Context] = []
-    api = next(api for api in metadata.APIS if api.key == ApiKey.DESCRIBE_CLUSTER)
-    handler = api.answer
+    api = metadata.APIS.apis[ApiKey.DESCRIBE_CLUSTER]
+    handler = api.handler
 
     def note(node: Any, request: Any, context: Context) -> Any:
         seen.append(context)
         return handler(node, request, context)
 
-    monkeypatch.setattr(api, "answer", note)
+    monkeypatch.setattr(api, "handler", note)
     with connect(broker) as connection:
         log_in(connection)
         connection.ask(ApiKey.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)

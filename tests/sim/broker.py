@@ -22,8 +22,7 @@ from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
 from sim.machine import SyncMarks
 from support.responses import typed
-from txn.broker.apis.api import Reply
-from txn.broker.apis.table import build_table
+from txn.broker.apis.table import Reply, build_table
 from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.lost_cache import LostCacheError
 from txn.broker.metadata_log import NodeIdentity

@@ -8,7 +8,7 @@ import pytest
 
 from support.flights import TOPIC, flights_host
 from support.sessions import session
-from txn.broker.apis.group_offsets import offset_fetch
+from txn.broker.apis.group_offset_fetch import offset_fetch
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import RETRY_MS, Context, Durability

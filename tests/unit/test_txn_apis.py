@@ -40,7 +40,7 @@ class TxnApis:
         context = Context(key, version, "test", session())
 
         async def handle() -> Any:
-            return await APIS[key].answer(self.coordinator, request, context)
+            return await APIS[key].handler(self.coordinator, request, context)
 
         answer = asyncio.run(handle())
         assert isinstance(answer, bytes | tuple)

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from txn import _core
-from txn.broker.apis.api import Reply
-from txn.broker.apis.table import BoundApi, build_table
+from txn.broker.apis.table import BoundApi, Reply, build_table
 from txn.broker.host import Context, HangUpError, Toll, counted_in
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
@@ -449,11 +448,9 @@ class ControlLoop:
 
     def _refuse(self, token: int, api_key: int, api_version: int, client_host: str) -> None:
         if api_key == ApiKey.API_VERSIONS:
-            from txn.broker.apis.versions import ApiVersions
+            from txn.broker.apis.versions import unsupported_version
 
-            versions = self.table[ApiKey.API_VERSIONS].answerer.answer
-            assert isinstance(versions, ApiVersions)
-            self._server.reply(token, False, versions.unsupported())
+            self._server.reply(token, False, unsupported_version(self._node))
             return
         rare_log.warning(
             "request.unsupported",

@@ -1,24 +1,24 @@
-"""Committed offsets of groups on the wire.
+"""OffsetCommit, TxnOffsetCommit, OffsetDelete: the changes of groups' offsets on the wire.
 
 Errors that not every version carries: TxnOffsetCommit answers a fenced producer with
 INVALID_PRODUCER_EPOCH, the only such code that librdkafka knows, and a failed write with
 COORDINATOR_NOT_AVAILABLE. Before 4 it sends INVALID_TXN_STATE for TRANSACTION_ABORTABLE. Before 2
 it sends COORDINATOR_NOT_AVAILABLE for COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
 
-Sources: the message schemas of these requests; KIP-447, KIP-709 (several groups), KIP-848 (topic
-ids).
+Sources: the message schemas of these requests; KIP-447, KIP-848 (topic ids).
 """
 
 import uuid
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from txn.broker.apis.api import Api
-from txn.broker.apis.groups import ANSWER_BYTES_MAX, fits, is_group_id
+from txn.broker.apis.api import Api, Area, Call
+from txn.broker.apis.groups import fits, is_group_id
+from txn.broker.apis.guards import GROUP_FAILED, ID_FAILED, READ_GROUP, TOPIC_FAILED, WRITE_ID
 from txn.broker.audit import audit
 from txn.broker.group_coordinator import Committer, GroupCoordinator, group_error
 from txn.broker.host import Context
-from txn.broker.turns import ITEMS_PER_TURN, Turns
+from txn.broker.turns import Turns
 from txn.coordinator.group.classic import (
     CONSUMER_PROTOCOL_TYPE,
     GROUP_NOT_FOUND_FROM,
@@ -26,11 +26,11 @@ from txn.coordinator.group.classic import (
     GroupState,
     subscribed_topics,
 )
-from txn.coordinator.group.offsets import GroupOffsets, TopicPartition
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
+from txn.security.acls import Operation, ResourceType
 from txn.storage.base import ProducerIdentity
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.groups import (
@@ -38,31 +38,19 @@ from txn.wire.bodies.groups import (
     CommittedTopic,
     DeletedOffset,
     DeletedOffsets,
-    FetchedGroup,
-    FetchedOffset,
-    FetchedTopic,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitTopic,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetFetchGroup,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchTopic,
     TxnOffsetCommitRequest,
     TxnOffsetCommitTopic,
 )
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import changed
 
 TV2_FROM: Final = 5
 """Version of TxnOffsetCommit from which clients are of transaction version 2."""
-
-OFFSET_FETCH_FAILS_WHOLE_FROM: Final = 2
-"""The first version of OffsetFetch with an error code of its own."""
-
-FETCHED_BYTES: Final = 64
-"""Cost of a fetched offset without its metadata."""
 
 
 async def offset_commit(
@@ -135,7 +123,8 @@ def _committer(request: OffsetCommitRequest | TxnOffsetCommitRequest) -> Committ
     )
 
 
-CommitTopics = Sequence[OffsetCommitTopic | TxnOffsetCommitTopic]
+CommitTopic = OffsetCommitTopic | TxnOffsetCommitTopic
+CommitRequest = TypeVar("CommitRequest", OffsetCommitRequest, TxnOffsetCommitRequest)
 
 Place = tuple[int, int]
 """Position of a topic in a request, and of a partition in it: names may come twice."""
@@ -172,7 +161,7 @@ class _Checked(NamedTuple):
 
 
 async def _check_offsets(
-    groups: GroupCoordinator, group_id: str, topics: CommitTopics, retention_ms: int = -1
+    groups: GroupCoordinator, group_id: str, topics: Sequence[CommitTopic], retention_ms: int = -1
 ) -> _Checked:
     checked = _Checked({}, set(), {})
     turns = Turns()
@@ -206,7 +195,7 @@ async def _check_offsets(
 
 
 async def _committed(
-    topics: CommitTopics, checked: _Checked, fault: ErrorCode
+    topics: Sequence[CommitTopic], checked: _Checked, fault: ErrorCode
 ) -> OffsetCommitResponse:
     """Each partition's own code, or else the group's."""
     turns = Turns()
@@ -220,167 +209,6 @@ async def _committed(
             partitions.append(CommittedPartition(partition.partition_index, code))
         committed.append(CommittedTopic(topic.name or "", topic_id_of(topic), partitions))
     return OffsetCommitResponse(committed)
-
-
-async def offset_fetch(
-    groups: GroupCoordinator, request: OffsetFetchRequest, context: Context
-) -> OffsetFetchResponse:
-    """Answer with committed offsets, -1 where there is none.
-
-    With `require_stable` a partition that a transaction holds has UNSTABLE_OFFSET_COMMIT; the
-    client asks again. Without it, a group has no coordinator while the disk refuses the marker of
-    one of its commits. A group that is named again is answered again, and a partition of it once
-    in each answer. The offsets of a group are of one moment.
-    """
-    is_stable_only = request.require_stable
-    turns = Turns()
-    if context.api_version < 8:
-        group = OffsetFetchGroup(group_id=request.group_id, topics=request.topics)
-        fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns, {})
-        return OffsetFetchResponse(fetched.error_code, fetched.topics)
-    fetched_groups = []
-    left_bytes = ANSWER_BYTES_MAX
-    moments = await _named_again(request.groups)
-    for group in request.groups:
-        await turns.next()
-        if left_bytes < 0:
-            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            fetched_groups.append(FetchedGroup(group.group_id, code, []))
-            continue
-        fetched = await _fetched_of_group(groups, group, context, is_stable_only, turns, moments)
-        fetched_groups.append(fetched)
-        left_bytes -= await _fetched_bytes(fetched, turns)
-    return OffsetFetchResponse(groups=fetched_groups)
-
-
-Moments = dict[str, GroupOffsets | None]
-"""Groups that a request names several times, and their offsets of the moment that all of its
-answers show; None before the first of them."""
-
-
-async def _named_again(groups: Sequence[OffsetFetchGroup]) -> Moments:
-    turns = Turns()
-    named: set[str] = set()
-    again: Moments = {}
-    for group in groups:
-        await turns.next()
-        if group.group_id in named:
-            again[group.group_id] = None
-        named.add(group.group_id)
-    return again
-
-
-async def _fetched_bytes(fetched: FetchedGroup, turns: Turns) -> int:
-    """About the size of a group's offsets in the answer."""
-    size_bytes = 0
-    for topic in fetched.topics:
-        await turns.next(1 + len(topic.partitions))
-        size_bytes += FETCHED_BYTES + len(topic.name)
-        size_bytes += sum(FETCHED_BYTES + len(one.metadata) for one in topic.partitions)
-    return size_bytes
-
-
-async def _fetched_of_group(
-    groups: GroupCoordinator,
-    group: OffsetFetchGroup,
-    context: Context,
-    is_stable_only: bool,
-    turns: Turns,
-    moments: Moments,
-) -> FetchedGroup:
-    """The offsets of a group, all of one moment: a transaction shows whole or not at all (P3)."""
-    asked = sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
-    await turns.next(asked)
-    is_served = groups.refusal(group.group_id) is ErrorCode.NONE
-    if is_served and (is_stable_only or not groups.lacks_a_marker(group.group_id)):
-        offsets = groups.offsets(group.group_id)
-        if group.group_id in moments:
-            offsets = moments[group.group_id] = moments[group.group_id] or offsets.copied()
-        elif group.topics is None or asked > ITEMS_PER_TURN:  # it gives way meanwhile
-            offsets = offsets.copied()
-        topics = await _fetched(groups, group, context, offsets, is_stable_only)
-        return FetchedGroup(group.group_id, ErrorCode.NONE, topics)
-    code = ErrorCode.NOT_COORDINATOR
-    topics = []
-    if context.api_version < OFFSET_FETCH_FAILS_WHOLE_FROM:
-        for topic in group.topics or ():
-            await turns.next(1 + len(topic.partition_indexes))
-            partitions = [FetchedOffset(index, code) for index in topic.partition_indexes]
-            topics.append(_fetched_topic(topic, partitions))
-    return FetchedGroup(group.group_id, code, topics)
-
-
-async def _fetched(
-    groups: GroupCoordinator,
-    group: OffsetFetchGroup,
-    context: Context,
-    offsets: GroupOffsets,
-    is_stable_only: bool,
-) -> list[FetchedTopic]:
-    turns = Turns()
-    if group.topics is None:
-        return await _fetched_all(groups, context, offsets, is_stable_only, turns)
-    answers = []
-    told: set[tuple[str | uuid.UUID | None, int]] = set()
-    for topic in group.topics:
-        name, _ = resolved(groups, topic.name, topic.topic_id)
-        partitions = []
-        await turns.next()
-        for index in topic.partition_indexes:
-            await turns.next()
-            place = (topic.topic_id if name is None else name, index)
-            if place in told:
-                continue
-            told.add(place)
-            partitions.append(
-                FetchedOffset(index, ErrorCode.UNKNOWN_TOPIC_ID)
-                if name is None
-                else _fetched_offset(groups, offsets, (name, index), is_stable_only)
-            )
-        answers.append(_fetched_topic(topic, partitions))
-    return answers
-
-
-def _fetched_topic(topic: OffsetFetchTopic, partitions: list[FetchedOffset]) -> FetchedTopic:
-    """The topic as the request calls it, by its name or its id."""
-    return FetchedTopic(topic.name or "", topic.topic_id, partitions)
-
-
-async def _fetched_all(
-    groups: GroupCoordinator,
-    context: Context,
-    offsets: GroupOffsets,
-    is_stable_only: bool,
-    turns: Turns,
-) -> list[FetchedTopic]:
-    by_topic: dict[str, list[FetchedOffset]] = {}
-    for place, stored in offsets.committed.items():
-        await turns.next()
-        topic = place[0]
-        if not groups.is_of_deleted_topic(topic, stored):
-            fetched = _fetched_offset(groups, offsets, place, is_stable_only)
-            by_topic.setdefault(topic, []).append(fetched)
-    topics = [
-        FetchedTopic(name, groups.host.topic_id(name), partitions)
-        for name, partitions in by_topic.items()
-    ]
-    is_by_id = context.api_version >= 10
-    return [topic for topic in topics if topic.topic_id is not None or not is_by_id]
-
-
-def _fetched_offset(
-    groups: GroupCoordinator, offsets: GroupOffsets, place: TopicPartition, is_stable_only: bool
-) -> FetchedOffset:
-    topic, partition = place
-    if is_stable_only and place in offsets.pending:
-        return FetchedOffset(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    stored = offsets.committed.get(place)
-    if stored is None or groups.is_of_deleted_topic(topic, stored):
-        return FetchedOffset(partition, ErrorCode.NONE)
-    value = stored.value
-    return FetchedOffset(
-        partition, ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata
-    )
 
 
 async def offset_delete(
@@ -460,14 +288,110 @@ def _java_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
-APIS: Final[tuple[Api[GroupCoordinator], ...]] = (
-    Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, offset_commit),
-    Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, offset_fetch),
+# ---------------------------------------------------------------- access
+
+
+async def _guard_offset_commit(
+    call: Call[GroupCoordinator, OffsetCommitRequest, OffsetCommitResponse],
+) -> OffsetCommitResponse:
+    """READ on the group and on the topics."""
+    request = call.request
+    if not READ_GROUP.is_met(call):
+        return _not_committed(request, GROUP_FAILED)
+    return await _guarded_commit(call)
+
+
+async def _guard_txn_offset_commit(
+    call: Call[GroupCoordinator, TxnOffsetCommitRequest, OffsetCommitResponse],
+) -> OffsetCommitResponse:
+    """WRITE on the transactional id, READ on the group and on the topics."""
+    if not WRITE_ID.is_met(call):
+        return _not_committed(call.request, ID_FAILED)
+    if not READ_GROUP.is_met(call):
+        return _not_committed(call.request, GROUP_FAILED)
+    return await _guarded_commit(call)
+
+
+async def _guard_offset_delete(
+    call: Call[GroupCoordinator, OffsetDeleteRequest, OffsetDeleteResponse],
+) -> OffsetDeleteResponse:
+    """DELETE on the group, READ on the topics."""
+    request = call.request
+    if not call.access.may(Operation.DELETE, ResourceType.GROUP, request.group_id):
+        return OffsetDeleteResponse(GROUP_FAILED)
+    names = [topic.name for topic in request.topics]
+    allowed = await call.access.among(Operation.READ, ResourceType.TOPIC, names)
+    kept = tuple(topic for topic in request.topics if topic.name in allowed)
+    response = await call.proceed_with(changed(request, topics=kept))
+    if response.error_code is not ErrorCode.NONE:
+        return response
+    refused = [
+        DeletedOffsets(
+            topic.name,
+            [DeletedOffset(one.partition_index, TOPIC_FAILED) for one in topic.partitions],
+        )
+        for topic in request.topics
+        if topic.name not in allowed
+    ]
+    return response._replace(topics=[*response.topics, *refused])
+
+
+async def _guarded_commit(
+    call: Call[GroupCoordinator, CommitRequest, OffsetCommitResponse],
+) -> OffsetCommitResponse:
+    """Commit offsets of the topics that may be read; an unknown id is the handler's to refuse."""
+    access, groups, request = call.access, call.service, call.request
+    turns = Turns()
+    is_kept = []
+    for topic in request.topics:
+        await turns.next()
+        name, _ = resolved(groups, topic.name, topic_id_of(topic))
+        is_kept.append(name is None or access.may(Operation.READ, ResourceType.TOPIC, name))
+    kept = tuple(topic for topic, is_one in zip(request.topics, is_kept, strict=True) if is_one)
+    committed = iter((await call.proceed_with(changed(request, topics=kept))).topics)
+    return OffsetCommitResponse(
+        [
+            next(committed) if is_one else _refused_topic(topic, TOPIC_FAILED)
+            for topic, is_one in zip(request.topics, is_kept, strict=True)
+        ]
+    )
+
+
+def _refused_topic(topic: CommitTopic, code: ErrorCode) -> CommittedTopic:
+    partitions = [CommittedPartition(one.partition_index, code) for one in topic.partitions]
+    return CommittedTopic(topic.name or "", topic_id_of(topic), partitions)
+
+
+def _not_committed(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest, code: ErrorCode
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse([_refused_topic(topic, code) for topic in request.topics])
+
+
+APIS: Final = Area(
+    lambda node: node.groups,
+    Api(
+        ApiKey.OFFSET_COMMIT,
+        (2, 10),
+        OffsetCommitRequest,
+        OffsetCommitResponse,
+        _guard_offset_commit,
+        offset_commit,
+    ),
     Api(
         ApiKey.TXN_OFFSET_COMMIT,
+        (0, 5),
         TxnOffsetCommitRequest,
         OffsetCommitResponse,
+        _guard_txn_offset_commit,
         txn_offset_commit,
     ),
-    Api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, offset_delete),
+    Api(
+        ApiKey.OFFSET_DELETE,
+        (0, 0),
+        OffsetDeleteRequest,
+        OffsetDeleteResponse,
+        _guard_offset_delete,
+        offset_delete,
+    ),
 )

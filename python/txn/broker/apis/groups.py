@@ -8,9 +8,14 @@ Sources: the message schemas of these requests; KIP-345, KIP-394, KIP-518 (state
 KIP-848 (types), KIP-1043 (GROUP_ID_NOT_FOUND).
 """
 
+from collections.abc import Coroutine
 from typing import Final
 
-from txn.broker.apis.api import Api
+from txn.broker.apis.api import Api, Area, Call
+from txn.broker.apis.guards import (
+    GROUP_FAILED,
+    READ_GROUP,
+)
 from txn.broker.audit import audit
 from txn.broker.group_coordinator import GroupCoordinator, group_error
 from txn.broker.host import Context
@@ -25,9 +30,10 @@ from txn.coordinator.group.classic import (
 from txn.coordinator.group.members import Member
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC
-from txn.security.acls import OPERATIONS_OF, ResourceType, operation_bits
+from txn.security.acls import OPERATIONS_OF, Operation, ResourceType, operation_bits
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.groups import (
+    OPERATIONS_NOT_ASKED,
     DeletedGroup,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -50,6 +56,7 @@ from txn.wire.bodies.groups import (
     SyncGroupResponse,
 )
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import changed
 
 STRING_BYTES_MAX: Final = 32_000
 """Ids and names go into records whose strings are at most 32,767 bytes long; member ids get a
@@ -335,17 +342,119 @@ def _java_host(host: str) -> str:
     return host if host.startswith("/") else f"/{host}"
 
 
-APIS: Final[tuple[Api[GroupCoordinator], ...]] = (
-    Api(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, join_group),
-    Api(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, heartbeat),
-    Api(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, leave_group),
-    Api(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, sync_group),
+# ---------------------------------------------------------------- access
+
+
+def _guard_sync(
+    call: Call[GroupCoordinator, SyncGroupRequest, SyncGroupResponse],
+) -> Coroutine[object, None, SyncGroupResponse | bytes]:
+    """READ on the group. The handler refuses a request without the name of its protocol before."""
+    if lacks_protocol(call.request, call.context):
+        return call.proceed()
+    return READ_GROUP.or_else(SyncGroupResponse(GROUP_FAILED))(call)
+
+
+async def _guard_describe_groups(
+    call: Call[GroupCoordinator, DescribeGroupsRequest, DescribeGroupsResponse],
+) -> DescribeGroupsResponse:
+    """DESCRIBE on the group; the allowed operations on it where they are asked for."""
+    request = call.request
+    allowed = await call.access.among(Operation.DESCRIBE, ResourceType.GROUP, request.groups)
+    refused = [
+        DescribedGroup(GROUP_FAILED, None, group_id, "")
+        for group_id in request.groups
+        if group_id not in allowed
+    ]
+    kept = tuple(group_id for group_id in request.groups if group_id in allowed)
+    response = await call.proceed_with(changed(request, groups=kept))
+    described = [
+        one
+        if one.authorized_operations == OPERATIONS_NOT_ASKED
+        else one._replace(
+            authorized_operations=call.access.operations(ResourceType.GROUP, one.group_id)
+        )
+        for one in response.groups
+    ]
+    return DescribeGroupsResponse([*refused, *described])
+
+
+async def _guard_list_groups(
+    call: Call[GroupCoordinator, ListGroupsRequest, ListGroupsResponse],
+) -> ListGroupsResponse:
+    """DESCRIBE on the cluster; without it groups without DESCRIBE are left out."""
+    response = await call.proceed_with(call.request)
+    if call.access.may_in_cluster(Operation.DESCRIBE, is_told=False):
+        return response
+    ids = [one.group_id for one in response.groups]
+    seen = await call.access.among(Operation.DESCRIBE, ResourceType.GROUP, ids, is_told=False)
+    return response._replace(groups=[one for one in response.groups if one.group_id in seen])
+
+
+async def _guard_delete_groups(
+    call: Call[GroupCoordinator, DeleteGroupsRequest, DeleteGroupsResponse],
+) -> DeleteGroupsResponse:
+    """DELETE on the group."""
+    named = dict.fromkeys(call.request.group_ids)
+    allowed = await call.access.among(Operation.DELETE, ResourceType.GROUP, named)
+    kept = tuple(group_id for group_id in named if group_id in allowed)
+    deleted = iter((await call.proceed_with(changed(call.request, group_ids=kept))).results)
+    return DeleteGroupsResponse(
+        [
+            next(deleted) if group_id in allowed else DeletedGroup(group_id, GROUP_FAILED)
+            for group_id in named
+        ]
+    )
+
+
+APIS: Final = Area(
+    lambda node: node.groups,
+    Api(
+        ApiKey.JOIN_GROUP,
+        (0, 9),
+        JoinGroupRequest,
+        JoinGroupResponse,
+        READ_GROUP.or_by(lambda _, context: joined(JoinAnswer(GROUP_FAILED, ""), context)),
+        join_group,
+    ),
+    Api(
+        ApiKey.HEARTBEAT,
+        (0, 4),
+        HeartbeatRequest,
+        HeartbeatResponse,
+        READ_GROUP.or_else(HeartbeatResponse(GROUP_FAILED)),
+        heartbeat,
+    ),
+    Api(
+        ApiKey.LEAVE_GROUP,
+        (0, 5),
+        LeaveGroupRequest,
+        LeaveGroupResponse,
+        READ_GROUP.or_else(LeaveGroupResponse(GROUP_FAILED)),
+        leave_group,
+    ),
+    Api(ApiKey.SYNC_GROUP, (0, 5), SyncGroupRequest, SyncGroupResponse, _guard_sync, sync_group),
     Api(
         ApiKey.DESCRIBE_GROUPS,
+        (0, 6),
         DescribeGroupsRequest,
         DescribeGroupsResponse,
+        _guard_describe_groups,
         describe_groups,
     ),
-    Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, list_groups),
-    Api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
+    Api(
+        ApiKey.LIST_GROUPS,
+        (0, 5),
+        ListGroupsRequest,
+        ListGroupsResponse,
+        _guard_list_groups,
+        list_groups,
+    ),
+    Api(
+        ApiKey.DELETE_GROUPS,
+        (0, 2),
+        DeleteGroupsRequest,
+        DeleteGroupsResponse,
+        _guard_delete_groups,
+        delete_groups,
+    ),
 )

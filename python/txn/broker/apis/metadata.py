@@ -9,7 +9,15 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from txn.broker.apis.api import Api
+from txn.broker.apis.access import Access
+from txn.broker.apis.api import Api, Area, Call
+from txn.broker.apis.guards import (
+    GROUP_FAILED,
+    ID_FAILED,
+    MESSAGES,
+    TOPIC_FAILED,
+    cluster_operations,
+)
 from txn.broker.client_quotas import Mutations
 from txn.broker.host import Context, counted_in
 from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
@@ -24,7 +32,7 @@ from txn.metadata.image import (
     Topic,
     name_fault,
 )
-from txn.security.acls import OPERATIONS_OF, ResourceType, operation_bits
+from txn.security.acls import OPERATIONS_OF, Operation, ResourceType, operation_bits
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.metadata import (
     BROKERS_ENDPOINT,
@@ -57,6 +65,9 @@ KEPT_TOPICS_MAX = 1_000
 
 TOPICS_BY_ID_FROM = 12
 """The first version of Metadata that answers for topics by their id."""
+
+BATCHED_COORDINATORS_FROM: Final = 4
+"""The first version of FindCoordinator that asks for several."""
 
 LARGE_ANSWER = 500
 """Topics and partitions from which on a worker thread encodes the answer."""
@@ -338,7 +349,7 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """Answer with this node, which coordinates every group and transaction."""
     kind, address = request.key_type, context.session.listener.advertised
-    if context.api_version < 4:
+    if context.api_version < BATCHED_COORDINATORS_FROM:
         coordinator = _coordinator(node, address, kind, request.key)
         return FindCoordinatorResponse(*coordinator[1:])
     turns = Turns()
@@ -366,18 +377,122 @@ def _coordinator(node: Node, address: tuple[str, int], kind: int, key: str) -> C
     return Coordinator(key, node.node_id, *address, ErrorCode.NONE, None)
 
 
-APIS: Final[tuple[Api[Node], ...]] = (
-    Api(ApiKey.METADATA, MetadataRequest, MetadataResponse, metadata),
+# ---------------------------------------------------------------- access
+
+
+async def _guard_metadata(call: Call[Node, MetadataRequest, MetadataResponse]) -> bytes:
+    """DESCRIBE on the topic; CREATE on it or on the cluster, to make one that is not there.
+
+    A list of all topics leaves out those that may not be seen.
+    """
+    access, node, request, context = call.access, call.service, call.request, call.context
+    if asks_by_id_too_early(request, context):
+        return refused_metadata(request, context)
+    request = each_topic_once(request)
+    refused: list[MetadataTopic] = []
+    if asks_for_all(request, context):
+        found, _ = await described_topics(node, request, context)
+        names = [topic.name or "" for topic in found]
+        seen = await access.among(Operation.DESCRIBE, ResourceType.TOPIC, names, is_told=False)
+        topics = [topic for topic in found if topic.name in seen]
+    else:
+        allowed, refused = await _named_topics(access, node, request, context)
+        topics = []
+        if allowed:  # none would stand for all in version 0
+            reduced = changed(request, topics=tuple(allowed))
+            topics, _ = await described_topics(node, reduced, context)
+    if request.include_topic_authorized_operations:
+        topics = with_operations(topics, partial(access.operations, ResourceType.TOPIC))
+    wants_cluster = request.include_cluster_authorized_operations
+    operations = cluster_operations(access) if wants_cluster else NO_OPERATIONS
+    return await encoded_metadata(node, context, [*topics, *refused], operations)
+
+
+async def _guard_find_coordinator(
+    call: Call[Node, FindCoordinatorRequest, FindCoordinatorResponse],
+) -> FindCoordinatorResponse | bytes:
+    """DESCRIBE on the group or the transactional id."""
+    request = call.request
+    kinds = {
+        GROUP_KEY: (ResourceType.GROUP, GROUP_FAILED),
+        TRANSACTION_KEY: (ResourceType.TRANSACTIONAL_ID, ID_FAILED),
+    }
+    if request.key_type not in kinds:
+        return await call.proceed()
+    kind, code = kinds[request.key_type]
+    if call.context.api_version < BATCHED_COORDINATORS_FROM:
+        if call.access.may(Operation.DESCRIBE, kind, request.key):
+            return await call.proceed()
+        return FindCoordinatorResponse(error_code=code, error_message=MESSAGES[code])
+    allowed = await call.access.among(Operation.DESCRIBE, kind, request.coordinator_keys)
+    keys = tuple(key for key in request.coordinator_keys if key in allowed)
+    found = iter((await call.proceed_with(changed(request, coordinator_keys=keys))).coordinators)
+    refused = Coordinator("", -1, "", -1, code, None)
+    return FindCoordinatorResponse(
+        coordinators=[
+            next(found) if key in allowed else refused._replace(key=key)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+async def _guard_describe_cluster(
+    call: Call[Node, DescribeClusterRequest, DescribeClusterResponse],
+) -> DescribeClusterResponse:
+    """Everybody is told; the allowed operations to those who may DESCRIBE the cluster."""
+    response = await call.proceed_with(call.request)
+    if response.cluster_authorized_operations == NO_OPERATIONS:
+        return response
+    return response._replace(cluster_authorized_operations=cluster_operations(call.access))
+
+
+async def _named_topics(
+    access: Access, node: Node, request: MetadataRequest, context: Context
+) -> tuple[list[MetadataRequestTopic], list[MetadataTopic]]:
+    """The named topics that may be described, and made if need be; the results of the others."""
+    turns = Turns()
+    may_create_all = (
+        not request.allow_auto_topic_creation
+        or not node.settings["auto.create.topics.enable"]
+        or access.may_in_cluster(Operation.CREATE, is_told=False)
+    )
+    allowed, unseen, not_made = [], [], []
+    for entry in request.topics or ():
+        await turns.next()
+        name = name_asked_for(node, entry)
+        if name is None:  # an unknown id: the handler says so
+            allowed.append(entry)
+        elif not access.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            told = name if entry.topic_id is None else None
+            unseen.append(MetadataTopic(TOPIC_FAILED, told, entry.topic_id))
+        elif (
+            may_create_all
+            or name in node.image.topics
+            or access.may(Operation.CREATE, ResourceType.TOPIC, name)
+        ):
+            allowed.append(entry)
+        else:
+            not_made.append(MetadataTopic(TOPIC_FAILED, name, None, name in INTERNAL_TOPICS))
+    return allowed, [*not_made, *unseen]
+
+
+APIS: Final = Area(
+    lambda node: node,
+    Api(ApiKey.METADATA, (0, 13), MetadataRequest, MetadataResponse, _guard_metadata, metadata),
     Api(
         ApiKey.FIND_COORDINATOR,
+        (0, 6),
         FindCoordinatorRequest,
         FindCoordinatorResponse,
+        _guard_find_coordinator,
         find_coordinator,
     ),
     Api(
         ApiKey.DESCRIBE_CLUSTER,
+        (0, 2),
         DescribeClusterRequest,
         DescribeClusterResponse,
+        _guard_describe_cluster,
         describe_cluster,
     ),
 )

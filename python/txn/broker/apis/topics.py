@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions.
+"""CreateTopics and CreatePartitions.
 
 As in Kafka, one request makes at most 10,000 partitions, of all its topics together; a request
 for more is POLICY_VIOLATION as a whole. A topic that is named several times is answered once.
@@ -14,8 +14,15 @@ from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from txn.broker.apis.api import Api
-from txn.broker.apis.metadata import CREATION_ITEMS, PARTITIONS_PER_REQUEST, room
+from txn.broker.apis.api import Api, Area, Call
+from txn.broker.apis.guards import (
+    TOPIC_FAILED,
+)
+from txn.broker.apis.metadata import (
+    CREATION_ITEMS,
+    PARTITIONS_PER_REQUEST,
+    room,
+)
 from txn.broker.audit import audit
 from txn.broker.client_quotas import Mutations
 from txn.broker.host import Context
@@ -30,6 +37,7 @@ from txn.metadata.image import (
     is_reserved,
     name_fault,
 )
+from txn.security.acls import Operation, ResourceType
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import AlteredResource
 from txn.wire.bodies.metadata import (
@@ -42,26 +50,23 @@ from txn.wire.bodies.metadata import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletedTopic,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
     GrownTopic,
 )
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_entry, join_entries
+from txn.wire.requests import changed
 
 PARTITIONS_MAX = 100_000
 """Limit of one topic."""
 
-CREATIONS_REFUSED_FROM, DELETIONS_REFUSED_FROM, GROWTHS_REFUSED_FROM = 6, 5, 3
-"""The versions of CreateTopics, DeleteTopics and CreatePartitions from which on a client over its
-quota of mutations is refused (KIP-599)."""
+CREATIONS_REFUSED_FROM, GROWTHS_REFUSED_FROM = 6, 3
+"""The versions of CreateTopics and CreatePartitions from which on a client over its quota of
+mutations is refused (KIP-599)."""
 PARTITIONS_PER_ITEM = 20
 """Partitions created at the cost of one item of `Turns`."""
 
 CREATED_ENTRY_ITEMS = 50
-DELETION_ITEMS = 100
-"""Costs of a created topic's settings in the answer, and of a deletion, in `Turns` items."""
+"""Cost of the settings of a created topic in the answer, in the items of `Turns`."""
 
 
 async def create_topics(node: Node, request: CreateTopicsRequest, context: Context) -> bytes:
@@ -181,7 +186,7 @@ def _full(node: Node, partitions: int) -> "_Fault | None":
     )
 
 
-def _over_quota(mutations: Mutations, partitions: int) -> "_Fault | None":
+def over_quota(mutations: Mutations, partitions: int) -> "_Fault | None":
     """The refusal of so many partitions to a client over its quota; None if it may go on."""
     if mutations.accept(partitions):
         return None
@@ -206,10 +211,6 @@ async def published(result: Result, change: Awaitable[object] | None) -> Result:
 
 
 DUPLICATE: Final = "Duplicate topic name."
-DUPLICATE_ID: Final = "Duplicate topic id."
-NAME_OF_ID: Final = "The provided topic name maps to an ID that was already supplied."
-NAME_AND_ID: Final = "You may not specify both topic name and topic id."
-NO_NAME_NOR_ID: Final = "Neither topic name nor id were specified."
 NOT_HOSTED = "This server does not host this topic-partition."
 
 
@@ -304,7 +305,7 @@ def _create(
         settings = _checked_settings(topic)
         _require(_size_fault(node, topic))
         count = _partitions_asked_for(node, topic)
-        _require(_full(node, count) or _over_quota(mutations, count))
+        _require(_full(node, count) or over_quota(mutations, count))
         if not is_trial:
             change = node.controller.create_topic(topic.name, count, settings)
     except _Fault as refused:
@@ -339,115 +340,6 @@ def _checked_settings(topic: CreatableTopic) -> dict[str, str]:
         raise _Fault(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-async def delete_topics(
-    node: Node, request: DeleteTopicsRequest, context: Context
-) -> DeleteTopicsResponse:
-    """Delete topics by name or, from version 6, by id.
-
-    A topic that is named twice is refused, as in Kafka. If it is named by its name and by its id,
-    one refusal answers both.
-    """
-    turns = Turns()
-    once, others = await deletions_once_and_others(request, turns)
-    ids = {entry.topic_id for entry in (*once, *others) if entry.name is None}
-    names = {entry.name for entry in once if entry.name is not None}
-    mutations = node.quotas.mutations(context, strict_from=DELETIONS_REFUSED_FROM)
-    deletions = []
-    for entry in once:
-        image = node.controller.image
-        if entry.name is None:
-            name = image.names.get(entry.topic_id) if entry.topic_id is not None else None
-            if name is None or name not in names:
-                deletions.append(_delete(node, name, entry.topic_id, mutations))
-        else:
-            topic = image.topics.get(entry.name)
-            if topic is not None and topic.topic_id in ids:
-                refused = _invalid(entry.name, topic.topic_id, NAME_OF_ID)
-                deletions.append((refused, None))
-            else:
-                deletions.append(_delete(node, entry.name, None, mutations))
-        await turns.next(DELETION_ITEMS)
-    responses = []
-    for deletion, change in deletions:
-        response = await published(deletion, change)
-        is_done = change is not None and response.error_code is ErrorCode.NONE
-        if is_done and response.name is not None:
-            audit.acted(context, "topic.deleted", "TOPIC", response.name)
-        if response.name is not None:
-            await node.replicas.removed(response.name)
-        responses.append(response)
-    return DeleteTopicsResponse([*responses, *_refused_deletions(others)])
-
-
-async def deletions_once_and_others(
-    request: DeleteTopicsRequest, turns: Turns
-) -> tuple[list[DeleteTopicState], Counter[DeleteTopicState]]:
-    """The topics that a request names once by a name or an id, and the others with their number.
-
-    The others are refused, as in Kafka, without a look at them: nobody has asked whether their
-    client may know of them.
-    """
-    others = Counter[DeleteTopicState]()
-    for name in request.topic_names:
-        others[DeleteTopicState(name=name, topic_id=None)] += 1
-        await turns.next()
-    for entry in request.topics:
-        others[entry] += 1
-        await turns.next()
-    once = []
-    for entry in list(others):
-        if others[entry] == 1 and _is_named(entry):
-            del others[entry]
-            once.append(entry)
-        await turns.next()
-    return once, others
-
-
-def _is_named(entry: DeleteTopicState) -> bool:
-    """Say whether a topic is named by either its name or its id."""
-    return (entry.name is None) != (entry.topic_id is None)
-
-
-def _refused_deletions(others: Counter[DeleteTopicState]) -> list[DeletedTopic]:
-    refused = []
-    for entry, count in others.items():
-        if entry.name is not None and entry.topic_id is not None:
-            refused += [_invalid(entry.name, entry.topic_id, NAME_AND_ID)] * count
-        elif entry.name is not None:
-            refused.append(_invalid(entry.name, None, DUPLICATE))
-        elif entry.topic_id is not None:
-            refused.append(_invalid(None, entry.topic_id, DUPLICATE_ID))
-        else:
-            refused += [_invalid(None, None, NO_NAME_NOR_ID)] * count
-    return refused
-
-
-def _invalid(name: str | None, topic_id: UUID | None, reason: str) -> DeletedTopic:
-    return DeletedTopic(name, topic_id, ErrorCode.INVALID_REQUEST, reason)
-
-
-def _delete(
-    node: Node, name: str | None, topic_id: UUID | None, mutations: Mutations
-) -> tuple[DeletedTopic, Awaitable[None] | None]:
-    """Delete a topic of this name; one that is named by an unknown id has none."""
-    if name is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID
-        reason = "This server does not host this topic ID."
-        return DeletedTopic(None, topic_id, code, reason), None
-    topic = node.controller.image.topics.get(name)
-    if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return DeletedTopic(name, None, code, NOT_HOSTED), None
-    if name in COORDINATOR_TOPICS:
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return DeletedTopic(name, topic.topic_id, code, f"topic {name!r} is internal"), None
-    over = _over_quota(mutations, topic.partition_count)
-    if over is not None:
-        return DeletedTopic(name, topic.topic_id, over.code, over.message), None
-    deleted = DeletedTopic(name, topic.topic_id, ErrorCode.NONE, None)
-    return deleted, node.controller.delete_topic(name)
-
-
 async def create_partitions(
     node: Node, request: CreatePartitionsRequest, context: Context
 ) -> CreatePartitionsResponse:
@@ -460,7 +352,7 @@ async def create_partitions(
     for entry in asked:
         await turns.next(1 + _growth(node, entry) // PARTITIONS_PER_ITEM)
         fault = excess or _growth_fault(node, entry)
-        fault = fault or _over_quota(mutations, _growth(node, entry))
+        fault = fault or over_quota(mutations, _growth(node, entry))
         change = None
         if fault is not None:
             result = GrownTopic(entry.name, fault.code, fault.message)
@@ -522,13 +414,64 @@ def _growth_fault(node: Node, entry: CreatePartitionsTopic) -> _Fault | None:
     return _full(node, _growth(node, entry))
 
 
-APIS: Final[tuple[Api[Node], ...]] = (
-    Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, create_topics),
-    Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
+# ---------------------------------------------------------------- access
+
+
+async def _guard_create_topics(
+    call: Call[Node, CreateTopicsRequest, CreateTopicsResponse],
+) -> bytes:
+    """CREATE on the topic or on the cluster; its settings are told with DESCRIBE_CONFIGS."""
+    access, request, context = call.access, call.request, call.context
+    times = Counter(topic.name for topic in request.topics)
+    creatable = set(times)
+    if not access.may_in_cluster(Operation.CREATE, is_told=False):
+        creatable = await access.among(Operation.CREATE, ResourceType.TOPIC, times)
+    told = await access.among(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, times, is_told=False)
+    allowed, refused = [], []
+    for topic in request.topics:
+        is_refused_anyhow = times[topic.name] > 1 or topic.name in RESERVED_TOPICS
+        if topic.name in creatable or is_refused_anyhow:  # by the handler
+            allowed.append(topic)
+        else:
+            refused.append(CreatedTopic(topic.name, None, TOPIC_FAILED, "Authorization failed."))
+    reduced = changed(request, topics=tuple(allowed))
+    hidden = times.keys() - told
+    entries = await created_topics(call.service, reduced, context, hidden=hidden)
+    key, version = context.api_key, context.api_version
+    entries += [encode_entry(key, version, "topics", one) for one in refused]
+    return join_entries(key, version, entries)
+
+
+async def _guard_create_partitions(
+    call: Call[Node, CreatePartitionsRequest, CreatePartitionsResponse],
+) -> CreatePartitionsResponse:
+    """ALTER on the topic."""
+    request = call.request
+    times = Counter(topic.name for topic in request.topics)
+    allowed = await call.access.among(Operation.ALTER, ResourceType.TOPIC, times)
+    allowed |= {name for name in times if times[name] > 1}  # the handler refuses duplicates
+    kept = tuple(topic for topic in request.topics if topic.name in allowed)
+    refused = [GrownTopic(name, TOPIC_FAILED, None) for name in times if name not in allowed]
+    response = await call.proceed_with(changed(request, topics=kept))
+    return CreatePartitionsResponse([*response.results, *refused])
+
+
+APIS: Final = Area(
+    lambda node: node,
+    Api(
+        ApiKey.CREATE_TOPICS,
+        (2, 7),
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        _guard_create_topics,
+        create_topics,
+    ),
     Api(
         ApiKey.CREATE_PARTITIONS,
+        (0, 3),
         CreatePartitionsRequest,
         CreatePartitionsResponse,
+        _guard_create_partitions,
         create_partitions,
     ),
 )
