@@ -17,7 +17,8 @@ from txn.broker.turns import ITEMS_PER_TURN
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
-from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnResult
+from txn.coordinator.transaction.states import TxnResult
+from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
 from txn.testing import FakeHost

@@ -22,8 +22,8 @@ from txn.printable import printable
 if TYPE_CHECKING:
     from txn.admin.cluster import RunningCluster
     from txn.admin.groups import OffsetChange
-    from txn.coordinator.transaction.states import TopicPartition
     from txn.explain.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
+    from txn.identifiers import TopicPartition
 
 NAMED_MAX: Final = 5
 """The most partitions with pending offsets that a text names."""
@@ -186,10 +186,10 @@ def reset_offsets(
         shifted_by,
         unknown_group,
     )
-    from txn.admin.places import parse_place
+    from txn.admin.offset_specs import parse_offset_spec
     from txn.clock import now_ms
 
-    place = None if to is None else parse_place(to, now_ms=now_ms())
+    place = None if to is None else parse_offset_spec(to, now_ms=now_ms())
     saved = None if from_file is None else _saved_offsets(from_file)
     with running_cluster(bootstrap, command_config, settings) as running:
         require_no_members(running, group)

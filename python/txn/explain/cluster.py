@@ -21,7 +21,6 @@ from typing import Any, Final
 from txn.clock import now_ms
 from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.coordinator.transaction.records import encode_key
-from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import RejectedError, RetriableError, TxnError
 from txn.explain.brokers import OTHER_SOURCES, Brokers, Fields, RemoteBroker
 from txn.explain.facts import (
@@ -41,6 +40,7 @@ from txn.explain.groups import (
     ListedGroup,
     assigned_partitions,
 )
+from txn.identifiers import TopicPartition
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.security.client import PLAIN, SecuritySettings
 from txn.wire.api_keys import ApiKey

@@ -16,13 +16,7 @@ from typing import Final
 
 from txn.clock import now_ms
 from txn.coordinator.transaction.records import decode_key
-from txn.coordinator.transaction.states import (
-    LastOffset,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    Txn,
-    UnsyncedMarker,
-)
+from txn.coordinator.transaction.states import LastOffset, Txn, UnsyncedMarker
 from txn.coordinator.transaction.unsynced import is_ended_by, is_there, is_to_decide
 from txn.errors import CorruptLogError, DirectoryError
 from txn.explain.facts import (
@@ -35,6 +29,7 @@ from txn.explain.facts import (
     state_record,
 )
 from txn.explain.fetched import logged, records_in
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.inspect import segments, texts
 from txn.inspect.files import read_named, read_text
 from txn.inspect.layout import (

@@ -14,8 +14,9 @@ from enum import Enum
 from typing import Protocol
 
 from txn.coordinator.transaction.records import decode_value
-from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
+from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnState
 from txn.errors import CorruptLogError
+from txn.identifiers import TopicPartition
 from txn.inspect.segments import SegmentBatch, SegmentRecord
 from txn.metadata.image import TRANSACTIONS_TOPIC
 

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import ConfigError, RejectedError
 from txn.explain.facts import OpenTransaction, Owner, PartitionOffsets
 from txn.hints import did_you_mean
+from txn.identifiers import TopicPartition
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode

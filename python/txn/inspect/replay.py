@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from txn.coordinator.transaction.open_transactions import OpenTransaction
-from txn.coordinator.transaction.states import ProducerIdAndEpoch
+from txn.identifiers import ProducerIdAndEpoch
 from txn.inspect import indexes
 from txn.inspect.layout import PartitionFiles, StopState, partition_of
 from txn.inspect.outcome import Outcome, Surroundings, read_bytes

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from txn import _core
 from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
-from txn.coordinator.transaction.states import TopicPartition
+from txn.identifiers import TopicPartition
 from txn.storage.base import PartitionLog
 from txn.storage.native import NativeLog
 

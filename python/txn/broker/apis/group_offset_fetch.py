@@ -18,7 +18,8 @@ from txn.broker.apis.guards import (
 from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import Context
 from txn.broker.turns import ITEMS_PER_TURN, Turns
-from txn.coordinator.group.offsets import GroupOffsets, TopicPartition
+from txn.coordinator.group.offsets import GroupOffsets
+from txn.identifiers import TopicPartition
 from txn.security.acls import Operation, ResourceType
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.groups import (

@@ -28,8 +28,8 @@ from txn.coordinator.group.classic import (
 )
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
-from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.security.acls import Operation, ResourceType
 from txn.storage.base import ProducerIdentity
 from txn.wire.api_keys import ApiKey
@@ -126,7 +126,7 @@ def _committer(request: OffsetCommitRequest | TxnOffsetCommitRequest) -> Committ
 CommitTopic = OffsetCommitTopic | TxnOffsetCommitTopic
 CommitRequest = TypeVar("CommitRequest", OffsetCommitRequest, TxnOffsetCommitRequest)
 
-Place = tuple[int, int]
+Entry = tuple[int, int]
 """Position of a topic in a request, and of a partition in it: names may come twice."""
 
 
@@ -144,8 +144,8 @@ class _Checked(NamedTuple):
         offsets: The others.
     """
 
-    unknown: dict[Place, ErrorCode]
-    oversized: set[Place]
+    unknown: dict[Entry, ErrorCode]
+    oversized: set[Entry]
     offsets: dict[OffsetKey, OffsetValue]
 
     @property
@@ -153,10 +153,10 @@ class _Checked(NamedTuple):
         """Say whether any of the partitions is there, so that the group is asked."""
         return bool(self.offsets or self.oversized)
 
-    def code(self, place: Place, fault: ErrorCode) -> ErrorCode:
+    def code(self, entry: Entry, fault: ErrorCode) -> ErrorCode:
         """The code of a partition of a commit that the group or the producer is refused for."""
-        code = self.unknown.get(place) or fault
-        is_oversized = code is ErrorCode.NONE and place in self.oversized
+        code = self.unknown.get(entry) or fault
+        is_oversized = code is ErrorCode.NONE and entry in self.oversized
         return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_oversized else code
 
 
@@ -174,13 +174,13 @@ async def _check_offsets(
         for position, partition in enumerate(topic.partitions):
             await turns.next()
             metadata = partition.committed_metadata or ""
-            place = topic_position, position
+            entry = topic_position, position
             if name is None:
-                checked.unknown[place] = ErrorCode.UNKNOWN_TOPIC_ID
+                checked.unknown[entry] = ErrorCode.UNKNOWN_TOPIC_ID
             elif not groups.host.has_partition(name, partition.partition_index):
-                checked.unknown[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                checked.unknown[entry] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif _java_length(metadata) > most or not fits(metadata):
-                checked.oversized.add(place)
+                checked.oversized.add(entry)
             else:
                 key = OffsetKey(group_id, name, partition.partition_index)
                 checked.offsets[key] = OffsetValue(

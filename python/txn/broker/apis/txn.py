@@ -34,13 +34,13 @@ from txn.broker.turns import Turns
 from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
-from txn.coordinator.transaction.states import (
+from txn.coordinator.transaction.states import TxnResult
+from txn.identifiers import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NOBODY,
     ProducerIdAndEpoch,
     TopicPartition,
-    TxnResult,
 )
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_reserved
 from txn.security.acls import Operation, ResourceType

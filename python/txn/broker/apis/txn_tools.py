@@ -30,13 +30,9 @@ from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
-from txn.coordinator.transaction.states import (
-    NOBODY,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    Txn,
-)
+from txn.coordinator.transaction.states import Txn
 from txn.errors import StorageError
+from txn.identifiers import NOBODY, ProducerIdAndEpoch, TopicPartition
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.security.acls import Operation, ResourceType
 from txn.storage.base import Marker

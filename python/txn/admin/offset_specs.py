@@ -16,15 +16,15 @@ from typing import Final
 
 from txn.admin.cluster import RunningCluster
 from txn.cli.moments import UNITS_MS
-from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import ConfigError
 from txn.explain.cluster import EARLIEST, LATEST
 from txn.hints import did_you_mean
+from txn.identifiers import TopicPartition
 
 OFFSET_MAX: Final = 2**63 - 1
 
 
-class PlaceKind(Enum):
+class OffsetSpecKind(Enum):
     """The ways to name a place."""
 
     EARLIEST = "earliest"
@@ -35,26 +35,26 @@ class PlaceKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OffsetSpec:
     """A place in every partition; `value` is an offset, a distance or milliseconds since 1970."""
 
-    kind: PlaceKind
+    kind: OffsetSpecKind
     value: int = 0
 
 
-def parse_place(text: str, *, now_ms: int) -> Place:
+def parse_offset_spec(text: str, *, now_ms: int) -> OffsetSpec:
     """Read a place. Raises ConfigError."""
     plain = text.strip()
-    for kind in (PlaceKind.EARLIEST, PlaceKind.LATEST):
+    for kind in (OffsetSpecKind.EARLIEST, OffsetSpecKind.LATEST):
         if plain.lower() == kind.value:
-            return Place(kind)
+            return OffsetSpec(kind)
     number = re.fullmatch(r"(-?)([0-9]{1,19})", plain)
     if number is not None and int(number[2]) <= OFFSET_MAX:
-        kind = PlaceKind.BEFORE_END if number[1] else PlaceKind.OFFSET
-        return Place(kind, int(number[2]))
+        kind = OffsetSpecKind.BEFORE_END if number[1] else OffsetSpecKind.OFFSET
+        return OffsetSpec(kind, int(number[2]))
     age = re.fullmatch(r"([0-9]{1,12})\s*(ms|s|m|h|d)[ -]ago", plain)
     if age is not None:
-        return Place(PlaceKind.TIME, max(now_ms - int(age[1]) * UNITS_MS[age[2]], 0))
+        return OffsetSpec(OffsetSpecKind.TIME, max(now_ms - int(age[1]) * UNITS_MS[age[2]], 0))
     try:
         at = datetime.datetime.fromisoformat(plain)
     except ValueError:
@@ -65,13 +65,13 @@ def parse_place(text: str, *, now_ms: int) -> Place:
         ) from None
     if at.tzinfo is None:
         at = at.replace(tzinfo=datetime.UTC)
-    return Place(PlaceKind.TIME, max(int(at.timestamp() * 1000), 0))
+    return OffsetSpec(OffsetSpecKind.TIME, max(int(at.timestamp() * 1000), 0))
 
 
 def offsets_at(
     cluster: RunningCluster,
     partitions: Collection[TopicPartition],
-    place: Place,
+    place: OffsetSpec,
     *,
     is_committed: bool = True,
 ) -> Mapping[TopicPartition, int]:
@@ -83,16 +83,16 @@ def offsets_at(
         place: The place. A time after the last record is the end.
         is_committed: The end is the last stable offset, not the high watermark.
     """
-    if place.kind is PlaceKind.EARLIEST:
+    if place.kind is OffsetSpecKind.EARLIEST:
         return cluster.offsets(partitions, EARLIEST)
     ends = cluster.offsets(partitions, LATEST, is_committed=is_committed)
-    if place.kind is PlaceKind.LATEST:
+    if place.kind is OffsetSpecKind.LATEST:
         return ends
-    if place.kind is PlaceKind.TIME:
+    if place.kind is OffsetSpecKind.TIME:
         found = cluster.offsets(partitions, place.value, is_committed=is_committed)
         return {each: found[each] if found.get(each, -1) >= 0 else ends[each] for each in ends}
     starts = cluster.offsets(partitions, EARLIEST)
-    is_distance = place.kind is PlaceKind.BEFORE_END
+    is_distance = place.kind is OffsetSpecKind.BEFORE_END
     wanted = {each: ends[each] - place.value if is_distance else place.value for each in ends}
     return {
         each: min(max(wanted[each], starts[each]), ends[each]) for each in ends if each in starts
