@@ -23,8 +23,9 @@ LAYERS = (
     {"storage"},
     {"broker", "inspect"},
     {"server"},
+    {"access"},
+    {"cluster"},
     {
-        "access",
         "admin",
         "client",
         "spark",
@@ -59,7 +60,7 @@ MAY_IMPORT_CORE = (
     *(
         "txn.inspect.segments",
         "txn.access",
-        "txn.explain.brokers",
+        "txn.cluster.brokers",
         "txn.testing.client",
         "txn.testing.clock",
     ),
@@ -164,6 +165,11 @@ def test_only_the_shells_import_the_extension() -> None:
         if part_of(found.imported) == "_core" and not found.importer.startswith(MAY_IMPORT_CORE)
     ]
     assert others == []
+
+
+def test_only_the_commands_import_what_explains() -> None:
+    importers = {part_of(each.importer) for each in INSIDE if part_of(each.imported) == "explain"}
+    assert importers == {"explain", "cli"}
 
 
 def test_nothing_imports_what_needs_the_lgpl() -> None:

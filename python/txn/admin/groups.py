@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from txn.admin.cluster import RunningCluster, no_partition
 from txn.admin.offset_specs import OffsetSpec, offsets_at
 from txn.admin.refusals import require, unknown
+from txn.cluster.groups import DEAD
+from txn.cluster.source import EARLIEST, LATEST
 from txn.errors import ConfigError, RejectedError
-from txn.explain.cluster import EARLIEST, LATEST
-from txn.explain.groups import DEAD
 from txn.hints import did_you_mean
 from txn.identifiers import TopicPartition
 from txn.wire.api_keys import ApiKey

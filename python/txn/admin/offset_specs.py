@@ -16,8 +16,8 @@ from typing import Final
 
 from txn.admin.cluster import RunningCluster
 from txn.cli.moments import UNITS_MS
+from txn.cluster.source import EARLIEST, LATEST
 from txn.errors import ConfigError
-from txn.explain.cluster import EARLIEST, LATEST
 from txn.hints import did_you_mean
 from txn.identifiers import TopicPartition
 

@@ -22,7 +22,7 @@ from txn.printable import printable
 if TYPE_CHECKING:
     from txn.admin.cluster import RunningCluster
     from txn.admin.groups import OffsetChange
-    from txn.explain.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
+    from txn.cluster.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
     from txn.identifiers import TopicPartition
 
 NAMED_MAX: Final = 5
@@ -59,7 +59,7 @@ def list_groups(
     \b
     Exit codes: 0 done, 2 wrong usage or no broker answers.
     """
-    from txn.explain.cluster import ClusterSource
+    from txn.cluster.source import ClusterSource
 
     with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:
         assert isinstance(source, ClusterSource), "no directory was given"
@@ -113,8 +113,8 @@ def describe(
     Exit codes: 0 done, 2 wrong usage, no broker answers, or no such group. With --drained, 1
     stands for a group that is not drained, or not known to be.
     """
-    from txn.explain.cluster import ClusterSource
-    from txn.explain.groups import OFFSETS_COUNTED, described
+    from txn.cluster.groups import OFFSETS_COUNTED, described
+    from txn.cluster.source import ClusterSource
 
     with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:
         assert isinstance(source, ClusterSource), "no directory was given"

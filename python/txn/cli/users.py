@@ -37,8 +37,8 @@ from txn.security.scram import (
 from txn.wire.api_keys import ApiKey
 
 if TYPE_CHECKING:
+    from txn.cluster.brokers import RemoteBroker
     from txn.config import BrokerSettings
-    from txn.explain.brokers import RemoteBroker
 
 TIMEOUT_S = 30.0
 PASSWORD_BYTES_MAX = 64 << 10

@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
-from txn.coordinator.transaction.decide import ended_as
-from txn.coordinator.transaction.states import COMPLETED, PREPARED, TxnState
-from txn.errors import ConfigError, CorruptLogError, RejectedError
-from txn.explain.facts import (
+from txn.cluster.facts import (
     Completion,
     FactSource,
     LoggedBatch,
@@ -23,6 +20,9 @@ from txn.explain.facts import (
     PartitionOffsets,
     StateRecord,
 )
+from txn.coordinator.transaction.decide import ended_as
+from txn.coordinator.transaction.states import COMPLETED, PREPARED, TxnState
+from txn.errors import ConfigError, CorruptLogError, RejectedError
 from txn.explain.timeline import (
     Event,
     coordinator_events,

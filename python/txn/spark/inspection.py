@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from txn._core import KafkaError
+from txn.cluster.brokers import Brokers
 from txn.errors import RejectedError, RetriableError
-from txn.explain.brokers import Brokers
 from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.first_contact import meet
 from txn.spark.kafka import code_of, connect

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from txn.cluster.facts import OpenTransaction, Owner, PartitionOffsets
 from txn.errors import ConfigError, RejectedError
-from txn.explain.facts import OpenTransaction, Owner, PartitionOffsets
 from txn.hints import did_you_mean
 from txn.identifiers import TopicPartition
 from txn.metadata.image import OFFSETS_TOPIC
@@ -126,7 +126,7 @@ class DescribedGroup:
 
 
 class GroupSource(Protocol):
-    """A cluster that can be asked; a `txn.explain.cluster.ClusterSource`."""
+    """A cluster that can be asked; a `txn.cluster.source.ClusterSource`."""
 
     def groups(self) -> list[ListedGroup]:
         """Every group."""

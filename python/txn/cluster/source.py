@@ -19,11 +19,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from txn.clock import now_ms
-from txn.coordinator.transaction.listing import STATES_BY_LABEL
-from txn.coordinator.transaction.records import encode_key
-from txn.errors import RejectedError, RetriableError, TxnError
-from txn.explain.brokers import OTHER_SOURCES, Brokers, Fields, RemoteBroker
-from txn.explain.facts import (
+from txn.cluster.brokers import OTHER_SOURCES, Brokers, Fields, RemoteBroker
+from txn.cluster.facts import (
     LastClient,
     LoggedBatch,
     OpenTransaction,
@@ -32,14 +29,17 @@ from txn.explain.facts import (
     StateRecord,
     state_record,
 )
-from txn.explain.fetched import FetchedPiece, fetched
-from txn.explain.groups import (
+from txn.cluster.fetched import FetchedPiece, fetched
+from txn.cluster.groups import (
     CONSUMERS,
     GroupFacts,
     GroupMember,
     ListedGroup,
     assigned_partitions,
 )
+from txn.coordinator.transaction.listing import STATES_BY_LABEL
+from txn.coordinator.transaction.records import encode_key
+from txn.errors import RejectedError, RetriableError, TxnError
 from txn.identifiers import TopicPartition
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.security.client import PLAIN, SecuritySettings

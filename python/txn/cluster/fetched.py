@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from txn.cluster.facts import LoggedBatch
 from txn.errors import CorruptLogError
-from txn.explain.facts import LoggedBatch
 from txn.inspect.records import control_record
 from txn.inspect.segments import (
     Damage,
