@@ -218,7 +218,7 @@ def test_an_import_is_found_in_every_form(
         ("txn.partition.admission", "txn.partition.producer_state_entry", True),
         ("txn.partition.admission", "txn.broker.node", False),
         ("txn.partition.admission", "txn.coordinator.group", False),
-        ("txn.server.control_loop", "txn", False),
+        ("txn.server.loop.control_loop", "txn", False),
         ("txn.cli.main", "txn.demo.flights", True),
     ],
 )

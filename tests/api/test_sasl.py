@@ -26,8 +26,8 @@ from txn.broker.apis import metadata
 from txn.broker.host import Context
 from txn.logs import RareLog, log
 from txn.security.scram import SHA_256, salted_password
-from txn.server import logins
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
+from txn.server.security import logins
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 

@@ -32,7 +32,7 @@ from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
 from txn.security.sessions import Session
-from txn.server import eager
+from txn.server.loop import eager
 from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, StoredBatch
 from txn.wire.error_codes import ErrorCode
 
@@ -147,7 +147,7 @@ class SimBroker:
         try:
             try:
                 self.node = self._load()
-            except LostCacheError:  # as `txn.server.broker` does
+            except LostCacheError:  # as `txn.server.lifecycle.broker` does
                 self.power_failed = True
                 self.storage = SimStorage(self.disk, self, power_failed=True)
                 self.node = self._load()

@@ -10,7 +10,7 @@ from kio.index import load_request_schema
 from txn.broker.apis.api import Api
 from txn.broker.apis.index import APIS_BY_MODULE
 from txn.broker.apis.table import area_of
-from txn.server.requests import decode_request
+from txn.server.loop.requests import decode_request
 
 Versions = dict[int, tuple[int, int]]
 """API key → first and last version."""

@@ -15,7 +15,7 @@ from txn import _core
 from txn.access.connection import client_security, closed_door
 from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
 from txn.security.client import PLAIN, SecuritySettings
-from txn.server.requests import decode_untrusted
+from txn.server.loop.requests import decode_untrusted
 from txn.wire.error_codes import ErrorCode
 from txn.wire.kio import load_response_schema
 from txn.wire.messages import encode_request

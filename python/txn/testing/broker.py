@@ -569,7 +569,7 @@ _open: weakref.WeakSet[TestBroker] = weakref.WeakSet()
 
 @atexit.register
 def _close_open() -> None:
-    """Close brokers left open, before `txn.server.broker` does: their data goes with them."""
+    """Close brokers left open, before `server.lifecycle.broker` does: their data goes with them."""
     for broker in list(_open):
         if not broker.proxy.is_forked:
             with suppress(ResourceWarning):  # raised where warnings are errors

@@ -1,6 +1,6 @@
 """Users of SCRAM, and the requests of SASL where nobody is to authenticate.
 
-`txn.server.logins` answers SaslHandshake and SaslAuthenticate on a SASL listener. On other
+`txn.server.security.logins` answers SaslHandshake and SaslAuthenticate on a SASL listener. On other
 listeners they get ILLEGAL_SASL_STATE, as from Kafka.
 
 Sources: KIP-554; Apache Kafka 4.2, `ScramControlManager` and `ScramPublisher`.

@@ -1,8 +1,8 @@
 """Every API this broker answers, bound to the node that answers it.
 
 ApiVersions announces the entries of this table, with Produce and Fetch, and no others. A module
-that declares APIs is loaded for its first request, or by `txn.server.preload`: all of them would
-make a start a fifth longer.
+that declares APIs is loaded for its first request, or by `txn.server.lifecycle.preload`. All of
+them would make a start a fifth longer.
 """
 
 from collections.abc import Callable, Coroutine, Mapping

@@ -23,7 +23,7 @@ from txn import java_pattern
 from txn.config import split_list
 from txn.errors import ConfigError
 from txn.java_pattern import UnsupportedPatternError
-from txn.server.small_files import read_small_file, reason_of
+from txn.server.settings.small_files import read_small_file, reason_of
 
 SETTING: Final = "config.providers"
 

@@ -34,9 +34,9 @@ from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.logs import log
 from txn.security.mechanisms import MECHANISMS, OAUTHBEARER
-from txn.server.config_providers import resolved
-from txn.server.kafka_settings import DEMANDS, NOT_USED, TOKEN_VALIDATORS
-from txn.server.small_files import read_small_file, reason_of
+from txn.server.settings.config_providers import resolved
+from txn.server.settings.kafka_settings import DEMANDS, NOT_USED, TOKEN_VALIDATORS
+from txn.server.settings.small_files import read_small_file, reason_of
 
 BLANKS: Final = "".join(map(chr, range(0x21)))
 """The characters that Java takes from both ends of a value."""

@@ -31,7 +31,7 @@ from txn.errors import ConfigError
 from txn.logs import log
 from txn.security.listeners import ListenerSpec
 from txn.security.sessions import ANONYMOUS, is_tls
-from txn.server.small_files import read_small_file, reason_of
+from txn.server.settings.small_files import read_small_file, reason_of
 
 CHECK_MS: Final = 3000
 """The time between two looks at the files, in milliseconds."""

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 from txn.errors import AddressError, ConfigError
 from txn.logs import rare_log
-from txn.server.health import Health
-from txn.server.http_rounds import Head, HttpRounds
+from txn.server.metrics.health import Health
+from txn.server.metrics.http_rounds import Head, HttpRounds
 
 BACKLOG: Final = 128
 
@@ -36,7 +36,7 @@ Page = tuple[str, str, bytes]
 
 
 class Probes(Protocol):
-    """The health of a broker; a `txn.server.health.HealthProbes`."""
+    """The health of a broker; a `txn.server.metrics.health.HealthProbes`."""
 
     def live(self) -> Health:
         """Tell whether it works, or starts."""

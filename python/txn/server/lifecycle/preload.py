@@ -18,7 +18,7 @@ from typing import Final
 
 from txn.broker.apis.table import BoundApi
 from txn.logs import log
-from txn.server.requests import load_request
+from txn.server.loop.requests import load_request
 from txn.wire.messages import load_response
 
 PAUSE_S: Final = 0.002

@@ -30,8 +30,8 @@ from txn.security.oauth import OAuthExchange
 from txn.security.plain import PlainExchange
 from txn.security.scram import HASHES_BY_MECHANISM, ScramCredential, ScramExchange, ScramHash
 from txn.security.sessions import Connection, Listener
-from txn.server.requests import MalformedRequestError, decode_request
-from txn.server.token_keys import KeysWantedError, token_keys
+from txn.server.loop.requests import MalformedRequestError, decode_request
+from txn.server.security.token_keys import KeysWantedError, token_keys
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.sasl import (
     SaslAuthenticateRequest,

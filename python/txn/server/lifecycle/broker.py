@@ -33,21 +33,21 @@ from txn.errors import (
 from txn.logs import log
 from txn.security.listeners import EVERY_ADDRESS, ListenerSpec, read_listeners
 from txn.security.sessions import SASL_PLAINTEXT, Listener
-from txn.server import descriptors
-from txn.server.background import Background
-from txn.server.certificates import Certificates
-from txn.server.connection_limits import ConnectionLimits
-from txn.server.control_lock import ControlLockLoop
-from txn.server.control_loop import ControlLoop, ServerCatalog
-from txn.server.log_cleaner import LogCleaner
-from txn.server.preload import Preload
-from txn.server.scheduler import SYNC_THREADS, LoopScheduler
+from txn.server.lifecycle import descriptors
+from txn.server.lifecycle.background import Background
+from txn.server.lifecycle.log_cleaner import LogCleaner
+from txn.server.lifecycle.preload import Preload
+from txn.server.loop.control_lock import ControlLockLoop
+from txn.server.loop.control_loop import ControlLoop, ServerCatalog
+from txn.server.loop.scheduler import SYNC_THREADS, LoopScheduler
+from txn.server.security.certificates import Certificates
+from txn.server.settings.connection_limits import ConnectionLimits
 from txn.storage.directory import DataDirectory
 from txn.storage.native import NativeStorage
 
 if TYPE_CHECKING:
-    from txn.server.logins import Logins
-    from txn.server.metrics_listener import MetricsListener
+    from txn.server.metrics.listener import MetricsListener
+    from txn.server.security.logins import Logins
 
 
 class Broker:
@@ -419,7 +419,7 @@ class Service:
             with forks.one_step():
                 self.metrics = self._listen_for_metrics()
             if self.metrics is not None:
-                from txn.server.health import HealthProbes
+                from txn.server.metrics.health import HealthProbes
 
                 probes = HealthProbes(self)
                 undo.callback(self.metrics.stop)
@@ -488,7 +488,7 @@ class Service:
         self.log_cleaner.start()
         self.preload = Preload(self._control.table)
         if self.metrics is not None:
-            from txn.server.metrics import Scrape, exposition
+            from txn.server.metrics.scrape import Scrape, exposition
 
             probes.watch(loop.call_soon_threadsafe)
             names = [listener.name for listener in listeners]
@@ -628,7 +628,7 @@ class Service:
         """The log-ins of SASL listeners; without one their modules are not loaded."""
         if not any(listener.is_sasl for listener in listeners):
             return None
-        from txn.server.logins import Logins
+        from txn.server.security.logins import Logins
 
         return Logins(self._server, self.node.image, self._settings, listeners, scheduler.now_ms)
 
@@ -636,7 +636,7 @@ class Service:
         address = self._settings["metrics.listener"]
         if address is None:
             return None
-        from txn.server.metrics_listener import MetricsListener  # few brokers need it
+        from txn.server.metrics.listener import MetricsListener  # few brokers need it
 
         host, port = split_address(address)
         return MetricsListener(host, port, is_remote_allowed=self._settings["metrics.allow.remote"])

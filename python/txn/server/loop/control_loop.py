@@ -31,12 +31,12 @@ from txn.errors import StorageError
 from txn.logs import log, rare_log
 from txn.metadata.image import Topic
 from txn.security.sessions import Connection, Listener, Peer, Session, begin
-from txn.server import eager
-from txn.server.client_turns import ClientLeftError, ClientTurns
-from txn.server.control_lock import ControlLockLoop
-from txn.server.requests import MalformedRequestError, decode_request
-from txn.server.routing import decided_by_reactors
-from txn.server.scheduler import LoopScheduler
+from txn.server.loop import eager
+from txn.server.loop.client_turns import ClientLeftError, ClientTurns
+from txn.server.loop.control_lock import ControlLockLoop
+from txn.server.loop.requests import MalformedRequestError, decode_request
+from txn.server.loop.routing import decided_by_reactors
+from txn.server.loop.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
@@ -47,7 +47,7 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 if TYPE_CHECKING:
     from txn._core import ClientRequest, ParkedProduce
     from txn.security.login import Login
-    from txn.server.logins import Logins
+    from txn.server.security.logins import Logins
 
 LARGE_BYTES = 8 << 10
 """Bytes from which on a request is large: it may have thousands of items."""

@@ -18,10 +18,10 @@ from txn.config import split_address
 from txn.errors import ConfigError
 from txn.line_writer import LineWriter
 from txn.logs import log, show_on_stderr
-from txn.server.broker import Broker, service_of
+from txn.server.lifecycle.broker import Broker, service_of
 
 if TYPE_CHECKING:
-    from txn.server.config_file import ConfigFile
+    from txn.server.settings.config_file import ConfigFile
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 
@@ -90,7 +90,7 @@ class Start:
 
 
 def _read_config_file(path: Path) -> "ConfigFile":
-    from txn.server.config_file import read_config_file  # most starts have none
+    from txn.server.settings.config_file import read_config_file  # most starts have none
 
     return read_config_file(path)
 

@@ -16,7 +16,7 @@ from txn.clock import now_ms
 from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.logs import log
-from txn.server.certificates import CHECK_MS, Certificates
+from txn.server.security.certificates import CHECK_MS, Certificates
 from txn.storage.native import NativeStorage
 
 TICK_MS = 1000

@@ -24,8 +24,8 @@ from txn.broker.audit import audit
 from txn.broker.node import Node
 from txn.coordinator.transaction.states import AT_REST, TxnState
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from txn.server.group_lag import GroupLags
-from txn.server.logins import FAILED, SUCCEEDED, Logins
+from txn.server.metrics.group_lag import GroupLags
+from txn.server.security.logins import FAILED, SUCCEEDED, Logins
 from txn.wire.api_keys import ApiKey
 
 HELD_BACK_MAX: Final = 20

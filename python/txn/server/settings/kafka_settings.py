@@ -1,9 +1,9 @@
 """Kafka's broker settings that txn lacks: those of no use here, and those that stop a start.
 
 A file of Kafka's may hold any broker setting of Apache Kafka 4.2. `BROKER_PROPERTIES` takes some
-of them, and `txn.server.config_file` reads the node's place. The rest stands here. `NOT_USED` is
-passed over and told once. `DEMANDS` keep somebody out, or something safe, and cannot be honoured.
-Such a setting has to be empty, or to have one of the named values.
+of them, and `config_file` reads the node's place. The rest stands here. `NOT_USED` is passed over
+and told once. `DEMANDS` keep somebody out, or something safe, and cannot be honoured. Such a
+setting has to be empty, or to have one of the named values.
 
 `tests/interop/test_kafka_settings.py` holds the names against a real Kafka's.
 """
