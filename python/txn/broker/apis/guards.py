@@ -30,8 +30,7 @@ MESSAGES: Final = {
 
 CLUSTER_REFUSED: Final = (CLUSTER_FAILED, MESSAGES[CLUSTER_FAILED])
 
-
-Reply = Coroutine[object, None, Response | bytes]
+Answering = Coroutine[object, None, Response | bytes]
 
 
 class Need(NamedTuple):
@@ -51,19 +50,19 @@ class Need(NamedTuple):
 
     def or_else(
         self, refusal: Response
-    ) -> Callable[[Call[Service, Request, Response]], Reply[Response]]:
-        """The guard that lets the handler answer whom is allowed, and else gives the refusal."""
+    ) -> Callable[[Call[Service, Request, Response]], Answering[Response]]:
+        """Return a guard: the handler answers a client that may, the refusal any other."""
         return self.or_by(lambda *_: refusal)
 
     def or_by(
         self, refuse: Callable[[Request, Context], Response]
-    ) -> Callable[[Call[Service, Request, Response]], Reply[Response]]:
-        """As `or_else`, where the refusal depends on the request."""
+    ) -> Callable[[Call[Service, Request, Response]], Answering[Response]]:
+        """Return a guard as `or_else` does, where the refusal depends on the request."""
 
         async def refused(call: Call[Service, Request, Response]) -> Response:
             return refuse(call.request, call.context)
 
-        def guard(call: Call[Service, Request, Response]) -> Reply[Response]:
+        def guard(call: Call[Service, Request, Response]) -> Answering[Response]:
             return call.proceed() if self.is_met(call) else refused(call)
 
         return guard
@@ -75,8 +74,8 @@ READ_GROUP: Final = Need(Operation.READ, ResourceType.GROUP, "group_id")
 WRITE_ID: Final = Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id")
 
 
-def for_everybody(call: Call[Service, Request, Response]) -> Reply[Response]:
-    """Ask nothing."""
+def for_everybody(call: Call[Service, Request, Response]) -> Answering[Response]:
+    """Let the handler answer any client."""
     return call.proceed()
 
 
