@@ -54,8 +54,9 @@ check: setup  ## formatting, lints and types
 	$(BIN)/mypy examples/spark
 	$(BIN)/python -m mypy.stubtest txn._core --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
 
-fmt: setup  ## format Rust and Python
+fmt: setup  ## format Rust and Python, and write the index of APIs
 	cargo fmt --all
+	$(BIN)/python tests/api_index.py
 	$(BIN)/ruff check --fix python tests benches examples
 	$(BIN)/ruff format python tests benches examples
 

@@ -22,8 +22,8 @@ from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ProducerStateManager
-from txn.server.broker import service_of
-from txn.server.requests import decode_request
+from txn.server.lifecycle.broker import service_of
+from txn.server.loop.requests import decode_request
 from txn.wire.bodies.txn import EndTxnRequest, EndTxnResponse
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition

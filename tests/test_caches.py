@@ -33,7 +33,7 @@ BOUNDED: Final = {
         "_read_place": "the last record alone",
     },
     "security/acls.py": {"_short_address": "4,096 texts of 64 characters"},
-    "server/requests.py": {
+    "server/loop/requests.py": {
         "_parts_of_schema": "a schema of the protocol",
         "_parts_of_request": "a served version of an API",
     },

@@ -15,7 +15,7 @@ PYTHON = Path(__file__).parent.parent / "python"
 
 # A package imports from lower layers, or from itself. The outermost may import each other.
 LAYERS = (
-    {"counts", "errors", "hints", "java_pattern", "line_writer", "printable"},
+    {"counts", "errors", "hints", "identifiers", "java_pattern", "line_writer", "printable"},
     {"clock", "config", "forks", "logs"},
     {"wire"},
     {"security"},
@@ -23,8 +23,9 @@ LAYERS = (
     {"storage"},
     {"broker", "inspect"},
     {"server"},
+    {"access"},
+    {"cluster"},
     {
-        "access",
         "admin",
         "client",
         "spark",
@@ -59,7 +60,7 @@ MAY_IMPORT_CORE = (
     *(
         "txn.inspect.segments",
         "txn.access",
-        "txn.explain.brokers",
+        "txn.cluster.brokers",
         "txn.testing.client",
         "txn.testing.clock",
     ),
@@ -166,6 +167,11 @@ def test_only_the_shells_import_the_extension() -> None:
     assert others == []
 
 
+def test_only_the_commands_import_what_explains() -> None:
+    importers = {part_of(each.importer) for each in INSIDE if part_of(each.imported) == "explain"}
+    assert importers == {"explain", "cli"}
+
+
 def test_nothing_imports_what_needs_the_lgpl() -> None:
     assert [str(found) for found in IMPORTS if found.imported.startswith(NOT_OURS)] == []
 
@@ -212,7 +218,7 @@ def test_an_import_is_found_in_every_form(
         ("txn.partition.admission", "txn.partition.producer_state_entry", True),
         ("txn.partition.admission", "txn.broker.node", False),
         ("txn.partition.admission", "txn.coordinator.group", False),
-        ("txn.server.control_loop", "txn", False),
+        ("txn.server.loop.control_loop", "txn", False),
         ("txn.cli.main", "txn.demo.flights", True),
     ],
 )

@@ -1,7 +1,7 @@
 """Tests reach txn by its public names; the exceptions are listed and may only become fewer.
 
 A private name that a test reaches can no longer be changed by the package that owns it.
-`txn.server.broker.service_of` gives the running parts of a `txn.Broker`.
+`txn.server.lifecycle.broker.service_of` gives the running parts of a `txn.Broker`.
 """
 
 import ast

@@ -26,15 +26,9 @@ from txn.coordinator.transaction.decide import (
     decide_undo,
     decide_verify,
 )
-from txn.coordinator.transaction.states import (
-    MOVES,
-    PREPARED,
-    ProducerIdAndEpoch,
-    Txn,
-    TxnResult,
-    TxnState,
-)
+from txn.coordinator.transaction.states import MOVES, PREPARED, Txn, TxnResult, TxnState
 from txn.coordinator.transaction.timeouts import is_expired, is_timed_out
+from txn.identifiers import ProducerIdAndEpoch
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "concepts" / "transactions.md"
 

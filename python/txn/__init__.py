@@ -28,7 +28,7 @@ from txn.errors import (
 
 if TYPE_CHECKING:
     from txn.client import Consumer, Producer, rewind
-    from txn.server.broker import Broker
+    from txn.server.lifecycle.broker import Broker
 
     __version__: str
 
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Broker": "txn.server.broker",
+    "Broker": "txn.server.lifecycle.broker",
     "Consumer": "txn.client",
     "Producer": "txn.client",
     "rewind": "txn.client",

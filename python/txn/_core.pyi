@@ -109,7 +109,7 @@ class ProducerStateManager(Protocol):
         transaction indexes.
 
         Raises ValueError when the snapshot is damaged; the log then tries an older one."""
-    def replay(self, batches: Sequence[ReplayedBatch]) -> list[AbortedTxn]:
+    def replay(self, batches: Sequence[ReplayedBatch]) -> Sequence[AbortedTxn]:
         """Fold stored batches in, in order; return the aborted transactions they complete, which
         the log writes to `.txnindex`.
         """

@@ -33,7 +33,7 @@ from support.compacted import SEGMENT_BYTES as COMPACTED_SEGMENT_BYTES
 from support.packed import CODECS, sealed
 from support.wire_client import RawConnection
 from txn.inspect.verify import verify
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 SEGMENT_BYTES = 16_384
 SMALL: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 import txn
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.errors import BrokerFailedError
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 
 def _has_ipv6() -> bool:
@@ -27,7 +27,7 @@ SERVE_WITH_A_BUG = """\
 from threading import Thread
 
 from txn.cli import main
-from txn.server.broker import Broker, service_of
+from txn.server.lifecycle.broker import Broker, service_of
 
 told = Broker.call_when_failed
 

@@ -10,7 +10,7 @@ import pytest
 
 import txn
 from support.wire_client import RawConnection
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 METADATA, CREATE_TOPICS, CREATE_PARTITIONS = 3, 19, 37
 POLICY_VIOLATION, INVALID_REQUEST, UNKNOWN_TOPIC = 44, 42, 3

@@ -14,7 +14,7 @@ from support.damaged import flip_bit
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 from txn.wire.api_keys import ApiKey
 
 CORRUPT_MESSAGE = 2

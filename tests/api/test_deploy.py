@@ -232,7 +232,7 @@ def test_a_service_manager_that_is_gone_stops_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-c"),
-            "import signal, txn.server.serve as serve\n"
+            "import signal, txn.server.lifecycle.serve as serve\n"
             "serve._greeting = lambda _: signal.raise_signal(signal.SIGTERM) or ''\n"
             f"serve.serve({str(tmp_path / 'data')!r}, '127.0.0.1:0', None, None, ())",
         ],

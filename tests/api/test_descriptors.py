@@ -19,7 +19,7 @@ from support.clients import WAIT_S, create_topic, plain_producer, send, transact
 from support.served import SERVED_IN_PYTHON
 from support.tagged import example
 from support.wire_client import RawConnection, request
-from txn.server.descriptors import share
+from txn.server.lifecycle.descriptors import share
 
 Start = Callable[..., BrokerProcess]
 
@@ -132,7 +132,7 @@ def test_connections_and_files_share_what_is_left(limit: int, connections: int, 
 
 WATCHED = """\
 import sys, txn
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 with txn.Broker() as broker:
     print("listening on", broker.bootstrap_servers, flush=True)
     service_of(broker).preload.start()

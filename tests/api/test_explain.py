@@ -35,9 +35,10 @@ from support.entities import entity_builder
 from support.late_batch import let_hang, let_in_late
 from support.wire_client import RawConnection, request
 from txn import _core
+from txn.cluster import brokers, source
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnState
-from txn.explain import abort, brokers, cluster
+from txn.explain import abort
 from txn.explain.directory import DirectorySource
 from txn.inspect import segments, texts
 from txn.storage.directory import LOCK
@@ -478,15 +479,15 @@ def test_a_commit_that_overtakes_the_abort_is_not_told_as_aborted(
 ) -> None:
     servers, producer = client
     asked: list[str] = []
-    coordinator = cluster.ClusterSource.coordinator
+    coordinator = source.ClusterSource.coordinator
 
-    def overtaken(self: cluster.ClusterSource, name: str) -> brokers.RemoteBroker:
+    def overtaken(self: source.ClusterSource, name: str) -> brokers.RemoteBroker:
         asked.append(name)
         if len(asked) == 3:  # the plan, the second plan, the abort
             producer.commit_transaction(WAIT_S)
         return coordinator(self, name)
 
-    monkeypatch.setattr(cluster.ClusterSource, "coordinator", overtaken)
+    monkeypatch.setattr(source.ClusterSource, "coordinator", overtaken)
     code, out, err = run_txn(*ABORT_PAY_5, servers, "--yes")
     assert (code, "aborted." in out) == (1, False)
     assert err.startswith("txn: the transaction was committed before the abort came. 'pay-5' now")
@@ -628,7 +629,7 @@ def test_a_damaged_answer_is_one_line_that_says_so_and_never_a_traceback(
 
     monkeypatch.setattr(brokers.RemoteBroker, "_send", send_damaged)
     monkeypatch.setattr(brokers.RemoteBroker, "_version", version_here)
-    monkeypatch.setattr(cluster, "RETRY_S", 0)
+    monkeypatch.setattr(source, "RETRY_S", 0)
     monkeypatch.setattr(abort, "RETRY_S", 0)
     for _ in range(20):
         code, _, err = run_txn(*arguments, "--bootstrap", scene.servers)

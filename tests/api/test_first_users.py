@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 import txn
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 
 def logs_in(broker: txn.Broker, password: str, mechanism: str = "SCRAM-SHA-512") -> bool:

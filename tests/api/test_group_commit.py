@@ -17,8 +17,8 @@ from support.clients import WAIT_S, create_topic, read_all, send, transactional_
 from txn import _core
 from txn.broker.local_host import LocalHost
 from txn.broker.syncs import Failures
-from txn.server import background
-from txn.server.scheduler import LoopScheduler
+from txn.server.lifecycle import background
+from txn.server.loop.scheduler import LoopScheduler
 from txn.storage import checkpoints
 from txn.storage.base import PartitionLog
 

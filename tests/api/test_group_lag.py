@@ -19,9 +19,9 @@ from support.clients import (
 )
 from support.command_line import run_txn
 from support.compacted import ON_CALL, compact, fill
-from txn.explain.brokers import Brokers
-from txn.server.broker import service_of
-from txn.server.group_lag import GROUP_ID_MAX
+from txn.cluster.brokers import Brokers
+from txn.server.lifecycle.broker import service_of
+from txn.server.metrics.group_lag import GROUP_ID_MAX
 from txn.wire.api_keys import ApiKey
 
 LABELS = ("group", "topic", "partition")

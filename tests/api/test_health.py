@@ -13,8 +13,8 @@ import txn
 from support.clients import create_topic, plain_producer, send
 from support.damaged import flip_bit
 from txn.errors import CorruptLogError
-from txn.server import health
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
+from txn.server.metrics import health
 
 WAIT_S = 20.0
 

@@ -9,7 +9,7 @@ import txn
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.command_line import run_txn
 from txn.metadata.image import OFFSETS_TOPIC
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 from txn.wire.hashing import coordinator_partition
 
 COUNT = 1000

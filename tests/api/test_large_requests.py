@@ -16,7 +16,7 @@ import txn
 from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection
 from support.worst_requests import arrays_of, with_many
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 JOIN_GROUP, CREATE_TOPICS, FIND_COORDINATOR = 11, 19, 10
 ITEMS = 50_000

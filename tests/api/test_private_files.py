@@ -22,7 +22,7 @@ from support.clients import (
 from support.compacted import ON_CALL, compact, fill, roll
 from txn.cli.demo import _workplace
 from txn.demo.processes import start_family
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 BUSY = {**ON_CALL, "log.retention.check.interval.ms": 1}

@@ -26,8 +26,8 @@ from txn.broker.apis import metadata
 from txn.broker.host import Context
 from txn.logs import RareLog, log
 from txn.security.scram import SHA_256, salted_password
-from txn.server import logins
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
+from txn.server.security import logins
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
@@ -128,14 +128,14 @@ def test_a_handler_is_told_the_principal(
     broker: txn.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Context] = []
-    api = next(api for api in metadata.APIS if api.key == ApiKey.DESCRIBE_CLUSTER)
-    handler = api.answer
+    api = metadata.APIS.apis[ApiKey.DESCRIBE_CLUSTER]
+    handler = api.handler
 
     def note(node: Any, request: Any, context: Context) -> Any:
         seen.append(context)
         return handler(node, request, context)
 
-    monkeypatch.setattr(api, "answer", note)
+    monkeypatch.setattr(api, "handler", note)
     with connect(broker) as connection:
         log_in(connection)
         connection.ask(ApiKey.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)

@@ -13,7 +13,7 @@ from support.brokers import BrokerProcess
 from support.varints import varint
 from support.wire_client import RawConnection
 from txn._core import encode_batch
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 PRODUCE, METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 0, 3, 2, 10, 19
 INVALID_REQUEST = 42

@@ -101,7 +101,7 @@ def test_a_signal_while_modules_load_ends_the_command_in_one_line() -> None:
         "import os, signal, sys, txn.cli\n"
         "class Interrupts:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'txn.server.serve':\n"
+        "        if name == 'txn.server.lifecycle.serve':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupts())\n"
         "sys.argv[1:] = ['serve', '--listen', '127.0.0.1:0']\n"

@@ -35,7 +35,7 @@ from support.clients import (
 from support.wire_client import RawConnection
 from txn.errors import ConfigError
 from txn.security import sessions
-from txn.server import control_loop
+from txn.server.loop import control_loop
 
 METRICS = "127.0.0.1:0"
 METADATA = MetadataRequest(topics=(), include_topic_authorized_operations=False)

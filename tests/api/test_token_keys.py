@@ -23,8 +23,8 @@ import txn
 from support.wire_client import RawConnection
 from txn.security.mechanisms import RefusedError, Success
 from txn.security.oauth import InvalidTokenError, OAuthExchange, ValidToken
-from txn.server import token_keys
-from txn.server.token_keys import (
+from txn.server.security import token_keys
+from txn.server.security.token_keys import (
     KeysWantedError,
     TokenKeys,
     TokenRules,

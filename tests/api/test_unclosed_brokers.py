@@ -14,7 +14,7 @@ import pytest
 
 import txn
 from support.own_process import in_own_process
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 WAIT_S = 30.0
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 import txn
 from support.clients import create_topic, plain_producer, read_all, send
 from support.command_line import run_txn
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",

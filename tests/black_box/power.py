@@ -30,7 +30,7 @@ from typing_extensions import override
 from support.python_syncs import sync_each
 from support.seam import Seam
 from txn.broker.syncs import Failures
-from txn.server.scheduler import LoopScheduler
+from txn.server.loop.scheduler import LoopScheduler
 from txn.storage.base import PartitionLog
 from txn.storage.native import NativeLog
 

@@ -29,7 +29,7 @@ from support.clients import (
 from txn.errors import CorruptLogError
 from txn.inspect import segments
 from txn.inspect.verify import verify
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 from txn.storage.checkpoints import RECOVERY_POINTS
 from txn.storage.directory import LOCK
 from txn.storage.ids import encode_id

@@ -14,7 +14,7 @@ from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.python_syncs import sync_each
 from txn.broker.replica_manager import REMOVED_AT_ONCE
 from txn.errors import StorageError
-from txn.server.scheduler import LoopScheduler
+from txn.server.loop.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
 
 pytestmark = pytest.mark.crash

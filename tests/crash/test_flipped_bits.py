@@ -32,11 +32,12 @@ from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
-from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnResult
+from txn.coordinator.transaction.states import TxnResult
 from txn.errors import CorruptLogError, DirectoryError, StorageError, TxnError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.inspect import segments
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from txn.server import eager
+from txn.server.loop import eager
 from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity
 from txn.storage.checkpoints import LOG_STARTS, read_checkpoint
 from txn.storage.directory import CLEAN, LOCK, META, DataDirectory

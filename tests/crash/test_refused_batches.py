@@ -12,7 +12,7 @@ import txn
 from support.brokers import BrokerProcess
 from support.clients import create_topic, plain_producer, read_all, send
 from support.command_line import run_txn
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 pytestmark = pytest.mark.crash
 

@@ -18,7 +18,7 @@ from support.clients import (
     send,
     transactional_producer,
 )
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 pytestmark = pytest.mark.crash
 

@@ -24,7 +24,7 @@ from support.clients import (
 )
 from support.python_syncs import sync_each
 from txn.errors import StorageError
-from txn.server.scheduler import LoopScheduler
+from txn.server.loop.scheduler import LoopScheduler
 from txn.storage.native import NativeLog
 
 pytestmark = pytest.mark.crash

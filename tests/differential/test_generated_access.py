@@ -35,7 +35,7 @@ from txn.security.acls import (
     ResourceType,
     Verdict,
 )
-from txn.server.control_loop import ServerCatalog
+from txn.server.loop.control_loop import ServerCatalog
 from txn.wire.api_keys import ApiKey
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(0)]

@@ -19,7 +19,7 @@ from hostile.target import MIB, TargetBroker
 from support.brokers import TESTS, environment
 from support.clients import create_topic, read_all
 from support.exploring import seed_of_run
-from txn.server.scheduler import SYNC_THREADS
+from txn.server.loop.scheduler import SYNC_THREADS
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "6"))
 SEED: Final = seed_of_run()

@@ -29,7 +29,7 @@ from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn import _core
 from txn.errors import StorageError
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 

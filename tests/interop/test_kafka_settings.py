@@ -9,9 +9,9 @@ import pytest
 
 from peers.jars import run_java
 from txn.config import BROKER_PROPERTIES
-from txn.server.config_file import READ_HERE
-from txn.server.config_providers import is_about_providers
-from txn.server.kafka_settings import DEMANDS, FORMER, NOT_USED
+from txn.server.settings.config_file import READ_HERE
+from txn.server.settings.config_providers import is_about_providers
+from txn.server.settings.kafka_settings import DEMANDS, FORMER, NOT_USED
 
 PROGRAM = Path(__file__).parent / "java" / "KafkaSettings.java"
 

@@ -56,12 +56,12 @@ from txn.coordinator.transaction.decide import (
 from txn.coordinator.transaction.states import (
     NO_TIME_MS,
     PREPARED,
-    ProducerIdAndEpoch,
     Txn,
     TxnResult,
     TxnState,
     is_move,
 )
+from txn.identifiers import ProducerIdAndEpoch
 from txn.wire.error_codes import ErrorCode
 
 ID = "pay"

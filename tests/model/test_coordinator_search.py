@@ -23,14 +23,8 @@ from txn.coordinator.transaction.decide import (
     decide_init,
     plan,
 )
-from txn.coordinator.transaction.states import (
-    COMPLETED,
-    LAST_PRODUCER_EPOCH,
-    PREPARE,
-    ProducerIdAndEpoch,
-    TxnResult,
-    TxnState,
-)
+from txn.coordinator.transaction.states import COMPLETED, PREPARE, TxnResult, TxnState
+from txn.identifiers import LAST_PRODUCER_EPOCH, ProducerIdAndEpoch
 from txn.wire.error_codes import ErrorCode
 
 ALONE = Bounds(transactions=3, reconnects=2)

@@ -168,7 +168,8 @@ class NaiveLog:
                 if first >= 0:
                     unstable = self.first_unstable(below=s.base_offset + 1)
                     stable = unstable if unstable >= 0 else s.base_offset + 1
-                    entries.append((s.what.producer_id, first, s.base_offset, stable))
+                    aborted = AbortedTxn(s.what.producer_id, first, s.base_offset, stable)
+                    entries.append(aborted)
         return entries
 
     def describe(self) -> list[ActiveProducer]:
@@ -254,7 +255,7 @@ class NaiveLog:
             return COORDINATOR_FENCED
         after = NaiveLog()
         after.stored = [*self.stored, ModelEntry(self.end, self.end, marker)]
-        new = [entry for entry in after.aborted() if entry[2] == self.end]
+        new = [entry for entry in after.aborted() if entry.last_offset == self.end]
         return ADMIT, after.first_unstable(), new[0] if new else None
 
 

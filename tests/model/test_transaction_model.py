@@ -42,16 +42,9 @@ from txn.coordinator.transaction.records import (
     encode_key,
     encode_value,
 )
-from txn.coordinator.transaction.states import (
-    LAST_PRODUCER_EPOCH,
-    PREPARED,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    Txn,
-    TxnResult,
-    TxnState,
-)
+from txn.coordinator.transaction.states import PREPARED, Txn, TxnResult, TxnState
 from txn.coordinator.transaction.store import TxnStore
+from txn.identifiers import LAST_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
 from txn.testing import Crash, FakeHost

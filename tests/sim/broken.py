@@ -74,18 +74,11 @@ from txn.coordinator.transaction.lost_cache import (
 )
 from txn.coordinator.transaction.open_transactions import OpenTransaction, unexplained
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
-from txn.coordinator.transaction.states import (
-    PREPARED,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    Txn,
-    TxnResult,
-    TxnState,
-    UnsyncedMarker,
-)
+from txn.coordinator.transaction.states import PREPARED, Txn, TxnResult, TxnState, UnsyncedMarker
 from txn.coordinator.transaction.timeouts import age_at_start, has_deadline, is_expired
 from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_there, is_to_decide
 from txn.errors import CorruptLogError, StorageError
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from txn.partition.admission import DUPLICATE, AbortedTxn, AdmitResult, refusal
 from txn.partition.producer_state_entry import ProducerStateEntry

@@ -22,8 +22,7 @@ from sim.agenda import Agenda, Crash, SimLoop
 from sim.disk import KAFKA_STORAGE_ERROR, Disk, Place, SimCatalog, SimLog, SimStorage
 from sim.machine import SyncMarks
 from support.responses import typed
-from txn.broker.apis.api import Reply
-from txn.broker.apis.table import build_table
+from txn.broker.apis.table import Reply, build_table
 from txn.broker.host import Context, Durability, HangUpError
 from txn.broker.lost_cache import LostCacheError
 from txn.broker.metadata_log import NodeIdentity
@@ -33,7 +32,7 @@ from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
 from txn.security.sessions import Session
-from txn.server import eager
+from txn.server.loop import eager
 from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, StoredBatch
 from txn.wire.error_codes import ErrorCode
 
@@ -148,7 +147,7 @@ class SimBroker:
         try:
             try:
                 self.node = self._load()
-            except LostCacheError:  # as `txn.server.broker` does
+            except LostCacheError:  # as `txn.server.lifecycle.broker` does
                 self.power_failed = True
                 self.storage = SimStorage(self.disk, self, power_failed=True)
                 self.node = self._load()

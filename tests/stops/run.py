@@ -22,7 +22,7 @@ from txn.inspect.verify import verify
 
 SOME: Final = "some"
 FORKS: Final = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["txn.cli", "txn.server.serve", "stops.run"])
+FORKS.set_forkserver_preload(["txn.cli", "txn.server.lifecycle.serve", "stops.run"])
 END_S: Final = 30.0
 
 

@@ -17,7 +17,8 @@ from txn.coordinator.transaction.decide import (
     decide_end_and_bump,
     decide_verify,
 )
-from txn.coordinator.transaction.states import ProducerIdAndEpoch, TopicPartition, Txn, TxnResult
+from txn.coordinator.transaction.states import Txn, TxnResult
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.partition.admission import (
     COORDINATOR,
     DUPLICATE,

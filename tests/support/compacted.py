@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 import txn
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, transactional_producer
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 SEGMENT_BYTES = 4096
 ON_CALL: dict[str, Any] = {"log.cleaner.enable": "false", "log.cleaner.delete.retention.ms": 0}

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Coroutine
 from typing import Any
 
-from txn.server import eager
+from txn.server.loop import eager
 
 
 class EagerCalls:

@@ -13,7 +13,7 @@ from txn.broker.group_shards import GroupShards
 from txn.coordinator.group.classic import Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
-from txn.coordinator.transaction.states import ProducerIdAndEpoch
+from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.security.sessions import Peer
 from txn.storage.base import Marker, ProducerIdentity

@@ -6,7 +6,7 @@ import txn
 from txn import _core
 from txn.clock import now_ms
 from txn.inspect.segments import SegmentBatch, walk
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 from txn.storage.base import ProducerIdentity
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from txn.broker.syncs import Failures
 from txn.errors import StorageError
-from txn.server.scheduler import LoopScheduler
+from txn.server.loop.scheduler import LoopScheduler
 from txn.storage.base import PartitionLog
 
 

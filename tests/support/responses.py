@@ -6,7 +6,7 @@ from typing import Any, get_args, get_type_hints
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from txn.broker.apis.api import Reply
+from txn.broker.apis.table import Reply
 from txn.wire.error_codes import ErrorCode
 
 

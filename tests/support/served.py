@@ -8,21 +8,17 @@ from _pytest.mark import ParameterSet
 from kio.index import load_request_schema
 
 from txn.broker.apis.api import Api
-from txn.broker.apis.table import API_VERSIONS_RANGE, AREAS_OF_NODE, AREAS_OF_TRANSACTIONS, GROUPS
-from txn.server.requests import decode_request
-from txn.wire.api_keys import ApiKey
-from txn.wire.bodies.versions import ApiVersionsRequest
+from txn.broker.apis.index import APIS_BY_MODULE
+from txn.broker.apis.table import area_of
+from txn.server.loop.requests import decode_request
 
 Versions = dict[int, tuple[int, int]]
 """API key → first and last version."""
 
-AREAS: Final[list[Any]] = [*AREAS_OF_NODE, *AREAS_OF_TRANSACTIONS, GROUPS]
-APIS: Final[dict[int, Api[Any]]] = {key: api for area in AREAS for key, api in area.apis.items()}
-
-SERVED_IN_PYTHON: Final[Versions] = {
-    ApiKey.API_VERSIONS: API_VERSIONS_RANGE,
-    **{key: versions for area in AREAS for key, versions in area.versions.items()},
+APIS: Final[dict[int, Api[Any]]] = {
+    key: api for module in APIS_BY_MODULE for key, api in area_of(module).apis.items()
 }
+SERVED_IN_PYTHON: Final[Versions] = {key: api.versions for key, api in APIS.items()}
 
 
 def versions_of(api_key: int) -> list[int]:
@@ -33,8 +29,6 @@ def versions_of(api_key: int) -> list[int]:
 
 def decode(api_key: int, api_version: int, body: bytes) -> Any:
     """Decode a request as the broker does."""
-    if api_key == ApiKey.API_VERSIONS:
-        return decode_request(ApiVersionsRequest, api_key, api_version, body)
     return decode_request(APIS[api_key].request, api_key, api_version, body)
 
 

@@ -1,5 +1,6 @@
 """Which aborted transactions a fetch has to name."""
 
+from txn.partition import AbortedTxn
 from txn.partition.aborted_index import AbortedIndex
 
 # Producer 7 aborts [10, 30]; producer 8's [20, 40] and 9's [5, 50] were open then.
@@ -51,11 +52,11 @@ def test_the_search_ends_at_an_entry_whose_stable_offset_reaches_the_end() -> No
 
 def test_an_entry_known_from_the_stored_index_is_not_new_and_the_computed_one_stays() -> None:
     index = AbortedIndex(SERIAL)
-    assert not index.add((7, 21, 29, 30))
+    assert not index.add(AbortedTxn(7, 21, 29, 30))
     assert index.entries() == [(7, 0, 9, 10), (7, 21, 29, 30), (7, 40, 49, 50)]
 
 
 def test_an_entry_that_the_stored_index_lacks_takes_its_place() -> None:
     index = AbortedIndex([SERIAL[0], SERIAL[2]])
-    assert index.add(SERIAL[1])
+    assert index.add(AbortedTxn(*SERIAL[1]))
     assert index.entries() == SERIAL

@@ -2,7 +2,7 @@
 
 from txn import _core
 from txn.broker.apis.table import SERVED_BY_REACTORS
-from txn.server.metrics import api_name
+from txn.server.metrics.scrape import api_name
 from txn.wire.api_keys import ApiKey
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from txn.config import BrokerSettings
-from txn.server.background import Background
+from txn.server.lifecycle.background import Background
 
 
 class FullDisk:

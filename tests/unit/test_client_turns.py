@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from txn.server.client_turns import ClientLeftError, ClientTurns
+from txn.server.loop.client_turns import ClientLeftError, ClientTurns
 
 PLACES, OF_ONE = 3, 2
 

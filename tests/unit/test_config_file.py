@@ -9,7 +9,7 @@ import pytest
 from txn.config import BROKER_PROPERTIES, STANDARD_AUTHORIZER, BrokerSettings
 from txn.errors import ConfigError
 from txn.security.listeners import read_listeners
-from txn.server.config_file import ConfigFile, is_secret, read_config_file
+from txn.server.settings.config_file import ConfigFile, is_secret, read_config_file
 
 STOCK = """\
 process.roles=broker,controller

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from txn.server.control_lock import ROUNDS_MAX, ControlLockLoop
+from txn.server.loop.control_lock import ROUNDS_MAX, ControlLockLoop
 
 WAIT_S = 20.0
 

@@ -26,10 +26,10 @@ from txn.errors import StorageError
 from txn.logs import RareLog, log
 from txn.metadata.image import Topic
 from txn.security.sessions import Connection
-from txn.server import control_loop
-from txn.server.control_lock import ControlLockLoop
-from txn.server.control_loop import ControlLoop
-from txn.server.scheduler import LoopScheduler
+from txn.server.loop import control_loop
+from txn.server.loop.control_lock import ControlLockLoop
+from txn.server.loop.control_loop import ControlLoop
+from txn.server.loop.scheduler import LoopScheduler
 from txn.storage.native import NativeLog, NativeStorage
 from txn.wire.bodies.configs import (
     DescribeConfigsRequest,

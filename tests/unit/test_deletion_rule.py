@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from txn.broker.apis.rules import OF_NODE
+from txn.broker.apis.api import Api
+from txn.broker.apis.topic_deletion import APIS
 from txn.security.acls import (
     Acl,
     Authorizer,
@@ -45,7 +46,7 @@ def test_a_topic_that_is_not_there_yet_is_not_handed_on() -> None:
     )
     handed_on = []
 
-    async def handler(request: Any, _: object) -> DeleteTopicsResponse:
+    async def handler(_: object, request: Any, __: object) -> DeleteTopicsResponse:
         topics["late"] = object()  # another client's, made while this request waits
         handed_on.extend(request.topics)
         return DeleteTopicsResponse([])
@@ -56,7 +57,9 @@ def test_a_topic_that_is_not_there_yet_is_not_handed_on() -> None:
         api_key=ApiKey.DELETE_TOPICS,
         api_version=6,
     )
-    checked = OF_NODE[ApiKey.DELETE_TOPICS].guarded(authorizer, node, handler)
+    guard: Any = APIS.apis[ApiKey.DELETE_TOPICS].guard
+    api = Api(21, (6, 6), DeleteTopicsRequest, DeleteTopicsResponse, guard, handler)
+    checked = api.bound(node, authorizer).answer
     request = DeleteTopicsRequest(topics=(DeleteTopicState(name="late", topic_id=None),))
     answer: Any = asyncio.run(checked(request, context))
     assert handed_on == []

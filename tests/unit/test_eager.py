@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from txn.server.eager import Suspended, run, step
+from txn.server.loop.eager import Suspended, run, step
 
 
 async def _double(of: "asyncio.Future[int]") -> int:

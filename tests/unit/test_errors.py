@@ -15,7 +15,7 @@ from txn import _core, errors
 for module in (
     "demo.run",
     "demo.flights",
-    "server.broker",
+    "server.lifecycle.broker",
     "spark.errors",
     "spark.connector_jars",
 ):

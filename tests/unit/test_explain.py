@@ -7,10 +7,7 @@ from typing import Never
 import pytest
 
 from txn.cli.moments import distance, duration, moment, parse_duration, relative
-from txn.coordinator.transaction.states import NO_TIMEOUT_MS, TopicPartition, Txn, TxnState
-from txn.errors import ConfigError, RejectedError
-from txn.explain.cluster import ClusterSource
-from txn.explain.facts import (
+from txn.cluster.facts import (
     Completion,
     LoggedBatch,
     OpenTransaction,
@@ -18,7 +15,10 @@ from txn.explain.facts import (
     PartitionOffsets,
     StateRecord,
 )
-from txn.explain.groups import assigned_partitions
+from txn.cluster.groups import assigned_partitions
+from txn.cluster.source import ClusterSource
+from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnState
+from txn.errors import ConfigError, RejectedError
 from txn.explain.questions import (
     Timeline,
     WaitingRecords,
@@ -32,6 +32,7 @@ from txn.explain.questions import (
 )
 from txn.explain.timeline import newest_transaction
 from txn.explain.verdict import GRACE_MS, Standing, judge
+from txn.identifiers import TopicPartition
 from txn.inspect.segments import SegmentBatch
 from txn.wire.transaction_descriptions import decode_descriptions, with_extras
 

@@ -48,7 +48,7 @@ def request_of(api_key: int, version: int, **fields: Any) -> Any:
 
 
 async def _answered(node: GroupNode, api_key: int, request: Any, context: Context) -> Any:
-    answer = APIS[api_key].answer(node.coordinator, request, context)
+    answer = APIS[api_key].handler(node.coordinator, request, context)
     waiting = asyncio.ensure_future(answer)
     await asyncio.sleep(0)
     node.host.pass_time(0)
@@ -460,7 +460,7 @@ def test_P2_offset_delete_spares_a_member_that_joined_meanwhile() -> None:
     topics = [{"name": name, "partitions": many} for name in ("orders", "payments")]
     request = request_of(ApiKey.OFFSET_DELETE, 0, group_id="g", topics=topics)
     context = Context(ApiKey.OFFSET_DELETE, 0, "client", session())
-    deletion = APIS[ApiKey.OFFSET_DELETE].answer(node.coordinator, request, context)
+    deletion = APIS[ApiKey.OFFSET_DELETE].handler(node.coordinator, request, context)
     deletion.send(None)  # it gives way for the first time
     node.form("g")
     answer = _rest(deletion)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from txn.broker.node import Node
-from txn.server.group_lag import TIME_SHARE, GroupLags
+from txn.server.metrics.group_lag import TIME_SHARE, GroupLags
 
 MADE_UP = 10_000
 ROOM = 100

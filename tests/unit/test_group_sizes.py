@@ -22,6 +22,7 @@ from support.group_rounds import Rounds
 from support.served import APIS, decode
 from support.sessions import session
 from txn.broker import group_coordinator as coordinator
+from txn.broker.apis import group_offset_fetch
 from txn.broker.apis import groups as apis
 from txn.broker.audit import ACTS_AT_ONCE, NAME_MAX
 from txn.broker.group_coordinator import Committer
@@ -46,7 +47,7 @@ def answer(node: GroupNode, key: int, version: int, **fields: Any) -> Any:
     context = Context(key, version, "client", session())
 
     async def ask() -> Any:
-        answered: Any = APIS[key].answer(node.coordinator, request, context)
+        answered: Any = APIS[key].handler(node.coordinator, request, context)
         asking = asyncio.ensure_future(answered)
         await asyncio.sleep(0)
         node.host.pass_time(0)
@@ -304,7 +305,7 @@ def test_a_group_that_is_named_again_has_as_many_answers_and_each_partition_once
 def test_offsets_beyond_the_bytes_of_an_answer_are_to_be_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(apis, "ANSWER_BYTES_MAX", 50)
+    monkeypatch.setattr(group_offset_fetch, "ANSWER_BYTES_MAX", 50)
     one = node()
     one.commit("g", 5)
     one.commit("h", 6)

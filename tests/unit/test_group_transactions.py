@@ -8,7 +8,7 @@ import pytest
 
 from support.flights import TOPIC, flights_host
 from support.sessions import session
-from txn.broker.apis.groups import offset_fetch
+from txn.broker.apis.group_offset_fetch import offset_fetch
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import RETRY_MS, Context, Durability
@@ -17,7 +17,8 @@ from txn.broker.turns import ITEMS_PER_TURN
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
-from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnResult
+from txn.coordinator.transaction.states import TxnResult
+from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import ProducerIdentity
 from txn.testing import FakeHost

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from txn.server.health import LoopProbe
+from txn.server.metrics.health import LoopProbe
 
 Call = Callable[[], object]
 

@@ -1,7 +1,7 @@
 """A request over a connection that its producer has left is known as late."""
 
 from txn.coordinator.transaction.connections import ConnectionUse, LatestConnections
-from txn.coordinator.transaction.states import ProducerIdAndEpoch
+from txn.identifiers import ProducerIdAndEpoch
 
 PRODUCER = ProducerIdAndEpoch(1_000, 0)
 SUCCESSOR = ProducerIdAndEpoch(1_000, 1)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from txn.errors import AddressError, ConfigError
-from txn.server.health import Health
-from txn.server.http_rounds import CONNECTIONS_MAX, HEAD_BYTES_MAX
-from txn.server.metrics import METRICS, api_name
-from txn.server.metrics_listener import MetricsListener
+from txn.server.metrics.health import Health
+from txn.server.metrics.http_rounds import CONNECTIONS_MAX, HEAD_BYTES_MAX
+from txn.server.metrics.listener import MetricsListener
+from txn.server.metrics.scrape import METRICS, api_name
 
 PAGES = b"There are /metrics, /healthz and /readyz.\n"
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def test_half_sent_requests_keep_no_probe_waiting(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request was read at a time, for up to 2 s: sixteen of them starved every probe."""
-    monkeypatch.setattr("txn.server.http_rounds.REQUEST_S", 3_600)
+    monkeypatch.setattr("txn.server.metrics.http_rounds.REQUEST_S", 3_600)
     with ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX + 20):
             slow = stack.enter_context(socket.create_connection(address, timeout=20))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from txn import _core
-from txn.partition import ProducerStateManager
+from txn.partition import AbortedTxn, AdmitResult, ProducerStateManager
 
 
 def open_log(
@@ -116,7 +116,7 @@ def test_the_last_five_batches_of_a_producer_are_known_after_a_restart(
     producer_state = ProducerStateManager()
     open_log(tmp_path / "orders-0", producer_state, was_clean=was_clean)
 
-    def retried(sequence: int) -> _core.AdmitResult:
+    def retried(sequence: int) -> AdmitResult:
         return producer_state.admit(1, 8, 7, 0, sequence, 1, 0, False)
 
     assert [retried(sequence) for sequence in range(3, 8)] == [(1, n, None) for n in range(3, 8)]
@@ -143,10 +143,10 @@ def test_bytes_that_are_no_batch_are_refused(tmp_path: Path) -> None:
 class Raising(ProducerStateManager):
     """Rules with a bug in every question."""
 
-    def admit(self, *_: object) -> _core.AdmitResult:
+    def admit(self, *_: object) -> AdmitResult:
         raise RuntimeError("a bug in admit")
 
-    def admit_marker(self, *_: object) -> _core.AdmitResult:
+    def admit_marker(self, *_: object) -> AdmitResult:
         raise RuntimeError("a bug in admit_marker")
 
     def snapshot(self) -> bytes:
@@ -176,7 +176,7 @@ def test_rules_that_raise_refuse_and_are_reported(
 class Forgetful(ProducerStateManager):
     """Rules that cannot take in a log."""
 
-    def replay(self, batches: Sequence[_core.ReplayedBatch]) -> list[_core.AbortedTxn]:
+    def replay(self, batches: Sequence[_core.ReplayedBatch]) -> list[AbortedTxn]:
         raise RuntimeError("a bug in replay")
 
 

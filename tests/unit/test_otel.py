@@ -542,7 +542,7 @@ def test_without_the_extra_the_import_says_how_to_get_it() -> None:
 
 def test_clients_alone_import_no_opentelemetry() -> None:
     program = (
-        "import sys, txn, txn.client, txn.server.broker, txn.cli\n"
+        "import sys, txn, txn.client, txn.server.lifecycle.broker, txn.cli\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txn.admin.places import Place, PlaceKind, parse_place
+from txn.admin.offset_specs import OffsetSpec, OffsetSpecKind, parse_offset_spec
 from txn.cli.record_texts import Record, as_json_line, record_of
 from txn.errors import ConfigError
 
@@ -75,25 +75,25 @@ NOW_MS = 1_763_744_767_145
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("Earliest", Place(PlaceKind.EARLIEST)),
-        (" latest ", Place(PlaceKind.LATEST)),
-        ("0", Place(PlaceKind.OFFSET, 0)),
-        ("-0", Place(PlaceKind.BEFORE_END, 0)),
-        ("1500ms-ago", Place(PlaceKind.TIME, NOW_MS - 1_500)),
-        ("2 h ago", Place(PlaceKind.TIME, NOW_MS - 7_200_000)),
-        ("999999999d-ago", Place(PlaceKind.TIME, 0)),
-        ("1970-01-01T01:00+01:00", Place(PlaceKind.TIME, 0)),
-        ("1969-01-01", Place(PlaceKind.TIME, 0)),
+        ("Earliest", OffsetSpec(OffsetSpecKind.EARLIEST)),
+        (" latest ", OffsetSpec(OffsetSpecKind.LATEST)),
+        ("0", OffsetSpec(OffsetSpecKind.OFFSET, 0)),
+        ("-0", OffsetSpec(OffsetSpecKind.BEFORE_END, 0)),
+        ("1500ms-ago", OffsetSpec(OffsetSpecKind.TIME, NOW_MS - 1_500)),
+        ("2 h ago", OffsetSpec(OffsetSpecKind.TIME, NOW_MS - 7_200_000)),
+        ("999999999d-ago", OffsetSpec(OffsetSpecKind.TIME, 0)),
+        ("1970-01-01T01:00+01:00", OffsetSpec(OffsetSpecKind.TIME, 0)),
+        ("1969-01-01", OffsetSpec(OffsetSpecKind.TIME, 0)),
     ],
 )
-def test_a_place_is_read(text: str, place: Place) -> None:
-    assert parse_place(text, now_ms=NOW_MS) == place
+def test_a_place_is_read(text: str, place: OffsetSpec) -> None:
+    assert parse_offset_spec(text, now_ms=NOW_MS) == place
 
 
 @pytest.mark.parametrize("text", ["", "2h", "-1h-ago", "9223372036854775808", "²", "tomorrow"])
 def test_a_text_that_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is no place in a topic"):
-        parse_place(text, now_ms=NOW_MS)
+        parse_offset_spec(text, now_ms=NOW_MS)
 
 
 @given(
@@ -102,7 +102,7 @@ def test_a_text_that_is_no_place_is_refused(text: str) -> None:
 )
 def test_a_text_is_a_place_or_a_mistake(text: str) -> None:
     try:
-        place = parse_place(text, now_ms=NOW_MS)
+        place = parse_offset_spec(text, now_ms=NOW_MS)
     except ConfigError:
         return
     assert 0 <= place.value < 2**63

@@ -21,8 +21,8 @@ from support.tagged import (
     structures_of,
     values_in_order,
 )
-from txn.server import requests
-from txn.server.requests import MalformedRequestError
+from txn.server.loop import requests
+from txn.server.loop.requests import MalformedRequestError
 
 FLEXIBLE = list(each_version(SERVED_IN_PYTHON, is_flexible=True))
 

@@ -7,8 +7,8 @@ import pytest
 
 from support.served import SERVED_IN_PYTHON, decode
 from support.worst_requests import arrays_of, with_many
-from txn.server import requests
-from txn.server.requests import MalformedRequestError
+from txn.server.loop import requests
+from txn.server.loop.requests import MalformedRequestError
 
 FEW = 50
 

@@ -6,7 +6,7 @@ import pytest
 
 import txn
 from support.clients import create_topic
-from txn.broker.apis import metadata
+from txn.broker.apis import topics
 from txn.broker.host import Context
 
 CREATE_TOPICS = 19
@@ -16,14 +16,14 @@ def test_a_handler_is_told_the_principal_the_listener_and_the_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Context] = []
-    api = next(api for api in metadata.APIS if api.key == CREATE_TOPICS)
-    handler = api.answer
+    api = topics.APIS.apis[CREATE_TOPICS]
+    handler = api.handler
 
     def note(node: Any, request: Any, context: Context) -> Any:
         seen.append(context)
         return handler(node, request, context)
 
-    monkeypatch.setattr(api, "answer", note)
+    monkeypatch.setattr(api, "handler", note)
     with txn.Broker() as broker:
         create_topic(broker.bootstrap_servers, "orders")
     session = seen[0].session

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from txn.config import BROKER_PROPERTIES, TOPIC_PROPERTIES
-from txn.server.config_file import READ_HERE
-from txn.server.kafka_settings import NOT_USED
+from txn.server.settings.config_file import READ_HERE
+from txn.server.settings.kafka_settings import NOT_USED
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 NAMED: Final = set(re.findall(r"`([a-z]+(?:\.[a-z0-9]+)*)`", PAGE))

@@ -22,7 +22,7 @@ from txn import _core
 from txn.cli.commands import app
 from txn.cli.plain_serve import read_plain_serve
 from txn.logs import log
-from txn.server.broker import service_of
+from txn.server.lifecycle.broker import service_of
 
 LOADED = """\
 import os, signal, sys
@@ -156,7 +156,7 @@ def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
     """The arguments of the command."""
     asked: list[Asked] = []
     monkeypatch.setattr(
-        "txn.server.serve.serve",
+        "txn.server.lifecycle.serve.serve",
         lambda data, listen, durability, metrics, options, config: asked.append(
             (data, listen, durability, metrics, list(options), config)
         ),

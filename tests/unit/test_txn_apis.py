@@ -16,7 +16,8 @@ from support.served import APIS, decode, versions_of
 from support.sessions import session
 from txn.broker.host import Context
 from txn.coordinator.transaction.listing import Filter
-from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnState
+from txn.coordinator.transaction.states import TxnState
+from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
@@ -40,7 +41,7 @@ class TxnApis:
         context = Context(key, version, "test", session())
 
         async def handle() -> Any:
-            return await APIS[key].answer(self.coordinator, request, context)
+            return await APIS[key].handler(self.coordinator, request, context)
 
         answer = asyncio.run(handle())
         assert isinstance(answer, bytes | tuple)

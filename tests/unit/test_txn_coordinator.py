@@ -22,8 +22,9 @@ from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import TV1, TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value, encode_key, encode_value
-from txn.coordinator.transaction.states import NOBODY, ProducerIdAndEpoch, Txn, TxnResult, TxnState
+from txn.coordinator.transaction.states import Txn, TxnResult, TxnState
 from txn.errors import StorageError
+from txn.identifiers import NOBODY, ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.storage.base import Marker

@@ -22,13 +22,13 @@ from txn.coordinator.transaction.decide import (
 )
 from txn.coordinator.transaction.states import (
     LastOffset,
-    ProducerIdAndEpoch,
     Txn,
     TxnResult,
     TxnState,
     UnsyncedMarker,
     is_move,
 )
+from txn.identifiers import ProducerIdAndEpoch
 from txn.wire.error_codes import ErrorCode
 
 ID, OTHER_ID, NEW_ID = 7, 8, 9

@@ -8,8 +8,9 @@ from txn.broker.host import Durability
 from txn.broker.runtime import ShardPhase
 from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator, TxnShard
 from txn.coordinator.transaction.decide import TV2
-from txn.coordinator.transaction.states import ProducerIdAndEpoch, TxnResult, TxnState
+from txn.coordinator.transaction.states import TxnResult, TxnState
 from txn.errors import StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode
 

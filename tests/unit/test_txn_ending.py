@@ -9,14 +9,9 @@ import pytest
 from txn.coordinator.operations import COMMITTED, Committed, Reply, Request, Synced
 from txn.coordinator.transaction.decide import plan
 from txn.coordinator.transaction.ending import Ending, Marked, Steps, finish
-from txn.coordinator.transaction.states import (
-    LastOffset,
-    TopicPartition,
-    Txn,
-    TxnState,
-    UnsyncedMarker,
-)
+from txn.coordinator.transaction.states import LastOffset, Txn, TxnState, UnsyncedMarker
 from txn.errors import StorageError
+from txn.identifiers import TopicPartition
 
 P0, P1 = ("t", 0), ("t", 1)
 PREPARE = Txn(

@@ -13,13 +13,8 @@ from txn.coordinator.transaction.lost_cache import (
     named_offsets,
 )
 from txn.coordinator.transaction.open_transactions import OpenTransaction
-from txn.coordinator.transaction.states import (
-    LastOffset,
-    ProducerIdAndEpoch,
-    Txn,
-    TxnState,
-    UnsyncedMarker,
-)
+from txn.coordinator.transaction.states import LastOffset, Txn, TxnState, UnsyncedMarker
+from txn.identifiers import ProducerIdAndEpoch
 
 TOPIC_ID = uuid.UUID(int=1).bytes
 PLACE = ("orders", 0)

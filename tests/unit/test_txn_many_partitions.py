@@ -12,7 +12,8 @@ from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV1, TV2
-from txn.coordinator.transaction.states import ProducerIdAndEpoch, TopicPartition, TxnResult
+from txn.coordinator.transaction.states import TxnResult
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.partition import ADMIT, ASK_TO_JOIN
 from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode

@@ -12,15 +12,8 @@ from txn.broker.host import Durability, HangUpError
 from txn.broker.txn_coordinator import InitProducerIdResult
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
-from txn.coordinator.transaction.states import (
-    LAST_PRODUCER_EPOCH,
-    NO_TIMEOUT_MS,
-    NOBODY,
-    ProducerIdAndEpoch,
-    Txn,
-    TxnResult,
-    TxnState,
-)
+from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnResult, TxnState
+from txn.identifiers import LAST_PRODUCER_EPOCH, NOBODY, ProducerIdAndEpoch
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.security.sessions import Peer

@@ -17,16 +17,10 @@ from txn.broker.host import RETRY_MS, Durability
 from txn.broker.txn_coordinator import TxnShard
 from txn.coordinator.transaction.decide import TV2, plan
 from txn.coordinator.transaction.records import encode_key, encode_value
-from txn.coordinator.transaction.states import (
-    LastOffset,
-    ProducerIdAndEpoch,
-    Txn,
-    TxnResult,
-    TxnState,
-    UnsyncedMarker,
-)
+from txn.coordinator.transaction.states import LastOffset, Txn, TxnResult, TxnState, UnsyncedMarker
 from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_there, is_to_decide
 from txn.errors import StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import Marker
 from txn.testing import FakeHost, MemoryLog

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from txn.admin.cluster import RunningCluster
-from txn.coordinator.transaction.states import TopicPartition, TxnState
+from txn.cluster.facts import PartitionOffsets
+from txn.coordinator.transaction.states import TxnState
 from txn.errors import RejectedError
-from txn.explain.facts import PartitionOffsets
+from txn.identifiers import TopicPartition
 from txn.metadata.image import INTERNAL_TOPICS
 
 OPEN: Final = frozenset({TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT})

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from txn.admin.refusals import require, unknown
-from txn.coordinator.transaction.states import TopicPartition
+from txn.cluster.brokers import Fields, RemoteBroker
+from txn.cluster.source import GROUP_KEY, READ_COMMITTED, READ_UNCOMMITTED, ClusterSource
 from txn.errors import ConfigError, RetriableError
-from txn.explain.brokers import Fields, RemoteBroker
-from txn.explain.cluster import GROUP_KEY, READ_COMMITTED, READ_UNCOMMITTED, ClusterSource
 from txn.hints import did_you_mean
+from txn.identifiers import TopicPartition
 from txn.metadata.image import name_fault
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode

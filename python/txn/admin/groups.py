@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from txn.admin.cluster import RunningCluster, no_partition
-from txn.admin.places import Place, offsets_at
+from txn.admin.offset_specs import OffsetSpec, offsets_at
 from txn.admin.refusals import require, unknown
-from txn.coordinator.transaction.states import TopicPartition
+from txn.cluster.groups import DEAD
+from txn.cluster.source import EARLIEST, LATEST
 from txn.errors import ConfigError, RejectedError
-from txn.explain.cluster import EARLIEST, LATEST
-from txn.explain.groups import DEAD
 from txn.hints import did_you_mean
+from txn.identifiers import TopicPartition
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
@@ -27,7 +27,10 @@ class OffsetChange:
 
 
 def moved_to(
-    cluster: RunningCluster, group_id: str, partitions: Collection[TopicPartition], place: Place
+    cluster: RunningCluster,
+    group_id: str,
+    partitions: Collection[TopicPartition],
+    place: OffsetSpec,
 ) -> list[OffsetChange]:
     """Plan to put a group to a place in partitions.
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from txn.admin.cluster import RunningCluster, no_partition
 from txn.admin.refusals import require
-from txn.coordinator.transaction.states import TopicPartition
+from txn.cluster.source import EARLIEST, LATEST
 from txn.errors import ConfigError, RejectedError, RetriableError
-from txn.explain.cluster import EARLIEST, LATEST
+from txn.identifiers import TopicPartition
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 

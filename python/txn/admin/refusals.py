@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+from txn.cluster.source import MOVING
 from txn.errors import ConfigError, RejectedError, RetriableError
-from txn.explain.cluster import MOVING
 from txn.wire.error_codes import ErrorCode
 
 NO_RIGHTS: Final = frozenset(

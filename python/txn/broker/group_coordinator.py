@@ -64,8 +64,8 @@ from txn.coordinator.group.records import (
 )
 from txn.coordinator.operations import COMMITTED, Later, Reply, Request
 from txn.coordinator.transaction.connections import ConnectionUse
-from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import OFFSETS_TOPIC, Image

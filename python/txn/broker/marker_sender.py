@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import StorageError
+from txn.identifiers import TopicPartition
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.storage.base import Marker, PartitionLog

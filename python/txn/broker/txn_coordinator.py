@@ -88,11 +88,8 @@ from txn.coordinator.transaction.records import (
 from txn.coordinator.transaction.states import (
     AT_REST,
     NO_TIMEOUT_MS,
-    NOBODY,
     PREPARED,
     LastOffset,
-    ProducerIdAndEpoch,
-    TopicPartition,
     Txn,
     TxnResult,
     TxnState,
@@ -109,6 +106,7 @@ from txn.coordinator.transaction.unsynced import (
     is_to_decide,
 )
 from txn.errors import CorruptLogError, StorageError
+from txn.identifiers import NOBODY, ProducerIdAndEpoch, TopicPartition
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.security.sessions import Peer

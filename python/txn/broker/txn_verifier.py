@@ -10,7 +10,7 @@ the coordinator's broker by AddPartitionsToTxn.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from txn.coordinator.transaction.states import ProducerIdAndEpoch, TopicPartition
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 
 
 class TransactionVerifier(Protocol):

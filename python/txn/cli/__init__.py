@@ -86,7 +86,7 @@ def _run() -> None:
     if asked is not None:
         gc.disable()  # modules being loaded are no garbage; looking for it takes 6 % of a start
         _load_asyncio_without_ssl()
-        from txn.server.serve import serve
+        from txn.server.lifecycle.serve import serve
 
         serve(*asked)
         return

@@ -8,10 +8,10 @@ from txn.clock import now_ms
 from txn.config import BrokerSettings
 from txn.metadata.image import Image
 from txn.security.listeners import read_listeners
-from txn.server.certificates import Certificates
-from txn.server.config_file import DIRECTORIES, is_secret
-from txn.server.logins import Offers
-from txn.server.serve import Start
+from txn.server.lifecycle.serve import Start
+from txn.server.security.certificates import Certificates
+from txn.server.security.logins import Offers
+from txn.server.settings.config_file import DIRECTORIES, is_secret
 
 HIDDEN: Final = "[hidden]"
 COMMAND_LINE: Final = "command line"

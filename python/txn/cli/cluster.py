@@ -21,7 +21,7 @@ from txn.security.client import PLAIN, SecuritySettings
 
 if TYPE_CHECKING:
     from txn.admin.cluster import RunningCluster
-    from txn.explain.brokers import RemoteBroker
+    from txn.cluster.brokers import RemoteBroker
 
 SERVERS: Final = "bootstrap.servers"
 
@@ -136,7 +136,7 @@ def any_broker(
         ConfigError: as `cluster` does.
         RejectedError: it lets this client not in.
     """
-    from txn.explain.brokers import Brokers
+    from txn.cluster.brokers import Brokers
 
     found = cluster(bootstrap, config, settings)
     brokers = Brokers(found.servers, security=found.security, timeout_s=timeout_s, advice=ADVICE)

@@ -33,7 +33,7 @@ def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups that begin with a text."""
-    from txn.explain.cluster import ClusterSource
+    from txn.cluster.source import ClusterSource
 
     try:
         chosen = _chosen(ctx)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from txn.admin.cluster import RunningCluster
     from txn.client.stored_records import StoredRecords
-    from txn.coordinator.transaction.states import TopicPartition
+    from txn.identifiers import TopicPartition
 
 
 def consume(
@@ -179,13 +179,13 @@ class _Wanted:
 def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "StoredRecords":
     """Open the reader of some records. Raises ConfigError, RejectedError, RetriableError."""
     from txn.access.librdkafka import librdkafka_settings
-    from txn.admin.places import offsets_at, parse_place
+    from txn.admin.offset_specs import offsets_at, parse_offset_spec
     from txn.client.stored_records import StoredRecords
     from txn.clock import now_ms
 
     at_ms, is_committed = now_ms(), wanted.is_committed
-    start = parse_place(wanted.start, now_ms=at_ms)
-    end = None if wanted.end is None else parse_place(wanted.end, now_ms=at_ms)
+    start = parse_offset_spec(wanted.start, now_ms=at_ms)
+    end = None if wanted.end is None else parse_offset_spec(wanted.end, now_ms=at_ms)
     if wanted.group is None:
         named = [running.partitions(name) for name in wanted.topics]
     else:

@@ -19,7 +19,7 @@ from txn.printable import printable
 
 if TYPE_CHECKING:
     from txn.admin.records import Deletion
-    from txn.coordinator.transaction.states import TopicPartition
+    from txn.identifiers import TopicPartition
 
 PLACE: Final = re.compile(r"(?P<topic>[^:=]+):(?P<partition>[0-9]{1,9})=(?P<offset>.*)")
 OFFSET: Final = re.compile(r"-1|[0-9]{1,18}")

@@ -17,7 +17,7 @@ from txn.errors import ConfigError, TxnError
 from txn.printable import printable
 
 if TYPE_CHECKING:
-    from txn.explain.facts import FactSource
+    from txn.cluster.facts import FactSource
 
 Data = Annotated[
     Path | None,
@@ -104,8 +104,8 @@ def asked(
                 for (topic, index), why in directory.left_out.items():
                     print(f"note: {topic}-{index} was left out: {printable(why)}", file=sys.stderr)
             return
-        from txn.explain.brokers import OTHER_SOURCES
-        from txn.explain.cluster import ClusterSource
+        from txn.cluster.brokers import OTHER_SOURCES
+        from txn.cluster.source import ClusterSource
 
         chosen = cluster(bootstrap, command_config, settings)
         source = ClusterSource(

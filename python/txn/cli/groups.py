@@ -22,8 +22,8 @@ from txn.printable import printable
 if TYPE_CHECKING:
     from txn.admin.cluster import RunningCluster
     from txn.admin.groups import OffsetChange
-    from txn.coordinator.transaction.states import TopicPartition
-    from txn.explain.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
+    from txn.cluster.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
+    from txn.identifiers import TopicPartition
 
 NAMED_MAX: Final = 5
 """The most partitions with pending offsets that a text names."""
@@ -59,7 +59,7 @@ def list_groups(
     \b
     Exit codes: 0 done, 2 wrong usage or no broker answers.
     """
-    from txn.explain.cluster import ClusterSource
+    from txn.cluster.source import ClusterSource
 
     with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:
         assert isinstance(source, ClusterSource), "no directory was given"
@@ -113,8 +113,8 @@ def describe(
     Exit codes: 0 done, 2 wrong usage, no broker answers, or no such group. With --drained, 1
     stands for a group that is not drained, or not known to be.
     """
-    from txn.explain.cluster import ClusterSource
-    from txn.explain.groups import OFFSETS_COUNTED, described
+    from txn.cluster.groups import OFFSETS_COUNTED, described
+    from txn.cluster.source import ClusterSource
 
     with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:
         assert isinstance(source, ClusterSource), "no directory was given"
@@ -186,10 +186,10 @@ def reset_offsets(
         shifted_by,
         unknown_group,
     )
-    from txn.admin.places import parse_place
+    from txn.admin.offset_specs import parse_offset_spec
     from txn.clock import now_ms
 
-    place = None if to is None else parse_place(to, now_ms=now_ms())
+    place = None if to is None else parse_offset_spec(to, now_ms=now_ms())
     saved = None if from_file is None else _saved_offsets(from_file)
     with running_cluster(bootstrap, command_config, settings) as running:
         require_no_members(running, group)

@@ -10,7 +10,7 @@ from txn.cli.options import AsJson, Isolation, IsolationLevel, TopicsOrPartition
 from txn.cli.output import print_json, print_lines, table
 
 if TYPE_CHECKING:
-    from txn.coordinator.transaction.states import TopicPartition
+    from txn.identifiers import TopicPartition
 
 offsets_app = typer.Typer(
     help="See where partitions begin and end.",
@@ -48,10 +48,10 @@ def list_offsets(
     \b
     Exit codes: 0 done, 1 refused, 2 wrong usage, no such topic, or no broker answers.
     """
-    from txn.admin.places import offsets_at, parse_place
+    from txn.admin.offset_specs import offsets_at, parse_offset_spec
     from txn.clock import now_ms
 
-    place = None if at is None else parse_place(at, now_ms=now_ms())
+    place = None if at is None else parse_offset_spec(at, now_ms=now_ms())
     with running_cluster(bootstrap, command_config, settings) as running:
         named = [running.partitions(name) for name in topics]
         partitions = list(dict.fromkeys(each for group in named for each in group))

@@ -27,7 +27,7 @@ from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from txn.explain.brokers import RemoteBroker
+    from txn.cluster.brokers import RemoteBroker
 
 quotas_app = typer.Typer(
     help="See the quotas of clients, set them and take them away.",

@@ -88,7 +88,7 @@ def serve(
     standard error. If a bug ends its service, it stops with exit code 1. SIGHUP has it read the
     certificates of its listeners again.
     """
-    from txn.server.serve import Start, serve
+    from txn.server.lifecycle.serve import Start, serve
 
     options = option or ()
     if ephemeral:

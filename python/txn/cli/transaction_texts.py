@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Any, Final
 
 from txn.cli.moments import distance, duration, moment, relative
+from txn.cluster.facts import FactSource, OpenTransaction, Owner
 from txn.coordinator.transaction.states import TxnState
 from txn.counts import counted
-from txn.explain.facts import FactSource, OpenTransaction, Owner
 from txn.explain.questions import Explanation, HoldingTransaction, Timeline, WaitingRecords, is_open
 from txn.explain.verdict import Verdict
 

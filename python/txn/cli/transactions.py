@@ -18,7 +18,7 @@ from txn.errors import ConfigError, RejectedError
 from txn.printable import printable
 
 if TYPE_CHECKING:
-    from txn.explain.facts import FactSource
+    from txn.cluster.facts import FactSource
     from txn.explain.questions import HoldingTransaction
 
 transactions_app = typer.Typer(
@@ -233,8 +233,8 @@ def abort(
             "give the transaction to abort in one way: --transactional-id ID, or "
             "--topic-partition TOPIC-N with --start-offset OFFSET"
         )
+    from txn.cluster.source import ClusterSource
     from txn.explain.abort import NothingOpen, carry_out, plan_by_id, plan_by_offset
-    from txn.explain.cluster import ClusterSource
     from txn.explain.questions import partitions_of
 
     with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:

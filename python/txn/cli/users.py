@@ -37,8 +37,8 @@ from txn.security.scram import (
 from txn.wire.api_keys import ApiKey
 
 if TYPE_CHECKING:
+    from txn.cluster.brokers import RemoteBroker
     from txn.config import BrokerSettings
-    from txn.explain.brokers import RemoteBroker
 
 TIMEOUT_S = 30.0
 PASSWORD_BYTES_MAX = 64 << 10
@@ -179,7 +179,7 @@ class _Salted(NamedTuple):
 def _stopped(data: Path | None, config: Path | None) -> "tuple[Path, BrokerSettings]":
     """The data directory and the settings of a stopped broker. Raises ConfigError."""
     from txn.config import BrokerSettings
-    from txn.server.config_file import read_config_file
+    from txn.server.settings.config_file import read_config_file
 
     if config is None:
         assert data is not None, "one of the two is given"
@@ -195,7 +195,7 @@ def _add_to(
     directory: Path, settings: "BrokerSettings", name: str, salted: "Sequence[_Salted]"
 ) -> None:
     from txn.metadata.records import UserScramCredentialRecord
-    from txn.server.stopped_broker import change_metadata
+    from txn.server.lifecycle.stopped_broker import change_metadata
 
     if not name or len(name) > NAME_MAX:
         raise ConfigError(f"the name of a user has 1 to {NAME_MAX} characters")

@@ -30,8 +30,7 @@ from confluent_kafka import (
 
 from txn.client.failures import error_of, translate
 from txn.errors import RetriableError
-
-Place = tuple[str, int]
+from txn.identifiers import TopicPartition as Place
 
 ASK_S: Final = 1.0
 """Longest wait for committed offsets; Ctrl-C is heard between two of them."""

@@ -51,9 +51,7 @@ from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import consumer_settings, is_false, refused, take_callback
 from txn.errors import RejectedError, RetriableError, TxnError, UnreachableError
-
-Place = tuple[str, int]
-"""A topic and a partition of it."""
+from txn.identifiers import TopicPartition as Place
 
 Offsets = Mapping[Place, int]
 

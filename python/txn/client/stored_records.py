@@ -21,8 +21,7 @@ from txn.client.library_log import LibraryLog
 from txn.client.redaction import Redaction
 from txn.client.settings import refused
 from txn.errors import RejectedError
-
-Place = tuple[str, int]
+from txn.identifiers import TopicPartition as Place
 
 WAIT_S: Final = 0.2
 """Limit of one wait for records: a signal is heard after it."""

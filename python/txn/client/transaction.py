@@ -52,7 +52,6 @@ from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import (
     Consumer,
     Offsets,
-    Place,
     PlainState,
     join,
     reached_by,
@@ -71,6 +70,7 @@ from txn.errors import (
     RetriableError,
     TxnError,
 )
+from txn.identifiers import TopicPartition as Place
 
 if TYPE_CHECKING:
     from txn.client.producer import Headers, Producer

@@ -20,14 +20,13 @@ from uuid import UUID
 from txn.coordinator.group.offsets import StoredOffset
 from txn.coordinator.transaction.records import TxnRecord, is_completed_commit
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnState
-
-Place = tuple[str, int]
+from txn.identifiers import TopicPartition
 
 
 class KnownEnd(NamedTuple):
     """An end that a partition's log had come to, and the record that tells."""
 
-    place: Place
+    place: TopicPartition
     end: int
     record: str
 
@@ -64,14 +63,14 @@ class CompletedCommits:
 
 
 def ends_in_offsets(
-    groups: Iterable[tuple[str, Mapping[Place, StoredOffset]]],
+    groups: Iterable[tuple[str, Mapping[TopicPartition, StoredOffset]]],
     id_of: Callable[[str], UUID | None],
 ) -> Iterator[KnownEnd]:
     """The ends of logs by the committed offsets of groups; the largest of each partition.
 
     `id_of` gives the id of a topic by its name, None if there is none.
     """
-    found: dict[Place, KnownEnd] = {}
+    found: dict[TopicPartition, KnownEnd] = {}
     for group_id, offsets in groups:
         for place, stored in offsets.items():
             offset, topic_id = stored.value.offset, id_of(place[0])

@@ -18,12 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from txn.coordinator.transaction.states import PREPARED, TopicPartition, TxnState
+from txn.cluster.facts import OpenTransaction, Owner
+from txn.cluster.source import RETRY_S, ClusterSource, require
+from txn.coordinator.transaction.states import PREPARED, TxnState
 from txn.errors import RejectedError, TxnError
-from txn.explain.cluster import RETRY_S, ClusterSource, require
-from txn.explain.facts import OpenTransaction, Owner
 from txn.explain.questions import held_open
 from txn.explain.verdict import Standing
+from txn.identifiers import TopicPartition
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 

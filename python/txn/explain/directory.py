@@ -15,17 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from txn.clock import now_ms
-from txn.coordinator.transaction.records import decode_key
-from txn.coordinator.transaction.states import (
-    LastOffset,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    Txn,
-    UnsyncedMarker,
-)
-from txn.coordinator.transaction.unsynced import is_ended_by, is_there, is_to_decide
-from txn.errors import CorruptLogError, DirectoryError
-from txn.explain.facts import (
+from txn.cluster.facts import (
     AtStart,
     LoggedBatch,
     OpenTransaction,
@@ -34,7 +24,12 @@ from txn.explain.facts import (
     StateRecord,
     state_record,
 )
-from txn.explain.fetched import logged, records_in
+from txn.cluster.fetched import logged, records_in
+from txn.coordinator.transaction.records import decode_key
+from txn.coordinator.transaction.states import LastOffset, Txn, UnsyncedMarker
+from txn.coordinator.transaction.unsynced import is_ended_by, is_there, is_to_decide
+from txn.errors import CorruptLogError, DirectoryError
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.inspect import segments, texts
 from txn.inspect.files import read_named, read_text
 from txn.inspect.layout import (

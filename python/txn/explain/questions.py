@@ -11,16 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
-from txn.coordinator.transaction.decide import ended_as
-from txn.coordinator.transaction.states import (
-    COMPLETED,
-    PREPARED,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    TxnState,
-)
-from txn.errors import ConfigError, CorruptLogError, RejectedError
-from txn.explain.facts import (
+from txn.cluster.facts import (
     Completion,
     FactSource,
     LoggedBatch,
@@ -29,6 +20,9 @@ from txn.explain.facts import (
     PartitionOffsets,
     StateRecord,
 )
+from txn.coordinator.transaction.decide import ended_as
+from txn.coordinator.transaction.states import COMPLETED, PREPARED, TxnState
+from txn.errors import ConfigError, CorruptLogError, RejectedError
 from txn.explain.timeline import (
     Event,
     coordinator_events,
@@ -39,6 +33,7 @@ from txn.explain.timeline import (
     transaction_in,
 )
 from txn.explain.verdict import Verdict, judge, owns
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 
 SCAN_BYTES_MAX: Final = 64 << 20
 """Bytes read from a log at most, to count waiting records or to find those of a transaction."""

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from txn.coordinator.transaction.states import PREPARED, TopicPartition, Txn, TxnState
+from txn.cluster.facts import LoggedBatch, StateRecord
+from txn.coordinator.transaction.states import PREPARED, Txn, TxnState
 from txn.counts import counted
-from txn.explain.facts import LoggedBatch, StateRecord
+from txn.identifiers import TopicPartition
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
 KINDS: Final = ("producer", "records", "open", "decision", "marker", "end")

@@ -25,8 +25,8 @@ from enum import Enum
 from shlex import quote
 from typing import Final
 
+from txn.cluster.facts import AtStart, Completion, OpenTransaction, Owner
 from txn.coordinator.transaction.states import COMPLETED, PREPARED, TxnState
-from txn.explain.facts import AtStart, Completion, OpenTransaction, Owner
 
 GRACE_MS: Final = 30_000
 """The delay that a coordinator may have: Apache Kafka looks every 10 s for timed-out transactions,

@@ -10,8 +10,9 @@ from struct import Struct, error
 from txn.coordinator.group.offsets import OffsetTable
 from txn.coordinator.group.records import OffsetRecord
 from txn.coordinator.group.records import decode_record as decode_group_record
-from txn.coordinator.lost_logs import CompletedCommits, KnownEnd, Place, ends_in_offsets
+from txn.coordinator.lost_logs import CompletedCommits, KnownEnd, ends_in_offsets
 from txn.coordinator.transaction.records import decode_record
+from txn.identifiers import TopicPartition
 from txn.inspect import segments
 from txn.inspect.layout import list_partition
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image
@@ -20,7 +21,9 @@ _MARKER_KEY = Struct(">hh")
 """Version, and 1 for a commit."""
 
 
-def lost_logs(root: Path, partitions: Sequence[Path], image: Image) -> dict[Place, KnownEnd]:
+def lost_logs(
+    root: Path, partitions: Sequence[Path], image: Image
+) -> dict[TopicPartition, KnownEnd]:
     """Find the partitions without a directory of whose log a coordinator's record knows.
 
     Args:
@@ -36,7 +39,7 @@ def lost_logs(root: Path, partitions: Sequence[Path], image: Image) -> dict[Plac
         _completed_commits(_of_topic(partitions, TRANSACTIONS_TOPIC)).known_ends(names.get),
         ends_in_offsets(_offsets(_of_topic(partitions, OFFSETS_TOPIC)).by_group(), ids.get),
     )
-    found: dict[Place, KnownEnd] = {}
+    found: dict[TopicPartition, KnownEnd] = {}
     for each in known:
         topic, index = each.place
         is_known = topic in image.topics and index < image.topics[topic].partition_count

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from txn.coordinator.transaction.open_transactions import OpenTransaction
-from txn.coordinator.transaction.states import ProducerIdAndEpoch
+from txn.identifiers import ProducerIdAndEpoch
 from txn.inspect import indexes
 from txn.inspect.layout import PartitionFiles, StopState, partition_of
 from txn.inspect.outcome import Outcome, Surroundings, read_bytes
@@ -98,7 +98,7 @@ class ProducerStateReplay:
         known = self._producer_state.aborted_entries()
         bounds = [*self._files.segments[1:], log_end_offset]
         for base_offset, end in zip(self._files.segments, bounds, strict=True):
-            expected = [entry for entry in known if base_offset <= entry[2] < end]
+            expected = [entry for entry in known if base_offset <= entry.last_offset < end]
             self._compare_index(base_offset, end, expected)
 
     def _take(self, batches: Sequence[ReplayedBatch]) -> None:
@@ -177,17 +177,17 @@ class ProducerStateReplay:
         if left_over:
             position = len(data) - left_over
             self._outcome.find(path, position, f"{left_over} bytes are left over at its end")
-        missing = {entry[2]: entry for entry in expected}
+        missing = {entry.last_offset: entry for entry in expected}
         for entry in entries:
             aborted = missing.pop(entry.last_offset, None)
             fault = self._fault_of(entry, aborted, end)
             if fault is not None:
                 self._outcome.find(path, entry.position, fault)
-        for producer_id, first_offset, last_offset, _ in missing.values():
-            if not self._is_stopped and not self._around.may_be_missing(last_offset):
+        for lacked in missing.values():
+            if not self._is_stopped and not self._around.may_be_missing(lacked.last_offset):
                 what = (
-                    f"it lacks the transaction that producer {producer_id} aborted, offsets "
-                    f"{first_offset} to {last_offset}"
+                    f"it lacks the transaction that producer {lacked.producer_id} aborted, offsets "
+                    f"{lacked.first_offset} to {lacked.last_offset}"
                 )
                 self._outcome.find(path, None, what)
 
@@ -209,7 +209,11 @@ class ProducerStateReplay:
                 return None  # its records are gone
             return f"{what} names no transaction that was aborted"
         if not self._is_whole or self._around.may_be_missing(entry.last_offset):
-            return None if entry.producer_id == expected[0] else f"{what} names another producer"
+            return (
+                None
+                if entry.producer_id == expected.producer_id
+                else f"{what} names another producer"
+            )
         return f"{what} is not what the log says: {template.format(*expected)}"
 
 

@@ -17,13 +17,14 @@ import re
 import uuid
 from typing import Any, Final
 
-from txn.storage.checkpoints import OFFSET_MAX, Place, decode_checkpoint
+from txn.identifiers import TopicPartition
+from txn.storage.checkpoints import OFFSET_MAX, decode_checkpoint
 from txn.storage.ids import decode_id, encode_id
 
 VERSION: Final = "0"
 
 
-def read_checkpoint(text: str) -> dict[Place, int]:
+def read_checkpoint(text: str) -> dict[TopicPartition, int]:
     """Read offsets by partition; stricter than a start, which passes over unusable lines.
 
     Raises:

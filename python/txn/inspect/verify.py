@@ -42,6 +42,7 @@ from typing import Any, Final
 
 from txn.coordinator.lost_logs import KnownEnd
 from txn.errors import DirectoryError, StorageError
+from txn.identifiers import TopicPartition
 from txn.inspect import files, segments, texts
 from txn.inspect.layout import (
     CHECKPOINTS,
@@ -67,7 +68,7 @@ from txn.inspect.open_transactions import (
 from txn.inspect.outcome import Finding, Outcome, Surroundings, read_text
 from txn.metadata.image import Image
 from txn.metadata.replay import MetadataReplay
-from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
+from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from txn.storage.directory import CLEAN, META
 from txn.storage.losses import fingerprint
 from txn.storage.refusals import REFUSED_PARTITIONS, read_refusals
@@ -78,7 +79,7 @@ WORKERS_MAX: Final = 8
 Report = Callable[[int, int], None]
 """Told how many bytes of how many were read."""
 
-Ends = dict[Place, tuple[int, int]]
+Ends = dict[TopicPartition, tuple[int, int]]
 """By partition: base offset of the first segment, and the offset after the last batch."""
 
 Plan = tuple[Path, Surroundings]
@@ -336,7 +337,7 @@ class DirectoryLook:
             if not any(finding.path == directory for finding in outcome.findings):
                 outcome.find(directory, None, f"it is gone, but {known.record}")
 
-    def _lost_logs(self) -> dict[Place, KnownEnd]:
+    def _lost_logs(self) -> dict[TopicPartition, KnownEnd]:
         """The logs that are gone by the coordinators' records; these may be ahead of the disk."""
         if self._was_left_in_another_boot and self._outcome.state is not StopState.CLEAN:
             return {}
@@ -377,7 +378,7 @@ class DirectoryLook:
             if not is_found and refusal.files == fingerprint(directory):
                 outcome.find(Path(refusal.path), refusal.position, refusal.reason)
 
-    def _checkpoint(self, path: Path) -> dict[Place, int]:
+    def _checkpoint(self, path: Path) -> dict[TopicPartition, int]:
         if not lexists(path):
             return {}
         return read_text(path, texts.read_checkpoint, self._outcome) or {}
@@ -421,7 +422,9 @@ class DirectoryLook:
                 what = f"the metadata log says of {topic.name}: {fault}"
                 self._outcome.find(path, None, what)
 
-    def _verify_checkpoint(self, path: Path, offsets: dict[Place, int], ends: Ends) -> None:
+    def _verify_checkpoint(
+        self, path: Path, offsets: dict[TopicPartition, int], ends: Ends
+    ) -> None:
         state = self._outcome.state
         for (topic, index), offset in offsets.items():
             name = f"{topic}-{index}"

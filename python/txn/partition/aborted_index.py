@@ -27,11 +27,11 @@ class AbortedIndex:
 
     __slots__ = ("_entries", "_last_offsets")
 
-    def __init__(self, entries: Sequence[AbortedTxn] = ()) -> None:
+    def __init__(self, entries: Sequence[tuple[int, int, int, int]] = ()) -> None:
         self._entries: list[AbortedTxn] = []
         self._last_offsets: list[int] = []
         for entry in entries:
-            self.add(entry)
+            self.add(AbortedTxn(*entry))
 
     def add(self, entry: AbortedTxn) -> bool:
         """Add an aborted transaction; return False if one with this marker was there.
@@ -39,7 +39,7 @@ class AbortedIndex:
         A live marker is always the newest. Recovery may meet one that the stored index had
         already: the log is the truth, so the entry computed from it stays.
         """
-        last_offset = entry[2]
+        last_offset = entry.last_offset
         if not self._last_offsets or last_offset > self._last_offsets[-1]:
             self._entries.append(entry)
             self._last_offsets.append(last_offset)
@@ -66,10 +66,10 @@ class AbortedIndex:
         """
         overlapping = []
         for position in range(bisect_left(self._last_offsets, start), len(self._entries)):
-            producer_id, first_offset, _, last_stable_offset = self._entries[position]
-            if first_offset < end:
-                overlapping.append((first_offset, producer_id))
-            if last_stable_offset >= end:
+            entry = self._entries[position]
+            if entry.first_offset < end:
+                overlapping.append((entry.first_offset, entry.producer_id))
+            if entry.last_stable_offset >= end:
                 break
         return [(producer_id, first_offset) for first_offset, producer_id in sorted(overlapping)]
 
@@ -80,8 +80,8 @@ class AbortedIndex:
 
     def forget(self, last_offsets: Collection[int]) -> None:
         """Forget the transactions with these abort markers."""
-        kept = [entry for entry in self._entries if entry[2] not in last_offsets]
-        self._entries, self._last_offsets = kept, [entry[2] for entry in kept]
+        kept = [entry for entry in self._entries if entry.last_offset not in last_offsets]
+        self._entries, self._last_offsets = kept, [entry.last_offset for entry in kept]
 
     def entries(self) -> list[AbortedTxn]:
         """List all entries, by `last_offset`; for verification tools."""

@@ -40,14 +40,22 @@ sequence 0 under TV2), KAFKA-14561 (the lowest waiting sequence), error codes of
 4.5 has sequence 0 in a log that never held a record, too (KAFKA-15591).
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from txn.partition.producer_state_entry import ProducerStateEntry, is_later
 
-AbortedTxn = tuple[int, int, int, int]
-"""(producer_id, first_offset, last_offset, last_stable_offset), all inclusive; see
-`ProducerStateManager`.
-"""
+
+class AbortedTxn(NamedTuple):
+    """An aborted transaction of a partition.
+
+    `last_offset` is its marker, `last_stable_offset` the last stable offset behind the marker.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
 
 AdmitResult = tuple[int, int, AbortedTxn | None]
 """(kind, value, aborted transaction); the kinds follow. See `ProducerStateManager` in

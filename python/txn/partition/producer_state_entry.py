@@ -18,7 +18,8 @@ Sources: KIP-98, KIP-360 (state goes with the epoch), Kafka's producer state ent
 from collections import deque
 from typing import Final
 
-NO_PRODUCER_EPOCH: Final = -1
+from txn.identifiers import NO_PRODUCER_EPOCH
+
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1
 NO_TIMESTAMP_MS: Final = -1

@@ -253,7 +253,7 @@ class ProducerStateManager:
             self._drop_idle()
         return encode_snapshot(self._producers)
 
-    def restore(self, snapshot: bytes | None, aborted: Sequence[AbortedTxn]) -> None:
+    def restore(self, snapshot: bytes | None, aborted: Sequence[tuple[int, int, int, int]]) -> None:
         """Begin recovery: forget the log's state, and load the given one.
 
         Allowed and blocked transactions stay so until the marker that ends them is admitted. The
@@ -456,7 +456,8 @@ class ProducerStateManager:
         self._admitted = (ADMIT, unstable, None)
         if is_commit:
             return None
-        return producer_id, first_offset, offset, unstable if unstable >= 0 else offset + 1
+        last_stable_offset = unstable if unstable >= 0 else offset + 1
+        return AbortedTxn(producer_id, first_offset, offset, last_stable_offset)
 
     # -------------------------------------------------------- beside the log
 

@@ -31,8 +31,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from txn.errors import ConfigError
+from txn.identifiers import TopicPartition
 from txn.spark import kafka
-from txn.spark.mark import Place, named
+from txn.spark.mark import named
 from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
 from txn.spark.python_worker import begin_task
 from txn.spark.ranges import Range
@@ -48,7 +49,7 @@ class TableTask:
 
     cut: Range | None
     """Its part of a partition, whose first and last part are open; None if it has none."""
-    others_than: frozenset[Place] | None = None
+    others_than: frozenset[TopicPartition] | None = None
     """It also reads every partition but these; None if another task does."""
 
 
@@ -99,7 +100,7 @@ class BatchReader(Reader, DataSourceReader):
         (span,) = self._ranges([cut.place], {} if topic_id is None else {topic: topic_id})
         return [replace(span, start=max(span.start, cut.start), end=min(span.end, cut.end))]
 
-    def _others(self, places: frozenset[Place]) -> list[Range]:
+    def _others(self, places: frozenset[TopicPartition]) -> list[Range]:
         """The present ranges of all partitions but some."""
         partitions = self._partitions()
         present, ids = partitions.look()
@@ -108,7 +109,7 @@ class BatchReader(Reader, DataSourceReader):
             check_all_are_named(boundary, present)
         return self._ranges([place for place in present if place not in places], ids)
 
-    def _ranges(self, places: Sequence[Place], ids: dict[str, str]) -> list[Range]:
+    def _ranges(self, places: Sequence[TopicPartition], ids: dict[str, str]) -> list[Range]:
         """The offsets between the two boundaries, as they are now."""
         partitions = self._partitions()
         starts, _ = partitions.offsets(self._starting, places)

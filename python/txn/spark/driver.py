@@ -62,7 +62,7 @@ from txn.errors import FencedError
 from txn.spark import kafka
 from txn.spark.columns import keys_and_values, one_record
 from txn.spark.errors import LostError, NotPreparedError, ReplayError
-from txn.spark.kafka import TransactionalClient, code_of
+from txn.spark.kafka import TransactionalClient, code_of, described_transactions
 from txn.spark.logs import log
 from txn.spark.progress import (
     BatchStage,
@@ -389,11 +389,9 @@ class Driver:
         if not names:
             return []
         return [
-            TransactionIdentity(name, producer_id, producer_epoch)
-            for name, error, state, producer_id, producer_epoch, _, _ in (
-                self._client.describe_transactions(names)
-            )
-            if error == 0 and state == "Ongoing"
+            TransactionIdentity(one.transactional_id, one.producer_id, one.producer_epoch)
+            for one in described_transactions(self._client, names)
+            if one.error_code == 0 and one.state == "Ongoing"
         ]
 
     def _abort(self, orphans: Sequence[TransactionIdentity]) -> None:
@@ -410,31 +408,24 @@ class Driver:
         """
         if not slots:
             return
+        names = [slot.identity.transactional_id for slot in slots]
         described = {
-            name: (
-                error,
-                state,
-                TransactionIdentity(name, producer_id, epoch),
-                started_ms,
-                timeout_ms,
-            )
-            for name, error, state, producer_id, epoch, started_ms, timeout_ms in (
-                self._client.describe_transactions([s.identity.transactional_id for s in slots])
-            )
+            one.transactional_id: one for one in described_transactions(self._client, names)
         }
         for slot in slots:
             who = slot.identity
-            error, state, current, started_ms, timeout_ms = described[who.transactional_id]
-            if error or state != "Ongoing" or current != who:
+            now = described[who.transactional_id]
+            current = TransactionIdentity(who.transactional_id, now.producer_id, now.producer_epoch)
+            if now.error_code or now.state != "Ongoing" or current != who:
                 raise NotPreparedError(
                     f"the transaction {who.transactional_id} of task {slot.task} cannot be "
-                    f"committed: it is {state or 'unknown'} (error {error}) with producer "
-                    f"{current.producer_id}, epoch {current.producer_epoch}; the task wrote as "
+                    f"committed: it is {now.state or 'unknown'} (error {now.error_code}) with "
+                    f"producer {now.producer_id}, epoch {now.producer_epoch}; the task wrote as "
                     f"producer {who.producer_id}, epoch {who.producer_epoch}. It timed out after "
                     f"{self._settings.timeout_ms} ms, or another driver took over. Nothing was "
                     "decided; the batch will be replayed"
                 )
-            left_ms = max(began_ms, started_ms) + timeout_ms - self._now_ms()
+            left_ms = max(began_ms, now.started_ms) + now.timeout_ms - self._now_ms()
             if left_ms < self._settings.margin_ms:
                 raise NotPreparedError(
                     f"the transaction {who.transactional_id} of task {slot.task} times out in "

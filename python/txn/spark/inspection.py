@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from txn._core import KafkaError
+from txn.cluster.brokers import Brokers
 from txn.errors import RejectedError, RetriableError
-from txn.explain.brokers import Brokers
 from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.first_contact import meet
-from txn.spark.kafka import code_of, connect
+from txn.spark.kafka import code_of, connect, described_transactions
 from txn.spark.options import PROGRESS_TOPIC, ClusterAccess, cluster_access, option_texts
 from txn.spark.tokens import registered
 from txn.wire.api_keys import ApiKey
@@ -86,7 +86,7 @@ def status(
             progress = None
         listed = client.list_transactions(["Ongoing"], f"{id}.")
         names = [n for n, _, _ in listed if is_task_id(id, n) or n == driver_id(id)]
-        described = client.describe_transactions(names) if names else []
+        described = described_transactions(client, names) if names else []
     finally:
         client.close()
     return Status(
@@ -97,9 +97,16 @@ def status(
         rows=progress.rows if progress else None,
         written_ms=progress.written_ms if progress else None,
         open=tuple(
-            UnfinishedTransaction(name, state, producer_id, epoch, started_ms, timeout_ms)
-            for name, code, state, producer_id, epoch, started_ms, timeout_ms in described
-            if code == 0
+            UnfinishedTransaction(
+                one.transactional_id,
+                one.state,
+                one.producer_id,
+                one.producer_epoch,
+                one.started_ms,
+                one.timeout_ms,
+            )
+            for one in described
+            if one.error_code == 0
         ),
     )
 

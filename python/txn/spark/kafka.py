@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from txn import _core
 from txn._core import KafkaError
@@ -135,6 +135,25 @@ class TransactionalClient(Protocol):
 
     def close(self) -> None:
         """Close its connections."""
+
+
+class DescribedTransaction(NamedTuple):
+    """A transaction as its coordinator describes it; `error_code` is 0, or nothing else counts."""
+
+    transactional_id: str
+    error_code: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    started_ms: int
+    timeout_ms: int
+
+
+def described_transactions(
+    client: TransactionalClient, transactional_ids: Sequence[str]
+) -> list[DescribedTransaction]:
+    """Describe transactions, in any order. Raises KafkaError."""
+    return [DescribedTransaction(*one) for one in client.describe_transactions(transactional_ids)]
 
 
 def code_of(error: KafkaError) -> int:

@@ -26,10 +26,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-Place = tuple[str, int]
-"""(topic, partition)."""
+from txn.identifiers import TopicPartition
 
-Offsets = dict[Place, int]
+Offsets = dict[TopicPartition, int]
 
 IDS: Final = "topic ids"
 LEFT_OUT: Final = "left out"
@@ -74,7 +73,7 @@ class Mark:
             content[json.dumps(notes)] = {}
         return content
 
-    def choosing(self, places: Iterable[Place]) -> "Mark":
+    def choosing(self, places: Iterable[TopicPartition]) -> "Mark":
         """The mark with those of these partitions that were left out in their places again."""
         again = {place: self.left_out[place] for place in places if place in self.left_out}
         left_out = {place: at for place, at in self.left_out.items() if place not in again}
@@ -110,13 +109,13 @@ def made_anew(before: Mark, now: Mark) -> set[str]:
     }
 
 
-def gone(before: Mark, now: Mark) -> list[Place]:
+def gone(before: Mark, now: Mark) -> list[TopicPartition]:
     """Partitions that were read and are not there any more; not those of a topic made anew."""
     replaced = made_anew(before, now)
     return sorted(place for place in before.at.keys() - now.at.keys() if place[0] not in replaced)
 
 
-def short(before: Mark, now: Mark) -> list[Place]:
+def short(before: Mark, now: Mark) -> list[TopicPartition]:
     """Partitions that end before the place up to which they were read."""
     replaced = made_anew(before, now)
     return sorted(
@@ -126,11 +125,11 @@ def short(before: Mark, now: Mark) -> list[Place]:
     )
 
 
-def topics_of(places: Iterable[Place]) -> list[str]:
+def topics_of(places: Iterable[TopicPartition]) -> list[str]:
     """The topics of some partitions, each once."""
     return list(dict.fromkeys(topic for topic, _ in places))
 
 
-def named(place: Place) -> str:
+def named(place: TopicPartition) -> str:
     """A partition as Kafka's log lines name it."""
     return f"{place[0]}-{place[1]}"

@@ -11,14 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from txn.spark.mark import Offsets, Place
+from txn.identifiers import TopicPartition
+from txn.spark.mark import Offsets
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Some records of one partition: offsets [start, end)."""
 
-    place: Place
+    place: TopicPartition
     start: int
     end: int
     topic_id: str | None = None
@@ -30,7 +31,9 @@ class Range:
         return self.end - self.start
 
 
-def limited(start: Mapping[Place, int], latest: Mapping[Place, int], rows_max: int) -> Offsets:
+def limited(
+    start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], rows_max: int
+) -> Offsets:
     """The end of a batch of at most about `rows_max` offsets, shared out by the waiting records.
 
     A partition with anything waiting moves by at least one, so none is starved.
@@ -58,7 +61,9 @@ class BatchDelay:
         self._begun_ms: int | None = None
         """The last time a batch was let through."""
 
-    def is_due(self, start: Mapping[Place, int], latest: Mapping[Place, int], now_ms: int) -> bool:
+    def is_due(
+        self, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], now_ms: int
+    ) -> bool:
         """Say whether a batch from `start` may begin; one that may counts as begun."""
         waiting = sum(end - start[place] for place, end in latest.items())
         is_late = self._begun_ms is None or now_ms - self._begun_ms >= self._delay_ms_max

@@ -34,13 +34,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from txn._core import KafkaClient, KafkaError
+from txn.identifiers import TopicPartition
 from txn.spark import kafka
 from txn.spark.columns import record_batch
 from txn.spark.errors import DataLossError
 from txn.spark.first_contact import meet
 from txn.spark.kafka import code_of, shared_client
 from txn.spark.logs import log
-from txn.spark.mark import Place, id_text, named
+from txn.spark.mark import id_text, named
 from txn.spark.options import EARLIEST, LATEST, SourceSettings
 from txn.spark.python_worker import begin_task
 from txn.spark.ranges import Range, split
@@ -149,7 +150,7 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema)
 
 
-def miss(settings: SourceSettings, place: Place, story: str) -> None:
+def miss(settings: SourceSettings, place: TopicPartition, story: str) -> None:
     """Tell of records that are not there any more.
 
     Raises:

@@ -11,9 +11,10 @@ from typing import Final, NoReturn, TypeVar
 
 from txn._core import KafkaClient, KafkaError
 from txn.errors import ConfigError
+from txn.identifiers import TopicPartition
 from txn.java_pattern import of_names
 from txn.spark.kafka import code_of
-from txn.spark.mark import Mark, Offsets, Place, id_text, named, topics_of
+from txn.spark.mark import Mark, Offsets, id_text, named, topics_of
 from txn.spark.options import EARLIEST, LATEST, PROGRESS_TOPIC, Boundary, SourceSettings
 from txn.wire.error_codes import ErrorCode
 
@@ -28,7 +29,7 @@ class Resolved:
     """The meaning of an option now."""
 
     mark: Mark
-    latest: frozenset[Place]
+    latest: frozenset[TopicPartition]
     """Partitions placed at their end, where another look would place them elsewhere."""
 
 
@@ -39,7 +40,9 @@ class SelectedPartitions:
         self._client = client
         self._settings = settings
 
-    def look(self, known: Iterable[Place] = ()) -> tuple[list[Place], dict[str, str]]:
+    def look(
+        self, known: Iterable[TopicPartition] = ()
+    ) -> tuple[list[TopicPartition], dict[str, str]]:
         """The partitions that are there to read, and the ids of their topics.
 
         Args:
@@ -62,7 +65,7 @@ class SelectedPartitions:
         ]
         return places, {name: id for name, (_, id) in described.items() if id is not None}
 
-    def chooses(self, place: Place) -> bool:
+    def chooses(self, place: TopicPartition) -> bool:
         """Say whether the options choose a partition; it need not be there."""
         (topic, number), chosen = place, self._settings.topics
         if chosen.assigned is not None:
@@ -84,7 +87,7 @@ class SelectedPartitions:
             if answer is not None
         }
 
-    def describe_known(self, places: Iterable[Place]) -> dict[str, tuple[int, str | None]]:
+    def describe_known(self, places: Iterable[TopicPartition]) -> dict[str, tuple[int, str | None]]:
         """The same of partitions that were there once.
 
         One that is missing is asked for again, for some seconds: a node that has just started may
@@ -95,7 +98,7 @@ class SelectedPartitions:
         missing = [place for place in places if not _has(described, place)]
         return described | self.describe(topics_of(missing), is_patient=True)
 
-    def check_all_are_there(self, places: Sequence[Place]) -> None:
+    def check_all_are_there(self, places: Sequence[TopicPartition]) -> None:
         """Check that everything named is among the partitions that are there.
 
         Raises:
@@ -121,7 +124,7 @@ class SelectedPartitions:
                 )
 
     def ends(
-        self, places: Sequence[Place], which: int, *, read_committed: bool | None = None
+        self, places: Sequence[TopicPartition], which: int, *, read_committed: bool | None = None
     ) -> Offsets:
         """The offset of each partition by time: `EARLIEST`, `LATEST`, or milliseconds.
 
@@ -149,8 +152,8 @@ class SelectedPartitions:
         return Resolved(Mark(offsets, ids), latest)
 
     def offsets(
-        self, boundary: Boundary, places: Sequence[Place]
-    ) -> tuple[Offsets, frozenset[Place]]:
+        self, boundary: Boundary, places: Sequence[TopicPartition]
+    ) -> tuple[Offsets, frozenset[TopicPartition]]:
         """The offsets that an option means now in some of its partitions.
 
         Returns:
@@ -167,7 +170,9 @@ class SelectedPartitions:
         chosen |= self.ends(latest, LATEST)
         return chosen, frozenset(latest)
 
-    def _at_times(self, times: Offsets, boundary: Boundary) -> tuple[Offsets, frozenset[Place]]:
+    def _at_times(
+        self, times: Offsets, boundary: Boundary
+    ) -> tuple[Offsets, frozenset[TopicPartition]]:
         """The first record of each partition at its time or later, its end if there is none.
 
         The ends are asked for first. A record of that time that comes in between is behind them.
@@ -223,12 +228,12 @@ def settled(plan: Callable[[], _T], timeout_ms: int) -> _T:
                 raise
 
 
-def _has(described: Mapping[str, tuple[int, str | None]], place: Place) -> bool:
+def _has(described: Mapping[str, tuple[int, str | None]], place: TopicPartition) -> bool:
     topic, number = place
     return number < described.get(topic, (0, None))[0]
 
 
-def check_all_are_named(boundary: Boundary, places: Iterable[Place]) -> None:
+def check_all_are_named(boundary: Boundary, places: Iterable[TopicPartition]) -> None:
     """Check that an option with offsets of partitions has one for each that is read, and no other.
 
     Raises:

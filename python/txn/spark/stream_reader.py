@@ -25,7 +25,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from txn.errors import ConfigError
-from txn.spark.mark import Mark, Offsets, Place, gone, made_anew, named, short
+from txn.identifiers import TopicPartition
+from txn.spark.mark import Mark, Offsets, gone, made_anew, named, short
 from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
 from txn.spark.ranges import BatchDelay, Range, limited
 from txn.spark.reader import Reader, miss
@@ -59,7 +60,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mark | None = None
         """Under Trigger.AvailableNow, where the query ends."""
         self._seen: Mark | None = None
-        self._told: set[Place] = set()
+        self._told: set[TopicPartition] = set()
         """Partitions whose absence was logged, for it lasts over many batches."""
 
     def initialOffset(self) -> dict[str, dict[str, Any]]:
@@ -89,7 +90,9 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._planned(lambda: self._next_end(begin, pinned, limit))
         return start if end is None else end.to_json()
 
-    def _next_end(self, begin: Mark, pinned: frozenset[Place], limit: ReadLimit) -> Mark | None:
+    def _next_end(
+        self, begin: Mark, pinned: frozenset[TopicPartition], limit: ReadLimit
+    ) -> Mark | None:
         """Where the next batch ends; None if it has to wait for more records."""
         now = self._end(begin)
         begin = begin.choosing(now.at)
@@ -158,7 +161,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = Mark(at, {**now.ids, **self._target.ids})
         return self._target
 
-    def _latest(self, known: Iterable[Place] = ()) -> Mark:
+    def _latest(self, known: Iterable[TopicPartition] = ()) -> Mark:
         partitions = self._partitions()
         places, ids = partitions.look(known)
         return Mark(partitions.ends(places, LATEST), ids)
@@ -217,7 +220,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         now_ms = int(time.monotonic() * 1000)
         return self._delay is None or self._delay.is_due(starts, ends, now_ms)
 
-    def _pinned(self, begin: Mark) -> frozenset[Place]:
+    def _pinned(self, begin: Mark) -> frozenset[TopicPartition]:
         """The places that the first batch leaves alone, so that Spark notes where they start.
 
         Another look would place them elsewhere.
@@ -226,7 +229,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return initial.latest if initial is not None and begin == initial.mark else frozenset()
 
 
-def _absence(place: Place, offset: int, is_chosen: bool) -> str:
+def _absence(place: TopicPartition, offset: int, is_chosen: bool) -> str:
     if is_chosen:
         return (
             f"partition {named(place)}, which the query has read up to offset {offset}, is gone: "

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from txn.identifiers import TopicPartition
 from txn.logs import log
 from txn.storage.in_place import DirectoryPlace
 from txn.storage.plain_files import read_plain
@@ -33,21 +34,18 @@ CLEANED_ENDS: Final = "cleaner-offset-checkpoint"
 
 VERSION: Final = "0"
 
-Place = tuple[str, int]
-"""Topic and partition number."""
-
 OFFSET_MAX: Final = 2**63 - 1
 _INDEX_MAX: Final = 2**31 - 1
 _LINE: Final = re.compile(r"(\S+) ([0-9]+) ([0-9]+)")
 
 
-def encode_checkpoint(offsets: Mapping[Place, int]) -> str:
+def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> str:
     """Write offsets as a checkpoint's text, in order."""
     lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
     return "\n".join((VERSION, str(len(lines)), *lines, ""))
 
 
-def decode_checkpoint(text: str) -> dict[Place, int]:
+def decode_checkpoint(text: str) -> dict[TopicPartition, int]:
     """Read a checkpoint's text.
 
     Raises:
@@ -66,7 +64,7 @@ def decode_checkpoint(text: str) -> dict[Place, int]:
     return offsets
 
 
-def read_checkpoint(path: Path) -> dict[Place, int]:
+def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
     """Read a checkpoint; empty when it is missing or senseless."""
     try:
         return decode_checkpoint(read_plain(path).decode())
@@ -77,7 +75,9 @@ def read_checkpoint(path: Path) -> dict[Place, int]:
         return {}
 
 
-def write_checkpoint(path: Path, offsets: Mapping[Place, int], *, keeps_room: bool = False) -> None:
+def write_checkpoint(
+    path: Path, offsets: Mapping[TopicPartition, int], *, keeps_room: bool = False
+) -> None:
     """Replace a checkpoint, durably. Raises OSError.
 
     With `keeps_room` the former file stays under the temporary name, and the next one is written
@@ -111,9 +111,9 @@ class Checkpoint:
     def __init__(
         self,
         path: Path,
-        offsets: Callable[[], Mapping[Place, int]],
+        offsets: Callable[[], Mapping[TopicPartition, int]],
         *,
-        stored: dict[Place, int],
+        stored: dict[TopicPartition, int],
         keeps_room: bool = False,
     ) -> None:
         """`offsets` returns the content of the next write; `stored` is that of the file."""

@@ -9,28 +9,28 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self
 
+from txn.identifiers import TopicPartition
 from txn.storage.checkpoints import (
     CLEANED_ENDS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
     Checkpoint,
-    Place,
     read_checkpoint,
 )
 
 if TYPE_CHECKING:
     from txn._core import PartitionLog
 
-METADATA: Final[Place] = ("__cluster_metadata", 0)
+METADATA: Final[TopicPartition] = ("__cluster_metadata", 0)
 
 
 class _OpenLogs:
     """The open logs that are asked, and the bounds of those that are being truncated."""
 
     def __init__(self) -> None:
-        self._logs: dict[Place, PartitionLog] = {}
-        self._limits: dict[Place, int] = {}
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._limits: dict[TopicPartition, int] = {}
 
     def lift_limit(self, topic: str, index: int) -> None:
         """Have the next checkpoint tell again how far the open log reaches."""
@@ -43,7 +43,7 @@ class _OneCheckpoint(_OpenLogs):
     FILE: ClassVar[str]
     KEEPS_ROOM: ClassVar[bool] = False
 
-    def __init__(self, path: Path, stored: dict[Place, int]) -> None:
+    def __init__(self, path: Path, stored: dict[TopicPartition, int]) -> None:
         super().__init__()
         self._checkpoint = Checkpoint(
             path, self._current, stored=stored, keeps_room=self.KEEPS_ROOM
@@ -60,7 +60,7 @@ class _OneCheckpoint(_OpenLogs):
         """The entry of a partition; None if there is none."""
         return self._entries.get((topic, index))
 
-    def names_of(self, topic: str) -> list[Place]:
+    def names_of(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic that have an entry."""
         return [place for place in self._entries.copy() if place[0] == topic]
 
@@ -70,7 +70,7 @@ class _OneCheckpoint(_OpenLogs):
             self._logs.pop((topic, index), None)
             self._entries.pop((topic, index), None)
 
-    def leave_out(self, is_known: Callable[[Place], bool]) -> bool:
+    def leave_out(self, is_known: Callable[[TopicPartition], bool]) -> bool:
         """Leave entries of unknown partitions out of the next checkpoint; say if there are any."""
         with self._lock:
             gone = [place for place in self._entries if not is_known(place)]
@@ -82,7 +82,7 @@ class _OneCheckpoint(_OpenLogs):
         """Have all entries on the disk. Raises OSError."""
         self._checkpoint.write()
 
-    def _current(self) -> dict[Place, int]:
+    def _current(self) -> dict[TopicPartition, int]:
         with self._lock:
             return self._entries.copy()
 
@@ -109,7 +109,7 @@ class LogStarts(_OneCheckpoint):
     FILE = LOG_STARTS
     KEEPS_ROOM = True
 
-    def add(self, place: Place, log: "PartitionLog") -> None:
+    def add(self, place: TopicPartition, log: "PartitionLog") -> None:
         """Ask this log from now on."""
         if place == METADATA:
             return
@@ -120,7 +120,7 @@ class LogStarts(_OneCheckpoint):
             elif place in self._entries:
                 self._entries[place] = log.log_start_offset  # the next runs believe this start
 
-    def note(self, starts: Mapping[Place, LogStart]) -> None:
+    def note(self, starts: Mapping[TopicPartition, LogStart]) -> None:
         """Make starts of open logs durable, before anything below is removed; blocks.
 
         Nothing is noted of a log that was deleted or truncated since. Raises OSError.
@@ -135,7 +135,7 @@ class LogStarts(_OneCheckpoint):
                     self._entries[place] = max(self._entries.get(place, 0), offset)
         self.write()
 
-    def keep_only(self, is_known: Callable[[Place], bool]) -> None:
+    def keep_only(self, is_known: Callable[[TopicPartition], bool]) -> None:
         """Leave out, durably, entries of unknown partitions. Raises OSError."""
         if self.leave_out(is_known):
             self.write()
@@ -158,7 +158,7 @@ class LogStarts(_OneCheckpoint):
                 del self._entries[topic, index]
         self.write()
 
-    def _current(self) -> dict[Place, int]:
+    def _current(self) -> dict[TopicPartition, int]:
         with self._lock:
             starts, limits, logs = self._entries.copy(), self._limits.copy(), self._logs.copy()
         for place, opened in logs.items():
@@ -176,7 +176,7 @@ class CleanedEnds(_OneCheckpoint):
 
     FILE = CLEANED_ENDS
 
-    def add(self, place: Place, log: "PartitionLog") -> None:
+    def add(self, place: TopicPartition, log: "PartitionLog") -> None:
         """Take entries of this log from now on."""
         self._logs[place] = log
 
@@ -185,7 +185,7 @@ class CleanedEnds(_OneCheckpoint):
 
         Raises OSError.
         """
-        place: Place = (topic, index)
+        place: TopicPartition = (topic, index)
         with self._lock:
             if self._logs.get(place) is not log:
                 return
@@ -194,7 +194,7 @@ class CleanedEnds(_OneCheckpoint):
 
     def lower(self, topic: str, index: int, bound: int) -> None:
         """Have, durably, no entry beyond a bound. Raises OSError."""
-        place: Place = (topic, index)
+        place: TopicPartition = (topic, index)
         with self._lock:
             if self._entries.get(place, 0) <= bound:
                 return
@@ -213,18 +213,20 @@ class RecoveryPoints(_OpenLogs):
     entry for it.
     """
 
-    def __init__(self, root: Path, points: dict[Place, int], ends: dict[Place, int]) -> None:
+    def __init__(
+        self, root: Path, points: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+    ) -> None:
         super().__init__()
         self.deleted: set[str] = set()
         """Names of topics of which the checkpoints may still tell, though they are gone."""
         self._points = Checkpoint(root / RECOVERY_POINTS, lambda: self._next_points, stored=points)
         self._ends = Checkpoint(root / HIGH_WATERMARKS, lambda: self._next_ends, stored=ends)
-        self._next_points: dict[Place, int] = {}
-        self._next_ends: dict[Place, int] = {}
+        self._next_points: dict[TopicPartition, int] = {}
+        self._next_ends: dict[TopicPartition, int] = {}
         self._earlier = dict(points)
         """Points of partitions that are not open yet."""
         self._earlier_ends = dict(ends)
-        self._unnamed: set[Place] = set()
+        self._unnamed: set[TopicPartition] = set()
         """Open logs that were not yet found in both checkpoints."""
         self._writing = Lock()
 
@@ -255,11 +257,11 @@ class RecoveryPoints(_OpenLogs):
         """Take no end of a log for proof."""
         self._earlier_ends.clear()
 
-    def names_of(self, topic: str) -> list[Place]:
+    def names_of(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic that are not open and that an earlier run tells of."""
         return [place for place in {*self._earlier, *self._earlier_ends} if place[0] == topic]
 
-    def add(self, place: Place, log: "PartitionLog") -> None:
+    def add(self, place: TopicPartition, log: "PartitionLog") -> None:
         """Ask this log from now on."""
         self._logs[place] = log
         self._unnamed.add(place)
@@ -272,7 +274,7 @@ class RecoveryPoints(_OpenLogs):
         self._unnamed.discard((topic, index))
         self._forget_earlier((topic, index))
 
-    def keep_only(self, is_known: Callable[[Place], bool]) -> None:
+    def keep_only(self, is_known: Callable[[TopicPartition], bool]) -> None:
         """Leave out, durably, entries of unknown partitions. Raises OSError."""
         gone = {*self._earlier, *self._earlier_ends}
         gone = {place for place in gone if not is_known(place)}
@@ -292,7 +294,7 @@ class RecoveryPoints(_OpenLogs):
             return True
         return any(self._lack(place) for place in self._unnamed.copy())
 
-    def _lack(self, place: Place) -> bool:
+    def _lack(self, place: TopicPartition) -> bool:
         log = self._logs.get(place)
         is_noted, is_end_noted = place in self._points.stored, place in self._ends.stored
         if log is None or (is_noted and (is_end_noted or place == METADATA)):
@@ -314,21 +316,21 @@ class RecoveryPoints(_OpenLogs):
         self._limits[topic, index] = offset
         self.write()
 
-    def logs(self) -> "dict[Place, PartitionLog]":
+    def logs(self) -> "dict[TopicPartition, PartitionLog]":
         """The open logs."""
         return self._logs.copy()
 
-    def _forget_earlier(self, place: Place) -> None:
+    def _forget_earlier(self, place: TopicPartition) -> None:
         self._earlier.pop(place, None)
         self._earlier_ends.pop(place, None)
 
-    def _recovery_points(self) -> dict[Place, int]:
+    def _recovery_points(self) -> dict[TopicPartition, int]:
         points = self._earlier.copy()
         points |= {place: log.recovery_point for place, log in self.logs().items()}
         points = _limited(points, self._limits)
         return {place: point for place, point in points.items() if point > 0}
 
-    def _log_ends(self) -> dict[Place, int]:
+    def _log_ends(self) -> dict[TopicPartition, int]:
         ends = self._earlier_ends.copy()
         ends |= {place: log.proven_end for place, log in self.logs().items()}
         ends = _limited(ends, self._limits)
@@ -336,7 +338,9 @@ class RecoveryPoints(_OpenLogs):
         return {place: end for place, end in ends.items() if end > 0}
 
 
-def _limited(offsets: Mapping[Place, int], limits: dict[Place, int]) -> dict[Place, int]:
+def _limited(
+    offsets: Mapping[TopicPartition, int], limits: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """The offsets of a checkpoint, none beyond the limit of its log."""
     limits = limits.copy()
     return {place: min(offset, limits.get(place, offset)) for place, offset in offsets.items()}

@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from txn.storage.checkpoints import Place
+from txn.identifiers import TopicPartition
 from txn.storage.partition_list import read_partition_list, write_partition_list
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def fingerprint(directory: Path) -> str:
     return hashlib.sha256(repr(sorted(entries)).encode()).hexdigest()
 
 
-def read_losses(root: Path) -> dict[Place, Loss]:
+def read_losses(root: Path) -> dict[TopicPartition, Loss]:
     """Read the accepted losses of a data directory.
 
     Raises:
@@ -130,7 +130,7 @@ def read_losses(root: Path) -> dict[Place, Loss]:
     )
 
 
-def write_losses(root: Path, losses: Mapping[Place, Loss]) -> None:
+def write_losses(root: Path, losses: Mapping[TopicPartition, Loss]) -> None:
     """Replace the accepted losses durably. Raises OSError."""
     entries = {
         place: {

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from txn import _core
 from txn.config import BrokerSettings, split_list, topic_settings
 from txn.errors import CorruptLogError, StorageError
+from txn.identifiers import TopicPartition
 from txn.logs import log
 from txn.metadata.image import Image, Topic
 from txn.partition import ActiveProducer, ProducerStateManager
@@ -30,7 +31,7 @@ from txn.storage.base import (
     Space,
     StoredBatch,
 )
-from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Place
+from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from txn.storage.ids import encode_id
 from txn.storage.in_place import DirectoryPlace
 from txn.storage.log_offsets import METADATA, CleanedEnds, LogStart, LogStarts, RecoveryPoints
@@ -422,8 +423,8 @@ class StoredNotes(NamedTuple):
     log_starts: LogStarts
     recovery_points: RecoveryPoints
     cleaned_ends: CleanedEnds
-    losses: dict[Place, Loss]
-    refusals: dict[Place, Refusal]
+    losses: dict[TopicPartition, Loss]
+    refusals: dict[TopicPartition, Refusal]
 
     @classmethod
     def read(cls, root: Path) -> Self:
@@ -437,7 +438,7 @@ class StoredNotes(NamedTuple):
         )
 
 
-def _standing_losses(root: Path) -> dict[Place, Loss]:
+def _standing_losses(root: Path) -> dict[TopicPartition, Loss]:
     """The losses that were accepted of files that are still as they were then."""
     losses = read_losses(root)
     for (topic, index), loss in list(losses.items()):
@@ -568,7 +569,7 @@ class NativeStorage:
                         "Remove it by hand"
                     ) from error
 
-        def is_known(place: Place) -> bool:
+        def is_known(place: TopicPartition) -> bool:
             topic = known.get(place[0])
             return place == METADATA or (topic is not None and place[1] < topic.partition_count)
 
@@ -695,7 +696,7 @@ class NativeStorage:
             lock_file=self._place.lock_file,
         )
 
-    def _flags_of(self, place: Place) -> Flags:
+    def _flags_of(self, place: TopicPartition) -> Flags:
         """The stop of the broker before, as far as this partition goes."""
         refusal = self._refusals.get(place)
         if refusal is not None and refusal.files is not None:
@@ -761,7 +762,7 @@ class NativeStorage:
         self, topic: str, index: int, error: CorruptLogError, *, is_of_log: bool = True
     ) -> None:
         """Have the next starts refuse a partition too, see `txn.storage.refusals`."""
-        place: Place = (topic, index)
+        place: TopicPartition = (topic, index)
         flags = self._flags_of(place)
         known = vars(error)
         with self._refusing:
@@ -797,7 +798,7 @@ class NativeStorage:
             self._forget_refusals([(topic, index)])
         return opened
 
-    def _refusal_in_force(self, place: Place) -> CorruptLogError | None:
+    def _refusal_in_force(self, place: TopicPartition) -> CorruptLogError | None:
         refusal = self._refusals.get(place)
         if refusal is None or place in self._losses:
             return None
@@ -813,7 +814,7 @@ class NativeStorage:
                 self._refusals = dict(self._refused_before)
                 self._write_refusals()
 
-    def _forget_refusals(self, places: Sequence[Place]) -> None:
+    def _forget_refusals(self, places: Sequence[TopicPartition]) -> None:
         with self._refusing:
             for place in places:
                 self._refusals.pop(place, None)
@@ -826,7 +827,7 @@ class NativeStorage:
         except OSError as error:
             log.error("refusal.not_noted", path=REFUSED_PARTITIONS, reason=str(error))
 
-    def _files_of(self, place: Place) -> str:
+    def _files_of(self, place: TopicPartition) -> str:
         try:
             return fingerprint(self.root / f"{place[0]}-{place[1]}")
         except OSError as error:
@@ -835,7 +836,7 @@ class NativeStorage:
     # ------------------------------------------------------------ losses
 
     @property
-    def given_up(self) -> Collection[Place]:
+    def given_up(self) -> Collection[TopicPartition]:
         """The partitions of which this start gives something up, because an operator said so."""
         return self._losses.keys()
 
@@ -942,7 +943,7 @@ class NativeStorage:
             bytes=sum(size for _, _, size in plan.given_up),
         )
 
-    def _note_progress(self, place: Place, progress: LossStage) -> None:
+    def _note_progress(self, place: TopicPartition, progress: LossStage) -> None:
         with self._losing:
             self._losses[place] = replace(self._losses[place], progress=progress)
             write_losses(self.root, self._losses)
@@ -1123,7 +1124,7 @@ class NativeStorage:
 
         The new log starts of all logs are noted in one write, before any segment goes.
         """
-        expired: dict[Place, LogStart] = {}
+        expired: dict[TopicPartition, LogStart] = {}
         for place, partition in self._recovery_points.logs().items():
             if place in self._refusals:
                 continue  # its records may be needed to repair it
@@ -1139,7 +1140,7 @@ class NativeStorage:
             with self._retaining(place):
                 self._remove_expired(place, start)
 
-    def _remove_expired(self, place: Place, start: LogStart) -> None:
+    def _remove_expired(self, place: TopicPartition, start: LogStart) -> None:
         def note(offset: int) -> None:
             self._log_starts.note({place: start._replace(offset=offset)})
 
@@ -1154,7 +1155,7 @@ class NativeStorage:
             )
 
     @contextmanager
-    def _retaining(self, place: Place) -> Iterator[None]:
+    def _retaining(self, place: TopicPartition) -> Iterator[None]:
         try:
             yield
         except _core.LogRefusedError:

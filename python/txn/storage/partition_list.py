@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from txn.errors import StorageError
-from txn.storage.checkpoints import Place
+from txn.identifiers import TopicPartition
 from txn.storage.plain_files import read_plain
 from txn.storage.private import force_directory, replace_file
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def read_partition_list(
     path: Path, name: str, decode: Callable[[Mapping[str, Any]], T], *, remedy: str
-) -> dict[Place, T]:
+) -> dict[TopicPartition, T]:
     """Read a list; a missing file is an empty one.
 
     Raises:
@@ -39,7 +39,9 @@ def read_partition_list(
         raise StorageError(f"cannot read {path}: {error!r}. {remedy}") from error
 
 
-def write_partition_list(path: Path, name: str, entries: Mapping[Place, Mapping[str, Any]]) -> None:
+def write_partition_list(
+    path: Path, name: str, entries: Mapping[TopicPartition, Mapping[str, Any]]
+) -> None:
     """Replace a list durably, and remove the file of an empty one. Raises OSError."""
     if entries:
         listed = [

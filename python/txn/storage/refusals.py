@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from txn.storage.checkpoints import Place
+from txn.identifiers import TopicPartition
 from txn.storage.partition_list import read_partition_list, write_partition_list
 
 REFUSED_PARTITIONS: Final = "refused-partitions.json"
@@ -43,7 +43,7 @@ class Refusal:
     was_left_by_kafka: bool = False
 
 
-def read_refusals(root: Path) -> dict[Place, Refusal]:
+def read_refusals(root: Path) -> dict[TopicPartition, Refusal]:
     """Read which partitions of a data directory were refused.
 
     Raises:
@@ -75,7 +75,7 @@ def forget_refusals_of_kills(root: Path) -> int:
     return len(known) - len(kept)
 
 
-def write_refusals(root: Path, refusals: Mapping[Place, Refusal]) -> None:
+def write_refusals(root: Path, refusals: Mapping[TopicPartition, Refusal]) -> None:
     """Replace the refusals durably. Raises OSError."""
     entries = {place: {"refusal": asdict(refusal)} for place, refusal in refusals.items()}
     write_partition_list(root / REFUSED_PARTITIONS, "refused", entries)

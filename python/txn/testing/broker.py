@@ -25,7 +25,7 @@ from txn.testing.clock import Ahead
 from txn.testing.engine import Embedded, Engine, OwnProcess
 from txn.testing.errors import WaitError
 from txn.testing.kept_files import KeptFiles, empty
-from txn.testing.places import Place
+from txn.testing.places import ScratchDirectory
 from txn.testing.proxy import Effect, Fault, Proxy
 from txn.testing.wire import api_key, error_code
 from txn.wire.api_keys import ApiKey
@@ -100,7 +100,7 @@ class TestBroker:
         self._ahead = Ahead(0 if snapshot is None else snapshot.ahead_ms)
         self._is_open = False
         self._topic_numbers = itertools.count(1)
-        self._place = Place(in_memory=True)
+        self._place = ScratchDirectory(in_memory=True)
         try:
             if snapshot is not None:
                 snapshot.files.put_into(self._place.path)
@@ -569,7 +569,7 @@ _open: weakref.WeakSet[TestBroker] = weakref.WeakSet()
 
 @atexit.register
 def _close_open() -> None:
-    """Close brokers left open, before `txn.server.broker` does: their data goes with them."""
+    """Close brokers left open, before `server.lifecycle.broker` does: their data goes with them."""
     for broker in list(_open):
         if not broker.proxy.is_forked:
             with suppress(ResourceWarning):  # raised where warnings are errors
@@ -621,7 +621,7 @@ class Snapshot:
         self.ahead_ms = ahead_ms
         self._properties = properties
         self._own_process = own_process
-        self._place = Place(in_memory=True)
+        self._place = ScratchDirectory(in_memory=True)
         self._files = KeptFiles(source, self._place.path)
 
     def branch(self) -> TestBroker:

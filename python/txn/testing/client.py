@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from txn import _core
+from txn.cluster.brokers import RemoteBroker
 from txn.errors import RejectedError, RetriableError
-from txn.explain.brokers import RemoteBroker
 from txn.hints import did_you_mean
 from txn.testing.proxy import KIT_CLIENT_ID
 from txn.wire.api_keys import ApiKey

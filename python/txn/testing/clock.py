@@ -15,7 +15,7 @@ from typing import Final
 
 from txn import _core, clock
 from txn.broker.host import Timer
-from txn.server.scheduler import LoopScheduler
+from txn.server.loop.scheduler import LoopScheduler
 
 MOVE_S: Final = 30.0
 """Limit of the wait for the broker to take note."""

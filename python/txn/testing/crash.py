@@ -43,7 +43,7 @@ from txn.errors import RejectedError
 from txn.hints import did_you_mean
 from txn.testing.broker import Snapshot, TestBroker
 from txn.testing.client import Record
-from txn.testing.places import Place
+from txn.testing.places import ScratchDirectory
 from txn.testing.program import Program, Run, program_of
 from txn.testing.proxy import Effect, Fault
 from txn.testing.story import WRITES, Step, Story
@@ -526,7 +526,7 @@ class _Stage:
         self.story = Story()
 
     def __enter__(self) -> "_Stage":
-        self._place = Place(in_memory=False)
+        self._place = ScratchDirectory(in_memory=False)
         self._directory = self._place.path / "run"
         self._directory.mkdir()
         self._log = self._place.path / "log"

@@ -14,8 +14,8 @@ from typing import Any
 
 from txn.broker.host import Durability
 from txn.config import BrokerSettings
-from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import StorageError
+from txn.identifiers import TopicPartition
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.storage.base import PartitionLog
 from txn.testing.memory_log import MemoryLog

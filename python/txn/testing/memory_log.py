@@ -8,8 +8,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.partition import ADMIT, ActiveProducer, ProducerStateManager
 from txn.partition.producer_state_manager import ReplayedBatch
 from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, StoredBatch

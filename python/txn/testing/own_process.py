@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from txn.errors import TxnError
-from txn.server.serve import parse_option
+from txn.server.lifecycle.serve import parse_option
 from txn.testing.clock import Ahead
 from txn.testing.engine import DONE, READY, Embedded
 

@@ -26,7 +26,7 @@ YOUNG_S: Final = 10.0
 """Age up to which a directory may still wait for the lock of its maker."""
 
 
-class Place:
+class ScratchDirectory:
     """A new directory, removed by `close`, by a collection, or at the end of the interpreter.
 
     Args:
@@ -62,7 +62,7 @@ class Place:
             self.close()
 
 
-_open: Final[weakref.WeakSet[Place]] = weakref.WeakSet()
+_open: Final[weakref.WeakSet[ScratchDirectory]] = weakref.WeakSet()
 
 
 @atexit.register

@@ -13,7 +13,7 @@ from typing import Any, Final
 from txn.counts import counted
 from txn.errors import RejectedError
 from txn.hints import did_you_mean
-from txn.server.requests import decode_untrusted
+from txn.server.loop.requests import decode_untrusted
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import encode
 from txn.wire.error_codes import ErrorCode

@@ -1,6 +1,6 @@
 """Kafka's request and response bodies as bytes, by the schemas of kio.
 
-Requests from others are decoded by `txn.server.requests`.
+Requests from others are decoded by `txn.server.loop.requests`.
 """
 
 from collections.abc import Callable, Sequence

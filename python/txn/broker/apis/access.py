@@ -1,14 +1,11 @@
-"""Authorization of requests: the questions of a request to the authorizer, and the rules that ask.
+"""Authorization of requests: the questions of a request to the authorizer.
 
-A rule stands before the handler of an API. It asks for every resource that a request names, hands
-the rest of the request on, and puts the refusals into the answer. `rules` has one rule for each
-API; without an authorizer none of them is loaded, and no request is any slower.
+The guards of APIs ask them. Without an authorizer no guard runs, and no request is any slower.
 """
 
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
-from txn.broker.apis.api import Reply, Service
 from txn.broker.audit import AuditLog, audit
 from txn.broker.host import Context
 from txn.broker.turns import Turns
@@ -105,72 +102,3 @@ def data_path_access(
         return False
 
     return may
-
-
-Answer = Callable[[object, Context], Coroutine[object, None, Reply]]
-
-
-class Proceed(Generic[Request, Response]):
-    """Hands a request on to the handler."""
-
-    __slots__ = ("_answer", "_context", "_response")
-
-    def __init__(self, answer: Answer, context: Context, response: type[Response]) -> None:
-        self._answer = answer
-        self._context = context
-        self._response = response
-
-    async def __call__(self, allowed: Request) -> Response:
-        """The response of the handler, of an API whose handler does not encode it."""
-        reply = await self._answer(allowed, self._context)
-        assert isinstance(reply, self._response), type(reply).__qualname__
-        return reply
-
-    async def reply(self, allowed: Request) -> Response | bytes:
-        """The reply of the handler, encoded or not, to be passed on as it is."""
-        reply = await self._answer(allowed, self._context)
-        assert isinstance(reply, self._response | bytes), type(reply).__qualname__
-        return reply
-
-
-class Rule(Generic[Service]):
-    """The rule of one API.
-
-    Args:
-        key: Kafka's number of the API.
-        request: The class of its requests.
-        response: The class of its responses.
-        check: Answers a request by the service; its last argument hands a request on to the
-            handler.
-    """
-
-    __slots__ = ("guarded", "key")
-
-    def __init__(
-        self,
-        key: int,
-        request: type[Request],
-        response: type[Response],
-        check: Callable[
-            [
-                Access,
-                Service,
-                Request,
-                Context,
-                Proceed[Request, Response],
-            ],
-            Coroutine[object, None, Response | bytes],
-        ],
-    ) -> None:
-        self.key = key
-
-        def guarded(authorizer: Authorizer, service: Service, answer: Answer) -> Answer:
-            def checked(decoded: object, context: Context) -> Coroutine[object, None, Reply]:
-                assert isinstance(decoded, request), f"api key {key}: {type(decoded).__qualname__}"
-
-                proceed = Proceed[Request, Response](answer, context, response)
-                return check(Access(authorizer, context), service, decoded, context, proceed)
-
-            return checked
-
-        self.guarded = guarded

@@ -13,7 +13,12 @@ from enum import IntEnum
 from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
-from txn.broker.apis.api import Api
+from txn.broker.apis.api import Api, Area
+from txn.broker.apis.guards import (
+    ALTER_CLUSTER,
+    CLUSTER_REFUSED,
+    DESCRIBE_CLUSTER,
+)
 from txn.broker.audit import audit
 from txn.broker.host import Context, UnknownNumberError
 from txn.broker.node import Node
@@ -232,8 +237,38 @@ def _member(kind: type[Number], number: int) -> Number:
         return kind(0)
 
 
-APIS: Final[tuple[Api[Node], ...]] = (
-    Api(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse, create_acls),
-    Api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse, describe_acls),
-    Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse, delete_acls),
+APIS: Final = Area(
+    lambda node: node,
+    Api(
+        ApiKey.CREATE_ACLS,
+        (1, 3),
+        CreateAclsRequest,
+        CreateAclsResponse,
+        ALTER_CLUSTER.or_by(
+            lambda request, _: CreateAclsResponse(
+                [AclCreationResult(*CLUSTER_REFUSED)] * len(request.creations)
+            )
+        ),
+        create_acls,
+    ),
+    Api(
+        ApiKey.DESCRIBE_ACLS,
+        (1, 3),
+        DescribeAclsRequest,
+        DescribeAclsResponse,
+        DESCRIBE_CLUSTER.or_else(DescribeAclsResponse(*CLUSTER_REFUSED, [])),
+        describe_acls,
+    ),
+    Api(
+        ApiKey.DELETE_ACLS,
+        (1, 3),
+        DeleteAclsRequest,
+        DeleteAclsResponse,
+        ALTER_CLUSTER.or_by(
+            lambda request, _: DeleteAclsResponse(
+                [DeleteAclsFilterResult(*CLUSTER_REFUSED, [])] * len(request.filters)
+            )
+        ),
+        delete_acls,
+    ),
 )

@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from typing import Final
 
-from txn.broker.apis.api import Api
+from txn.broker.apis.api import Api, Area
+from txn.broker.apis.guards import (
+    CLUSTER_FAILED,
+    DESCRIBE_CLUSTER,
+)
 from txn.broker.host import Context
 from txn.broker.node import Node
 from txn.broker.turns import Turns
@@ -75,11 +79,14 @@ def _size(node: Node, topic: str, index: int) -> int:
     return 0 if store is None else store.size_bytes
 
 
-APIS: Final[tuple[Api[Node], ...]] = (
+APIS: Final = Area(
+    lambda node: node,
     Api(
         ApiKey.DESCRIBE_LOG_DIRS,
+        (1, 4),
         DescribeLogDirsRequest,
         DescribeLogDirsResponse,
+        DESCRIBE_CLUSTER.or_else(DescribeLogDirsResponse(CLUSTER_FAILED, [])),
         describe_log_dirs,
     ),
 )

@@ -1,44 +1,39 @@
-"""Metadata, CreateTopics, DeleteTopics, CreatePartitions, DescribeCluster, FindCoordinator.
+"""Metadata, DescribeCluster, FindCoordinator.
 
-As in Kafka, one request makes at most 10,000 partitions, of all its topics together; a request
-for more is POLICY_VIOLATION as a whole. A topic that is named several times is answered once.
-
-Deviations from Kafka: replication factors of -1 and 1 are taken, higher ones refused with
-INVALID_REPLICATION_FACTOR; a manual assignment has to name this node alone. The node has at most
-`max.partitions` in all.
+A Metadata request makes the topics that it asks for by name, if that is allowed, but at most
+10,000 partitions.
 """
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 from uuid import UUID
 
-from txn.broker.apis.api import Api
-from txn.broker.audit import audit
+from txn.broker.apis.access import Access
+from txn.broker.apis.api import Api, Area, Call
+from txn.broker.apis.guards import (
+    GROUP_FAILED,
+    ID_FAILED,
+    MESSAGES,
+    TOPIC_FAILED,
+    cluster_operations,
+)
 from txn.broker.client_quotas import Mutations
 from txn.broker.host import Context, counted_in
 from txn.broker.metadata_log import PARTITION_COUNT_SETTING, coordinator_topic_settings
 from txn.broker.node import Node
 from txn.broker.turns import Turns
-from txn.config import parse_topic_settings
-from txn.errors import ConfigError, StorageError
+from txn.errors import StorageError
 from txn.logs import log
-from txn.metadata.configs import Described, describe_topic
 from txn.metadata.image import (
-    COORDINATOR_TOPICS,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
-    RESERVED_TOPICS,
     TRANSACTIONS_TOPIC,
     Topic,
-    is_reserved,
     name_fault,
 )
-from txn.security.acls import OPERATIONS_OF, ResourceType, operation_bits
+from txn.security.acls import OPERATIONS_OF, Operation, ResourceType, operation_bits
 from txn.wire.api_keys import ApiKey
-from txn.wire.bodies.configs import AlteredResource
 from txn.wire.bodies.metadata import (
     BROKERS_ENDPOINT,
     CONTROLLERS_ENDPOINT,
@@ -46,23 +41,10 @@ from txn.wire.bodies.metadata import (
     NO_OPERATIONS,
     ClusterBroker,
     Coordinator,
-    CreatableTopic,
-    CreatedTopic,
-    CreatedTopicConfig,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeletedTopic,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
     DescribeClusterRequest,
     DescribeClusterResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-    GrownTopic,
     MetadataBroker,
     MetadataPartition,
     MetadataRequest,
@@ -71,25 +53,21 @@ from txn.wire.bodies.metadata import (
     MetadataTopic,
 )
 from txn.wire.error_codes import ErrorCode
-from txn.wire.messages import encode_entry, encode_response, join_entries
+from txn.wire.messages import encode_response
 from txn.wire.requests import changed
 
 TRANSACTION_KEY = 1
-PARTITIONS_MAX = 100_000
-"""Limit of one topic."""
-
 PARTITIONS_PER_REQUEST = 10_000
-CREATIONS_REFUSED_FROM, DELETIONS_REFUSED_FROM, GROWTHS_REFUSED_FROM = 6, 5, 3
-"""The versions of CreateTopics, DeleteTopics and CreatePartitions from which on a client over its
-quota of mutations is refused (KIP-599)."""
-PARTITIONS_PER_ITEM = 20
-"""Partitions created at the cost of one item of `Turns`."""
+"""The most partitions that one request makes."""
 
 KEPT_TOPICS_MAX = 1_000
 """The answer to a request that names more topics is not kept."""
 
 TOPICS_BY_ID_FROM = 12
 """The first version of Metadata that answers for topics by their id."""
+
+BATCHED_COORDINATORS_FROM: Final = 4
+"""The first version of FindCoordinator that asks for several."""
 
 LARGE_ANSWER = 500
 """Topics and partitions from which on a worker thread encodes the answer."""
@@ -99,9 +77,7 @@ CLUSTER_OPERATIONS: Final = operation_bits(OPERATIONS_OF[ResourceType.CLUSTER])
 """Told where nobody is refused."""
 
 CREATION_ITEMS = 40
-CREATED_ENTRY_ITEMS = 50
-DELETION_ITEMS = 100
-"""Costs of a created topic, of its settings in the answer, and of a deletion, in `Turns` items."""
+"""Cost of a created topic, in the items of `Turns`."""
 
 
 async def metadata(node: Node, request: MetadataRequest, context: Context) -> bytes:
@@ -298,7 +274,7 @@ class _Creation:
         if name_fault(name, alike) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         self._left -= node.settings["num.partitions"]
-        if self._left < 0 or _room(node) < node.settings["num.partitions"]:
+        if self._left < 0 or room(node) < node.settings["num.partitions"]:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not self._mutations.accept(node.settings["num.partitions"]):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the client asks again
@@ -314,7 +290,7 @@ class _Creation:
         return controller.create_topic(name, settings["num.partitions"], {})
 
 
-def _room(node: Node) -> int:
+def room(node: Node) -> int:
     """Number of partitions that the node still takes."""
     most: int = node.settings["max.partitions"]
     return most - node.controller.image.partition_count
@@ -373,7 +349,7 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """Answer with this node, which coordinates every group and transaction."""
     kind, address = request.key_type, context.session.listener.advertised
-    if context.api_version < 4:
+    if context.api_version < BATCHED_COORDINATORS_FROM:
         coordinator = _coordinator(node, address, kind, request.key)
         return FindCoordinatorResponse(*coordinator[1:])
     turns = Turns()
@@ -401,484 +377,122 @@ def _coordinator(node: Node, address: tuple[str, int], kind: int, key: str) -> C
     return Coordinator(key, node.node_id, *address, ErrorCode.NONE, None)
 
 
-async def create_topics(node: Node, request: CreateTopicsRequest, context: Context) -> bytes:
-    """Make topics; each is writable the moment the answer names it."""
-    entries = await created_topics(node, request, context, hidden=())
-    return join_entries(context.api_key, context.api_version, entries)
+# ---------------------------------------------------------------- access
 
 
-async def created_topics(
-    node: Node, request: CreateTopicsRequest, context: Context, *, hidden: Container[str]
-) -> list[bytes]:
-    """Make topics; return the encoded results. Settings of hidden topics are not told.
+async def _guard_metadata(call: Call[Node, MetadataRequest, MetadataResponse]) -> bytes:
+    """DESCRIBE on the topic; CREATE on it or on the cluster, to make one that is not there.
 
-    A topic that is being deleted makes room first, as Kafka's controller decides on the deletion
-    although it is not durable yet.
+    A list of all topics leaves out those that may not be seen.
     """
-    asked, duplicates = _once_and_twice(request.topics)
-    if any(_is_being_deleted(node, topic.name) for topic in asked):
-        with suppress(StorageError):  # then the topic is still there, and in the way
-            await node.controller.caught_up()
-    turns = Turns()
-    partitions_asked_for = 0
-    for topic in asked:
-        await turns.next()
-        await node.replicas.removed(topic.name)
-        partitions_asked_for += _partitions_asked_for(node, topic)
-    excess = _excess(partitions_asked_for)
-    if excess is not None:
-        return await _not_created((topic.name for topic in request.topics), excess, context, turns)
-    mutations = node.quotas.mutations(context, strict_from=CREATIONS_REFUSED_FROM)
-    creations = []
-    for topic in asked:
-        creation = _create(node, topic, mutations, is_trial=request.validate_only)
-        creations.append(creation)
-        partitions = max(creation.result.num_partitions, 0)
-        await turns.next(CREATION_ITEMS + partitions // PARTITIONS_PER_ITEM)
-    entries = []
-    for result, own, change in creations:
-        entry = await published(result, change)
-        if change is not None and entry.error_code is ErrorCode.NONE:
-            entry = entry._replace(topic_id=await change)
-            partitions = entry.num_partitions
-            audit.acted(context, "topic.created", "TOPIC", entry.name, partitions=partitions)
-        await turns.next(CREATED_ENTRY_ITEMS)
-        if own is not None and entry.name in hidden:
-            entry = entry._replace(
-                num_partitions=-1,
-                replication_factor=-1,
-                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                configs=(),
-            )
-        elif own is not None:
-            entry = entry._replace(configs=_told_settings(node, own))
-        entries.append(encode_entry(context.api_key, context.api_version, "topics", entry))
-    twice = _Fault(ErrorCode.INVALID_REQUEST, DUPLICATE)
-    return entries + await _not_created(duplicates, twice, context, turns)
+    access, node, request, context = call.access, call.service, call.request, call.context
+    if asks_by_id_too_early(request, context):
+        return refused_metadata(request, context)
+    request = each_topic_once(request)
+    refused: list[MetadataTopic] = []
+    if asks_for_all(request, context):
+        found, _ = await described_topics(node, request, context)
+        names = [topic.name or "" for topic in found]
+        seen = await access.among(Operation.DESCRIBE, ResourceType.TOPIC, names, is_told=False)
+        topics = [topic for topic in found if topic.name in seen]
+    else:
+        allowed, refused = await _named_topics(access, node, request, context)
+        topics = []
+        if allowed:  # none would stand for all in version 0
+            reduced = changed(request, topics=tuple(allowed))
+            topics, _ = await described_topics(node, reduced, context)
+    if request.include_topic_authorized_operations:
+        topics = with_operations(topics, partial(access.operations, ResourceType.TOPIC))
+    wants_cluster = request.include_cluster_authorized_operations
+    operations = cluster_operations(access) if wants_cluster else NO_OPERATIONS
+    return await encoded_metadata(node, context, [*topics, *refused], operations)
 
 
-async def _not_created(
-    names: Iterable[str], fault: "_Fault", context: Context, turns: Turns
-) -> list[bytes]:
-    """The encoded results of topics that are refused for the same fault."""
-    entries = []
-    for name in names:
-        await turns.next()
-        refused = CreatedTopic(name, None, fault.code, fault.message)
-        entries.append(encode_entry(context.api_key, context.api_version, "topics", refused))
-    return entries
-
-
-Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
-
-
-def _once_and_twice(topics: Iterable[Named]) -> tuple[list[Named], list[str]]:
-    """The topics that a request names once, and the names of the others, each once.
-
-    The others are refused, as in Kafka, without a look at them. Nobody has asked whether their
-    client may know of them, so they count in no sum either.
-    """
-    topics = list(topics)
-    times = Counter(topic.name for topic in topics)
-    once = [topic for topic in topics if times[topic.name] == 1]
-    return once, [name for name, count in times.items() if count > 1]
-
-
-def _is_being_deleted(node: Node, topic: str) -> bool:
-    """Whether a topic is served until its deletion is on the disk."""
-    return topic in node.image.topics and topic not in node.controller.image.topics
-
-
-def _partitions_asked_for(node: Node, topic: CreatableTopic) -> int:
-    count = len(topic.assignments) or topic.num_partitions
-    default: int = node.settings["num.partitions"]
-    return default if count == -1 else max(count, 0)
-
-
-def _excess(partitions: int) -> "_Fault | None":
-    """The refusal of a request for so many partitions, Kafka's; None if it may pass."""
-    if partitions <= PARTITIONS_PER_REQUEST:
-        return None
-    return _Fault(
-        ErrorCode.POLICY_VIOLATION,
-        f"Excessively large number of partitions per request. It asks for {partitions}, and one "
-        f"request makes at most {PARTITIONS_PER_REQUEST}; send several",
+async def _guard_find_coordinator(
+    call: Call[Node, FindCoordinatorRequest, FindCoordinatorResponse],
+) -> FindCoordinatorResponse | bytes:
+    """DESCRIBE on the group or the transactional id."""
+    request = call.request
+    kinds = {
+        GROUP_KEY: (ResourceType.GROUP, GROUP_FAILED),
+        TRANSACTION_KEY: (ResourceType.TRANSACTIONAL_ID, ID_FAILED),
+    }
+    if request.key_type not in kinds:
+        return await call.proceed()
+    kind, code = kinds[request.key_type]
+    if call.context.api_version < BATCHED_COORDINATORS_FROM:
+        if call.access.may(Operation.DESCRIBE, kind, request.key):
+            return await call.proceed()
+        return FindCoordinatorResponse(error_code=code, error_message=MESSAGES[code])
+    allowed = await call.access.among(Operation.DESCRIBE, kind, request.coordinator_keys)
+    keys = tuple(key for key in request.coordinator_keys if key in allowed)
+    found = iter((await call.proceed_with(changed(request, coordinator_keys=keys))).coordinators)
+    refused = Coordinator("", -1, "", -1, code, None)
+    return FindCoordinatorResponse(
+        coordinators=[
+            next(found) if key in allowed else refused._replace(key=key)
+            for key in request.coordinator_keys
+        ]
     )
 
 
-def _full(node: Node, partitions: int) -> "_Fault | None":
-    """The refusal of so many more partitions; None if the node takes them."""
-    if partitions <= _room(node):
-        return None
-    return _Fault(
-        ErrorCode.POLICY_VIOLATION,
-        f"the broker has {node.controller.image.partition_count} partitions and takes at most "
-        f"{node.settings['max.partitions']}; {partitions} more were asked for. Delete topics, or "
-        "raise max.partitions",
-    )
+async def _guard_describe_cluster(
+    call: Call[Node, DescribeClusterRequest, DescribeClusterResponse],
+) -> DescribeClusterResponse:
+    """Everybody is told; the allowed operations to those who may DESCRIBE the cluster."""
+    response = await call.proceed_with(call.request)
+    if response.cluster_authorized_operations == NO_OPERATIONS:
+        return response
+    return response._replace(cluster_authorized_operations=cluster_operations(call.access))
 
 
-def _over_quota(mutations: Mutations, partitions: int) -> "_Fault | None":
-    """The refusal of so many partitions to a client over its quota; None if it may go on."""
-    if mutations.accept(partitions):
-        return None
-    return _Fault(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
-
-
-Result = TypeVar("Result", CreatedTopic, DeletedTopic, GrownTopic, AlteredResource)
-
-
-async def published(result: Result, change: Awaitable[object] | None) -> Result:
-    """The result of a change once it is published, or its failure.
-
-    A change that could not be made durable may count later. None: nothing was changed.
-    """
-    if change is None:
-        return result
-    try:
-        await change
-    except StorageError as error:
-        return result._replace(error_code=ErrorCode(error.code), error_message=error.message)
-    return result
-
-
-DUPLICATE: Final = "Duplicate topic name."
-DUPLICATE_ID: Final = "Duplicate topic id."
-NAME_OF_ID: Final = "The provided topic name maps to an ID that was already supplied."
-NAME_AND_ID: Final = "You may not specify both topic name and topic id."
-NO_NAME_NOR_ID: Final = "Neither topic name nor id were specified."
-NOT_HOSTED = "This server does not host this topic-partition."
-
-
-class _Fault(Exception):
-    """Why a topic request is refused."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-def _name_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
-    """The fault in the name of a topic to be made."""
-    image = node.controller.image
-    if topic.name in image.topics or topic.name in node.image.topics:
-        return _Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-    fault = name_fault(topic.name, image.alike(topic.name))
-    if fault is None and is_reserved(topic.name):
-        fault = f"topic {topic.name!r} is internal"
-    if fault is None:
-        return None
-    is_of_controller = topic.name in RESERVED_TOPICS
-    code = ErrorCode.INVALID_REQUEST if is_of_controller else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return _Fault(code, fault)
-
-
-def _size_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
-    """The fault in the replicas and partitions of a topic to be made, in Kafka's order."""
-    if topic.assignments:
-        return _assignment_fault(node, topic)
-    if topic.replication_factor < 1 and topic.replication_factor != -1:
-        return _Fault(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
-        )
-    if topic.num_partitions < 1 and topic.num_partitions != -1:
-        return _Fault(
-            ErrorCode.INVALID_PARTITIONS,
-            "Number of partitions was set to an invalid non-positive value.",
-        )
-    if topic.num_partitions > PARTITIONS_MAX:
-        return _Fault(
-            ErrorCode.INVALID_PARTITIONS,
-            f"a topic has at most {PARTITIONS_MAX} partitions, not {topic.num_partitions}",
-        )
-    if topic.replication_factor > 1:
-        return _Fault(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {topic.replication_factor} time(s): The "
-            f"target replication factor of {topic.replication_factor} cannot be reached because "
-            "only 1 broker(s) are registered.",
-        )
-    return None
-
-
-def _assignment_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
-    if topic.num_partitions != -1 or topic.replication_factor != -1:
-        return _Fault(
-            ErrorCode.INVALID_REQUEST,
-            "with an assignment, partitions and replication factor have to be -1",
-        )
-    partitions = sorted(entry.partition_index for entry in topic.assignments)
-    is_ours = all(list(entry.broker_ids) == [node.node_id] for entry in topic.assignments)
-    if partitions != list(range(len(partitions))) or not is_ours:
-        return _Fault(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"an assignment has to number partitions from 0 and name node {node.node_id} alone",
-        )
-    return None
-
-
-class _Creating(NamedTuple):
-    """A topic's creation under way: its result so far, and its own settings unless refused."""
-
-    result: CreatedTopic
-    settings: Mapping[str, str] | None = None
-    change: Awaitable[UUID] | None = None
-
-
-def _create(
-    node: Node,
-    topic: CreatableTopic,
-    mutations: Mutations,
-    *,
-    is_trial: bool,
-) -> _Creating:
-    """Make a topic, or refuse it for its first fault in Kafka's order."""
-    change = None
-    try:
-        _require(_name_fault(node, topic))
-        settings = _checked_settings(topic)
-        _require(_size_fault(node, topic))
-        count = _partitions_asked_for(node, topic)
-        _require(_full(node, count) or _over_quota(mutations, count))
-        if not is_trial:
-            change = node.controller.create_topic(topic.name, count, settings)
-    except _Fault as refused:
-        return _Creating(CreatedTopic(topic.name, None, refused.code, refused.message))
-    result = CreatedTopic(topic.name, None, ErrorCode.NONE, None, count, 1)
-    return _Creating(result, settings, change)
-
-
-def _told_settings(node: Node, settings: Mapping[str, str]) -> list[CreatedTopicConfig]:
-    return [_told(setting) for setting in describe_topic(settings, node.settings)]
-
-
-def _told(setting: Described) -> CreatedTopicConfig:
-    return CreatedTopicConfig(
-        setting.name, setting.value, setting.is_read_only, setting.source, is_sensitive=False
-    )
-
-
-def _require(fault: _Fault | None) -> None:
-    """Raise a fault, if it is one."""
-    if fault is not None:
-        raise fault
-
-
-def _checked_settings(topic: CreatableTopic) -> dict[str, str]:
-    """The settings of a topic to be made. Of several of one name a null counts, or the last."""
-    settings = {entry.name: entry.value for entry in topic.configs}
-    settings |= {entry.name: None for entry in topic.configs if entry.value is None}
-    try:
-        return parse_topic_settings(settings)
-    except ConfigError as error:
-        raise _Fault(ErrorCode.INVALID_CONFIG, str(error)) from error
-
-
-async def delete_topics(
-    node: Node, request: DeleteTopicsRequest, context: Context
-) -> DeleteTopicsResponse:
-    """Delete topics by name or, from version 6, by id.
-
-    A topic that is named twice is refused, as in Kafka. If it is named by its name and by its id,
-    one refusal answers both.
-    """
+async def _named_topics(
+    access: Access, node: Node, request: MetadataRequest, context: Context
+) -> tuple[list[MetadataRequestTopic], list[MetadataTopic]]:
+    """The named topics that may be described, and made if need be; the results of the others."""
     turns = Turns()
-    once, others = await deletions_once_and_others(request, turns)
-    ids = {entry.topic_id for entry in (*once, *others) if entry.name is None}
-    names = {entry.name for entry in once if entry.name is not None}
-    mutations = node.quotas.mutations(context, strict_from=DELETIONS_REFUSED_FROM)
-    deletions = []
-    for entry in once:
-        image = node.controller.image
-        if entry.name is None:
-            name = image.names.get(entry.topic_id) if entry.topic_id is not None else None
-            if name is None or name not in names:
-                deletions.append(_delete(node, name, entry.topic_id, mutations))
-        else:
-            topic = image.topics.get(entry.name)
-            if topic is not None and topic.topic_id in ids:
-                refused = _invalid(entry.name, topic.topic_id, NAME_OF_ID)
-                deletions.append((refused, None))
-            else:
-                deletions.append(_delete(node, entry.name, None, mutations))
-        await turns.next(DELETION_ITEMS)
-    responses = []
-    for deletion, change in deletions:
-        response = await published(deletion, change)
-        is_done = change is not None and response.error_code is ErrorCode.NONE
-        if is_done and response.name is not None:
-            audit.acted(context, "topic.deleted", "TOPIC", response.name)
-        if response.name is not None:
-            await node.replicas.removed(response.name)
-        responses.append(response)
-    return DeleteTopicsResponse([*responses, *_refused_deletions(others)])
-
-
-async def deletions_once_and_others(
-    request: DeleteTopicsRequest, turns: Turns
-) -> tuple[list[DeleteTopicState], Counter[DeleteTopicState]]:
-    """The topics that a request names once by a name or an id, and the others with their number.
-
-    The others are refused, as in Kafka, without a look at them: nobody has asked whether their
-    client may know of them.
-    """
-    others = Counter[DeleteTopicState]()
-    for name in request.topic_names:
-        others[DeleteTopicState(name=name, topic_id=None)] += 1
+    may_create_all = (
+        not request.allow_auto_topic_creation
+        or not node.settings["auto.create.topics.enable"]
+        or access.may_in_cluster(Operation.CREATE, is_told=False)
+    )
+    allowed, unseen, not_made = [], [], []
+    for entry in request.topics or ():
         await turns.next()
-    for entry in request.topics:
-        others[entry] += 1
-        await turns.next()
-    once = []
-    for entry in list(others):
-        if others[entry] == 1 and _is_named(entry):
-            del others[entry]
-            once.append(entry)
-        await turns.next()
-    return once, others
-
-
-def _is_named(entry: DeleteTopicState) -> bool:
-    """Say whether a topic is named by either its name or its id."""
-    return (entry.name is None) != (entry.topic_id is None)
-
-
-def _refused_deletions(others: Counter[DeleteTopicState]) -> list[DeletedTopic]:
-    refused = []
-    for entry, count in others.items():
-        if entry.name is not None and entry.topic_id is not None:
-            refused += [_invalid(entry.name, entry.topic_id, NAME_AND_ID)] * count
-        elif entry.name is not None:
-            refused.append(_invalid(entry.name, None, DUPLICATE))
-        elif entry.topic_id is not None:
-            refused.append(_invalid(None, entry.topic_id, DUPLICATE_ID))
+        name = name_asked_for(node, entry)
+        if name is None:  # an unknown id: the handler says so
+            allowed.append(entry)
+        elif not access.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            told = name if entry.topic_id is None else None
+            unseen.append(MetadataTopic(TOPIC_FAILED, told, entry.topic_id))
+        elif (
+            may_create_all
+            or name in node.image.topics
+            or access.may(Operation.CREATE, ResourceType.TOPIC, name)
+        ):
+            allowed.append(entry)
         else:
-            refused += [_invalid(None, None, NO_NAME_NOR_ID)] * count
-    return refused
+            not_made.append(MetadataTopic(TOPIC_FAILED, name, None, name in INTERNAL_TOPICS))
+    return allowed, [*not_made, *unseen]
 
 
-def _invalid(name: str | None, topic_id: UUID | None, reason: str) -> DeletedTopic:
-    return DeletedTopic(name, topic_id, ErrorCode.INVALID_REQUEST, reason)
-
-
-def _delete(
-    node: Node, name: str | None, topic_id: UUID | None, mutations: Mutations
-) -> tuple[DeletedTopic, Awaitable[None] | None]:
-    """Delete a topic of this name; one that is named by an unknown id has none."""
-    if name is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID
-        reason = "This server does not host this topic ID."
-        return DeletedTopic(None, topic_id, code, reason), None
-    topic = node.controller.image.topics.get(name)
-    if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return DeletedTopic(name, None, code, NOT_HOSTED), None
-    if name in COORDINATOR_TOPICS:
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return DeletedTopic(name, topic.topic_id, code, f"topic {name!r} is internal"), None
-    over = _over_quota(mutations, topic.partition_count)
-    if over is not None:
-        return DeletedTopic(name, topic.topic_id, over.code, over.message), None
-    deleted = DeletedTopic(name, topic.topic_id, ErrorCode.NONE, None)
-    return deleted, node.controller.delete_topic(name)
-
-
-async def create_partitions(
-    node: Node, request: CreatePartitionsRequest, context: Context
-) -> CreatePartitionsResponse:
-    """Grow topics."""
-    asked, duplicates = _once_and_twice(request.topics)
-    excess = _excess(sum(_growth(node, entry) for entry in asked))
-    turns = Turns()
-    mutations = node.quotas.mutations(context, strict_from=GROWTHS_REFUSED_FROM)
-    growths: list[tuple[GrownTopic, Awaitable[None] | None, int]] = []
-    for entry in asked:
-        await turns.next(1 + _growth(node, entry) // PARTITIONS_PER_ITEM)
-        fault = excess or _growth_fault(node, entry)
-        fault = fault or _over_quota(mutations, _growth(node, entry))
-        change = None
-        if fault is not None:
-            result = GrownTopic(entry.name, fault.code, fault.message)
-        else:
-            result = GrownTopic(entry.name, ErrorCode.NONE, None)
-            if not request.validate_only:
-                topic = node.controller.image.topics[entry.name]
-                change = node.controller.create_partitions(topic, entry.count)
-        growths.append((result, change, entry.count))
-    results = []
-    for result, change, count in growths:
-        grown = await published(result, change)
-        if change is not None and grown.error_code is ErrorCode.NONE:
-            audit.acted(context, "topic.grown", "TOPIC", grown.name, partitions=count)
-        results.append(grown)
-    refused = [GrownTopic(name, ErrorCode.INVALID_REQUEST, DUPLICATE) for name in duplicates]
-    return CreatePartitionsResponse([*results, *refused])
-
-
-def _growth(node: Node, entry: CreatePartitionsTopic) -> int:
-    """Number of partitions that an entry adds if it is allowed."""
-    topic = node.controller.image.topics.get(entry.name)
-    return 0 if topic is None else max(min(entry.count, PARTITIONS_MAX) - topic.partition_count, 0)
-
-
-def _growth_fault(node: Node, entry: CreatePartitionsTopic) -> _Fault | None:
-    topic = node.controller.image.topics.get(entry.name)
-    if topic is None:
-        return _Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
-    if entry.name in COORDINATOR_TOPICS:
-        return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {entry.name!r} is internal")
-    if entry.count == topic.partition_count:
-        message = f"Topic already has {entry.count} partition(s)."
-        return _Fault(ErrorCode.INVALID_PARTITIONS, message)
-    if entry.count < topic.partition_count:
-        return _Fault(
-            ErrorCode.INVALID_PARTITIONS,
-            f"The topic {entry.name} currently has {topic.partition_count} partition(s); "
-            f"{entry.count} would not be an increase.",
-        )
-    if entry.count > PARTITIONS_MAX:
-        return _Fault(
-            ErrorCode.INVALID_PARTITIONS,
-            f"a topic has at most {PARTITIONS_MAX} partitions, not {entry.count}",
-        )
-    if entry.assignments is not None:
-        added, assigned = entry.count - topic.partition_count, len(entry.assignments)
-        if assigned != added:
-            return _Fault(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {added} additional partition(s), but {assigned} assignment(s) "
-                "were specified.",
-            )
-        if any(list(partition.broker_ids) != [node.node_id] for partition in entry.assignments):
-            return _Fault(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"an assignment has to name node {node.node_id} alone",
-            )
-    return _full(node, _growth(node, entry))
-
-
-APIS: Final[tuple[Api[Node], ...]] = (
-    Api(ApiKey.METADATA, MetadataRequest, MetadataResponse, metadata),
+APIS: Final = Area(
+    lambda node: node,
+    Api(ApiKey.METADATA, (0, 13), MetadataRequest, MetadataResponse, _guard_metadata, metadata),
     Api(
         ApiKey.FIND_COORDINATOR,
+        (0, 6),
         FindCoordinatorRequest,
         FindCoordinatorResponse,
+        _guard_find_coordinator,
         find_coordinator,
-    ),
-    Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, create_topics),
-    Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
-    Api(
-        ApiKey.CREATE_PARTITIONS,
-        CreatePartitionsRequest,
-        CreatePartitionsResponse,
-        create_partitions,
     ),
     Api(
         ApiKey.DESCRIBE_CLUSTER,
+        (0, 2),
         DescribeClusterRequest,
         DescribeClusterResponse,
+        _guard_describe_cluster,
         describe_cluster,
     ),
 )

@@ -1,8 +1,12 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from txn.broker.apis.api import Api
+from txn.broker.apis.api import Api, Area, Call
+from txn.broker.apis.guards import (
+    TOPIC_FAILED,
+)
 from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.node import Node
@@ -11,6 +15,7 @@ from txn.config import topic_setting
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.image import is_reserved
+from txn.security.acls import Operation, ResourceType
 from txn.storage.base import PartitionLog
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.offsets import (
@@ -31,6 +36,7 @@ from txn.wire.bodies.offsets import (
     OffsetForLeaderPartition,
 )
 from txn.wire.error_codes import ErrorCode
+from txn.wire.requests import changed
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
 """Special timestamps. Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023."""
@@ -243,13 +249,96 @@ def _deletion_fault(node: Node, store: PartitionLog, offset: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-APIS: Final[tuple[Api[Node], ...]] = (
-    Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, list_offsets),
-    Api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse, delete_records),
+# ---------------------------------------------------------------- access
+
+
+async def _guard_list_offsets(
+    call: Call[Node, ListOffsetsRequest, ListOffsetsResponse],
+) -> ListOffsetsResponse:
+    """DESCRIBE on the topic."""
+    request = call.request
+    names = (topic.name for topic in request.topics)
+    allowed = await call.access.among(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    kept = tuple(topic for topic in request.topics if topic.name in allowed)
+    response = await call.proceed_with(changed(request, topics=kept))
+    refused = [
+        ListedOffsets(
+            topic.name,
+            [ListedOffset(entry.partition_index, TOPIC_FAILED) for entry in topic.partitions],
+        )
+        for topic in request.topics
+        if topic.name not in allowed
+    ]
+    return ListOffsetsResponse([*response.topics, *refused])
+
+
+async def _guard_delete_records(
+    call: Call[Node, DeleteRecordsRequest, DeleteRecordsResponse],
+) -> DeleteRecordsResponse:
+    """DELETE on the topic."""
+    request = call.request
+    names = (topic.name for topic in request.topics)
+    allowed = await call.access.among(Operation.DELETE, ResourceType.TOPIC, names)
+    kept = tuple(topic for topic in request.topics if topic.name in allowed)
+    response = await call.proceed_with(changed(request, topics=kept))
+    refused: Mapping[str, dict[int, DeletedRecords]] = {
+        topic.name: {} for topic in request.topics if topic.name not in allowed
+    }
+    for topic in request.topics:
+        if topic.name not in allowed:
+            for entry in topic.partitions:
+                index = entry.partition_index
+                refused[topic.name][index] = DeletedRecords(index, TOPIC_FAILED)
+    results = [DeletedRecordsOfTopic(name, [*of.values()]) for name, of in refused.items()]
+    return DeleteRecordsResponse([*response.topics, *results])
+
+
+async def _guard_offset_for_leader_epoch(
+    call: Call[Node, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse],
+) -> OffsetForLeaderEpochResponse | bytes:
+    """DESCRIBE on the topic, or CLUSTER_ACTION on the cluster."""
+    request = call.request
+    if call.access.may_in_cluster(Operation.CLUSTER_ACTION, is_told=False):
+        return await call.proceed()
+    names = (topic.topic for topic in request.topics)
+    allowed = await call.access.among(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    kept = tuple(topic for topic in request.topics if topic.topic in allowed)
+    response = await call.proceed_with(changed(request, topics=kept))
+    refused = [
+        EpochEndOffsets(
+            topic.topic,
+            [EpochEndOffset(entry.partition, TOPIC_FAILED) for entry in topic.partitions],
+        )
+        for topic in request.topics
+        if topic.topic not in allowed
+    ]
+    return OffsetForLeaderEpochResponse([*response.topics, *refused])
+
+
+APIS: Final = Area(
+    lambda node: node,
+    Api(
+        ApiKey.LIST_OFFSETS,
+        (1, 11),
+        ListOffsetsRequest,
+        ListOffsetsResponse,
+        _guard_list_offsets,
+        list_offsets,
+    ),
+    Api(
+        ApiKey.DELETE_RECORDS,
+        (0, 2),
+        DeleteRecordsRequest,
+        DeleteRecordsResponse,
+        _guard_delete_records,
+        delete_records,
+    ),
     Api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        (2, 4),
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
+        _guard_offset_for_leader_epoch,
         offset_for_leader_epoch,
     ),
 )

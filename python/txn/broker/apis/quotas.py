@@ -8,7 +8,12 @@ Source: KIP-546; Apache Kafka 4.2, ClientQuotaControlManager and ClientQuotasIma
 
 from typing import Final
 
-from txn.broker.apis.api import Api
+from txn.broker.apis.api import Api, Area
+from txn.broker.apis.guards import (
+    CLUSTER_FAILED,
+    CLUSTER_REFUSED,
+    Need,
+)
 from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.node import Node
@@ -23,6 +28,7 @@ from txn.metadata.quotas import (
     filter_of,
 )
 from txn.metadata.records import ClientQuotaRecord, Entity
+from txn.security.acls import Operation
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.quotas import (
     AlterClientQuotasRequest,
@@ -120,17 +126,39 @@ def _parts(entity: Entity) -> list[QuotaEntity]:
     return [QuotaEntity(kind, name) for kind, name in entity]
 
 
-APIS: Final[tuple[Api[Node], ...]] = (
+# ---------------------------------------------------------------- access
+
+
+def _not_altered(request: AlterClientQuotasRequest, context: Context) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        [
+            AlteredQuotas(
+                *CLUSTER_REFUSED,
+                [QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
+APIS: Final = Area(
+    lambda node: node,
     Api(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        (0, 1),
         DescribeClientQuotasRequest,
         DescribeClientQuotasResponse,
+        Need(Operation.DESCRIBE_CONFIGS).or_else(
+            DescribeClientQuotasResponse(CLUSTER_FAILED, None, None)
+        ),
         describe_client_quotas,
     ),
     Api(
         ApiKey.ALTER_CLIENT_QUOTAS,
+        (0, 1),
         AlterClientQuotasRequest,
         AlterClientQuotasResponse,
+        Need(Operation.ALTER_CONFIGS).or_by(_not_altered),
         alter_client_quotas,
     ),
 )

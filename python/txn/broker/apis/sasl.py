@@ -1,6 +1,6 @@
 """Users of SCRAM, and the requests of SASL where nobody is to authenticate.
 
-`txn.server.logins` answers SaslHandshake and SaslAuthenticate on a SASL listener. On other
+`txn.server.security.logins` answers SaslHandshake and SaslAuthenticate on a SASL listener. On other
 listeners they get ILLEGAL_SASL_STATE, as from Kafka.
 
 Sources: KIP-554; Apache Kafka 4.2, `ScramControlManager` and `ScramPublisher`.
@@ -10,7 +10,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from txn.broker.apis.api import Api
+from txn.broker.apis.api import Api, Area
+from txn.broker.apis.guards import (
+    ALTER_CLUSTER,
+    CLUSTER_FAILED,
+    CLUSTER_REFUSED,
+    DESCRIBE_CLUSTER,
+    for_everybody,
+)
 from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.node import Node
@@ -201,24 +208,59 @@ def _upsertion_fault(upsertion: ScramCredentialUpsertion) -> Fault | None:
     return None
 
 
-APIS: Final[tuple[Api[Node], ...]] = (
-    Api(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, sasl_handshake),
+# ---------------------------------------------------------------- access
+
+
+def _not_described(
+    request: DescribeUserScramCredentialsRequest, context: Context
+) -> DescribeUserScramCredentialsResponse:
+    """A result without a name for each user that was named, as in Kafka."""
+    refused = [DescribedUser("", CLUSTER_FAILED, None)] * len(request.users or ())
+    return DescribeUserScramCredentialsResponse(CLUSTER_FAILED, None, refused)
+
+
+def _not_altered(
+    request: AlterUserScramCredentialsRequest, context: Context
+) -> AlterUserScramCredentialsResponse:
+    users = {one.name: None for one in request.deletions}
+    users |= {one.name: None for one in request.upsertions}
+    return AlterUserScramCredentialsResponse(
+        [AlteredUser(user, *CLUSTER_REFUSED) for user in users]
+    )
+
+
+APIS: Final = Area(
+    lambda node: node,
+    Api(
+        ApiKey.SASL_HANDSHAKE,
+        (0, 1),
+        SaslHandshakeRequest,
+        SaslHandshakeResponse,
+        for_everybody,
+        sasl_handshake,
+    ),
     Api(
         ApiKey.SASL_AUTHENTICATE,
+        (0, 2),
         SaslAuthenticateRequest,
         SaslAuthenticateResponse,
+        for_everybody,
         sasl_authenticate,
     ),
     Api(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        (0, 0),
         DescribeUserScramCredentialsRequest,
         DescribeUserScramCredentialsResponse,
+        DESCRIBE_CLUSTER.or_by(_not_described),
         describe_user_scram_credentials,
     ),
     Api(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        (0, 0),
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
+        ALTER_CLUSTER.or_by(_not_altered),
         alter_user_scram_credentials,
     ),
 )

@@ -21,20 +21,29 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
-from txn.broker.apis.api import Api
+from txn.broker.apis.api import Api, Area, Call
+from txn.broker.apis.guards import (
+    CLUSTER_FAILED,
+    GROUP_FAILED,
+    ID_FAILED,
+    READ_GROUP,
+    WRITE_ID,
+)
 from txn.broker.host import Context
 from txn.broker.turns import Turns
 from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
-from txn.coordinator.transaction.states import (
+from txn.coordinator.transaction.states import TxnResult
+from txn.identifiers import (
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NOBODY,
     ProducerIdAndEpoch,
     TopicPartition,
-    TxnResult,
 )
-from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_reserved
+from txn.security.acls import Operation, ResourceType
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.txn import (
     AddedPartition,
@@ -344,24 +353,102 @@ async def end_txn(
     )
 
 
-APIS: Final[tuple[Api[TransactionCoordinator], ...]] = (
+# ---------------------------------------------------------------- access
+
+
+async def _guard_init_producer_id(
+    call: Call[TransactionCoordinator, InitProducerIdRequest, InitProducerIdResponse],
+) -> InitProducerIdResponse | bytes:
+    """WRITE on the transactional id, and TWO_PHASE_COMMIT if it is asked for.
+
+    Without an id: IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679).
+    """
+    access = call.access
+    transactional_id = call.request.transactional_id
+    code = ErrorCode.NONE
+    if transactional_id is None:
+        if not access.may_in_cluster(
+            Operation.IDEMPOTENT_WRITE, is_told=False
+        ) and not access.may_on_any(Operation.WRITE, ResourceType.TOPIC):
+            code = CLUSTER_FAILED
+    elif not access.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
+        call.request.enable_two_phase_commit
+        and not access.may(
+            Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id
+        )
+    ):
+        code = ID_FAILED
+    if code is ErrorCode.NONE:
+        return await call.proceed()
+    return InitProducerIdResponse(code, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+async def _guard_add_partitions(
+    call: Call[TransactionCoordinator, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse],
+) -> AddPartitionsToTxnResponse | bytes:
+    """WRITE on the transactional id and on the topics.
+
+    From version 4 on, which brokers speak: CLUSTER_ACTION on the cluster and nothing else.
+    """
+    access, request = call.access, call.request
+    if call.context.api_version >= ADD_PARTITIONS_BATCHED_FROM:
+        if access.may_in_cluster(Operation.CLUSTER_ACTION):
+            return await call.proceed()
+        return AddPartitionsToTxnResponse(error_code=CLUSTER_FAILED)
+    if not WRITE_ID.is_met(call):
+        codes = {
+            (topic.name, index): ID_FAILED for topic in request.topics for index in topic.partitions
+        }
+        return AddPartitionsToTxnResponse(topic_results(codes))
+    names = [topic.name for topic in request.topics if not is_reserved(topic.name)]
+    allowed = await access.among(Operation.WRITE, ResourceType.TOPIC, names)
+    refused = {topic.name for topic in request.topics} - allowed
+    return await add_partitions_but(call.service, request, call.context, refused | INTERNAL)
+
+
+async def _guard_add_offsets(
+    call: Call[TransactionCoordinator, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse],
+) -> AddOffsetsToTxnResponse | bytes:
+    """WRITE on the transactional id, READ on the group."""
+    if not WRITE_ID.is_met(call):
+        return AddOffsetsToTxnResponse(ID_FAILED)
+    if not READ_GROUP.is_met(call):
+        return AddOffsetsToTxnResponse(GROUP_FAILED)
+    return await call.proceed()
+
+
+APIS: Final = Area(
+    lambda node: node.transactions,
     Api(
         ApiKey.INIT_PRODUCER_ID,
+        (0, 6),
         InitProducerIdRequest,
         InitProducerIdResponse,
+        _guard_init_producer_id,
         init_producer_id,
     ),
     Api(
         ApiKey.ADD_PARTITIONS_TO_TXN,
+        (0, 5),
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnResponse,
+        _guard_add_partitions,
         add_partitions_to_txn,
     ),
     Api(
         ApiKey.ADD_OFFSETS_TO_TXN,
+        (0, 4),
         AddOffsetsToTxnRequest,
         AddOffsetsToTxnResponse,
+        _guard_add_offsets,
         add_offsets_to_txn,
     ),
-    Api(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse, end_txn),
+    Api(
+        ApiKey.END_TXN,
+        (0, 5),
+        EndTxnRequest,
+        EndTxnResponse,
+        WRITE_ID.or_else(EndTxnResponse(ID_FAILED)),
+        end_txn,
+    ),
 )

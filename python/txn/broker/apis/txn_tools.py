@@ -14,17 +14,27 @@ Sources: Kafka's message schemas; KIP-664, KIP-994 (duration), KIP-1152 (pattern
 from collections.abc import Sequence
 from typing import Final
 
-from txn.broker.apis.api import Api
-from txn.broker.apis.txn import by_topic
+from txn.broker.apis.api import Api, Area, Call
+from txn.broker.apis.guards import (
+    CLUSTER_FAILED,
+    ID_FAILED,
+    MESSAGES,
+    TOPIC_FAILED,
+)
+from txn.broker.apis.txn import (
+    by_topic,
+)
 from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.turns import OPENING_ITEMS, Turns
 from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
-from txn.coordinator.transaction.states import NOBODY, ProducerIdAndEpoch, TopicPartition, Txn
+from txn.coordinator.transaction.states import Txn
 from txn.errors import StorageError
+from txn.identifiers import NOBODY, ProducerIdAndEpoch, TopicPartition
 from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.security.acls import Operation, ResourceType
 from txn.storage.base import Marker
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.txn_tools import (
@@ -49,6 +59,7 @@ from txn.wire.bodies.txn_tools import (
 )
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
+from txn.wire.requests import changed
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, Extra, with_extras
 
 NOT_HOSTED: Final = "This server does not host this topic-partition."
@@ -308,29 +319,128 @@ def _marker_results(codes: dict[TopicPartition, ErrorCode]) -> list[WrittenMarke
     ]
 
 
-APIS: Final[tuple[Api[TransactionCoordinator], ...]] = (
+# ---------------------------------------------------------------- access
+
+
+async def _guard_write_markers(
+    call: Call[TransactionCoordinator, WriteTxnMarkersRequest, WriteTxnMarkersResponse],
+) -> WriteTxnMarkersResponse | bytes:
+    """ALTER on the cluster, or CLUSTER_ACTION."""
+    if call.access.may_in_cluster(Operation.ALTER, is_told=False) or call.access.may_in_cluster(
+        Operation.CLUSTER_ACTION
+    ):
+        return await call.proceed()
+    return WriteTxnMarkersResponse(
+        [
+            WrittenMarkers(
+                entry.producer_id,
+                [
+                    WrittenMarkersOfTopic(
+                        topic.name,
+                        [WrittenMarker(index, CLUSTER_FAILED) for index in topic.partition_indexes],
+                    )
+                    for topic in entry.topics
+                ],
+            )
+            for entry in call.request.markers
+        ]
+    )
+
+
+async def _guard_describe_producers(
+    call: Call[TransactionCoordinator, DescribeProducersRequest, DescribeProducersResponse],
+) -> DescribeProducersResponse:
+    """READ on the topic."""
+    request = call.request
+    names = [topic.name for topic in request.topics]
+    allowed = await call.access.among(Operation.READ, ResourceType.TOPIC, names)
+    kept = tuple(topic for topic in request.topics if topic.name in allowed)
+    found = {
+        one.name: one for one in (await call.proceed_with(changed(request, topics=kept))).topics
+    }
+    turns = Turns()
+    topics = []
+    for name, indexes in each_partition_once(request).items():
+        await turns.next(1 + len(indexes))
+        if name in allowed:
+            topics.append(found[name])
+            continue
+        partitions = [
+            ProducersOfPartition(index, TOPIC_FAILED, MESSAGES[TOPIC_FAILED], [])
+            for index in indexes
+        ]
+        topics.append(ProducersOfTopic(name, partitions))
+    return DescribeProducersResponse(topics)
+
+
+async def _guard_describe_transactions(
+    call: Call[TransactionCoordinator, DescribeTransactionsRequest, DescribeTransactionsResponse],
+) -> DescribeTransactionsResponse | bytes:
+    """DESCRIBE on the transactional id; topics without DESCRIBE are left out."""
+    ids = list(dict.fromkeys(call.request.transactional_ids))
+    allowed = await call.access.among(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids)
+    found = iter(await described_transactions(call.service, [one for one in ids if one in allowed]))
+    described = []
+    for transactional_id in ids:
+        if transactional_id not in allowed:
+            described.append(DescribedTransaction(ID_FAILED, transactional_id, "", 0, 0, 0, 0, []))
+            continue
+        one = next(found)
+        names = [topic.topic for topic in one.topics]
+        seen = await call.access.among(Operation.DESCRIBE, ResourceType.TOPIC, names)
+        topics = [topic for topic in one.topics if topic.topic in seen]
+        described.append(one._replace(topics=topics))
+    return with_last_clients(call.service, call.context, described)
+
+
+async def _guard_list_transactions(
+    call: Call[TransactionCoordinator, ListTransactionsRequest, ListTransactionsResponse],
+) -> ListTransactionsResponse:
+    """Transactional ids without DESCRIBE are left out."""
+    response = await call.proceed_with(call.request)
+    ids = [one.transactional_id for one in response.transaction_states]
+    seen = await call.access.among(
+        Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids, is_told=False
+    )
+    return response._replace(
+        transaction_states=[
+            one for one in response.transaction_states if one.transactional_id in seen
+        ]
+    )
+
+
+APIS: Final = Area(
+    lambda node: node.transactions,
     Api(
         ApiKey.WRITE_TXN_MARKERS,
+        (1, 2),
         WriteTxnMarkersRequest,
         WriteTxnMarkersResponse,
+        _guard_write_markers,
         write_txn_markers,
     ),
     Api(
         ApiKey.DESCRIBE_PRODUCERS,
+        (0, 0),
         DescribeProducersRequest,
         DescribeProducersResponse,
+        _guard_describe_producers,
         describe_producers,
     ),
     Api(
         ApiKey.DESCRIBE_TRANSACTIONS,
+        (0, 0),
         DescribeTransactionsRequest,
         DescribeTransactionsResponse,
+        _guard_describe_transactions,
         describe_transactions,
     ),
     Api(
         ApiKey.LIST_TRANSACTIONS,
+        (0, 2),
         ListTransactionsRequest,
         ListTransactionsResponse,
+        _guard_list_transactions,
         list_transactions,
     ),
 )

@@ -25,8 +25,7 @@ from txn.coordinator.group.classic import (
     subscribed_topics,
 )
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
-
-TopicPartition = tuple[str, int]
+from txn.identifiers import TopicPartition
 
 
 class StoredOffset(NamedTuple):

@@ -37,7 +37,7 @@ Sources: KIP-890 (late requests), and the anomaly named late-end in the design.
 from enum import Enum
 from typing import Final, NamedTuple
 
-from txn.coordinator.transaction.states import ProducerIdAndEpoch
+from txn.identifiers import ProducerIdAndEpoch
 
 CLOSE_MS: Final = 200
 """Time in which the close of a connection follows the last request over it: a few round trips."""

@@ -44,17 +44,19 @@ from txn.coordinator.transaction.states import (
     COMPLETE,
     COMPLETED,
     COMPLETION,
-    LAST_PRODUCER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_TIME_MS,
     PREPARE,
     PREPARED,
-    ProducerIdAndEpoch,
-    TopicPartition,
     Txn,
     TxnResult,
     TxnState,
+)
+from txn.identifiers import (
+    LAST_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerIdAndEpoch,
+    TopicPartition,
 )
 from txn.wire.error_codes import ErrorCode
 

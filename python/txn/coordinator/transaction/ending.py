@@ -32,14 +32,9 @@ from typing import Final, NamedTuple
 
 from txn.coordinator.operations import COMMITTED, Committed, Reply, Request, Synced
 from txn.coordinator.transaction.decide import End
-from txn.coordinator.transaction.states import (
-    PREPARE,
-    TopicPartition,
-    Txn,
-    TxnResult,
-    UnsyncedMarker,
-)
+from txn.coordinator.transaction.states import PREPARE, Txn, TxnResult, UnsyncedMarker
 from txn.errors import StorageError
+from txn.identifiers import TopicPartition
 
 _PREPARE_COMMIT: Final = PREPARE[TxnResult.COMMIT]
 

@@ -20,15 +20,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from txn.coordinator.transaction.decide import ended_as
-from txn.coordinator.transaction.states import (
-    COMPLETED,
-    NO_PRODUCER_ID,
-    PREPARED,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    Txn,
-    TxnState,
-)
+from txn.coordinator.transaction.states import COMPLETED, PREPARED, Txn, TxnState
+from txn.identifiers import NO_PRODUCER_ID, ProducerIdAndEpoch, TopicPartition
 
 
 class OpenTransaction(NamedTuple):

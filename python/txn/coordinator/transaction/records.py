@@ -42,16 +42,8 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from txn.coordinator.transaction.states import (
-    AT_REST,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    LastOffset,
-    TopicPartition,
-    Txn,
-    TxnState,
-    UnsyncedMarker,
-)
+from txn.coordinator.transaction.states import AT_REST, LastOffset, Txn, TxnState, UnsyncedMarker
+from txn.identifiers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from txn.wire.varint import unsigned_varint
 
 KEY_VERSION: Final = 0

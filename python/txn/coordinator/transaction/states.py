@@ -29,18 +29,17 @@ from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
-NO_TIME_MS: Final = -1
+from txn.identifiers import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
 
-LAST_PRODUCER_EPOCH: Final = 32767 - 1
-"""The last epoch a client may hold; the one above it is kept for fencing its producer id."""
+NO_TIME_MS: Final = -1
 
 NO_TIMEOUT_MS: Final = 2**31 - 1
 """The timeout of transactions that another system decides on: they never time out (KIP-939)."""
-
-TopicPartition = tuple[str, int]
-"""A topic's name and a partition's number."""
 
 
 class TxnState(IntEnum):
@@ -103,21 +102,6 @@ MOVES: Final[Mapping[TxnState, frozenset[TxnState]]] = {
     TxnState.PREPARE_EPOCH_FENCE: frozenset(),
 }
 """State → states that may be written next. An unknown id is Dead."""
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """A producer id and its epoch: the identity in every request of a client."""
-
-    producer_id: int
-    producer_epoch: int
-
-    @property
-    def is_exhausted(self) -> bool:
-        """True if no epoch is left to hand out for this producer id."""
-        return self.producer_epoch >= LAST_PRODUCER_EPOCH
-
-
-NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class LastOffset(NamedTuple):

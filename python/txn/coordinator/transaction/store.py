@@ -17,8 +17,9 @@ from txn.coordinator.transaction.records import (
     decode_value,
     encode_value,
 )
-from txn.coordinator.transaction.states import AT_REST, TopicPartition, Txn
+from txn.coordinator.transaction.states import AT_REST, Txn
 from txn.coordinator.transaction.timeouts import is_expired
+from txn.identifiers import TopicPartition
 
 
 class TxnStore:

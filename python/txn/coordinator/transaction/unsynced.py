@@ -16,13 +16,8 @@ Pure. The proof is in `tests/model/commit_search.py`, the reasons in `docs/decis
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
-from txn.coordinator.transaction.states import (
-    LastOffset,
-    ProducerIdAndEpoch,
-    Txn,
-    TxnState,
-    UnsyncedMarker,
-)
+from txn.coordinator.transaction.states import LastOffset, Txn, TxnState, UnsyncedMarker
+from txn.identifiers import ProducerIdAndEpoch
 
 LAST_OFFSETS_MAX: Final = 1_000
 """The partitions of a commit that a Prepare can name; one with more waits for its data first."""

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from txn.identifiers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from txn.wire.error_codes import ErrorCode
 from txn.wire.requests import called, request_body
-
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
 
 
 @request_body

@@ -1,0 +1,87 @@
+"""The APIs that each module declares, with their versions, for a start that loads none of them.
+
+`make fmt` writes this file from the declarations.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from txn.wire.api_keys import ApiKey
+
+APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
+    "acls": {
+        ApiKey.DESCRIBE_ACLS: (1, 3),
+        ApiKey.CREATE_ACLS: (1, 3),
+        ApiKey.DELETE_ACLS: (1, 3),
+    },
+    "config_changes": {
+        ApiKey.ALTER_CONFIGS: (0, 2),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    },
+    "configs": {
+        ApiKey.DESCRIBE_CONFIGS: (1, 4),
+        ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
+    },
+    "group_offset_fetch": {
+        ApiKey.OFFSET_FETCH: (1, 10),
+    },
+    "group_offsets": {
+        ApiKey.OFFSET_COMMIT: (2, 10),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.OFFSET_DELETE: (0, 0),
+    },
+    "groups": {
+        ApiKey.JOIN_GROUP: (0, 9),
+        ApiKey.HEARTBEAT: (0, 4),
+        ApiKey.LEAVE_GROUP: (0, 5),
+        ApiKey.SYNC_GROUP: (0, 5),
+        ApiKey.DESCRIBE_GROUPS: (0, 6),
+        ApiKey.LIST_GROUPS: (0, 5),
+        ApiKey.DELETE_GROUPS: (0, 2),
+    },
+    "log_dirs": {
+        ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+    },
+    "metadata": {
+        ApiKey.METADATA: (0, 13),
+        ApiKey.FIND_COORDINATOR: (0, 6),
+        ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    },
+    "offsets": {
+        ApiKey.LIST_OFFSETS: (1, 11),
+        ApiKey.DELETE_RECORDS: (0, 2),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    },
+    "quotas": {
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+        ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
+    },
+    "sasl": {
+        ApiKey.SASL_HANDSHAKE: (0, 1),
+        ApiKey.SASL_AUTHENTICATE: (0, 2),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    },
+    "topic_deletion": {
+        ApiKey.DELETE_TOPICS: (1, 6),
+    },
+    "topics": {
+        ApiKey.CREATE_TOPICS: (2, 7),
+        ApiKey.CREATE_PARTITIONS: (0, 3),
+    },
+    "txn": {
+        ApiKey.INIT_PRODUCER_ID: (0, 6),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+        ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+        ApiKey.END_TXN: (0, 5),
+    },
+    "txn_tools": {
+        ApiKey.WRITE_TXN_MARKERS: (1, 2),
+        ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+        ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+        ApiKey.LIST_TRANSACTIONS: (0, 2),
+    },
+    "versions": {
+        ApiKey.API_VERSIONS: (0, 4),
+    },
+}

@@ -1,0 +1,538 @@
+"""Facts from running brokers: txn's, or those of an Apache Kafka cluster.
+
+    ListOffsets, both isolation levels    the last stable offset and the end of each log
+    DescribeProducers                     open transactions of a partition, from its leader
+    ListTransactions                      the users of a producer id, from every broker
+    DescribeTransactions                  begin, timeout and partitions of a transaction
+    Fetch                                 batches, markers, records of `__transaction_state`
+
+The client and its host come from txn's broker alone, see `wire.transaction_descriptions`. Apache
+Kafka shows a user only the topics and ids that user may see, and does not say that it hid any.
+
+Sources: KIP-664, KIP-98, KIP-394; Kafka's message schemas.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from txn.clock import now_ms
+from txn.cluster.brokers import OTHER_SOURCES, Brokers, Fields, RemoteBroker
+from txn.cluster.facts import (
+    LastClient,
+    LoggedBatch,
+    OpenTransaction,
+    Owner,
+    PartitionOffsets,
+    StateRecord,
+    state_record,
+)
+from txn.cluster.fetched import FetchedPiece, fetched
+from txn.cluster.groups import (
+    CONSUMERS,
+    GroupFacts,
+    GroupMember,
+    ListedGroup,
+    assigned_partitions,
+)
+from txn.coordinator.transaction.listing import STATES_BY_LABEL
+from txn.coordinator.transaction.records import encode_key
+from txn.errors import RejectedError, RetriableError, TxnError
+from txn.identifiers import TopicPartition
+from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.security.client import PLAIN, SecuritySettings
+from txn.wire.api_keys import ApiKey
+from txn.wire.error_codes import ErrorCode
+from txn.wire.hashing import coordinator_partition
+from txn.wire.transaction_descriptions import TransactionDescription, decode_descriptions
+
+FETCH_BYTES: Final = 4 << 20
+DESCRIBED_AT_ONCE: Final = 1_000
+
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+"""FindCoordinator key types: the key is a group, a transactional id."""
+
+UNKNOWN_STATE: Final = "?"
+"""The state of a group where the broker's ListGroups does not tell it."""
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+LATEST, EARLIEST = -1, -2
+
+MOVING: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""Somebody else will answer, or the same one in a moment."""
+TRIES_MAX: Final = 5
+
+RETRY_S: Final = 0.2
+
+ADVICE: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "Its user needs Describe on the transactional id, Write to abort"
+    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Its user needs Describe on the group",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Its user needs Read and Describe on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Its user needs Alter on the cluster",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "It may have been deleted just now",
+}
+
+
+class ClusterSource:
+    """A running cluster; a `facts.FactSource`.
+
+    Args:
+        servers: HOST:PORT[,HOST:PORT…] of some brokers.
+        security: The way in.
+        options: How a command names this cluster, for advice; None: by its servers.
+        timeout_s: Limit of a connect, and of the wait for each answer.
+        clock: Milliseconds since the epoch.
+        wait: Waits for some seconds.
+        advice: Ends the message about brokers that cannot be reached.
+
+    Raises:
+        ConfigError: `servers` has another form, or the files of `security` cannot be used.
+        RetriableError: none of the bootstrap servers answers.
+    """
+
+    is_running = True
+    left_out: Final[Mapping[TopicPartition, str]] = MappingProxyType({})
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        security: SecuritySettings = PLAIN,
+        options: str | None = None,
+        timeout_s: float = 10.0,
+        clock: Callable[[], int] = now_ms,
+        wait: Callable[[float], object] = time.sleep,
+        advice: str = OTHER_SOURCES,
+    ) -> None:
+        self.options = options or f"--bootstrap {servers}"
+        self._clock = clock
+        self.wait = wait
+        self._brokers = Brokers(servers, security=security, timeout_s=timeout_s, advice=advice)
+        self._nodes: dict[int, RemoteBroker] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._topics: dict[str, list[int]] = {}
+        try:
+            self._entry = self._brokers.any()
+            self._look_up()
+        except TxnError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._brokers.close()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, by this machine."""
+        return self._clock()
+
+    def topics(self) -> Mapping[str, Sequence[int]]:
+        """Topic → its partitions, internal topics too."""
+        return MappingProxyType(self._topics)
+
+    # ------------------------------------------------------------ partitions
+
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionOffsets]:
+        """Where logs begin and end; a partition without a leader is left out."""
+        starts = self._offsets(partitions, EARLIEST, READ_UNCOMMITTED)
+        stable = self._offsets(partitions, LATEST, READ_COMMITTED)
+        ends = self._offsets(partitions, LATEST, READ_UNCOMMITTED)
+        known = starts.keys() & stable.keys() & ends.keys()
+        return {p: PartitionOffsets(starts[p], stable[p], ends[p]) for p in sorted(known)}
+
+    def at_start(self, held: OpenTransaction) -> None:
+        """None: the last start has dealt with every power failure."""
+
+    def unread(self, transactional_id: str | None = None) -> list[str]:
+        """The partitions of `__transaction_state` that no broker can read.
+
+        The coordinator that knows an id has read all of its records.
+        """
+        if transactional_id is not None:
+            return []
+        partitions = [
+            (TRANSACTIONS_TOPIC, index) for index in self._topics.get(TRANSACTIONS_TOPIC, ())
+        ]
+        try:
+            known = self.ends(partitions)
+        except RejectedError:  # the user may not ask, but the coordinators that answer did read it
+            return []
+        return [f"{topic}-{index}" for topic, index in partitions if (topic, index) not in known]
+
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        """The first offset with a record at least as young as a time; None without one."""
+        offset = self._offsets([partition], timestamp_ms, READ_UNCOMMITTED).get(partition, -1)
+        return offset if offset >= 0 else None
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        """Open transactions of partitions, by partition and first offset."""
+        answers = self._ask_leaders(
+            ApiKey.DESCRIBE_PRODUCERS, range(1), partitions, _producers_wanted
+        )
+        opened = [
+            OpenTransaction(
+                partition,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.current_txn_start_offset,
+                producer.last_timestamp if producer.last_timestamp >= 0 else None,
+                producer.coordinator_epoch,
+            )
+            for partition, answer in answers.items()
+            for producer in answer.active_producers
+            if producer.current_txn_start_offset >= 0
+        ]
+        return sorted(opened, key=lambda held: (held.partition, held.first_offset))
+
+    def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
+        """The batches of a log from the one with an offset on; control batches too.
+
+        The range begins at the log's start where the transaction's first records were deleted.
+        """
+        start = self._offsets([partition], EARLIEST, READ_UNCOMMITTED).get(partition, 0)
+        for piece in self._pieces(partition, max(first_offset, start)):
+            yield from piece.batches
+
+    def _pieces(self, partition: TopicPartition, first_offset: int) -> Iterator[FetchedPiece]:
+        next_offset = first_offset
+        while True:
+            data = self._fetch(partition, next_offset)
+            with fetched(data) as piece:
+                if not piece.batches:
+                    return
+                end_offset = piece.batches[-1].batch.last_offset + 1
+                if end_offset <= next_offset:
+                    topic, index = partition
+                    raise RejectedError(
+                        f"the leader of {topic}-{index} was asked for offset {next_offset} and "
+                        f"sends batches before it. `txn log verify` looks at its files"
+                    )
+                next_offset = end_offset
+                yield piece
+
+    def _fetch(self, partition: TopicPartition, offset: int) -> bytes:
+        topic, index = partition
+        request = {
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": FETCH_BYTES,
+            "topics": (
+                {
+                    "topic": topic,
+                    "partitions": (
+                        {
+                            "partition": index,
+                            "fetch_offset": offset,
+                            "partition_max_bytes": FETCH_BYTES,
+                        },
+                    ),
+                },
+            ),
+            "forgotten_topics_data": (),
+        }
+
+        def ask() -> Any:
+            leader = self._leader(partition)
+            answer = leader.call(ApiKey.FETCH, range(4, 12), request)
+            with leader.reading(ApiKey.FETCH):
+                ((fetched_partition,),) = [topic.partitions for topic in answer.responses]
+            return fetched_partition
+
+        fetched = self._settled(ask, f"{topic}-{index}")
+        return bytes(fetched.records or b"")
+
+    # ------------------------------------------------------------ transactional ids
+
+    def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
+        """The transactional ids that use some producer ids; None: all of them."""
+        request = {
+            "state_filters": (),
+            "producer_id_filters": tuple(producer_ids or ()),
+            "duration_filter": -1,
+        }
+        owners = []
+        for _, broker in sorted(self._nodes.items()):
+            listing = self._settled(
+                partial(broker.call, ApiKey.LIST_TRANSACTIONS, range(2), request), ""
+            )
+            ids = [each.transactional_id for each in listing.transaction_states]
+            for start in range(0, len(ids), DESCRIBED_AT_ONCE):
+                owners += self._described(broker, ids[start : start + DESCRIBED_AT_ONCE])
+        return sorted(owners, key=lambda owner: owner.transactional_id)
+
+    def owner(self, transactional_id: str) -> Owner | None:
+        """One transactional id, None if it is not known."""
+        broker = self.coordinator(transactional_id)
+        described = self._described(broker, [transactional_id])
+        return described[0] if described else None
+
+    def coordinator(self, transactional_id: str) -> RemoteBroker:
+        """The broker that coordinates a transactional id."""
+        return self._coordinator(TRANSACTION_KEY, transactional_id, "transactional id")
+
+    def _coordinator(self, key_type: int, key: str, kind: str) -> RemoteBroker:
+        request = {"key": key, "key_type": key_type}
+        ask = partial(self._entry.call, ApiKey.FIND_COORDINATOR, range(1, 4), request)
+        node = self._settled(ask, f"{kind} {key!r}")
+        return self._brokers.at(node.host, node.port)
+
+    def history(self, transactional_id: str) -> list[StateRecord]:
+        """Records of an id that `__transaction_state` still has, oldest first."""
+        count = len(self._topics.get(TRANSACTIONS_TOPIC, ()))
+        if not count:
+            return []
+        partition = TRANSACTIONS_TOPIC, coordinator_partition(transactional_id, count)
+        ends = self.ends([partition]).get(partition)
+        if ends is None:
+            return []
+        key = encode_key(transactional_id)
+        return [
+            state_record(partition[1], record)
+            for piece in self._pieces(partition, ends.log_start_offset)
+            for batch in piece.batches
+            if not batch.batch.is_control
+            for record in piece.records(batch)
+            if record.key == key
+        ]
+
+    def _described(self, broker: RemoteBroker, transactional_ids: Sequence[str]) -> list[Owner]:
+        request = {"transactional_ids": tuple(transactional_ids)}
+        _, body = broker.call_raw(ApiKey.DESCRIBE_TRANSACTIONS, range(1), request)
+        known = []
+        with broker.reading(ApiKey.DESCRIBE_TRANSACTIONS):
+            descriptions, extras = decode_descriptions(body)
+            for each in descriptions:
+                if each.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    continue
+                require(each.code, f"transactional id {each.transactional_id!r}")
+                known.append(_owner(each, extras.get(each.transactional_id, {})))
+        return known
+
+    # ------------------------------------------------------------ groups
+
+    def groups(self) -> list[ListedGroup]:
+        """Every group, by name."""
+        request = {"states_filter": (), "types_filter": ()}
+        listed = []
+        for _, broker in sorted(self._nodes.items()):
+            ask = partial(broker.call, ApiKey.LIST_GROUPS, range(6), request)
+            listed += [
+                ListedGroup(
+                    group.group_id,
+                    group.protocol_type,
+                    getattr(group, "group_state", UNKNOWN_STATE),
+                )
+                for group in self._settled(ask, "").groups
+            ]
+        return sorted(listed, key=lambda group: group.group_id)
+
+    def group(self, group_id: str) -> GroupFacts:
+        """A group, as its coordinator tells it; Dead if there is none."""
+        request = {"groups": (group_id,), "include_authorized_operations": False}
+
+        def ask() -> Any:
+            broker = self._coordinator(GROUP_KEY, group_id, "group")
+            answer = broker.call(ApiKey.DESCRIBE_GROUPS, range(6), request)
+            with broker.reading(ApiKey.DESCRIBE_GROUPS):
+                (described,) = answer.groups
+            return described
+
+        group = self._settled(ask, f"group {group_id!r}")
+        members = [
+            GroupMember(
+                member.member_id,
+                getattr(member, "group_instance_id", None),
+                member.client_id,
+                member.client_host,
+                assigned_partitions(member.member_assignment)
+                if group.protocol_type == CONSUMERS
+                else (),
+            )
+            for member in group.members
+        ]
+        return GroupFacts(group.group_state, group.protocol_type, members)
+
+    def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        """The offsets that a group has committed."""
+        request = {"group_id": group_id, "topics": None, "require_stable": False}
+
+        def ask() -> Any:
+            broker = self._coordinator(GROUP_KEY, group_id, "group")
+            return broker.call(ApiKey.OFFSET_FETCH, range(2, 8), request)
+
+        answer = self._settled(ask, f"group {group_id!r}")
+        return {
+            (topic.name, partition.partition_index): int(partition.committed_offset)
+            for topic in answer.topics
+            for partition in topic.partitions
+            if partition.error_code == ErrorCode.NONE and partition.committed_offset >= 0
+        }
+
+    def count_committed(self, partition: TopicPartition, start: int, end: int) -> int:
+        """The committed records of `[start, end)`, by reading them."""
+        return self._brokers.count_committed(*partition, start, end)
+
+    # ------------------------------------------------------------ asking
+
+    def call_leader(
+        self, partition: TopicPartition, api_key: int, versions: range, request: Fields
+    ) -> Any:
+        """Send a request to the leader of a partition; return the answer."""
+        return self._leader(partition).call(api_key, versions, request)
+
+    def _offsets(
+        self, partitions: Collection[TopicPartition], timestamp: int, isolation_level: int
+    ) -> dict[TopicPartition, int]:
+        def request_for(topics: Mapping[str, Sequence[int]]) -> Fields:
+            return {
+                "replica_id": -1,
+                "isolation_level": isolation_level,
+                "topics": [
+                    {
+                        "name": topic,
+                        "partitions": [
+                            {"partition_index": index, "timestamp": timestamp} for index in indexes
+                        ],
+                    }
+                    for topic, indexes in topics.items()
+                ],
+            }
+
+        answers = self._ask_leaders(ApiKey.LIST_OFFSETS, range(2, 7), partitions, request_for)
+        return {partition: int(answer.offset) for partition, answer in answers.items()}
+
+    def _ask_leaders(
+        self,
+        api_key: int,
+        versions: range,
+        partitions: Collection[TopicPartition],
+        request_for: Callable[[Mapping[str, Sequence[int]]], Fields],
+    ) -> dict[TopicPartition, Any]:
+        """Ask every leader about its partitions; those that nobody leads are left out.
+
+        Raises:
+            RejectedError: a partition cannot be asked; it says which, and why.
+        """
+        answers: dict[TopicPartition, Any] = {}
+        left = set(partitions)
+        for attempt in range(TRIES_MAX):
+            if attempt:
+                self.wait(RETRY_S)
+                self._look_up()
+            for node_id, topics in self._by_leader(left).items():
+                for topic in (
+                    self._nodes[node_id].call(api_key, versions, request_for(topics)).topics
+                ):
+                    for answer in topic.partitions:
+                        if answer.error_code in MOVING:
+                            continue
+                        name = f"{topic.name}-{answer.partition_index}"
+                        require(answer.error_code, f"partition {name}")
+                        answers[topic.name, answer.partition_index] = answer
+            left -= answers.keys()
+            if not left:
+                break
+        return answers
+
+    def _by_leader(self, partitions: Collection[TopicPartition]) -> dict[int, dict[str, list[int]]]:
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        for topic, index in sorted(partitions):
+            node_id = self._leaders.get((topic, index), -1)
+            if node_id in self._nodes:
+                by_leader.setdefault(node_id, {}).setdefault(topic, []).append(index)
+        return by_leader
+
+    def _leader(self, partition: TopicPartition) -> RemoteBroker:
+        node_id = self._leaders.get(partition, -1)
+        if node_id not in self._nodes:
+            topic, index = partition
+            raise RetriableError(
+                f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
+            )
+        return self._nodes[node_id]
+
+    def _settled(self, ask: Callable[[], Any], what: str) -> Any:
+        """Ask until the answer is not that somebody else or a later moment is to be asked."""
+        for _ in range(TRIES_MAX):
+            answer = ask()
+            if answer.error_code not in MOVING:
+                break
+            self.wait(RETRY_S)
+            self._look_up()
+        require(answer.error_code, what)
+        return answer
+
+    def _look_up(self) -> None:
+        request = {
+            "topics": None,
+            "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        answer = self._entry.call(ApiKey.METADATA, range(4, 10), request)
+        self._nodes = {
+            each.node_id: self._brokers.at(each.host, each.port) for each in answer.brokers
+        }
+        self._topics = {
+            topic.name: sorted(each.partition_index for each in topic.partitions)
+            for topic in sorted(answer.topics, key=lambda topic: topic.name)
+        }
+        self._leaders = {
+            (topic.name, each.partition_index): each.leader_id
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+
+
+def require(code: int, what: str) -> None:
+    """Go on if there is no error. Raises RejectedError, RetriableError."""
+    if code == ErrorCode.NONE:
+        return
+    said = f"{ErrorCode(code).name}{f' for {what}' if what else ''}"
+    if code in MOVING:
+        raise RetriableError(f"the cluster keeps answering {said}. Try again in a moment")
+    advice = ADVICE.get(ErrorCode(code), "See its log")
+    raise RejectedError(f"the broker answers {said}. {advice}", code=int(code))
+
+
+def _owner(described: TransactionDescription, extra: Mapping[str, Any]) -> Owner:
+    client = None
+    if "client_host" in extra:
+        client = LastClient(
+            extra["client_id"], extra["client_host"], extra["seen_ms"], extra["request"]
+        )
+    return Owner(
+        described.transactional_id,
+        STATES_BY_LABEL[described.label],
+        described.producer_id,
+        described.producer_epoch,
+        described.timeout_ms,
+        described.start_ms if described.start_ms >= 0 else None,
+        described.partitions,
+        extra.get("updated_ms"),
+        client,
+        tells_client=bool(extra),
+    )
+
+
+def _producers_wanted(topics: Mapping[str, Sequence[int]]) -> Fields:
+    return {
+        "topics": [
+            {"name": topic, "partition_indexes": indexes} for topic, indexes in topics.items()
+        ]
+    }

@@ -1,0 +1,1 @@
+"""Certificates of listeners, and log-ins of clients."""

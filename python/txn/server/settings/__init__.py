@@ -1,0 +1,1 @@
+"""The settings of a broker out of files, as Kafka's are written."""
