@@ -1,5 +1,6 @@
 """Mistakes of a new user of the command line: one line that names the mistake and the way out."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,3 +124,33 @@ def test_a_file_of_offsets_of_another_form_is_told_in_words(
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"txn: --from-file {str(file)!r}")
     assert told in err
+
+
+RESET_SHOOP = ("groups", "reset-offsets", "shoop", "--topic", "orders", "--to", "0")
+NOTE = "there is no group 'shoop' yet: this makes it; did you mean shop?"
+
+
+def test_a_plan_of_offsets_says_that_it_makes_a_group_and_names_the_nearest(servers: str) -> None:
+    """A misspelled name made a new group, and neither the plan nor its execution told."""
+    plan = (*RESET_SHOOP, "--dry-run", "--bootstrap", servers)
+    code, out, err = run_txn(*plan)
+    assert (code, err, out.splitlines()[0]) == (0, "", NOTE)
+    told = json.loads(run_txn(*plan, "--json")[1])
+    assert (told["new_group"], told["nearest_group"]) == (True, "shop")
+
+
+@pytest.mark.parametrize(("as_json", "told"), [((), f"{NOTE}\n"), (("--json",), "")])
+def test_offsets_that_make_a_group_say_so_and_name_the_nearest(
+    as_json: tuple[str, ...], told: str, servers: str
+) -> None:
+    code, out, err = run_txn(*RESET_SHOOP, "--execute", *as_json, "--bootstrap", servers)
+    run_txn("groups", "delete", "shoop", "--yes", "--bootstrap", servers)
+    assert (code, err) == (0, told)
+    assert not as_json or json.loads(out)["nearest_group"] == "shop"
+
+
+def test_offsets_of_a_group_that_is_there_say_nothing_of_a_new_one(servers: str) -> None:
+    words = ("groups", "reset-offsets", "shop", "--topic", "orders", "--to", "0", "--execute")
+    code, out, err = run_txn(*words, "--json", "--bootstrap", servers)
+    told = json.loads(out)
+    assert (code, err, told["new_group"], told["nearest_group"]) == (0, "", False, None)

@@ -10,7 +10,7 @@ from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import ConfigError, RejectedError
 from txn.explain.cluster import EARLIEST, LATEST
 from txn.explain.groups import DEAD
-from txn.hints import did_you_mean
+from txn.hints import did_you_mean, nearest
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
@@ -24,6 +24,19 @@ class OffsetChange:
     partition: TopicPartition
     before: int | None
     after: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroup:
+    """A group that is not there, and the name of one that is and resembles it, if any does."""
+
+    group_id: str
+    nearest: str | None
+
+    def note(self) -> str:
+        """Tell in a sentence that a plan makes it: its name may be misspelled."""
+        hint = "" if self.nearest is None else f"; did you mean {self.nearest}?"
+        return f"there is no group {self.group_id!r} yet: this makes it{hint}"
 
 
 def moved_to(
@@ -80,12 +93,12 @@ def require_no_members(cluster: RunningCluster, group_id: str) -> None:
         )
 
 
-def note_if_new(cluster: RunningCluster, group_id: str) -> str:
-    """Return a sentence about a group that a plan would make, with the nearest name; else ""."""
+def new_group(cluster: RunningCluster, group_id: str) -> NewGroup | None:
+    """Return the group that a plan would make; None: it is there."""
     known = [group.group_id for group in cluster.groups()]
     if group_id in known:
-        return ""
-    return f"there is no group {group_id!r} yet: this makes it{did_you_mean(group_id, known)}"
+        return None
+    return NewGroup(group_id, nearest(group_id, known))
 
 
 def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetChange]) -> None:

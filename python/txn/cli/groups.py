@@ -20,8 +20,7 @@ from txn.errors import ConfigError
 from txn.printable import printable
 
 if TYPE_CHECKING:
-    from txn.admin.cluster import RunningCluster
-    from txn.admin.groups import OffsetChange
+    from txn.admin.groups import NewGroup, OffsetChange
     from txn.coordinator.transaction.states import TopicPartition
     from txn.explain.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
 
@@ -163,7 +162,7 @@ def reset_offsets(
     """Move the committed offsets of a group without members. Shows the plan and asks first.
 
     An offset stays within its log. A time stands for the first record at or after it. A group that
-    is not there is made, as the plan says.
+    is not there is made. The command says so before it, and names the group that resembles it.
 
     \b
     Examples:
@@ -181,6 +180,7 @@ def reset_offsets(
     from txn.admin.groups import (
         commit,
         moved_to,
+        new_group,
         require_no_members,
         restored,
         shifted_by,
@@ -206,9 +206,9 @@ def reset_offsets(
             else:
                 assert shift_by is not None, "it was checked"
                 changes = shifted_by(running, group, partitions, shift_by)
+        new = new_group(running, group)
         if not is_dry_run:
-            if not yes:
-                _print_plan(running, group, changes)
+            _print_plan(group, None if yes and as_json else new, [] if yes else changes)
             confirm("Move them?", is_confirmed=yes)
             commit(running, group, changes)
     if as_json:
@@ -216,6 +216,8 @@ def reset_offsets(
             {
                 "group": group,
                 "dry_run": is_dry_run,
+                "new_group": new is not None,
+                "nearest_group": None if new is None else new.nearest,
                 "partitions": [
                     {
                         "topic": each.partition[0],
@@ -228,17 +230,16 @@ def reset_offsets(
             }
         )
         return
-    print_lines(_changed(changes, "would be" if is_dry_run else "is now"))
+    note = [new.note()] if is_dry_run and new is not None else []
+    print_lines([*note, *_changed(changes, "would be" if is_dry_run else "is now")])
 
 
-def _print_plan(
-    running: "RunningCluster", group_id: str, changes: Iterable["OffsetChange"]
-) -> None:
-    from txn.admin.groups import note_if_new
-
-    note = note_if_new(running, group_id)
-    named = f"To be moved, the offsets of group {group_id!r}:"
-    for line in [*([note] if note else []), named, *_changed(changes)]:
+def _print_plan(group_id: str, new: "NewGroup | None", changes: Sequence["OffsetChange"]) -> None:
+    """Print the group that is made, and the changes that a person is asked about."""
+    lines = [] if new is None else [new.note()]
+    if changes:
+        lines += [f"To be moved, the offsets of group {group_id!r}:", *_changed(changes)]
+    for line in lines:
         print(printable(line), file=sys.stderr)
 
 
