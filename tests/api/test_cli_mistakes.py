@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import txn
-from support.clients import create_topic
+from support.clients import create_topic, plain_producer, send
 from support.command_line import run_txn
 
 
@@ -15,6 +15,7 @@ from support.command_line import run_txn
 def servers() -> Iterator[str]:
     with txn.Broker() as broker:
         create_topic(broker.bootstrap_servers, "orders")
+        send(plain_producer(broker.bootstrap_servers), "orders", [b"1", b"2", b"3"])
         # A group makes the internal topic.
         reset = ("groups", "reset-offsets", "shop", "--topic", "orders", "--to", "0", "--execute")
         assert run_txn(*reset, "--bootstrap", broker.bootstrap_servers)[0] == 0
@@ -154,3 +155,60 @@ def test_offsets_of_a_group_that_is_there_say_nothing_of_a_new_one(servers: str)
     code, out, err = run_txn(*words, "--json", "--bootstrap", servers)
     told = json.loads(out)
     assert (code, err, told["new_group"], told["nearest_group"]) == (0, "", False, None)
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        (("--from", "5", "--to", "3"), "--from 5 lies behind --to 3"),
+        (("--from", "-3", "--to", "-10"), "--from -3 lies behind --to -10"),
+        (("--from", "1h-ago", "--to", "2h-ago"), "--from 1h-ago lies behind --to 2h-ago"),
+        (
+            ("--from", "2026-11-23T17:06", "--to", "2026-11-22"),
+            "--from 2026-11-23T17:06 lies behind --to 2026-11-22",
+        ),
+        (("--from", "-1", "--to", "0"), "--from -1 lies behind --to 0"),
+        (("--from", "2h-ago", "--to", "earliest"), "--to earliest stops before the first record"),
+        (("--group", "shop", "--to", "earliest"), "--to earliest stops before the first record"),
+        (("--from", "latest"), "--from latest begins at the end, where reading stops"),
+        (("--from", "latest", "--to", "9"), "--from latest begins at the end, where reading stops"),
+    ],
+)
+def test_places_between_which_nothing_can_lie_are_wrong_usage(
+    places: tuple[str, ...], told: str, servers: str
+) -> None:
+    """They printed nothing, and ended with 0."""
+    code, out, err = run_txn("consume", "orders", *places, "--bootstrap", servers)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"txn: {told}")
+
+
+@pytest.mark.parametrize("places", [("--from", "0", "--to", "0"), ("--from", "2h-ago"), ()])
+def test_places_between_which_records_may_lie_are_no_mistake(
+    places: tuple[str, ...], servers: str
+) -> None:
+    code, _, err = run_txn("consume", "orders", *places, "--bootstrap", servers)
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(("group", "is_told"), [("shop", True), ("unheard-of", False)])
+def test_a_beginning_that_moves_no_group_is_told(group: str, is_told: bool, servers: str) -> None:
+    """`--from earliest` beside a group that had read all printed nothing, and not a word."""
+    words = ("consume", "orders", "--group", group, "--from", "earliest", "--max-records", 1)
+    code, _, err = run_txn(*words, "--bootstrap", servers)
+    note = (
+        "txn: group 'shop' has an offset in each partition, and begins there: --from earliest is "
+        "for partitions without one. `txn groups reset-offsets` moves a group\n"
+    )
+    assert (code, err) == (0, note if is_told else "")
+
+
+def test_a_group_is_not_given_a_part_of_a_topic(servers: str) -> None:
+    """It said that there is no topic of that name."""
+    words = ("consume", "orders-0", "--group", "shop", "--bootstrap", servers)
+    assert run_txn(*words) == (
+        2,
+        "",
+        "txn: a group shares out all partitions of a topic: give orders, not orders-0. Without "
+        "--group one partition is read\n",
+    )

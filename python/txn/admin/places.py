@@ -41,6 +41,14 @@ class Place:
     kind: PlaceKind
     value: int = 0
 
+    def is_behind(self, other: "Place") -> bool:
+        """True if this place comes after another one in any log: both are of one kind."""
+        if self.kind is not other.kind:
+            return False
+        if self.kind is PlaceKind.BEFORE_END:
+            return self.value < other.value
+        return self.value > other.value
+
 
 def parse_place(text: str, *, now_ms: int) -> Place:
     """Read a place. Raises ConfigError."""
