@@ -212,3 +212,30 @@ def test_a_group_is_not_given_a_part_of_a_topic(servers: str) -> None:
         "txn: a group shares out all partitions of a topic: give orders, not orders-0. Without "
         "--group one partition is read\n",
     )
+
+
+ASKING = {
+    "topics delete": ("orders",),
+    "topics delete-records": ("orders:0=1",),
+    "groups delete": ("shop",),
+    "groups reset-offsets": ("shop", "--topic", "orders", "--to", "0"),
+}
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_a_command_that_nobody_can_confirm_names_the_word_of_its_page(
+    command: str, servers: str
+) -> None:
+    """It advised --yes where docs/cli.md had --execute; the others knew no --execute."""
+    words = (*command.split(), *ASKING[command], "--bootstrap", servers)
+    code, out, err = run_txn(*words, stdin=b"")
+    assert (code, out) == (2, "")
+    assert err.endswith("standard input is no terminal. Give --yes\n")
+
+
+@pytest.mark.parametrize("command", [*ASKING, "transactions abort"])
+def test_every_command_that_asks_takes_both_words_and_advises_one(command: str) -> None:
+    shown = run_txn(*command.split(), "--help")[1]
+    (option,) = [line for line in shown.splitlines() if line.split()[:1] == ["--yes,"]]
+    assert option.split() == "--yes, --execute Do not ask.".split()
+    assert shown.count("--execute") == 1

@@ -13,7 +13,7 @@ from txn.cli.completing import complete_groups, complete_topics
 from txn.cli.confirming import confirm
 from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
-from txn.cli.options import AsJson, Execute, PlanAlone, Yes
+from txn.cli.options import AsJson, PlanAlone, Yes
 from txn.cli.output import print_json, print_lines, table
 from txn.counts import counted
 from txn.errors import ConfigError
@@ -152,7 +152,7 @@ def reset_offsets(
         Path | None,
         typer.Option(metavar="FILE", help="As `--json` here and of `groups describe` prints."),
     ] = None,
-    yes: Execute = False,
+    yes: Yes = False,
     is_dry_run: PlanAlone = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -168,7 +168,7 @@ def reset_offsets(
     Examples:
       txn groups reset-offsets shop --topic orders --to earliest --dry-run
       txn groups reset-offsets shop --topic orders-3 --to 217
-      txn groups reset-offsets shop --all-topics --to 2h-ago --execute     in scripts
+      txn groups reset-offsets shop --all-topics --to 2h-ago --yes     in scripts
       txn groups reset-offsets shop --all-topics --shift-by -100
       txn groups reset-offsets shop --from-file shop.json     of `groups describe shop --json`
 
