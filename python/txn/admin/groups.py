@@ -1,6 +1,6 @@
 """Groups of a running cluster: their committed offsets moved, and groups deleted."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from txn.admin.cluster import RunningCluster, no_partition
@@ -111,6 +111,18 @@ def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetCha
     for (topic, index), code in codes.items():
         refused = f"the offset of group {group_id!r} in {topic}-{index} is not changed"
         require(code, None, refused, needs="Read on the group and the topic")
+
+
+def require_groups(cluster: RunningCluster, group_ids: Iterable[str]) -> None:
+    """Go on if there are groups of these names.
+
+    Raises:
+        ConfigError: there is no such group; the message has the nearest name.
+        RejectedError: its user may not see one.
+    """
+    for group_id in group_ids:
+        if cluster.group(group_id).state == DEAD:
+            raise unknown_group(cluster, group_id)
 
 
 def delete_group(cluster: RunningCluster, group_id: str) -> None:

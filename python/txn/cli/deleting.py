@@ -29,7 +29,7 @@ def delete_records(
     places: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC:PARTITION=OFFSET...",
+            metavar="TOPIC:PARTITION=OFFSET",
             help="The first offset that stays; latest deletes all records.",
         ),
     ] = None,

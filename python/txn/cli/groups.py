@@ -10,7 +10,7 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.completing import complete_groups, complete_topics
-from txn.cli.confirming import confirm
+from txn.cli.confirming import confirm, told_half_way
 from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
 from txn.cli.options import AsJson, PlanAlone, Yes
@@ -260,7 +260,7 @@ def delete(
     groups: Annotated[
         list[str],
         typer.Argument(
-            metavar="GROUP...",
+            metavar="GROUP",
             help="Without members.",
             autocompletion=complete_groups,
         ),
@@ -281,13 +281,17 @@ def delete(
     Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such group, or no broker
     answers.
     """
-    from txn.admin.groups import delete_group
+    from txn.admin.groups import delete_group, require_groups
 
     names = list(dict.fromkeys(groups))
+    done: list[str] = []
     with running_cluster(bootstrap, command_config, settings) as running:
+        require_groups(running, names)
         confirm(f"Delete {', '.join(names)}, with the offsets?", is_confirmed=yes)
-        for name in names:
-            delete_group(running, name)
+        with told_half_way(done):
+            for name in names:
+                delete_group(running, name)
+                done.append(name)
     if as_json:
         print_json([{"group": name, "deleted": True} for name in names])
     else:

@@ -29,7 +29,7 @@ Isolation = Annotated[
 TopicsOrPartitions = Annotated[
     list[str],
     typer.Argument(
-        metavar="TOPIC[-PARTITION]...",
+        metavar="TOPIC[-PARTITION]",
         help="Topics, or some of their partitions.",
         autocompletion=complete_topics,
     ),

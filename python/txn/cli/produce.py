@@ -61,7 +61,7 @@ def produce(
     ],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE...]", help="Files; - is standard input. [default: -]"),
+        typer.Argument(metavar="FILE", help="Files; - is standard input. [default: -]"),
     ] = None,
     json_lines: Annotated[
         bool,

@@ -83,7 +83,7 @@ def list_quotas(
 
 @quotas_app.command("set")
 def set_quotas(
-    quotas: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Quotas.")],
+    quotas: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="Quotas.")],
     user: UserName = None,
     default_user: DefaultUser = False,
     client_id: ClientId = None,
@@ -130,9 +130,7 @@ def set_quotas(
 
 @quotas_app.command()
 def remove(
-    keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY...]", help="[default: all]")
-    ] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="[default: all]")] = None,
     user: UserName = None,
     default_user: DefaultUser = False,
     client_id: ClientId = None,
