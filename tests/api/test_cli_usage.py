@@ -109,6 +109,6 @@ def test_a_deletion_that_stops_half_way_names_the_part_that_is_done(servers: str
     delete = ("topics", "delete", "gone", "__consumer_offsets", "orders", "--yes")
     code, out, err = run_txn(*delete, "--bootstrap", servers)
     assert (code, out) == (1, "")
-    assert "txn: done before it: gone\n" in err
+    assert "txn: stopped half-way. Done are: gone\n" in err
     listed = run_txn("topics", "list", "--bootstrap", servers)[1]
     assert [line.split()[0] for line in listed.splitlines()] == ["topic", "orders"]

@@ -66,9 +66,9 @@ def parse_place(text: str, *, now_ms: int) -> Place:
     try:
         at = datetime.datetime.fromisoformat(plain)
     except ValueError:
-        hint = did_you_mean(plain, ("earliest", "latest"))
+        hint = did_you_mean(plain, ("earliest", "latest")) or "."
         raise ConfigError(
-            f"{text!r} is no place in a topic{hint}. Give earliest, latest, an offset, -10 for ten "
+            f"{text!r} is no place in a topic{hint} Give earliest, latest, an offset, -10 for ten "
             "before the end, 2h-ago, or a time as in 2026-11-23T17:06"
         ) from None
     if at.tzinfo is None:

@@ -41,5 +41,5 @@ def told_half_way(done: Sequence[str]) -> Iterator[None]:
         yield
     except BaseException:
         if done:
-            print(f"txn: done before it: {printable(', '.join(done))}", file=sys.stderr)
+            print(f"txn: stopped half-way. Done are: {printable(', '.join(done))}", file=sys.stderr)
         raise

@@ -224,7 +224,7 @@ def abort(
 
     \b
     Exit codes: 0 aborted, or nothing was open; 1 refused, not confirmed, or ended meanwhile;
-    2 wrong usage or no broker or directory answers.
+    2 wrong usage, no such id or topic, or no broker answers.
     """
     by_id = transactional_id is not None
     by_offset = topic_partition is not None and start_offset is not None
