@@ -71,6 +71,27 @@ def servers() -> Iterator[str]:
             "or latest",
         ),
         (
+            ("produce", "orders", "--transactional-id", "pay", "--transaction-timeout", "99d"),
+            2,
+            "--transaction-timeout 99d: give 1s to 24d",
+        ),
+        (
+            ("groups", "reset-offsets", "", "--topic", "orders", "--to", "0", "--yes"),
+            2,
+            "the name of the group is empty: a group has one",
+        ),
+        (
+            ("transactions", "hanging", "--topic", ""),
+            2,
+            "there is no topic ''; there is __consumer_offsets, orders",
+        ),
+        (
+            ("consume", "orders", "--from", ""),
+            2,
+            "'' is no place in a topic. Give earliest, latest, an offset, -10 for ten before the "
+            "end, 2h-ago, or a time as in 2026-11-23T17:06",
+        ),
+        (
             ("transactions", "describe", "pay"),
             2,
             "no coordinator knows transactional id 'pay': it never was used, or not for "
@@ -88,6 +109,22 @@ def test_a_mistake_is_one_line_with_the_way_out(
     """
     done = run_txn(*words, "--bootstrap", servers)
     assert done == (code, "", f"txn: {told.replace('SERVERS', servers)}\n")
+
+
+def test_an_empty_address_is_not_the_default_one() -> None:
+    """A variable that was not set led to a cluster that was not meant."""
+    for words in (("topics", "list"), ("topics", "delete", "orders", "--yes"), ("users", "list")):
+        code, out, err = run_txn(*words, "--bootstrap", "")
+        told = "txn: --bootstrap is empty: give HOST:PORT, or leave it out\n"
+        assert (code, out, err) == (2, "", told)
+
+
+def test_a_misspelled_part_of_a_record_is_told_with_the_records_before_it(servers: str) -> None:
+    """A question mark and a full stop stood side by side."""
+    lines = b'{"value": "1"}\n{"vaule": "2"}\n'
+    code, _, err = run_txn("produce", "orders", "--json-lines", "--bootstrap", servers, stdin=lines)
+    assert code == 2
+    assert err.endswith("no part 'vaule'; did you mean value? Stored before it: 1 record\n")
 
 
 def test_a_password_that_nobody_can_type_is_one_line_without_pythons_source(servers: str) -> None:

@@ -113,8 +113,8 @@ def consume(
         )
     wanted = _Wanted(
         topics,
-        start or ("latest" if follow else "earliest"),
-        None if follow else end or "latest",
+        start if start is not None else "latest" if follow else "earliest",
+        None if follow else "latest" if end is None else end,
         group,
         is_start_given=start is not None,
         is_committed=isolation is IsolationLevel.READ_COMMITTED,

@@ -176,6 +176,8 @@ def reset_offsets(
     Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such topic, or no broker
     answers.
     """
+    if not group:
+        raise ConfigError("the name of the group is empty: a group has one")
     _require_one_way(to, shift_by, from_file, topic, is_of_all=all_topics)
     from txn.admin.groups import (
         commit,

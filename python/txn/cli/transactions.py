@@ -167,7 +167,7 @@ def hanging(
     from txn.explain.questions import all_partitions, findings, partitions_of
 
     with asked(bootstrap, command_config, settings, data) as source:
-        partitions = partitions_of(source, topic, None) if topic else all_partitions(source)
+        partitions = all_partitions(source) if topic is None else partitions_of(source, topic, None)
         held = findings(source, partitions)
         if as_json:
             print_json([held_data(each, source) for each in held])
