@@ -137,7 +137,7 @@ def run() -> None:
     Ends the process with its exit code where that is not 0. Raises ConfigError at wrong usage, and
     KeyboardInterrupt at Ctrl-C, which typer or click turn into exceptions of their own.
     """
-    (usage_error,) = typer.BadParameter.__bases__  # a class of click, or of typer since 0.24
+    usage_error: Any = typer.BadParameter.__base__  # a class of click, or of typer itself
     try:
         code = app(prog_name="txn", standalone_mode=False)  # also as `python -m txn`
     except typer.Abort:
