@@ -385,7 +385,7 @@ def test_an_abort_by_id_fences_the_producer_and_lets_readers_go_on(
         abort = ("transactions", "abort", "--transactional-id", "pay-3")
         code, out, _ = run_txn(*abort, "--bootstrap", scene.servers)
         assert code == 0
-        assert "Abort it? [y/N]: aborted. 'pay-3' now has producer" in out
+        assert "\naborted. 'pay-3' now has producer" in out
         assert read_all(scene.servers, "orders") == [b"before", b"x", b"y", b"z", b"1"]
         with pytest.raises(KafkaException) as refused:
             scene.open.commit_transaction(WAIT_S)
@@ -448,8 +448,8 @@ def test_a_commit_while_an_abort_is_asked_about_is_told_and_fences_nobody(
     code, out, err = run_txn(*ABORT_PAY_5, servers)
     assert (code, "aborted." in out) == (1, False)
     assert err == (
-        "txn: nothing was aborted. 'pay-5' has no open transaction: CompleteCommit: it ended after "
-        "it was shown\n"
+        "Abort it? [y/N]: txn: nothing was aborted. 'pay-5' has no open transaction: "
+        "CompleteCommit: it ended after it was shown\n"
     )
     commit_values(producer, "orders", [b"2"])
     assert read_all(servers, "orders") == [b"1", b"2"]
@@ -468,7 +468,10 @@ def test_the_next_transaction_is_not_aborted_in_place_of_the_one_that_was_shown(
     monkeypatch.setattr("sys.stdin", Meanwhile(goes_on))
     code, _, err = run_txn(*ABORT_PAY_5, servers)
     assert code == 1
-    assert err.startswith("txn: nothing was aborted: the transaction ended after it was shown, and")
+    told = (
+        "Abort it? [y/N]: txn: nothing was aborted: the transaction ended after it was shown, and"
+    )
+    assert err.startswith(told)
     assert "That is the open transaction of 'pay-5' (producer " in err
     producer.commit_transaction(WAIT_S)
     assert read_all(servers, "orders") == [b"1", b"2"]

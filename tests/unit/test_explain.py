@@ -225,6 +225,9 @@ class FakeFacts:
             each for each in self.known if producer_ids is None or each.producer_id in producer_ids
         ]
 
+    def transactional_ids(self) -> list[str]:
+        return sorted(each.transactional_id for each in self.known)
+
     def owner(self, transactional_id: str) -> Owner | None:
         return next((e for e in self.known if e.transactional_id == transactional_id), None)
 
@@ -412,13 +415,13 @@ def test_a_name_of_no_partition_is_answered_with_those_there_are(
     name: str, index: int | None, said: str
 ) -> None:
     """It read: there is no 'orders-7'. There is orders …"""
-    with pytest.raises(RejectedError) as refused:
+    with pytest.raises(ConfigError) as refused:
         partitions_of(FakeFacts(names={"orders": [0, 1, 2], "one": [0]}), name, index)
     assert refused.value.message == said
 
 
 def test_an_unknown_name_is_answered_with_those_like_it() -> None:
-    with pytest.raises(RejectedError, match="did you mean orders"):
+    with pytest.raises(ConfigError, match="did you mean orders"):
         partitions_of(FakeFacts(), "order", None)
 
 
@@ -603,7 +606,7 @@ def test_numbers_that_python_refuses_to_read_are_none() -> None:
     digits = "9" * 5_000
     with pytest.raises(ConfigError, match="HOST:PORT"):
         ClusterSource(f"localhost:{digits}")
-    with pytest.raises(RejectedError, match="has no partition"):
+    with pytest.raises(ConfigError, match="has no partition"):
         partitions_of(FakeFacts(names={"orders": [0]}), f"orders-{digits}", None)
 
 

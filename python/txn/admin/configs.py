@@ -10,6 +10,7 @@ from txn.admin.refusals import NO_RIGHTS, require
 from txn.errors import ConfigError, RejectedError
 from txn.hints import did_you_mean
 from txn.wire.api_keys import ApiKey
+from txn.wire.error_codes import ErrorCode
 
 
 class ConfigKind(IntEnum):
@@ -100,6 +101,8 @@ def described_configs(
             resource = ConfigKind(result.resource_type), result.resource_name
             refused = f"settings of {name_of(resource)} cannot be read"
             needs = f"DescribeConfigs {NEEDED[resource[0]]}"
+            if resource[0] is GROUP and result.error_code == ErrorCode.INVALID_REQUEST:
+                raise RejectedError(f"{refused}: no group of this cluster has settings of its own")
             require(result.error_code, result.error_message, refused, needs=needs)
             entries = (_entry(resource[0], each) for each in result.configs)
             found[resource] = sorted(entries, key=lambda entry: entry.name)
@@ -131,7 +134,9 @@ def alter_configs(
         RejectedError: a value does not fit, or its user may not.
     """
     kind, name = resource
-    require_names(resource, _entries_if_allowed(cluster, resource), changes)
+    # The default of all brokers tells only of settings that were set; one broker tells of all.
+    known_to = (BROKER, str(cluster.node_ids[0])) if resource == (BROKER, "") else resource
+    require_names(resource, _entries_if_allowed(cluster, known_to), changes)
     configs = [
         {"name": key, "config_operation": DELETE if value is None else SET, "value": value}
         for key, value in changes.items()

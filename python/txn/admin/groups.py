@@ -1,6 +1,6 @@
 """Groups of a running cluster: their committed offsets moved, and groups deleted."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from txn.admin.cluster import RunningCluster, no_partition
@@ -9,7 +9,7 @@ from txn.admin.refusals import require, unknown
 from txn.cluster.groups import DEAD
 from txn.cluster.source import EARLIEST, LATEST
 from txn.errors import ConfigError, RejectedError
-from txn.hints import did_you_mean
+from txn.hints import did_you_mean, nearest
 from txn.identifiers import TopicPartition
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
@@ -24,6 +24,19 @@ class OffsetChange:
     partition: TopicPartition
     before: int | None
     after: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroup:
+    """A group that is not there, and the name of one that is and resembles it, if any does."""
+
+    group_id: str
+    nearest: str | None
+
+    def note(self) -> str:
+        """Tell in a sentence that a plan makes it: its name may be misspelled."""
+        hint = "" if self.nearest is None else f"; did you mean {self.nearest}?"
+        return f"there is no group {self.group_id!r} yet: this makes it{hint}"
 
 
 def moved_to(
@@ -83,12 +96,12 @@ def require_no_members(cluster: RunningCluster, group_id: str) -> None:
         )
 
 
-def note_if_new(cluster: RunningCluster, group_id: str) -> str:
-    """Return a sentence about a group that a plan would make, with the nearest name; else ""."""
+def new_group(cluster: RunningCluster, group_id: str) -> NewGroup | None:
+    """Return the group that a plan would make; None: it is there."""
     known = [group.group_id for group in cluster.groups()]
     if group_id in known:
-        return ""
-    return f"there is no group {group_id!r} yet: this makes it{did_you_mean(group_id, known)}"
+        return None
+    return NewGroup(group_id, nearest(group_id, known))
 
 
 def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetChange]) -> None:
@@ -101,6 +114,18 @@ def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetCha
     for (topic, index), code in codes.items():
         refused = f"the offset of group {group_id!r} in {topic}-{index} is not changed"
         require(code, None, refused, needs="Read on the group and the topic")
+
+
+def require_groups(cluster: RunningCluster, group_ids: Iterable[str]) -> None:
+    """Go on if there are groups of these names.
+
+    Raises:
+        ConfigError: there is no such group; the message has the nearest name.
+        RejectedError: its user may not see one.
+    """
+    for group_id in group_ids:
+        if cluster.group(group_id).state == DEAD:
+            raise unknown_group(cluster, group_id)
 
 
 def delete_group(cluster: RunningCluster, group_id: str) -> None:

@@ -41,6 +41,14 @@ class OffsetSpec:
     kind: OffsetSpecKind
     value: int = 0
 
+    def is_behind(self, other: "OffsetSpec") -> bool:
+        """True if this place comes after another one in any log: both are of one kind."""
+        if self.kind is not other.kind:
+            return False
+        if self.kind is OffsetSpecKind.BEFORE_END:
+            return self.value < other.value
+        return self.value > other.value
+
 
 def parse_offset_spec(text: str, *, now_ms: int) -> OffsetSpec:
     """Read a place. Raises ConfigError."""
@@ -58,9 +66,9 @@ def parse_offset_spec(text: str, *, now_ms: int) -> OffsetSpec:
     try:
         at = datetime.datetime.fromisoformat(plain)
     except ValueError:
-        hint = did_you_mean(plain, ("earliest", "latest"))
+        hint = did_you_mean(plain, ("earliest", "latest")) or "."
         raise ConfigError(
-            f"{text!r} is no place in a topic{hint}. Give earliest, latest, an offset, -10 for ten "
+            f"{text!r} is no place in a topic{hint} Give earliest, latest, an offset, -10 for ten "
             "before the end, 2h-ago, or a time as in 2026-11-23T17:06"
         ) from None
     if at.tzinfo is None:

@@ -99,9 +99,9 @@ def _run() -> None:
         if listing is not None:
             list_plainly(listing.servers, as_json=listing.as_json)
             return
-    from txn.cli.commands import app
+    from txn.cli.commands import run
 
-    app(prog_name="txn")  # also as `python -m txn`, and for the completion of a shell
+    run()
 
 
 def _tell(reason: str) -> None:

@@ -7,8 +7,10 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
+from txn.admin.cluster import no_partition
 from txn.config import BrokerSettings
 from txn.errors import DirectoryError, StorageError, TxnError
+from txn.hints import did_you_mean
 from txn.inspect.layout import METADATA_TOPIC, FileKind, kind_of, list_partition, offset_of
 from txn.inspect.verify import contradiction_in, known_end_of, losses_in, read_metadata
 from txn.metadata.image import Image, Topic
@@ -160,7 +162,10 @@ def _partition(image: Image, name: str) -> tuple[Topic, int]:
             "Put back a copy of it"
         )
     topic = image.topics.get(match[1])
-    if topic is None or int(match[2]) >= topic.partition_count:
+    if topic is None:
         known = ", ".join(sorted(image.topics)) or "none"
-        raise DirectoryError(f"there is no partition {name}; the topics here are: {known}")
+        hint = did_you_mean(match[1], image.topics) or f"; the topics here are: {known}"
+        raise DirectoryError(f"there is no partition {name}{hint}")
+    if int(match[2]) >= topic.partition_count:
+        raise DirectoryError(no_partition(topic.name, int(match[2]), topic.partition_count))
     return topic, int(match[2])

@@ -1,14 +1,16 @@
 """Checking the settings of a start, without the start: the work of `txn serve --check`."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from txn.clock import now_ms
-from txn.config import BrokerSettings
+from txn.config import BrokerSettings, split_address
 from txn.metadata.image import Image
 from txn.security.listeners import read_listeners
 from txn.server.lifecycle.serve import Start
+from txn.server.metrics.listener import checked_address
 from txn.server.security.certificates import Certificates
 from txn.server.security.logins import Offers
 from txn.server.settings.config_file import DIRECTORIES, is_secret
@@ -62,6 +64,7 @@ def checked(start: Start) -> Checked:
     for spec in specs:
         if spec.is_sasl:
             offers.of(spec.name)
+    _check_metrics(settings)
     file = "" if start.file is None else str(start.file.path)
     references = {} if start.file is None else start.file.references
     return Checked(
@@ -77,6 +80,16 @@ def checked(start: Start) -> Checked:
         ),
         () if start.file is None else start.file.not_used,
     )
+
+
+def _check_metrics(settings: BrokerSettings) -> None:
+    """Refuse an address for metrics that a start refuses. Raises ConfigError."""
+    address = settings["metrics.listener"]
+    if address is None:
+        return
+    host, port = split_address(address)
+    with suppress(OSError):  # a name that this machine does not know may be one of another
+        checked_address(host, port, is_remote_allowed=settings["metrics.allow.remote"])
 
 
 def _shown(name: str, text: str, start: Start, references: Mapping[str, str]) -> str:

@@ -71,6 +71,8 @@ def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] 
     Raises:
         ConfigError: the file cannot be read, or a setting is unknown or does not fit.
     """
+    if bootstrap == "":  # as of a variable that is not set
+        raise ConfigError("--bootstrap is empty: give HOST:PORT, or leave it out")
     if config is None and not settings:
         servers = bootstrap or DEFAULT_SERVERS
         return Cluster(servers, options=f"--bootstrap {servers}")

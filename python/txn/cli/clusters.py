@@ -7,6 +7,7 @@ import typer
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines, table
+from txn.counts import counted
 
 cluster_app = typer.Typer(
     help="See a cluster and its brokers.", no_args_is_help=True, rich_markup_mode=None
@@ -46,10 +47,10 @@ def describe(
         (node.node_id, f"{node.host}:{node.port}", node.rack or "-", _role(node, controller_id))
         for node in nodes
     ]
-    counted = f"{len(topics)} topics, {partitions} partitions, with the internal ones"
+    sizes = f"{counted(len(topics), 'topic')}, {counted(partitions, 'partition')}"
     print_lines(
         [
-            f"cluster {cluster_id}: {counted}",
+            f"cluster {cluster_id}: {sizes}, with the internal ones",
             *table(("broker", "address", "rack", "role"), rows, names=4),
         ]
     )

@@ -4,6 +4,7 @@ A command's module is imported when it is asked for: all of them together take l
 `txn topics list` does.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -14,6 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 import txn
+from txn.cli import INTERRUPTED
 from txn.errors import ConfigError
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -127,3 +129,46 @@ def options(
     ] = False,
 ) -> None:
     """An exactly-once transactional message log that speaks the Kafka protocol."""
+
+
+def run() -> None:
+    """Run the command that `sys.argv` names.
+
+    Ends the process with its exit code where that is not 0. Raises ConfigError at wrong usage, and
+    KeyboardInterrupt at Ctrl-C, which typer or click turn into exceptions of their own.
+    """
+    usage_error: Any = typer.BadParameter.__base__  # a class of click, or of typer itself
+    try:
+        code = app(prog_name="txn", standalone_mode=False)  # also as `python -m txn`
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except usage_error as error:
+        text = error.format_message()
+        if "\n" in text:  # the help of a group of commands that was called alone
+            print(text, file=sys.stderr)
+            sys.exit(error.exit_code)
+        raise ConfigError(_in_one_line(text, error)) from None
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code:
+        sys.exit(code)
+
+
+def _in_one_line(text: str, error: Any) -> str:
+    """Tell a mistake in the words of a command line, and how to see its help."""
+    plain = text.replace(": Value error, ", ": ").rstrip(".")  # said by pydantic below typer
+    parts = [plain if plain.endswith("?") else f"{plain}."]
+    option = getattr(error, "option_name", "")
+    if error.ctx is not None:
+        parts += [_without_option(option, error.ctx)] if option else []
+        parts.append(f"`{error.ctx.command_path} -h` shows its usage")
+    return " ".join(filter(None, parts))
+
+
+def _without_option(option: str, ctx: Any) -> str:
+    """Return a sentence if the value of an unknown option stands in the command without it."""
+    for param in ctx.command.params:
+        name = (param.metavar or "").lower().partition("[")[0]
+        if param.param_type_name == "argument" and f"--{name}" == option:
+            return f"The {name} stands without it: {ctx.command_path} NAME."
+    return ""

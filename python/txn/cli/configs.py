@@ -42,7 +42,7 @@ Group = Annotated[
 @configs_app.command()
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="Of these settings alone.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Of these settings alone.")
     ] = None,
     topic: Topic = None,
     broker: Broker = None,
@@ -86,7 +86,7 @@ def describe(
 
 @configs_app.command("set")
 def set_configs(
-    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Settings.")],
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="Settings.")],
     topic: Topic = None,
     broker: Broker = None,
     all_brokers: AllBrokers = False,
@@ -116,7 +116,7 @@ def set_configs(
 
 @configs_app.command()
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Settings.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Settings.")],
     topic: Topic = None,
     broker: Broker = None,
     all_brokers: AllBrokers = False,

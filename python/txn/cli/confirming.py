@@ -1,10 +1,11 @@
-"""A question before something is lost."""
+"""A question before something is lost, and the part that is done where a command stops half-way."""
 
 import sys
-
-import typer
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from txn.cli.no_answer import NOT_ASKED
+from txn.printable import printable
 
 
 def confirm(question: str, *, is_confirmed: bool) -> None:
@@ -20,5 +21,25 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
             file=sys.stderr,
         )
         sys.exit(NOT_ASKED)
-    if not typer.confirm(question):
+    # Not on standard output, which may be JSON: so neither `typer.confirm` nor `input`.
+    print(f"{question} [y/N]: ", end="", file=sys.stderr, flush=True)
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        raise
+    if answer.strip().lower() not in ("y", "yes"):
+        print("" if answer else "\n", end="", file=sys.stderr)  # behind Ctrl-D
+        print("txn: not confirmed, so nothing is changed", file=sys.stderr)
         sys.exit(1)
+
+
+@contextmanager
+def told_half_way(done: Sequence[str]) -> Iterator[None]:
+    """Say on standard error which names are done if an error or Ctrl-C ends the `with` block."""
+    try:
+        yield
+    except BaseException:
+        if done:
+            print(f"txn: stopped half-way. Done are: {printable(', '.join(done))}", file=sys.stderr)
+        raise

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from txn.admin.cluster import RunningCluster
+    from txn.admin.offset_specs import OffsetSpec
     from txn.client.stored_records import StoredRecords
     from txn.identifiers import TopicPartition
 
@@ -112,9 +113,10 @@ def consume(
         )
     wanted = _Wanted(
         topics,
-        start or ("latest" if follow else "earliest"),
-        None if follow else end or "latest",
+        start if start is not None else "latest" if follow else "earliest",
+        None if follow else "latest" if end is None else end,
         group,
+        is_start_given=start is not None,
         is_committed=isolation is IsolationLevel.READ_COMMITTED,
     )
     columns = Columns(timestamps=timestamps, offsets=offsets, keys=keys, headers=headers)
@@ -173,6 +175,7 @@ class _Wanted:
     end: str | None
     group: str | None
     _: KW_ONLY
+    is_start_given: bool
     is_committed: bool
 
 
@@ -186,25 +189,15 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
     at_ms, is_committed = now_ms(), wanted.is_committed
     start = parse_offset_spec(wanted.start, now_ms=at_ms)
     end = None if wanted.end is None else parse_offset_spec(wanted.end, now_ms=at_ms)
+    if end is not None:
+        _require_order(wanted, start, end)
     if wanted.group is None:
         named = [running.partitions(name) for name in wanted.topics]
     else:
-        if not wanted.group:
-            raise ConfigError("--group is empty: name a group, or leave it out to join none")
-        wanted.group.encode()  # librdkafka ends the process at a name that is no UTF-8
-        if wanted.start not in ("earliest", "latest"):
-            raise ConfigError(
-                "a group begins at its committed offsets: --from is earliest or latest for "
-                "partitions without one. `txn groups reset-offsets` moves a group"
-            )
-        running.require_topics(wanted.topics)
-        named = [[(name, each) for each in running.topics()[name]] for name in wanted.topics]
+        named = _of_group(running, wanted, wanted.group)
     partitions = list(dict.fromkeys(each for group in named for each in group))
-    ends = None
-    if end is not None:
-        ends = offsets_at(running, partitions, end, is_committed=is_committed)
     starts: Mapping[TopicPartition, int] = {}
-    if wanted.group is None:
+    if wanted.group is None:  # before the ends: a log that grows would have them before its last 10
         starts = offsets_at(running, partitions, start, is_committed=is_committed)
         without = sorted(set(partitions) - starts.keys())
         if without:
@@ -212,6 +205,12 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
             raise RetriableError(
                 f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
             )
+    ends = None
+    if end is not None:
+        ends = offsets_at(running, partitions, end, is_committed=is_committed)
+        lengths = [ends[each] - offset for each, offset in starts.items() if each in ends]
+        if lengths and min(lengths) < 0 and max(lengths) <= 0:
+            raise _reversed(wanted)
     return StoredRecords(
         {**librdkafka_settings(chosen.security), "bootstrap.servers": chosen.servers},
         is_committed=is_committed,
@@ -221,6 +220,64 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
         topics=tuple(dict.fromkeys(wanted.topics)),
         default=wanted.start if wanted.group is not None else "error",
     )
+
+
+def _require_order(wanted: _Wanted, start: "OffsetSpec", end: "OffsetSpec") -> None:
+    """Go on if records may lie between two places. Raises ConfigError."""
+    from txn.admin.offset_specs import OffsetSpecKind
+
+    if end.kind is OffsetSpecKind.EARLIEST:
+        raise ConfigError("--to earliest stops before the first record: give a later place")
+    if (
+        start.kind is OffsetSpecKind.LATEST and wanted.group is None
+    ):  # a group is put there, and stays
+        raise ConfigError(
+            "--from latest begins at the end, where reading stops. --follow goes on with new "
+            "records, and --from -10 shows the last ten"
+        )
+    if start.is_behind(end):
+        raise _reversed(wanted)
+
+
+def _reversed(wanted: _Wanted) -> ConfigError:
+    return ConfigError(
+        f"--from {wanted.start} lies behind --to {wanted.end}, so there is nothing between them. "
+        "Exchange the two"
+    )
+
+
+def _of_group(
+    running: "RunningCluster", wanted: _Wanted, group: str
+) -> "list[list[TopicPartition]]":
+    """The partitions of each topic that a group reads. Raises ConfigError, RejectedError."""
+    if not group:
+        raise ConfigError("--group is empty: name a group, or leave it out to join none")
+    group.encode()  # librdkafka ends the process at a name that is no UTF-8
+    if wanted.start not in ("earliest", "latest"):
+        raise ConfigError(
+            "a group begins at its committed offsets: --from is earliest or latest for "
+            "partitions without one. `txn groups reset-offsets` moves a group"
+        )
+    known = running.topics()
+    for name in wanted.topics:
+        topic, _, number = name.rpartition("-")
+        if name not in known and number.isdigit() and topic in known:
+            raise ConfigError(
+                f"a group shares out all partitions of a topic: give {topic}, not {name}. Without "
+                "--group one partition is read"
+            )
+    running.require_topics(wanted.topics)
+    partitions = [[(name, each) for each in running.topics()[name]] for name in wanted.topics]
+    if wanted.is_start_given:
+        committed = running.committed_offsets(group)
+        if all(each in committed for of_topic in partitions for each in of_topic):
+            print(
+                f"txn: group {group!r} has an offset in each partition, and begins there: --from "
+                f"{wanted.start} is for partitions without one. `txn groups reset-offsets` moves "
+                "a group",
+                file=sys.stderr,
+            )
+    return partitions
 
 
 def _texts_of(form: Format, columns: Columns) -> Callable[[Record], bytes]:

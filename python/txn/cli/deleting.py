@@ -12,7 +12,7 @@ import typer
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.confirming import confirm
 from txn.cli.no_answer import in_words
-from txn.cli.options import AsJson, Execute, PlanAlone
+from txn.cli.options import AsJson, PlanAlone, Yes
 from txn.cli.output import print_json, print_lines, table
 from txn.errors import ConfigError, TxnError
 from txn.printable import printable
@@ -29,7 +29,7 @@ def delete_records(
     places: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC:PARTITION=OFFSET...",
+            metavar="TOPIC:PARTITION=OFFSET",
             help="The first offset that stays; latest deletes all records.",
         ),
     ] = None,
@@ -41,7 +41,7 @@ def delete_records(
             help='As of Kafka: {"partitions": [{"topic": …, "partition": …, "offset": …}]}.',
         ),
     ] = None,
-    yes: Execute = False,
+    yes: Yes = False,
     is_dry_run: PlanAlone = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -56,7 +56,7 @@ def delete_records(
     \b
     Examples:
       txn topics delete-records orders:0=217 orders:1=latest --dry-run
-      txn topics delete-records orders:0=217 --execute     in scripts
+      txn topics delete-records orders:0=217 --yes     in scripts
       txn topics delete-records --from-file offsets.json
 
     \b

@@ -114,17 +114,33 @@ def _stock_jars() -> list[str]:
 
 @contextmanager
 def _workplace(directory: Path | None) -> Iterator[Path]:
-    """The directory asked for, which has to be empty, or a temporary one."""
+    """The directory asked for, which has to be empty, or a temporary one.
+
+    Raises DirectoryError.
+    """
     if directory is None:
-        with tempfile.TemporaryDirectory(prefix="txn-demo-") as temporary:
-            yield Path(temporary)
+        try:
+            temporary = tempfile.TemporaryDirectory(prefix="txn-demo-")
+        except OSError as error:
+            raise DirectoryError(
+                f"there is no place for the demo: {error.strerror or error}. Give --directory"
+            ) from error
+        with temporary as place:
+            yield Path(place)
         return
-    if directory.exists() and any(directory.iterdir()):
+    try:
+        make_directory(directory)
+        is_empty = not any(directory.iterdir())
+    except OSError as error:
+        raise DirectoryError(
+            f"{directory} cannot be used: {error.strerror}. Give a new directory",
+            path=str(directory),
+        ) from error
+    if not is_empty:
         raise DirectoryError(
             f"{directory} is not empty. The demo starts from nothing: give a new directory",
             path=str(directory),
         )
-    make_directory(directory)
     yield directory
 
 

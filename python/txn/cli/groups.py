@@ -10,18 +10,17 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.completing import complete_groups, complete_topics
-from txn.cli.confirming import confirm
+from txn.cli.confirming import confirm, told_half_way
 from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
-from txn.cli.options import AsJson, Execute, PlanAlone, Yes
+from txn.cli.options import AsJson, PlanAlone, Yes
 from txn.cli.output import print_json, print_lines, table
 from txn.counts import counted
 from txn.errors import ConfigError
 from txn.printable import printable
 
 if TYPE_CHECKING:
-    from txn.admin.cluster import RunningCluster
-    from txn.admin.groups import OffsetChange
+    from txn.admin.groups import NewGroup, OffsetChange
     from txn.cluster.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
     from txn.identifiers import TopicPartition
 
@@ -153,7 +152,7 @@ def reset_offsets(
         Path | None,
         typer.Option(metavar="FILE", help="As `--json` here and of `groups describe` prints."),
     ] = None,
-    yes: Execute = False,
+    yes: Yes = False,
     is_dry_run: PlanAlone = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -163,13 +162,13 @@ def reset_offsets(
     """Move the committed offsets of a group without members. Shows the plan and asks first.
 
     An offset stays within its log. A time stands for the first record at or after it. A group that
-    is not there is made, as the plan says.
+    is not there is made. The command says so before it, and names the group that resembles it.
 
     \b
     Examples:
       txn groups reset-offsets shop --topic orders --to earliest --dry-run
       txn groups reset-offsets shop --topic orders-3 --to 217
-      txn groups reset-offsets shop --all-topics --to 2h-ago --execute     in scripts
+      txn groups reset-offsets shop --all-topics --to 2h-ago --yes     in scripts
       txn groups reset-offsets shop --all-topics --shift-by -100
       txn groups reset-offsets shop --from-file shop.json     of `groups describe shop --json`
 
@@ -177,10 +176,13 @@ def reset_offsets(
     Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such topic, or no broker
     answers.
     """
+    if not group:
+        raise ConfigError("the name of the group is empty: a group has one")
     _require_one_way(to, shift_by, from_file, topic, is_of_all=all_topics)
     from txn.admin.groups import (
         commit,
         moved_to,
+        new_group,
         require_no_members,
         restored,
         shifted_by,
@@ -206,9 +208,9 @@ def reset_offsets(
             else:
                 assert shift_by is not None, "it was checked"
                 changes = shifted_by(running, group, partitions, shift_by)
+        new = new_group(running, group)
         if not is_dry_run:
-            if not yes:
-                _print_plan(running, group, changes)
+            _print_plan(group, None if yes and as_json else new, [] if yes else changes)
             confirm("Move them?", is_confirmed=yes)
             commit(running, group, changes)
     if as_json:
@@ -216,6 +218,8 @@ def reset_offsets(
             {
                 "group": group,
                 "dry_run": is_dry_run,
+                "new_group": new is not None,
+                "nearest_group": None if new is None else new.nearest,
                 "partitions": [
                     {
                         "topic": each.partition[0],
@@ -228,17 +232,16 @@ def reset_offsets(
             }
         )
         return
-    print_lines(_changed(changes, "would be" if is_dry_run else "is now"))
+    note = [new.note()] if is_dry_run and new is not None else []
+    print_lines([*note, *_changed(changes, "would be" if is_dry_run else "is now")])
 
 
-def _print_plan(
-    running: "RunningCluster", group_id: str, changes: Iterable["OffsetChange"]
-) -> None:
-    from txn.admin.groups import note_if_new
-
-    note = note_if_new(running, group_id)
-    named = f"To be moved, the offsets of group {group_id!r}:"
-    for line in [*([note] if note else []), named, *_changed(changes)]:
+def _print_plan(group_id: str, new: "NewGroup | None", changes: Sequence["OffsetChange"]) -> None:
+    """Print the group that is made, and the changes that a person is asked about."""
+    lines = [] if new is None else [new.note()]
+    if changes:
+        lines += [f"To be moved, the offsets of group {group_id!r}:", *_changed(changes)]
+    for line in lines:
         print(printable(line), file=sys.stderr)
 
 
@@ -259,7 +262,7 @@ def delete(
     groups: Annotated[
         list[str],
         typer.Argument(
-            metavar="GROUP...",
+            metavar="GROUP",
             help="Without members.",
             autocompletion=complete_groups,
         ),
@@ -280,13 +283,17 @@ def delete(
     Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such group, or no broker
     answers.
     """
-    from txn.admin.groups import delete_group
+    from txn.admin.groups import delete_group, require_groups
 
     names = list(dict.fromkeys(groups))
+    done: list[str] = []
     with running_cluster(bootstrap, command_config, settings) as running:
+        require_groups(running, names)
         confirm(f"Delete {', '.join(names)}, with the offsets?", is_confirmed=yes)
-        for name in names:
-            delete_group(running, name)
+        with told_half_way(done):
+            for name in names:
+                delete_group(running, name)
+                done.append(name)
     if as_json:
         print_json([{"group": name, "deleted": True} for name in names])
     else:

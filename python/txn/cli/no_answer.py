@@ -21,7 +21,9 @@ NOT_ASKED: Final = 2
 
 def in_words(error: TxnError) -> str:
     """An error with its notes, in one line that a terminal shows as it is."""
-    return printable(". ".join([str(error), *getattr(error, "__notes__", ())]))
+    sentences = [str(error), *getattr(error, "__notes__", ())]
+    ended = [each if each.endswith("?") else f"{each}." for each in sentences[:-1]]
+    return printable(" ".join([*ended, sentences[-1]]))
 
 
 @contextmanager

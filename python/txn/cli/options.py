@@ -11,8 +11,7 @@ from txn.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Have the cluster check it, and stop.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Execute = Annotated[bool, typer.Option("--execute", "--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "--execute", help="Do not ask.")]
 PlanAlone = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]
 
 
@@ -30,7 +29,7 @@ Isolation = Annotated[
 TopicsOrPartitions = Annotated[
     list[str],
     typer.Argument(
-        metavar="TOPIC[-PARTITION]...",
+        metavar="TOPIC[-PARTITION]",
         help="Topics, or some of their partitions.",
         autocompletion=complete_topics,
     ),

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 STDIN: Final = "-"
 
+TIMEOUT_MS_MIN: Final = 1_000
+TIMEOUT_MS_MAX: Final = 2**31 - 1
+"""The limits of librdkafka; most clusters have a smaller one."""
+
 ALWAYS: Final = {"message.max.bytes": "1000000000"}
 """The cluster alone limits the size of a record."""
 
@@ -61,7 +65,7 @@ def produce(
     ],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE...]", help="Files; - is standard input. [default: -]"),
+        typer.Argument(metavar="FILE", help="Files; - is standard input. [default: -]"),
     ] = None,
     json_lines: Annotated[
         bool,
@@ -135,6 +139,8 @@ def produce(
     )
     (transactional_id or "").encode()  # librdkafka has no error for a name that is no UTF-8
     timeout_ms = parse_duration(transaction_timeout)
+    if not TIMEOUT_MS_MIN <= timeout_ms <= TIMEOUT_MS_MAX:
+        raise ConfigError(f"--transaction-timeout {transaction_timeout}: give 1s to 24d")
     chosen = cluster(bootstrap, command_config, settings)
     stored = _Stored(topic, chosen.options)
     with sigterm_as_ctrl_c():

@@ -12,6 +12,7 @@ from txn.cli.cluster import Bootstrap, CommandConfig, Setting, any_broker
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
+from txn.hints import did_you_mean
 from txn.metadata.quotas import (
     CLIENT_ID,
     CLIENT_KEYS,
@@ -37,6 +38,7 @@ quotas_app = typer.Typer(
 
 TIMEOUT_S: Final = 30.0
 VERSIONS: Final = range(2)
+KEYS: Final = tuple(dict.fromkeys((*CLIENT_KEYS, *IP_KEYS)))
 NO_ENTITY: Final = "give --user, --client-id or --ip, or their default"
 
 UserName = Annotated[str | None, typer.Option("--user", help="A user, without `User:`.")]
@@ -83,7 +85,7 @@ def list_quotas(
 
 @quotas_app.command("set")
 def set_quotas(
-    quotas: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Quotas.")],
+    quotas: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="Quotas.")],
     user: UserName = None,
     default_user: DefaultUser = False,
     client_id: ClientId = None,
@@ -120,6 +122,7 @@ def set_quotas(
     changes: dict[str, float | None] = {}
     for text in quotas:
         key, equals, value = text.partition("=")
+        _require_close_to_none(key)
         changes[key] = _number(value) if equals else None
         if changes[key] is None:
             raise ConfigError(f"{text!r} is no quota: give KEY=VALUE with a number")
@@ -130,9 +133,7 @@ def set_quotas(
 
 @quotas_app.command()
 def remove(
-    keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY...]", help="[default: all]")
-    ] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="[default: all]")] = None,
     user: UserName = None,
     default_user: DefaultUser = False,
     client_id: ClientId = None,
@@ -158,13 +159,16 @@ def remove(
     if not entity:
         raise ConfigError(NO_ENTITY)
     for key in keys or ():
-        if key not in CLIENT_KEYS and key not in IP_KEYS:
-            raise ConfigError(f"there is no quota {key!r}: {', '.join((*CLIENT_KEYS, *IP_KEYS))}")
+        if key not in KEYS:
+            hint = did_you_mean(key, KEYS) or f": {', '.join(KEYS)}"
+            raise ConfigError(f"there is no quota {key!r}{hint}")
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         known = _described(broker, entity, is_strict=True).get(entity, {})
         gone = {key: value for key, value in known.items() if not keys or key in keys}
         if not gone:
-            raise RejectedError(f"no such quota of {_name(entity)}")
+            others = [] if known else _described(broker, (), is_strict=False)
+            hint = did_you_mean(_name(entity), map(_name, others))
+            raise RejectedError(f"no such quota of {_name(entity)}{hint}")
         _alter(broker, entity, dict.fromkeys(gone), validate_only=False)
     _tell("removed", entity, gone, as_json=as_json)
 
@@ -189,6 +193,13 @@ def _entity(
         if name is not None or is_default:
             parts.append((kind, name))
     return entity_of(parts)
+
+
+def _require_close_to_none(key: str) -> None:
+    """Refuse a misspelled key with ConfigError; the broker may know others."""
+    hint = "" if key in KEYS else did_you_mean(key, KEYS)
+    if hint:
+        raise ConfigError(f"there is no quota {key!r}{hint}")
 
 
 def _number(text: str) -> float | None:

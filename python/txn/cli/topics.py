@@ -17,7 +17,7 @@ from txn.cli.cluster import (
     running_cluster,
 )
 from txn.cli.completing import complete_topics
-from txn.cli.confirming import confirm
+from txn.cli.confirming import confirm, told_half_way
 from txn.cli.deleting import delete_records
 from txn.cli.options import AsJson, DryRun, Yes, named_values
 from txn.cli.output import print_json, print_lines, table
@@ -79,7 +79,7 @@ def describe(
     topics: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TOPIC...]",
+            metavar="TOPIC",
             help="[default: all]",
             autocompletion=complete_topics,
         ),
@@ -200,7 +200,7 @@ def delete(
     topics: Annotated[
         list[str],
         typer.Argument(
-            metavar="TOPIC...",
+            metavar="TOPIC",
             help="Topics.",
             autocompletion=complete_topics,
         ),
@@ -239,8 +239,11 @@ def delete(
             print(f"To be deleted, with all records: {', '.join(sizes)}", file=sys.stderr)
         if names:
             confirm("Delete?", is_confirmed=yes)
-        for name in names:
-            delete_topic(running, name)
+        done: list[str] = []
+        with told_half_way(done):
+            for name in names:
+                delete_topic(running, name)
+                done.append(name)
     if as_json:
         print_json([{"topic": name, "deleted": True} for name in names])
     else:
@@ -257,7 +260,7 @@ def sizes(
     topics: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TOPIC...]",
+            metavar="TOPIC",
             help="[default: all, with the internal ones]",
             autocompletion=complete_topics,
         ),

@@ -167,7 +167,7 @@ def hanging(
     from txn.explain.questions import all_partitions, findings, partitions_of
 
     with asked(bootstrap, command_config, settings, data) as source:
-        partitions = partitions_of(source, topic, None) if topic else all_partitions(source)
+        partitions = all_partitions(source) if topic is None else partitions_of(source, topic, None)
         held = findings(source, partitions)
         if as_json:
             print_json([held_data(each, source) for each in held])
@@ -224,7 +224,7 @@ def abort(
 
     \b
     Exit codes: 0 aborted, or nothing was open; 1 refused, not confirmed, or ended meanwhile;
-    2 wrong usage or no broker or directory answers.
+    2 wrong usage, no such id or topic, or no broker answers.
     """
     by_id = transactional_id is not None
     by_offset = topic_partition is not None and start_offset is not None

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import typer
 
+from txn.admin.refusals import unknown
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, any_broker
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.errors import ConfigError, RejectedError
+from txn.hints import did_you_mean
 from txn.security.mechanisms import NAME_MAX, SCRAM_SHA_256, SCRAM_SHA_512
 from txn.security.scram import (
     HASHES,
@@ -217,10 +219,13 @@ def remove(
     """Remove a user, or one of its mechanisms. Connections that are open stay so.
 
     \b
-    Exit codes: 0 done, 1 refused or no such user, 2 wrong usage or no broker answers.
+    Exit codes: 0 done, 1 refused, 2 wrong usage, no such user, or no broker answers.
     """
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
-        known = _described(broker, name)[name]
+        known = _described(broker, name).get(name)
+        if known is None:
+            everyone = _described(broker, None)
+            raise unknown("user", name, did_you_mean(name, everyone), "txn users list")
         names = [str(each) for each in mechanism or known]
         for each in names:
             deletion = {"name": name, "mechanism": HASHES_BY_MECHANISM[each].number}
@@ -236,11 +241,15 @@ def _tell(as_json: bool, done: str, name: str, mechanisms: Sequence[str]) -> Non
 
 
 def _described(broker: "RemoteBroker", name: str | None) -> dict[str, dict[str, int]]:
-    """The iterations of users by mechanism; `name`: of one alone. Raises RejectedError."""
+    """The iterations of users by mechanism; `name`: of one, if it is there.
+
+    Raises RejectedError.
+    """
     users = None if name is None else [{"name": name}]
     answer = broker.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, range(1), {"users": users})
     _require_done(answer.error_code, answer.error_message)
-    for result in answer.results:
+    found = [each for each in answer.results if each.error_code != RESOURCE_NOT_FOUND]
+    for result in found:
         _require_done(result.error_code, result.error_message)
     return {
         result.user: {
@@ -248,7 +257,7 @@ def _described(broker: "RemoteBroker", name: str | None) -> dict[str, dict[str, 
             for info in result.credential_infos
             if info.mechanism in HASHES
         }
-        for result in answer.results
+        for result in found
     }
 
 
@@ -282,6 +291,12 @@ def _password(name: str, file: Path | None, variable: str | None) -> str:
 
 def _typed_password(name: str) -> str:
     """Ask for a new password, twice. Raises ConfigError: nobody answers."""
+    nobody = ConfigError(
+        "nobody can type the password: standard input is no terminal. Give --password-file or "
+        "--password-env"
+    )
+    if not sys.stdin.isatty() and not _has_terminal():
+        raise nobody
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # getpass shows its source where there is no terminal
@@ -293,10 +308,16 @@ def _typed_password(name: str) -> str:
     except typer.Abort:
         if sys.stdin.isatty():  # Ctrl-C or Ctrl-D
             raise
-        raise ConfigError(
-            "nobody can type the password: standard input is no terminal. Give --password-file or "
-            "--password-env"
-        ) from None
+        raise nobody from None
+
+
+def _has_terminal() -> bool:
+    """Say whether the process has a terminal, which getpass opens where its input is none."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _first_line(file: Path) -> str:

@@ -193,6 +193,10 @@ class FactSource(Protocol):
         """The transactional ids that use some producer ids; None: all of them."""
         ...
 
+    def transactional_ids(self) -> list[str]:
+        """All transactional ids, sorted."""
+        ...
+
     def owner(self, transactional_id: str) -> Owner | None:
         """One transactional id, None if it is not known."""
         ...

@@ -260,20 +260,28 @@ class ClusterSource:
 
     def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
         """The transactional ids that use some producer ids; None: all of them."""
+        owners = []
+        for broker, ids in self._listed(producer_ids or ()):
+            for start in range(0, len(ids), DESCRIBED_AT_ONCE):
+                owners += self._described(broker, ids[start : start + DESCRIBED_AT_ONCE])
+        return sorted(owners, key=lambda owner: owner.transactional_id)
+
+    def transactional_ids(self) -> list[str]:
+        """All transactional ids, sorted."""
+        return sorted(each for _, ids in self._listed(()) for each in ids)
+
+    def _listed(self, producer_ids: Collection[int]) -> Iterator[tuple[RemoteBroker, list[str]]]:
+        """The transactional ids of each broker, by producer ids if there are any."""
         request = {
             "state_filters": (),
-            "producer_id_filters": tuple(producer_ids or ()),
+            "producer_id_filters": tuple(producer_ids),
             "duration_filter": -1,
         }
-        owners = []
         for _, broker in sorted(self._nodes.items()):
             listing = self._settled(
                 partial(broker.call, ApiKey.LIST_TRANSACTIONS, range(2), request), ""
             )
-            ids = [each.transactional_id for each in listing.transaction_states]
-            for start in range(0, len(ids), DESCRIBED_AT_ONCE):
-                owners += self._described(broker, ids[start : start + DESCRIBED_AT_ONCE])
-        return sorted(owners, key=lambda owner: owner.transactional_id)
+            yield broker, [each.transactional_id for each in listing.transaction_states]
 
     def owner(self, transactional_id: str) -> Owner | None:
         """One transactional id, None if it is not known."""

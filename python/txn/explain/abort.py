@@ -22,7 +22,7 @@ from txn.cluster.facts import OpenTransaction, Owner
 from txn.cluster.source import RETRY_S, ClusterSource, require
 from txn.coordinator.transaction.states import PREPARED, TxnState
 from txn.errors import RejectedError, TxnError
-from txn.explain.questions import held_open
+from txn.explain.questions import held_open, unknown_id
 from txn.explain.verdict import Standing
 from txn.identifiers import TopicPartition
 from txn.wire.api_keys import ApiKey
@@ -77,14 +77,16 @@ def plan_by_id(cluster: ClusterSource, transactional_id: str) -> AbortPlan | Not
     """Plan to abort the open transaction of a transactional id.
 
     Raises:
-        RejectedError: it must not be aborted: it is decided, or takes part in a two-phase commit;
-            or nobody knows the id.
+        ConfigError: nobody knows the id; the message has the nearest one.
+        RejectedError: it must not be aborted: it is decided, or takes part in a two-phase commit.
     """
     owner = cluster.owner(transactional_id)
     if owner is None:
-        raise RejectedError(
-            f"no coordinator knows transactional id {transactional_id!r}. If a partition holds a "
-            "transaction open that no coordinator knows, `txn transactions hanging` finds it"
+        raise unknown_id(
+            cluster,
+            transactional_id,
+            ". If a partition holds a transaction open that no coordinator knows, `txn "
+            "transactions hanging` finds it",
         )
     if owner.state in PREPARED:
         decision = "commit" if owner.state is TxnState.PREPARE_COMMIT else "abort"

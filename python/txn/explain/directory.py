@@ -256,6 +256,10 @@ class DirectorySource:
             if owner is not None and (producer_ids is None or owner.producer_id in producer_ids)
         ]
 
+    def transactional_ids(self) -> list[str]:
+        """All transactional ids, sorted."""
+        return sorted(self._histories)
+
     def owner(self, transactional_id: str) -> Owner | None:
         """One transactional id, None if it is not known."""
         txn = self._newest(transactional_id)

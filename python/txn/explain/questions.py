@@ -33,6 +33,7 @@ from txn.explain.timeline import (
     transaction_in,
 )
 from txn.explain.verdict import Verdict, judge, owns
+from txn.hints import did_you_mean
 from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 
 SCAN_BYTES_MAX: Final = 64 << 20
@@ -115,8 +116,7 @@ def partitions_of(source: FactSource, name: str, index: int | None) -> list[Topi
     """The partitions that TOPIC or TOPIC-PARTITION names.
 
     Raises:
-        ConfigError: the name fits a topic and a partition of another one.
-        RejectedError: there is nothing of that name.
+        ConfigError: the name fits a topic and a partition of another one, or nothing.
     """
     topics = source.topics()
     topic, _, number = name.rpartition("-")
@@ -134,7 +134,7 @@ def partitions_of(source: FactSource, name: str, index: int | None) -> list[Topi
         return [(name, each) for each in topics[name]]
     elif is_partition:
         return [(topic, int(number))]
-    raise RejectedError(_missing(name, index, topics))
+    raise ConfigError(_missing(name, index, topics))
 
 
 def _missing(name: str, index: int | None, topics: Mapping[str, Sequence[int]]) -> str:
@@ -380,20 +380,28 @@ def _begin_of(
     return source.offset_at(partition, start_ms - OLDER_MS)
 
 
+def unknown_id(source: FactSource, transactional_id: str, advice: str) -> ConfigError:
+    """Return the error for an id that nobody knows, with the nearest one, or else the advice."""
+    with suppress(RejectedError):  # the user may not see them
+        advice = did_you_mean(transactional_id, source.transactional_ids()) or advice
+    return ConfigError(f"no coordinator knows transactional id {transactional_id!r}{advice}")
+
+
 def described(
     source: FactSource, transactional_id: str
 ) -> tuple[Owner, Timeline, list[HoldingTransaction]]:
     """Describe a transactional id: its state, its newest transaction, its open partitions.
 
     Raises:
-        RejectedError: nobody knows it.
+        ConfigError: nobody knows it; the message has the nearest id.
     """
     owner = source.owner(transactional_id)
     if owner is None:
-        raise RejectedError(
-            f"no coordinator knows transactional id {transactional_id!r}: it never was used, or "
-            "not for `transactional.id.expiration.ms`. This names all ids: txn transactions list "
-            f"{source.options}"
+        raise unknown_id(
+            source,
+            transactional_id,
+            ": it never was used, or not for `transactional.id.expiration.ms`. This names all ids: "
+            f"txn transactions list {source.options}",
         )
     owner = _with_times(source, owner)
     places = _existing(source, owner.partitions) if is_open(owner) else []

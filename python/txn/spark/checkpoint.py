@@ -106,21 +106,25 @@ def source_topics(location: str) -> set[str]:
     return {topic for topic, _, _ in source_offsets(location, max(batches))}
 
 
-def noted_starts(location: str) -> list[str]:
+def noted_starts(location: str) -> dict[int, str]:
     """The starts that Spark's Kafka source has noted for a query that has no batch yet.
 
     Returns:
-        The offsets of each such source as JSON; none when the checkpoint is not on this machine.
+        The offsets of each such source as JSON, by the number that Spark gives it; none when the
+        checkpoint is not on this machine.
 
     Source: KafkaSourceInitialOffsetWriter, Spark 4.2.
     """
     path = local_path(location)
     if path is None or any(file.name.isdecimal() for file in (path / "offsets").glob("*")):
-        return []
-    notes = sorted((path / "sources").glob("*/0"))
-    # A zero byte, which Spark before 2.1 expects, and a version stand before the offsets.
-    lines = [note.read_bytes().lstrip(b"\0").decode().partition("\n") for note in notes]
-    return [text.strip() for version, _, text in lines if version == "v1" and _kafka_offsets(text)]
+        return {}
+    noted = {}
+    for note in (path / "sources").glob("*/0"):
+        # A zero byte, which Spark before 2.1 expects, and a version stand before the offsets.
+        version, _, text = note.read_bytes().lstrip(b"\0").decode().partition("\n")
+        if note.parent.name.isdecimal() and version == "v1" and _kafka_offsets(text):
+            noted[int(note.parent.name)] = text.strip()
+    return noted
 
 
 def _sources(lines: Sequence[str]) -> list[str]:

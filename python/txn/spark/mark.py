@@ -14,6 +14,9 @@ again, so without the id they would be taken for those of the old topic. Rows of
 be skipped, or read as the continuation of the old one. Checkpoints of earlier versions and of
 Spark's Kafka source have no ids; they get them with the next batch.
 
+A query that takes over the start of another source has it as the end of its first batch, with a
+note that this batch is empty (`txn.spark.noted_start`).
+
 A partition that the options do not choose any more keeps its place in that key, too. So it is
 told once, and goes on there when the options choose it again.
 
@@ -23,7 +26,7 @@ Pure: no client. Source: KIP-516 (topic ids).
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from txn.identifiers import TopicPartition
@@ -32,6 +35,7 @@ Offsets = dict[TopicPartition, int]
 
 IDS: Final = "topic ids"
 LEFT_OUT: Final = "left out"
+BEGINNING: Final = "beginning"
 """Names of notes beside the offsets; once keys of their own. No topic's name has a space."""
 
 
@@ -49,6 +53,8 @@ class Mark:
     """Topic ids by topic; those that are not known are missing."""
     left_out: Offsets = field(default_factory=dict)
     """The same of partitions that were read once, and that the options do not choose any more."""
+    is_beginning: bool = False
+    """Whether the query begins here: the batch that ends here reads nothing."""
 
     @staticmethod
     def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> "Mark":
@@ -59,7 +65,8 @@ class Mark:
                 notes |= json.loads(key) if key.startswith("{") else {key: content}
         read = {topic: at for topic, at in offsets.items() if not is_note(topic)}
         left_out = _from_json(notes.get(LEFT_OUT, {}))
-        return Mark(_from_json(read), dict(notes.get(IDS, {})), left_out)
+        is_beginning = BEGINNING in notes
+        return Mark(_from_json(read), dict(notes.get(IDS, {})), left_out, is_beginning)
 
     def to_json(self) -> dict[str, dict[str, int]]:
         """The mark as Spark keeps it: equal marks give equal text."""
@@ -69,6 +76,8 @@ class Mark:
             notes[IDS] = dict(sorted(self.ids.items()))
         if self.left_out:
             notes[LEFT_OUT] = _to_json(self.left_out)
+        if self.is_beginning:
+            notes[BEGINNING] = True
         if notes:
             content[json.dumps(notes)] = {}
         return content
@@ -78,6 +87,10 @@ class Mark:
         again = {place: self.left_out[place] for place in places if place in self.left_out}
         left_out = {place: at for place, at in self.left_out.items() if place not in again}
         return Mark(self.at | again, self.ids, left_out)
+
+    def as_beginning(self) -> "Mark":
+        """The mark as the end of a batch that only tells where a query begins."""
+        return replace(self, is_beginning=True)
 
 
 def _from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:

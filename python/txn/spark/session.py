@@ -38,7 +38,7 @@ def register(spark: SparkSession, *, tokens: Mapping[str, Callable[[], str]] | N
     - an immediate error for a session whose Python workers cannot find txn
     - the redaction of every secret in plans and in the UI (`spark.sql.redaction.options.regex`)
     - `df.write.format("txn").save()` without a mode, which appends as with `format("kafka")`
-    - an immediate error for a checkpoint that has the start of `format("kafka")` and no batch
+    - the start of `format("kafka")` for a query whose checkpoint has that and no batch
 
     Args:
         spark: The session.

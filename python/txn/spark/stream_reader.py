@@ -130,6 +130,8 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> list[InputPartition]:
         """The ranges of one batch."""
         ends = Mark.from_json(end)
+        if ends.is_beginning:
+            return []
         starts = Mark.from_json(start).choosing(ends.at)
         replaced = made_anew(starts, ends)  # this batch only moves them to their beginning
 

@@ -132,6 +132,10 @@ def _digest(path: Path) -> bytes:
     return hashlib.sha256(state).hexdigest().encode()
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a write for which the place has no room."""
+
+
 class DataDirectory:
     """A data directory, locked from `open` to `release`."""
 
@@ -205,8 +209,10 @@ class DataDirectory:
                 _tell_if_open_to_others(path)
             if is_temporary:
                 directory._keep()
-        except BaseException:
+        except BaseException as error:
             os.close(lock)
+            if isinstance(error, OSError):  # of a write it has no name, as one of the output
+                raise _unusable(path, path, error) from error
             raise
         return directory
 
@@ -226,7 +232,7 @@ class DataDirectory:
         """Say that the storage lost unsynced data: this start counts as one after a power failure.
 
         So does each later one, until a recovery comes to its end (`note_boot`). Idempotent.
-        Raises OSError.
+        Raises DirectoryError, OSError.
         """
         self._note(self._use.with_lost_cache())
         with suppress(FileNotFoundError):
@@ -238,9 +244,12 @@ class DataDirectory:
     def _note(self, use: Use) -> None:
         """Note a use, durably."""
         text = use.encode()
-        os.pwrite(self._lock, text, 0)
-        os.ftruncate(self._lock, len(text))
-        self._force(self._lock)
+        try:
+            os.pwrite(self._lock, text, 0)
+            os.ftruncate(self._lock, len(text))
+            self._force(self._lock)
+        except OSError as error:
+            raise _unusable(self.path, self.path / LOCK, error) from error
 
     def mark_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Say that every log was closed in order; the next start need not scan them.
@@ -302,14 +311,7 @@ def _locked(path: Path, *, makes: bool) -> int:
         _refuse_strangers(path)
         lock, whole_file = _open_lock(path / LOCK, makes=makes)
     except OSError as error:
-        place = Path(error.filename or path / LOCK)
-        reason = denied_by_owner(place) if error.errno == errno.EACCES else None
-        if reason is None:
-            said = error.strerror or str(error)
-            reason = f"{place}: {said}. Give a directory this user may read and write"
-        raise DirectoryError(
-            f"cannot use {path} as data directory: {reason}", path=str(path)
-        ) from error
+        raise _unusable(path, path / LOCK, error) from error
     try:
         # Java takes locks of this kind; one of an open file, unlike one of a process, also
         # keeps out a second broker of this process.
@@ -322,6 +324,18 @@ def _locked(path: Path, *, makes: bool) -> int:
             path=str(path),
         ) from error
     return lock
+
+
+def _unusable(path: Path, place: Path, error: OSError) -> DirectoryError:
+    """Return the error for a directory; `place` is its file where the error names none."""
+    place = Path(error.filename or place)
+    reason = denied_by_owner(place) if error.errno == errno.EACCES else None
+    if reason is None:
+        way_out = "Give a directory this user may read and write"
+        if error.errno in NO_ROOM:
+            way_out = "Make room there, or give another directory"
+        reason = f"{place}: {error.strerror or error}. {way_out}"
+    return DirectoryError(f"cannot use {path} as data directory: {reason}", path=str(path))
 
 
 def _refuse_files_of_others(path: Path) -> None:

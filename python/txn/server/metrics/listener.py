@@ -47,6 +47,26 @@ class Probes(Protocol):
         ...
 
 
+def checked_address(
+    host: str, port: int, *, is_remote_allowed: bool
+) -> tuple[socket.AddressFamily, str]:
+    """Return the family and the number of an address for metrics.
+
+    Raises:
+        ConfigError: the address is not loopback, and has to be.
+        OSError: there is no such address.
+    """
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = addresses[0]
+    if not is_remote_allowed and not ipaddress.ip_address(address[0]).is_loopback:
+        raise ConfigError(
+            f"metrics cannot be served on {host}:{port}: everyone who reaches that address "
+            "could read them. Give a loopback address, or set metrics.allow.remote=true",
+            property="metrics.listener",
+        )
+    return family, str(address[0])
+
+
 class MetricsListener:
     """Serves probes from `start` to `stop`, and metrics from `serve_metrics` on.
 
@@ -62,17 +82,8 @@ class MetricsListener:
 
     def __init__(self, host: str, port: int, *, is_remote_allowed: bool) -> None:
         try:
-            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, _, _, _, address = addresses[0]
-            if not is_remote_allowed and not ipaddress.ip_address(address[0]).is_loopback:
-                raise ConfigError(
-                    f"metrics cannot be served on {host}:{port}: everyone who reaches that address "
-                    "could read them. Give a loopback address, or set metrics.allow.remote=true",
-                    property="metrics.listener",
-                )
-            self._socket = socket.create_server(
-                (str(address[0]), port), family=family, backlog=BACKLOG
-            )
+            family, address = checked_address(host, port, is_remote_allowed=is_remote_allowed)
+            self._socket = socket.create_server((address, port), family=family, backlog=BACKLOG)
         except OSError as error:
             raise AddressError(
                 f"cannot serve metrics on {host}:{port}: {error.strerror or error}. Give another "
