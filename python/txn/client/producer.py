@@ -23,6 +23,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from txn import forks
+from txn.client import unclosed
 from txn.client.arguments import (
     LIKE_SECONDS_FIRST,
     LIKE_SECONDS_LAST,
@@ -102,7 +103,9 @@ class Producer:
     librdkafka's default has placed.
 
     Without a transactional id it is a plain idempotent producer: `produce`, then `flush`, which
-    raises an error for undelivered records.
+    raises an error for undelivered records. One that is never closed is flushed at the end of the
+    interpreter for up to 10 s, and records that are lost then are counted in an ERROR of the logger
+    `txn.client`.
 
     One thread at a time runs transactions; `produce` may be called from any thread. It belongs
     to the process that opened it: in a forked child closing it does nothing, and every other use
@@ -171,7 +174,9 @@ class Producer:
         self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         self._message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
-        if self.transactional_id is not None:
+        if self.transactional_id is None:
+            unclosed.watch(self)
+        else:
             self._take_over(Deadline(timeout))
 
     if not TYPE_CHECKING:
@@ -278,6 +283,10 @@ class Producer:
             raise RejectedError(
                 f"{self._whose} cannot flush: the end of its transaction waits for every record"
             )
+        self._flush(timeout, "are still on their way; flush again")
+
+    def _flush(self, timeout: float, fate: str) -> None:
+        """Flush; `fate` says what becomes of records that were not acknowledged in time."""
         deadline = Deadline(timeout)
         while (waiting := self._wait(deadline.slice())) and not deadline.has_passed:
             self._reach.check()
@@ -286,8 +295,7 @@ class Producer:
         self._raise_undelivered()
         if waiting:
             raise RetriableError(
-                f"{waiting} records were not acknowledged within {timeout:g} s and are still on "
-                "their way; flush again",
+                f"{waiting} records were not acknowledged within {timeout:g} s and {fate}",
                 waiting=waiting,
             )
 
@@ -306,7 +314,28 @@ class Producer:
             if (transaction := self._transaction()) is not None:
                 transaction._end()
             if self.transactional_id is None and self._broken is None:
-                self.flush(timeout)
+                self._flush(timeout, "are given up: the producer is closed")
+        finally:
+            self._drop()
+
+    def __del__(self) -> None:
+        # Records without a report keep it from being collected: librdkafka holds its callback.
+        # An error of the constructor may come before all that is asked for here.
+        if self.__dict__.get("_kafka") is not None and self.transactional_id is None:
+            unclosed.log_failures(self._whose, self._failures)
+
+    def _close_forgotten(self, timeout: float) -> None:
+        client = self._kafka
+        if client is None or self._forked_from is not None:
+            return
+        try:
+            self._flush(timeout, "are given up")
+        except Exception as error:
+            lost = (getattr(error, "count", None) or 0) + len(client)
+            if lost:
+                unclosed.log_loss(self._whose, lost, error)
+            if not isinstance(error, TxnError):
+                raise  # of a callback of the program's
         finally:
             self._drop()
 
