@@ -44,6 +44,7 @@ from txn import forks
 from txn.client.arguments import wrong_partition, wrong_partitions, wrong_topics, wrong_wait
 from txn.client.beginnings import NO_OFFSET, NOT_FETCHED, Beginnings
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
+from txn.client.cautions import note_read
 from txn.client.deadline import Deadline
 from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
@@ -410,6 +411,8 @@ class Consumer(confluent_kafka.Consumer):
         messages = taken
         if reports:
             messages = [message for message in taken if _report_of(message) is None]
+        if messages:
+            note_read(self, time.monotonic())
         if self._awaited or self._sought or self._unread:
             for message in messages:
                 self._hand_out(message)
@@ -520,6 +523,18 @@ class Consumer(confluent_kafka.Consumer):
     def _has_committed_since(self, since_s: float) -> bool:
         """Say whether it committed outside transactions after this `time.monotonic`."""
         return self._commit_made_s > since_s
+
+    def _is_uncommitted(self, since_s: float) -> bool:
+        """Say whether it has handed out records that nothing has committed or will.
+
+        A commit outside transactions since this `time.monotonic` counts for all of them.
+        """
+        if self._in_block() or self._has_committed_since(since_s):
+            return False
+        try:
+            return bool(self._uncommitted(self.assignment()))
+        except (KafkaException, RuntimeError):  # it is closed, for one
+            return False
 
     def _note_begun(self, since_s: float, in_block: Callable[[], bool]) -> None:
         """Remember that a block began at `since_s`: if it aborts, no later seek has been made.

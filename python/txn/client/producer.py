@@ -34,6 +34,7 @@ from txn.client.arguments import (
     wrong_record,
 )
 from txn.client.callbacks import Callbacks, keeping_fatal_errors
+from txn.client.cautions import Cautions
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
 from txn.client.failures import (
@@ -164,6 +165,7 @@ class Producer:
         settings.setdefault("logger", LibraryLog())
         self._redaction.watch(settings)
         self._reach = Reach(settings, self._whose, connect_timeout)
+        self._cautions = Cautions(self._whose)
         self._failures: deque[DeliveryFailure] = deque()
         self._produced = 0
         self._open: dict[str, OpenBlock] = {}  # at most one
@@ -218,8 +220,8 @@ class Producer:
                 in the block or before. Best a `txn.Consumer`. A plain
                 `confluent_kafka.Consumer` must have `enable.auto.commit=false` and
                 `isolation.level=read_committed` (librdkafka's default), which cannot be seen
-                from outside; its rebalances are noticed as `txn.client.consumer.PlainState`
-                tells.
+                from outside, so the first block warns; its rebalances are noticed as
+                `txn.client.consumer.PlainState` tells.
             timeout: Seconds that ending may take: committing, or aborting, or rewinding.
 
         Raises (from the `with` statement):

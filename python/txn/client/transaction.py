@@ -329,7 +329,9 @@ class Transaction:
         self._require_open("send offsets")
         if consumer is self._consumer:
             self._sends_positions = False
-        elif isinstance(consumer, Consumer) and consumer not in self._sent:
+        elif not isinstance(consumer, Consumer):
+            self._producer._cautions.of_plain_consumer()
+        elif consumer not in self._sent:
             self._take_on(consumer)
         self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
         if isinstance(consumer, Consumer) and consumer in self._sent:
@@ -364,6 +366,7 @@ class Transaction:
             if id(consumer) in _ahead:
                 self._rewind(consumer)
             if not isinstance(consumer, Consumer):
+                self._producer._cautions.of_plain_consumer()
                 join(consumer, Deadline(min(self._timeout, JOIN_SECONDS_MAX)))
             self._before = state_of(consumer)
             _ahead[id(consumer)] = consumer, self._place
@@ -429,6 +432,9 @@ class Transaction:
         sent = self._send_positions(before_commit)
         # With time of its own: a commit that is asked for and cut short leaves a doubt.
         self._commit(Deadline(self._timeout), sent)
+        if self._consumer is None and self._produced > 0 and not self._has_sent_offsets:
+            assert self._begun_at is not None
+            self._producer._cautions.of_forgotten_consumer(self._begun_at)
 
     def _flush(self, deadline: Deadline) -> None:
         while (waiting := self._producer._wait(deadline.slice())) and not deadline.has_passed:
