@@ -10,6 +10,9 @@ The life of a block, and the consequence of each failure in it:
 
 - *Flush* comes first, by itself: while the commit has not been asked for, the transaction can
   still be aborted, and delivery failures are known by name.
+- *An error of `produce` or `send_offsets` that the body catches* leaves output or offsets behind.
+  The block goes on and cannot commit, as with Java's producer. Only an argument of a wrong type
+  leaves it as it was.
 - *Commit* is asked for in slices of a second. librdkafka resumes the one commit with each
   call, so a signal is heard between slices and nothing is sent twice.
 - *A signal during the commit* (Ctrl-C) does not stop it: the commit was decided when the body
@@ -48,6 +51,7 @@ from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from txn.client.arguments import wrong_record
 from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import (
     Consumer,
@@ -155,6 +159,8 @@ class Transaction:
         self._result: BlockResult | None = None
         self._produced = 0
         self._has_sent_offsets = False
+        self._unproduced: BaseException | None = None  # raised by a `produce`
+        self._unsent: BaseException | None = None  # raised by the last `send_offsets`
         self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
         self._sent: dict[Consumer, dict[Place, int]] = {}  # offsets sent, by the block's consumers
@@ -266,7 +272,8 @@ class Transaction:
         """Add a record to the transaction; it is sent in the background.
 
         Waits while the producer's queue is full. Whether the record was stored is known when
-        the block ends: a record that was not makes the block abort and raise.
+        the block ends: a record that was not makes the block abort and raise. So does an error
+        of this call that the block has caught, but for a TypeError.
 
         Args:
             topic: Where it goes.
@@ -289,8 +296,14 @@ class Transaction:
         self._produced += 1
         try:
             self._producer._enqueue(topic, value, key, headers, partition, timestamp)
-        except Exception:
-            self._produced -= 1
+        except BaseException as raised:
+            if isinstance(raised, Exception):  # after a signal it may be on its way
+                self._produced -= 1
+            is_argument = isinstance(raised, TypeError) and wrong_record(
+                topic, value, key, headers, partition, timestamp
+            )
+            if not is_argument:
+                self._unproduced = self._unproduced or raised
             raise
 
     def send_offsets(
@@ -327,13 +340,18 @@ class Transaction:
         """
         require_consumer(consumer)
         self._require_open("send offsets")
-        if consumer is self._consumer:
-            self._sends_positions = False
-        elif not isinstance(consumer, Consumer):
-            self._producer._cautions.of_plain_consumer()
-        elif consumer not in self._sent:
-            self._take_on(consumer)
-        self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
+        try:
+            if consumer is self._consumer:
+                self._sends_positions = False
+            elif not isinstance(consumer, Consumer):
+                self._producer._cautions.of_plain_consumer()
+            elif consumer not in self._sent:
+                self._take_on(consumer)
+            self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
+        except BaseException as raised:
+            self._unsent = raised
+            raise
+        self._unsent = None
         if isinstance(consumer, Consumer) and consumer in self._sent:
             self._sent[consumer].update(_by_place(offsets))
 
@@ -426,6 +444,8 @@ class Transaction:
                 f"{self._producer._whose} was not seen to send the offsets it was asked to. The "
                 "transaction cannot commit; begin another"
             )
+        if (caught := self._unproduced or self._unsent) is not None:
+            raise self._refusal_after(caught) from caught
         self._flush(before_commit)
         for other in self._others:
             self._require_kept(other._loss())
@@ -435,6 +455,19 @@ class Transaction:
         if self._consumer is None and self._produced > 0 and not self._has_sent_offsets:
             assert self._begun_at is not None
             self._producer._cautions.of_forgotten_consumer(self._begun_at)
+
+    def _refusal_after(self, caught: BaseException) -> TxnError:
+        """Return the error for a block that caught one of these; it has the same next step."""
+        call, missing = ("produce", "a record") if self._unproduced else ("send_offsets", "offsets")
+        kind = type(caught) if isinstance(caught, TxnError) else AbortableError
+        facts = {name: fact for name, fact in vars(caught).items() if name != "message"}
+        facts.pop("__notes__", None)
+        return kind(
+            f"{self._producer._whose} cannot commit: its block caught an error of {call}(), so "
+            f"{missing} would be missing. Let such an error leave the block: "
+            f"{str(caught) or repr(caught)}",
+            **facts,
+        )
 
     def _flush(self, deadline: Deadline) -> None:
         while (waiting := self._producer._wait(deadline.slice())) and not deadline.has_passed:
