@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 
 from txn.access.librdkafka import in_librdkafkas_names
 from txn.client.failures import error_of
+from txn.client.reach import fault_in
 from txn.client.redaction import Redaction
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
@@ -236,6 +237,11 @@ def _require_servers(settings: Settings) -> None:
             "bootstrap.servers is missing: name at least one broker as host:port",
             property="bootstrap.servers",
         )
+    servers = settings.get("bootstrap.servers")
+    if servers and (
+        fault := fault_in(str(servers), str(settings.get("security.protocol", "plaintext")))
+    ):
+        raise ConfigError(f"bootstrap.servers: {fault}", property="bootstrap.servers")
 
 
 def _require(settings: Settings, name: str, allowed: set[str], why: str) -> None:
