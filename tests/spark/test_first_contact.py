@@ -59,7 +59,7 @@ def test_servers_that_refuse_and_names_that_are_none_are_told_each_with_its_faul
     assert not is_hopeless(text)
 
 
-@pytest.mark.parametrize(("servers", "told"), [("http://a:1", "is no URL"), (",", "no broker")])
+@pytest.mark.parametrize(("servers", "told"), [("http://a:1", "is no URL"), ("a:1 b:2", "a space")])
 def test_servers_that_cannot_be_read_are_told_with_the_option(servers: str, told: str) -> None:
     """It was a StopIteration."""
     with pytest.raises(ConfigError, match=rf"^kafka\.bootstrap\.servers: .*{told}.*HOST:PORT"):
