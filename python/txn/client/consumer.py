@@ -46,6 +46,7 @@ from txn.client.beginnings import NO_OFFSET, NOT_FETCHED, Beginnings
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.cautions import note_read
 from txn.client.deadline import Deadline
+from txn.client.existence import Existence
 from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
 from txn.client.reach import CONNECT_TIMEOUT, Reach
@@ -131,6 +132,8 @@ class Consumer(confluent_kafka.Consumer):
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
         self._beginnings = Beginnings(self, settings, self._note_report)
+        self._existence = Existence(self, self._whose)
+        self._is_subscribed = self._is_assigned = False  # by the program
         self._has_answered = False  # in `on_assign`, by an assignment of the program's
         self._awaited: set[Place] = set()  # assigned, and nothing handed out yet
         self._origins: dict[Place, int] = {}  # first offset handed out since the assignment
@@ -210,6 +213,12 @@ class Consumer(confluent_kafka.Consumer):
             on_revoke=keeping_fatal_error(revoked),
             on_lost=keeping_fatal_error(lost),
         )
+        self._is_subscribed = bool(topics)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, as `confluent_kafka.Consumer.unsubscribe` does."""
+        super().unsubscribe()
+        self._is_subscribed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does.
@@ -224,6 +233,8 @@ class Consumer(confluent_kafka.Consumer):
         ):
             super().assign(begins)
         self._has_answered = True
+        self._is_assigned = bool(partitions)
+        self._existence.watch(_places(partitions))
         self._gained(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
@@ -231,6 +242,8 @@ class Consumer(confluent_kafka.Consumer):
         with self._beginnings.holding(partitions, ask=self._reach.is_proven) as begins:
             super().incremental_assign(begins)
         self._has_answered = True
+        self._is_assigned = self._is_assigned or bool(partitions)
+        self._existence.watch(_places(partitions))
         self._gained(partitions)
 
     def unassign(self) -> None:
@@ -238,12 +251,14 @@ class Consumer(confluent_kafka.Consumer):
         with self._leaving(self.assignment()):
             super().unassign()
         self._has_answered = True
+        self._is_assigned = False
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Give up partitions, as `confluent_kafka.Consumer.incremental_unassign` does."""
         with self._leaving(partitions):
             super().incremental_unassign(partitions)
         self._has_answered = True
+        self._is_assigned = bool(self.assignment())
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hand out nothing of partitions, as `confluent_kafka.Consumer.pause` does."""
@@ -361,8 +376,9 @@ class Consumer(confluent_kafka.Consumer):
 
         Raises:
             UnreachableError: no broker was ever reached; see `connect_timeout`.
-            RejectedError: the topic, the group or the offset is refused.
-            RetriableError: the topic is not there yet, for one.
+            RejectedError: the topic, the group or the offset is refused; or there is no
+                subscription and no assignment.
+            RetriableError: the topic or a partition is not there yet, for one.
             TxnError: another error that confluent-kafka hands out as a message.
         """
         messages = self._read(1, timeout, is_poll=True)
@@ -378,6 +394,11 @@ class Consumer(confluent_kafka.Consumer):
     def _read(self, num_messages: int, timeout: float, *, is_poll: bool) -> list[Message]:
         if fault := wrong_wait(num_messages, timeout):
             raise TypeError(f"{'poll' if is_poll else 'consume'}(): {fault}")
+        if not (self._is_subscribed or self._is_assigned):
+            raise RejectedError(
+                f"{self._whose} has nothing to read from: call subscribe(['topic']) first, or "
+                "assign partitions"
+            )
         self._raise_report()
         deadline = Deadline(math.inf if timeout < 0 else timeout)
         left = timeout
@@ -423,7 +444,7 @@ class Consumer(confluent_kafka.Consumer):
             }
         for report in reports:
             self._note_report(report)
-        return messages, bool(reports)
+        return messages, bool(reports) or self._report is not None
 
     def _note_report(self, error: KafkaError) -> None:
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # in librdkafka's log, too
@@ -452,7 +473,8 @@ class Consumer(confluent_kafka.Consumer):
                 self._reach.prove()
                 return message
             self._reach.check()
-            if deadline.has_passed:
+            self._report = self._report or self._existence.fault()
+            if deadline.has_passed or self._report is not None:
                 return None
 
     def _consume(self, num_messages: int, timeout: float) -> list[Message]:
@@ -465,8 +487,10 @@ class Consumer(confluent_kafka.Consumer):
             messages += super().consume(num_messages - len(messages), slice_s)
             if messages:
                 self._reach.prove()
+            else:
+                self._report = self._report or self._existence.fault()
             self._reach.check()
-            if len(messages) >= num_messages or deadline.has_passed:
+            if len(messages) >= num_messages or deadline.has_passed or self._report is not None:
                 return messages
 
     def _begin_of(self, place: Place, committed: int) -> int | None:
@@ -595,6 +619,7 @@ class Consumer(confluent_kafka.Consumer):
         if start is not None:
             start.offset = offset
         if place in self._awaited:
+            self._existence.forget([place])
             self._awaited.discard(place)
             self._origins[place] = offset
 
@@ -667,6 +692,7 @@ class Consumer(confluent_kafka.Consumer):
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         self._forget_starts(_places(partitions))
         self._beginnings.release(_places(partitions))
+        self._existence.forget(_places(partitions))
         for place in _places(partitions):
             self._sought.pop(place, None)
             self._awaited.discard(place)
