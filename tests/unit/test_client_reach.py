@@ -72,6 +72,21 @@ def test_a_certain_mistake_gives_up_and_names_the_setting() -> None:
 
 
 @pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        ("Broker: Request not valid in current SASL state", "This listener takes no log-ins"),
+        ("Broker: Unsupported SASL mechanism", r"Set sasl\.mechanism to one that the listener"),
+        ("Invalid username or password", "Correct its credentials"),
+    ],
+)
+def test_a_refusal_is_told_with_the_setting_to_correct(refusal: str, remedy: str) -> None:
+    made, _ = reach(Clock(), {"a": None})
+    made.refuse(refusal)
+    with pytest.raises(RejectedError, match=remedy):
+        made.check()
+
+
+@pytest.mark.parametrize(
     ("protocol", "keys", "is_refused"),
     [
         ("consumer", {18, 68}, False),

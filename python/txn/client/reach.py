@@ -30,6 +30,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from confluent_kafka import KafkaError
+
 from txn.errors import Action, RejectedError, UnreachableError
 
 CONNECT_TIMEOUT: Final = 5.0
@@ -56,6 +58,11 @@ CONSUMER_GROUP_HEARTBEAT: Final = 68
 
 API_KEYS_BYTES_MAX: Final = 64 << 10
 """More than any answer to `API_VERSIONS` has."""
+
+NO_LOGIN: Final = KafkaError(KafkaError.ILLEGAL_SASL_STATE).str()
+"""The answer of a listener without SASL to the begin of a log-in."""
+
+NO_MECHANISM: Final = KafkaError(KafkaError.UNSUPPORTED_SASL_MECHANISM).str()
 
 NUDGE: Final = b"\r\n\r\n"
 """Makes a server that reads lines answer. A broker that is asked this much closes."""
@@ -147,8 +154,8 @@ class Reach:
             return
         if self._refusal is not None:
             raise RejectedError(
-                f"{self._whose} is not let in: {self._refusal}. Correct its credentials or "
-                "certificates; it will be refused again as it is",
+                f"{self._whose} is not let in: {self._refusal}. {self._remedy(self._refusal)}; it "
+                "will be refused again as it is",
                 reason=self._refusal,
             )
         now = self._clock()
@@ -168,6 +175,17 @@ class Reach:
         is_refused = not any(fault.is_silence for fault in faults.values())
         if is_over or is_certain or (is_refused and waited_s >= self._patience_s):
             raise self._unreachable(faults, is_certain)
+
+    def _remedy(self, refusal: str) -> str:
+        if NO_LOGIN in refusal:
+            plain = "ssl" if self._has_tls else "plaintext"
+            return (
+                "This listener takes no log-ins: set security.protocol to "
+                f"{plain}, or give bootstrap.servers the address of a listener with SASL"
+            )
+        if NO_MECHANISM in refusal:
+            return "Set sasl.mechanism to one that the listener takes"
+        return "Correct its credentials or certificates"
 
     def _require_groups(self, host: str, port: int) -> None:
         if not self._has_new_groups:
