@@ -151,6 +151,7 @@ class Consumer(confluent_kafka.Consumer):
         self._came: set[Place] = set()  # assigned during this poll or consume
         self._went: set[Place] = set()  # taken away during it, and not assigned again
         self._report: TxnError | None = None  # to be raised by the next poll or consume
+        self._broken: TxnError | None = None  # a fatal one, to be raised by every one of them
         self._was_interrupted = False  # poll or consume raised: the records it had taken are gone
         forks.watch(self)
 
@@ -453,15 +454,17 @@ class Consumer(confluent_kafka.Consumer):
             return
         error = self._redaction.error(error)
         report = translate(error, whose=self._whose, doing="reading")
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self._broken = self._broken or report
         if self._report is None:
             self._report = report
         elif str(report) not in (str(self._report), *getattr(self._report, "__notes__", ())):
             self._report.add_note(str(report))
 
     def _raise_report(self) -> None:
-        report, self._report = self._report, None
+        report, self._report = self._report or self._broken, None
         if report is not None:
-            raise report
+            raise report.with_traceback(None)
 
     def _poll(self, timeout: float) -> Message | None:
         """Poll; between two slices of time look after the first broker and offsets not known."""
