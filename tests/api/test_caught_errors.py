@@ -68,13 +68,15 @@ def test_a_record_that_was_refused_and_caught_keeps_the_block_from_committing(
     assert again.offset() == 0
 
 
-def test_a_value_of_a_wrong_type_that_was_caught_may_go_elsewhere(
+def test_a_record_with_a_wrong_argument_that_was_caught_may_go_elsewhere(
     broker: TestBroker, producer: txn.Producer, topic: str
 ) -> None:
     value: Any = {"a": 1}
     with producer.transaction() as t:
         with pytest.raises(TypeError):
             t.produce(topic, value)
+        with pytest.raises(txn.RejectedError, match="cannot send timestamp -5 to"):
+            t.produce(topic, b"x", timestamp=-5)  # it was taken without a word
         t.produce(topic, b"dead letter")
 
     assert [record.value for record in broker.records(topic)] == [b"dead letter"]

@@ -259,8 +259,8 @@ class Producer:
         the record was stored is known at the next `flush`.
 
         Raises:
-            RejectedError: the record can never be stored, its timestamp is 0, or the producer is
-                transactional.
+            RejectedError: the record can never be stored, its timestamp is 0 or negative, or the
+                producer is transactional.
             FencedError: the producer has failed for good; open another.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
@@ -469,6 +469,11 @@ class Producer:
             raise RejectedError(
                 f"{self._whose} cannot send timestamp 0 to {topic!r}: librdkafka takes it for the "
                 "time of sending. Give 1, the next millisecond, or none"
+            )
+        if isinstance(timestamp, int) and timestamp < 0:
+            raise RejectedError(
+                f"{self._whose} cannot send timestamp {timestamp} to {topic!r}: a timestamp counts "
+                "milliseconds since 1970, as in Java's producer. Give a later time, or none"
             )
         if (
             isinstance(timestamp, int)  # another type is told by its TypeError

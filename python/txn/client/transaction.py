@@ -11,7 +11,7 @@ The life of a block, and the consequence of each failure in it:
 - *Flush* comes first, by itself: while the commit has not been asked for, the transaction can
   still be aborted, and delivery failures are known by name.
 - *An error of `produce` or `send_offsets` that the body catches* leaves output or offsets behind.
-  The block goes on and cannot commit, as with Java's producer. Only an argument of a wrong type
+  The block goes on and cannot commit, as with Java's producer. Only an argument that does not fit
   leaves it as it was.
 - *Commit* is asked for in slices of a second. librdkafka resumes the one commit with each
   call, so a signal is heard between slices and nothing is sent twice.
@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from txn.client.arguments import wrong_record
+from txn.client.arguments import is_for_arguments
 from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import (
     Consumer,
@@ -273,7 +273,7 @@ class Transaction:
 
         Waits while the producer's queue is full. Whether the record was stored is known when
         the block ends: a record that was not makes the block abort and raise. So does an error
-        of this call that the block has caught, but for a TypeError.
+        of this call that the block has caught, but for a TypeError and a refused timestamp.
 
         Args:
             topic: Where it goes.
@@ -281,12 +281,12 @@ class Transaction:
             key: Its key; records of one key go to one partition.
             headers: Names and values, as a list of pairs or a mapping.
             partition: Which partition; None: by the key.
-            timestamp: Milliseconds since the epoch, without 0, which librdkafka cannot send; None:
+            timestamp: Milliseconds since 1970, above 0, which librdkafka cannot send; None:
                 now. One that seems to count seconds, by its size, is sent with a warning.
 
         Raises:
-            RejectedError: the record can never be stored as it is, its timestamp is 0, or the block
-                is over.
+            RejectedError: the record can never be stored as it is, its timestamp is 0 or negative,
+                or the block is over.
             AbortableError: the transaction has failed meanwhile.
             FencedError: another producer took this transactional id.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
@@ -299,10 +299,7 @@ class Transaction:
         except BaseException as raised:
             if isinstance(raised, Exception):  # after a signal it may be on its way
                 self._produced -= 1
-            is_argument = isinstance(raised, TypeError) and wrong_record(
-                topic, value, key, headers, partition, timestamp
-            )
-            if not is_argument:
+            if not is_for_arguments(raised, topic, value, key, headers, partition, timestamp):
                 self._unproduced = self._unproduced or raised
             raise
 
