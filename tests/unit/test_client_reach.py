@@ -440,7 +440,6 @@ def test_every_property_that_is_suggested_is_one_of_librdkafkas(name: str) -> No
         ("linger_ms", "; did you mean linger.ms?"),
         ("bootstrap.server", "; did you mean bootstrap.servers?"),
         ("auto.ofset.reset", "; did you mean auto.offset.reset?"),
-        ("key.serializer", ""),
         ("colour", ""),
     ],
 )

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import confluent_kafka
 from confluent_kafka import (
@@ -49,6 +49,7 @@ from txn.client.deadline import Deadline
 from txn.client.existence import Existence
 from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
+from txn.client.migration import refuse_async
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import consumer_settings, is_false, refused, take_callback
@@ -169,6 +170,13 @@ class Consumer(confluent_kafka.Consumer):
 
     def __reduce__(self) -> NoReturn:
         raise not_copied("txn.Consumer")
+
+    if not TYPE_CHECKING:
+
+        def __aenter__(self) -> NoReturn:
+            refuse_async("txn.Consumer")
+
+        __aexit__ = __aenter__
 
     def subscribe(
         self,

@@ -47,11 +47,12 @@ from txn.client.failures import (
     opened_elsewhere,
     reported_by,
     timed_out,
+    timeout_refused,
     translate,
     undelivered,
 )
 from txn.client.library_log import LibraryLog
-from txn.client.migration import hint_for, refuse_others
+from txn.client.migration import hint_for, refuse_async, refuse_others
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
@@ -188,6 +189,11 @@ class Producer:
             raise AttributeError(
                 f"txn.Producer has no {name!r}{hint_for(name)}", name=name, obj=self
             )
+
+        def __aenter__(self) -> NoReturn:
+            refuse_async("txn.Producer")
+
+        __aexit__ = __aenter__
 
     def __enter__(self) -> Self:
         return self
@@ -414,6 +420,8 @@ class Producer:
         """Return the error to raise for a report, after noting its meaning for this producer."""
         error = self._redaction.error(error)
         failure = self._timed_out(error) or translate(error, whose=self._whose, doing=doing)
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            failure = timeout_refused(error, whose=self._whose, timeout_ms=self._timeout_ms)
         if error.fatal() or isinstance(failure, FencedError):
             self._give_up(failure)
         return failure

@@ -41,6 +41,15 @@ IN_MESSAGES: Final = {
 }
 """The name of a property in librdkafka's messages, to another that may have been given."""
 
+BYTES: Final = (
+    "keys and values are bytes. Give produce() the value of a serializer, as json.dumps(value), "
+    "and hand message.value() to a deserializer"
+)
+
+SESSION_MS: Final = 45_000
+HEARTBEAT_MS: Final = 3_000
+"""session.timeout.ms and heartbeat.interval.ms where they are left out."""
+
 MOCK_CLUSTER: Final = "test.mock.num.brokers"
 """The property of librdkafka's own mock cluster, for which no bootstrap servers are named."""
 
@@ -114,7 +123,13 @@ def producer_settings(
     _require(settings, "enable.idempotence", {"true"}, why)
     _require(settings, "request.required.acks", {"all", "-1"}, why)
     _require_range(settings, "max.in.flight.requests.per.connection", 1, 5, why)
-    _require_range(settings, "retries", 1, None, why)
+    _require_range(
+        settings,
+        "retries",
+        1,
+        None,
+        "an idempotent producer sends a record again if no answer came",
+    )
     settings.setdefault("enable.idempotence", True)
     settings.setdefault("topic.metadata.propagation.max.ms", PROPAGATION_MS)
     of_topics = settings.get("default.topic.config")
@@ -159,6 +174,7 @@ def consumer_settings(
         "a consumer in a transaction must see neither aborted records nor offsets of a "
         "transaction still open",
     )
+    _require_heartbeats(settings)
     settings.setdefault("enable.auto.commit", False)
     return settings
 
@@ -180,6 +196,8 @@ def refused(whose: str, raised: KafkaException, settings: Settings) -> ConfigErr
                 said = said.replace(f'"{named}"', f'"{given}"')
         return ConfigError(f"the configuration of {whose} is refused: {said}")
     name = unknown[1]
+    if name.endswith(("serializer", "deserializer")):
+        return ConfigError(f"{whose} knows no {name}: {BYTES}", property=name)
     return ConfigError(
         f"{whose} knows no property {name!r}{did_you_mean(name, PROPERTIES | READ)}", property=name
     )
@@ -268,6 +286,20 @@ def _require_range(
         f"{name}={settings[name]} does not fit: {why}. Leave it out, or set it to {allowed}",
         property=name,
     )
+
+
+def _require_heartbeats(settings: Settings) -> None:
+    """Require a session that outlives the pause between two heartbeats, as Java's consumer does."""
+    session = _text(settings.get("session.timeout.ms", SESSION_MS))
+    heartbeat = _text(settings.get("heartbeat.interval.ms", HEARTBEAT_MS))
+    are_numbers = session.isdigit() and heartbeat.isdigit()
+    if are_numbers and int(session) <= int(heartbeat):
+        raise ConfigError(
+            f"session.timeout.ms={session} does not fit: it has to be more than "
+            f"heartbeat.interval.ms={heartbeat}, or the group takes the consumer for dead between "
+            "two heartbeats. Three times as much is usual",
+            property="session.timeout.ms",
+        )
 
 
 def is_false(value: object) -> bool:

@@ -66,7 +66,7 @@ from txn.client.consumer import (
 )
 from txn.client.deadline import Deadline
 from txn.client.failures import StateLostError, error_of, reported_by
-from txn.client.migration import refuse_others
+from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_others
 from txn.errors import (
     AbortableError,
     FencedError,
@@ -167,6 +167,18 @@ class Transaction:
         self._others: list[Consumer] = []  # beside its own, until committed or rewound
         self._place = OpenBlock(weakref.ref(self), self._others)
         self._begun_at: float | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, with the way of a block to do what other clients call."""
+            hint = hint_for(name, INSTEAD_IN_BLOCK)
+            raise AttributeError(f"a transaction has no {name!r}{hint}", name=name, obj=self)
+
+        def __aenter__(self) -> NoReturn:
+            refuse_async("a transaction")
+
+        __aexit__ = __aenter__
 
     @property
     def open_ms(self) -> int:
@@ -380,13 +392,19 @@ class Transaction:
                 self._require_free(consumer)
             if id(consumer) in _ahead:
                 self._rewind(consumer)
-            if not isinstance(consumer, Consumer):
+            if isinstance(consumer, Consumer):
+                consumer.memberid()  # raises for one that is closed
+            else:
                 self._producer._cautions.of_plain_consumer()
                 join(consumer, Deadline(min(self._timeout, JOIN_SECONDS_MAX)))
             self._before = state_of(consumer)
             _ahead[id(consumer)] = consumer, self._place
         except KafkaException as raised:
             raise self._failure(error_of(raised), "making its consumer ready") from raised
+        except RuntimeError as raised:
+            raise RejectedError(
+                f"the consumer of {self._producer._whose} is closed; open another"
+            ) from raised
 
     def _take_on(self, consumer: Consumer) -> None:
         """Make a consumer one of the block's, which are rewound together."""
@@ -496,8 +514,8 @@ class Transaction:
             ) from raised
         except RuntimeError as raised:
             raise RejectedError(
-                f"the consumer of {self._producer._whose} was closed inside the block, which has "
-                "to ask how far it has read. Close it after the block"
+                f"the consumer of {self._producer._whose} is closed, and the block has to ask how "
+                "far it has read. Close it after the block"
             ) from raised
         self._require_kept(reason)
         if not self._sends_positions:
@@ -613,8 +631,8 @@ class Transaction:
         failure = self._failure(error, "committing")
         if isinstance(failure, FencedError):
             failure.add_note(
-                "Had an answer to this commit been lost before, it may have taken effect; the "
-                "committed offsets tell."
+                "It is not known whether this transaction is committed: an earlier answer to its "
+                "commit may have been lost. The group's committed offsets show it."
             )
         if reported_by(cause) is not None:
             raise failure from cause
