@@ -46,9 +46,9 @@ def meet(access: ClusterAccess) -> None:
     # Here, since it brings confluent-kafka with it, and tasks have no need of that.
     from txn.client.reach import addresses_in, fault_in, look
 
-    if fault := fault_in(access.bootstrap_servers):
+    if mistake := fault_in(access.bootstrap_servers):
         option = "kafka.bootstrap.servers"
-        raise ConfigError(f"{option}: {fault}", option=option)
+        raise ConfigError(f"{option}: {mistake}", option=option)
     began_s = time.monotonic()
     longest_s = access.timeout_ms / 1_000
     has_tls = access.security.is_encrypted
