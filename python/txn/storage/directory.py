@@ -302,14 +302,7 @@ def _locked(path: Path, *, makes: bool) -> int:
         _refuse_strangers(path)
         lock, whole_file = _open_lock(path / LOCK, makes=makes)
     except OSError as error:
-        place = Path(error.filename or path / LOCK)
-        reason = denied_by_owner(place) if error.errno == errno.EACCES else None
-        if reason is None:
-            said = error.strerror or str(error)
-            reason = f"{place}: {said}. Give a directory this user may read and write"
-        raise DirectoryError(
-            f"cannot use {path} as data directory: {reason}", path=str(path)
-        ) from error
+        raise _unusable(path, error, Path(error.filename or path / LOCK)) from error
     try:
         # Java takes locks of this kind; one of an open file, unlike one of a process, also
         # keeps out a second broker of this process.
@@ -322,6 +315,17 @@ def _locked(path: Path, *, makes: bool) -> int:
             path=str(path),
         ) from error
     return lock
+
+
+def _unusable(path: Path, error: OSError, place: Path) -> DirectoryError:
+    """Return the error for a directory in which `place` was refused."""
+    reason = denied_by_owner(place) if error.errno == errno.EACCES else None
+    if reason is None:
+        advice = "Give a directory this user may read and write"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = "Make room on its disk, or give another directory"
+        reason = f"{place}: {error.strerror or error}. {advice}"
+    return DirectoryError(f"cannot use {path} as data directory: {reason}", path=str(path))
 
 
 def _refuse_files_of_others(path: Path) -> None:
@@ -387,9 +391,12 @@ def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> 
             f"directory.id={encode_id(directory_id)}\n"
         )
         temporary = meta.with_suffix(".properties.tmp")
-        replace_file(meta, temporary, text, force)
-        force_directory(path, force)
-        force_entry(path, force)  # a kill may have come between its making and a sync
+        try:
+            replace_file(meta, temporary, text, force)
+            force_directory(path, force)
+            force_entry(path, force)  # a kill may have come between its making and a sync
+        except OSError as error:
+            raise _unusable(path, error, meta) from error
         return node_id, cluster_id, directory_id
     return read_identity(meta, node_id)
 
