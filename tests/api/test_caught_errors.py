@@ -58,7 +58,7 @@ def test_a_record_that_was_refused_and_caught_keeps_the_block_from_committing(
     ):
         assert consumer.consume(1, 60)
         t.produce(topic, b"small")
-        with pytest.raises(txn.RejectedError):
+        with pytest.raises(txn.RejectedError, match="MSG_SIZE_TOO_LARGE"):
             t.produce(topic, TOO_LARGE)
 
     assert transaction.result is BlockResult.ABORTED
@@ -73,7 +73,7 @@ def test_a_record_with_a_wrong_argument_that_was_caught_may_go_elsewhere(
 ) -> None:
     value: Any = {"a": 1}
     with producer.transaction() as t:
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="value is bytes, str or None, not a dict"):
             t.produce(topic, value)
         with pytest.raises(txn.RejectedError, match="cannot send timestamp -5 to"):
             t.produce(topic, b"x", timestamp=-5)  # it was taken without a word
@@ -118,11 +118,11 @@ def test_offsets_that_were_refused_and_caught_keep_the_block_from_committing(
         producer.transaction() as t,
     ):
         t.produce(topic, b"1")
-        with other.transaction(consumer), pytest.raises(txn.RejectedError):
+        with other.transaction(consumer), pytest.raises(txn.RejectedError, match="another open"):
             t.send_offsets(offsets, consumer)
     with txn.Producer(settings, transactional_id="other") as other, producer.transaction() as t:
         t.produce(topic, b"2")
-        with other.transaction(consumer), pytest.raises(txn.RejectedError):
+        with other.transaction(consumer), pytest.raises(txn.RejectedError, match="another open"):
             t.send_offsets(offsets, consumer)
         t.send_offsets(offsets, consumer)  # sent after all
 
