@@ -1,6 +1,7 @@
 """Mistakes of a first day with the Python client: each is named for its real cause, at once."""
 
 import asyncio
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -120,3 +121,118 @@ def test_an_address_without_a_broker_shows_one_traceback() -> None:
     shown = "".join(traceback.format_exception(told.value))
 
     assert shown.count("Traceback (most recent call last)") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("send", r"txn.Producer has no 'send': it is produce\(topic, value, key\)"),
+        ("commit", "its end commits"),
+        ("abort", "an exception inside it aborts"),
+    ],
+)
+def test_a_method_of_another_client_is_told_with_its_replacement(
+    producer: txn.Producer, name: str, told: str
+) -> None:
+    with pytest.raises(AttributeError, match=told):
+        getattr(producer, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("commit", "a transaction has no 'commit': the end of the block commits"),
+        ("abort", "raise an exception inside the block, which aborts"),
+        ("send", r"it is produce\(topic, value, key\)"),
+        ("colour", "a transaction has no 'colour'$"),
+    ],
+)
+def test_a_call_that_a_block_does_by_itself_is_told_so(
+    producer: txn.Producer, name: str, told: str
+) -> None:
+    with pytest.raises(AttributeError, match=told), producer.transaction() as t:
+        getattr(t, name)
+
+
+def test_an_async_with_is_told_to_use_a_thread(broker: TestBroker, producer: txn.Producer) -> None:
+    consumer = txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g")
+
+    async def use(thing: Any) -> None:
+        async with thing:
+            pass
+
+    for thing in (producer, producer.transaction(), consumer):
+        with pytest.raises(TypeError, match=r"has no coroutines: use `with`.*asyncio\.to_thread"):
+            asyncio.run(use(thing))
+    consumer.close()
+
+
+def test_a_serializer_is_told_where_its_value_goes() -> None:
+    with pytest.raises(txn.ConfigError, match=r"no value\.serializer: keys and values are bytes"):
+        txn.Producer(bootstrap_servers="h:1", value_serializer=str)
+    with pytest.raises(
+        txn.ConfigError, match=r"value\.deserializer: .* hand message\.value\(\) to"
+    ):
+        txn.Consumer(bootstrap_servers="h:1", group_id="g", value_deserializer=str)
+
+
+def test_a_closed_consumer_is_refused_when_its_block_begins(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    """It was told at the end of the block, as one that was closed inside."""
+    consumer = txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g")
+    consumer.close()
+    with (
+        pytest.raises(txn.RejectedError, match="is closed; open another"),
+        producer.transaction(consumer),
+    ):
+        pytest.fail("the block was entered")
+
+
+def test_a_transaction_timeout_beyond_the_brokers_names_both_settings(broker: TestBroker) -> None:
+    with pytest.raises(
+        txn.ConfigError,
+        match=r"transaction\.timeout\.ms=900001, more .* transaction\.max\.timeout\.ms is 900000",
+    ) as told:
+        txn.Producer(
+            bootstrap_servers=broker.bootstrap_servers,
+            transactional_id="long",
+            transaction_timeout_ms=900_001,
+        )
+    assert (told.value.property, told.value.value) == ("transaction.timeout.ms", 900_001)
+
+
+def test_a_session_that_ends_between_two_heartbeats_is_refused() -> None:
+    """The group took the consumer for dead again and again, and it returned no record."""
+    with pytest.raises(
+        txn.ConfigError, match=r"session\.timeout\.ms=100 .* more than heartbeat\.interval\.ms=3000"
+    ):
+        txn.Consumer(bootstrap_servers="h:1", group_id="g", session_timeout_ms=100)
+    more: dict[str, Any] = {"session_timeout_ms": 100, "heartbeat_interval_ms": 30}
+    txn.Consumer(bootstrap_servers="h:1", group_id="g", **more).close()
+
+
+def test_a_session_that_the_broker_refuses_names_its_settings() -> None:
+    with TestBroker(group_min_session_timeout_ms=6000) as strict:
+        strict.create_topic("in")
+        consumer = txn.Consumer(
+            bootstrap_servers=strict.bootstrap_servers, group_id="g", session_timeout_ms=5000
+        )
+        consumer.subscribe(["in"])
+        with pytest.raises(
+            txn.ConfigError, match=r"group\.min\.session\.timeout\.ms and group\.max"
+        ):
+            consumer.poll(60)
+        consumer.close()
+
+
+def test_a_timestamp_in_microseconds_is_told_by_its_unit(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
+    with (
+        pytest.raises(
+            txn.RejectedError, match=r"counts milliseconds since 1970, no seconds or mic"
+        ),
+        producer.transaction() as t,
+    ):
+        t.produce("in", b"1", timestamp=int(time.time() * 1e6))

@@ -108,6 +108,10 @@ def test_a_member_whose_place_another_instance_took_gives_up(broker: TestBroker)
 
     with pytest.raises(FencedError, match=r"close this one\.$") as caught:
         poll_in_turn(members)
+    with pytest.raises(FencedError, match=r"close this one\.$"):  # it returned None from then on
+        members[0].poll(0)
+    with pytest.raises(FencedError, match=r"close this one\.$"):
+        members[0].consume(1, 0)
     for member in members:
         member.close()
 

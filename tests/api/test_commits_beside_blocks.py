@@ -240,7 +240,7 @@ def test_a_consumer_closed_in_its_block_aborts_it_in_words(
     """It was a RuntimeError, and the abort told of a consumer that would be rewound later."""
     consumer = assigned_plain(broker) if is_plain else assigned(broker)
     with (
-        pytest.raises(RejectedError, match="was closed inside the block") as told,
+        pytest.raises(RejectedError, match="is closed, and the block has to ask") as told,
         producer.transaction(consumer) as t,
     ):
         t.produce("out", take(consumer, 2)[0])

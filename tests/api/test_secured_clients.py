@@ -129,6 +129,16 @@ def test_a_refused_producer_is_told_at_once_and_not_at_its_timeout(
     assert "wrong pass" not in str(raised.value)
 
 
+def test_a_login_at_a_listener_without_is_told_the_listener(broker: SecuredBroker) -> None:
+    """It said to correct the credentials."""
+    _, settings = broker.ways()["PLAIN over SASL_PLAINTEXT"]
+    settings["bootstrap.servers"] = broker.servers["PLAINTEXT"]
+    with pytest.raises(
+        RejectedError, match=r"listener takes no log-ins: set security\.protocol to"
+    ):
+        txn.Producer(settings, transactional_id="shop")
+
+
 @pytest.mark.parametrize("way", MISTAKES)
 def test_a_refused_consumer_and_a_refused_flush_are_told_at_once(
     way: str, broker: SecuredBroker

@@ -106,9 +106,10 @@ def test_a_pending_offset_is_waited_for_over_a_rebalance(
         member(bootstrap, group, answers, strategy) as second,
     ):
         begun: dict[int, int] = {}
+        members = [first]
 
         def poll() -> None:
-            for each in (first, second):
+            for each in members:
                 message = each.poll(0.05)
                 if message is not None:
                     begun.setdefault(message.partition() or 0, message.offset() or 0)
@@ -117,6 +118,7 @@ def test_a_pending_offset_is_waited_for_over_a_rebalance(
         while answers.count < 8 and not begun:
             poll()
         second.subscribe([source])
+        members.append(second)
         while not (len(first.assignment()) == len(second.assignment()) == 1 or begun):
             poll()
         seen = answers.count

@@ -313,15 +313,18 @@ def test_a_record_for_a_finished_block_is_refused(producer: Producer, sink: str)
         producer.produce(sink, b"late")
 
 
-def test_a_record_that_is_too_large_is_refused_and_the_rest_commits(
+def test_a_record_that_is_too_large_keeps_a_block_that_caught_it_from_committing(
     bootstrap: str, producer: Producer, sink: str
 ) -> None:
-    with producer.transaction() as t:
+    """The rest was committed, with the offsets of a consumer: the record was lost."""
+    with pytest.raises(RejectedError, match="would be missing"), producer.transaction() as t:
         t.produce(sink, b"small")
         with pytest.raises(RejectedError, match="MSG_SIZE_TOO_LARGE"):
             t.produce(sink, b"x" * 2_000_000)
+    with producer.transaction() as t:
+        t.produce(sink, b"next")
 
-    assert read_all(bootstrap, sink) == [b"small"]
+    assert read_all(bootstrap, sink) == [b"next"]
 
 
 def test_a_record_the_broker_refuses_aborts_the_block_and_is_named(

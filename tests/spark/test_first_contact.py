@@ -11,7 +11,7 @@ import pytest
 from peers.kafka import free_port
 from support import clients
 from support.brokers import BrokerProcess
-from txn.errors import UnreachableError
+from txn.errors import ConfigError, UnreachableError
 from txn.spark import first_contact, options, writer
 from txn.spark.errors import is_hopeless, is_outage
 from txn.spark.stream_reader import StreamReader
@@ -57,6 +57,13 @@ def test_servers_that_refuse_and_names_that_are_none_are_told_each_with_its_faul
     text = f"txn.errors.UnreachableError: {told}"
     assert is_outage(text)
     assert not is_hopeless(text)
+
+
+@pytest.mark.parametrize(("servers", "told"), [("http://a:1", "is no URL"), ("a:1 b:2", "a space")])
+def test_servers_that_cannot_be_read_are_told_with_the_option(servers: str, told: str) -> None:
+    """It was a StopIteration."""
+    with pytest.raises(ConfigError, match=rf"^kafka\.bootstrap\.servers: .*{told}.*HOST:PORT"):
+        stream_of(reading(servers)).initialOffset()
 
 
 def test_server_that_is_no_broker_is_told_at_the_first_look() -> None:

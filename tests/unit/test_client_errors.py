@@ -86,6 +86,12 @@ def failed(code: int, topic: str = "out", partition: int = 3) -> DeliveryFailure
     return DeliveryFailure(topic, partition, KafkaError(code))
 
 
+def test_a_report_is_told_without_librdkafkas_missing_topic_id() -> None:
+    reported = KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "orders((null))[0](Unknown member)")
+    error = translate(reported, whose="producer 'p'", doing="sending offsets")
+    assert "sending offsets: orders[0](Unknown member)" in str(error)
+
+
 def test_records_not_stored_are_told_by_their_cause_and_not_by_its_consequences() -> None:
     failures = [failed(KafkaError._PURGE_QUEUE, "a"), failed(KafkaError._MSG_TIMED_OUT, "b", 1)]
 
@@ -148,7 +154,7 @@ def test_settings_pass_through_unchanged_with_idempotence_switched_on() -> None:
         ({"bootstrap.servers": "h:1", "enable.idempotence": False}, {}, "idempotence=False"),
         ({"bootstrap.servers": "h:1", "enable.idempotence": "false"}, {}, "idempotence=false"),
         ({"bootstrap.servers": "h:1", "max.in.flight": 6}, {}, "1 to 5"),
-        ({"bootstrap.servers": "h:1", "retries": 0}, {}, "at least 1"),
+        ({"bootstrap.servers": "h:1", "retries": 0}, {}, "sends a record again if no.*at least 1"),
         ({"bootstrap.servers": "h:1", "transactional.id": ""}, {}, "transactional.id is empty"),
         ({1: "x"}, {}, "no property name"),
     ],
@@ -671,7 +677,10 @@ def no_consumer_left_behind() -> Iterator[None]:
 
 def test_a_timeout_that_the_broker_refuses_is_told_as_a_setting_of_the_take_over() -> None:
     script = ClientScript(init_transactions=[fatal(KafkaError.INVALID_TRANSACTION_TIMEOUT)])
-    with pytest.raises(ConfigError, match="failed while taking over its id"):
+    with pytest.raises(
+        ConfigError,
+        match=r"transaction\.timeout\.ms=60000.*transaction\.max\.timeout\.ms is 900000",
+    ):
         ScriptedProducer(script)
 
 

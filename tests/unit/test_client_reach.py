@@ -12,7 +12,9 @@ from typing import Final
 
 import pytest
 
+from txn.client.consumer import Consumer
 from txn.client.library_log import QUIET_SECONDS, LibraryLog
+from txn.client.producer import Producer
 from txn.client.reach import (
     SPEAKS_NO_TLS,
     WANTS_TLS,
@@ -20,10 +22,11 @@ from txn.client.reach import (
     Reach,
     addresses_in,
     api_keys_of,
+    fault_in,
     look,
 )
 from txn.client.settings import PROPERTIES, producer_settings, refused
-from txn.errors import Action, RejectedError, UnreachableError
+from txn.errors import Action, ConfigError, RejectedError, UnreachableError
 
 REFUSED = AddressFault("refuses connections")
 SILENT = AddressFault("does not answer", is_silence=True)
@@ -66,6 +69,21 @@ def test_a_certain_mistake_gives_up_and_names_the_setting() -> None:
     with pytest.raises(UnreachableError, match=r"Correct security\.protocol$") as told:
         check_at(clock, 1, made)
     assert told.value.action is Action.GIVE_UP
+
+
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        ("Broker: Request not valid in current SASL state", "This listener takes no log-ins"),
+        ("Broker: Unsupported SASL mechanism", r"Set sasl\.mechanism to one that the listener"),
+        ("Invalid username or password", "Correct its credentials"),
+    ],
+)
+def test_a_refusal_is_told_with_the_setting_to_correct(refusal: str, remedy: str) -> None:
+    made, _ = reach(Clock(), {"a": None})
+    made.refuse(refusal)
+    with pytest.raises(RejectedError, match=remedy):
+        made.check()
 
 
 @pytest.mark.parametrize(
@@ -188,6 +206,58 @@ def test_addresses_are_read_as_librdkafka_reads_them(
     servers: str, addresses: list[tuple[str, int]]
 ) -> None:
     assert addresses_in(servers) == addresses
+
+
+@pytest.mark.parametrize(
+    ("servers", "told"),
+    [
+        ("http://h:9092", "'http://h:9092' begins with http://, and a broker's address is no URL"),
+        ("a:1,https://h:1", "begins with https://"),
+        ("SSL://h:1", "security.protocol is plaintext: leave the scheme out, and set"),
+        ("a:1 b:2", "has a space in it: write HOST:PORT, and a comma between two"),
+        (" ", "names no broker"),
+        (",", "names no broker"),
+        (":9092", "is no HOST:PORT"),
+        ("h:x", "is no HOST:PORT"),
+        ("h:-1", "is no HOST:PORT"),
+        ("h:1/topic", "is no HOST:PORT"),
+        ("h:0", "has port 0, and ports go from 1 to 65535"),
+        ("h:65536", "has port 65536"),
+        ("::1", "without brackets: write '[::1]:9092'"),
+        ("fe80::1:9092", "without brackets"),
+    ],
+)
+@pytest.mark.parametrize("client", [Producer, Consumer])
+def test_an_address_that_cannot_be_read_is_refused_at_once(
+    client: Callable[..., object], servers: str, told: str
+) -> None:
+    """It took 60 s and was called retriable; a consumer waited for ever and said nothing."""
+    more = {"group_id": "g"} if client is Consumer else {"transactional_id": "t"}
+    with pytest.raises(ConfigError) as raised:
+        client(bootstrap_servers=servers, **more)
+    assert told.removeprefix("'") in str(raised.value)
+    assert raised.value.property == "bootstrap.servers"
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "h",
+        "h:9092",
+        " a:1 ,, b:2,",
+        "PLAINTEXT://a:1",
+        "plaintext://a:1,b:2",
+        "[::1]:9092",
+        "a_b.c-d:1/",
+    ],
+)
+def test_an_address_that_librdkafka_reads_is_taken(servers: str) -> None:
+    Consumer(bootstrap_servers=servers, group_id="g").close()
+
+
+def test_a_scheme_that_is_the_security_protocol_is_taken() -> None:
+    assert fault_in("SASL_SSL://h:1", "sasl_ssl") is None
+    assert fault_in("SSL://h:1") is None
 
 
 # ---------------------------------------------------------------- what is seen at an address
@@ -370,7 +440,6 @@ def test_every_property_that_is_suggested_is_one_of_librdkafkas(name: str) -> No
         ("linger_ms", "; did you mean linger.ms?"),
         ("bootstrap.server", "; did you mean bootstrap.servers?"),
         ("auto.ofset.reset", "; did you mean auto.offset.reset?"),
-        ("key.serializer", ""),
         ("colour", ""),
     ],
 )

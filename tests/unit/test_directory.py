@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from subprocess import PIPE
 import pytest
 
 import txn
+from support.own_process import in_own_process
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.errors import DirectoryError
 from txn.storage import directory
@@ -279,3 +281,14 @@ def test_cleaners_of_temporary_files_find_a_temporary_directory_locked(tmp_path:
         fcntl.flock(looks, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(looks)
+
+
+def test_a_new_directory_on_a_full_disk_is_named(tmp_path: Path) -> None:
+    """It was an OSError without a path, which `txn serve` took for one of its output."""
+    in_own_process(open_on_a_full_disk, str(tmp_path / "data"))
+
+
+def open_on_a_full_disk(path: str) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no byte can be written
+    with pytest.raises(DirectoryError, match=f"^cannot use {path} as data directory: .*meta.prop"):
+        DataDirectory.open(Path(path))

@@ -30,6 +30,22 @@ def wrong_record(
     return next(_faults(topic, value, key, headers, partition, timestamp), None)
 
 
+def is_for_arguments(
+    raised: BaseException,
+    topic: object,
+    value: object,
+    key: object,
+    headers: object,
+    partition: object,
+    timestamp: object,
+) -> bool:
+    """Say whether `produce` raised this for its arguments, before it did anything."""
+    if isinstance(timestamp, int) and timestamp <= 0:
+        return True
+    is_type = isinstance(raised, TypeError)
+    return is_type and wrong_record(topic, value, key, headers, partition, timestamp) is not None
+
+
 def _faults(
     topic: object, value: object, key: object, headers: object, partition: object, timestamp: object
 ) -> Iterator[str]:

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import confluent_kafka
 from confluent_kafka import (
@@ -44,9 +44,12 @@ from txn import forks
 from txn.client.arguments import wrong_partition, wrong_partitions, wrong_topics, wrong_wait
 from txn.client.beginnings import NO_OFFSET, NOT_FETCHED, Beginnings
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
+from txn.client.cautions import note_read
 from txn.client.deadline import Deadline
+from txn.client.existence import Existence
 from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
+from txn.client.migration import refuse_async
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import consumer_settings, is_false, refused, take_callback
@@ -128,6 +131,8 @@ class Consumer(confluent_kafka.Consumer):
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
         self._beginnings = Beginnings(self, settings, self._note_report)
+        self._existence = Existence(self, self._whose)
+        self._is_subscribed = self._is_assigned = False  # by the program
         self._has_answered = False  # in `on_assign`, by an assignment of the program's
         self._awaited: set[Place] = set()  # assigned, and nothing handed out yet
         self._origins: dict[Place, int] = {}  # first offset handed out since the assignment
@@ -145,6 +150,7 @@ class Consumer(confluent_kafka.Consumer):
         self._came: set[Place] = set()  # assigned during this poll or consume
         self._went: set[Place] = set()  # taken away during it, and not assigned again
         self._report: TxnError | None = None  # to be raised by the next poll or consume
+        self._broken: TxnError | None = None  # a fatal one, to be raised by every one of them
         self._was_interrupted = False  # poll or consume raised: the records it had taken are gone
         forks.watch(self)
 
@@ -162,6 +168,13 @@ class Consumer(confluent_kafka.Consumer):
 
     def __reduce__(self) -> NoReturn:
         raise not_copied("txn.Consumer")
+
+    if not TYPE_CHECKING:
+
+        def __aenter__(self) -> NoReturn:
+            refuse_async("txn.Consumer")
+
+        __aexit__ = __aenter__
 
     def subscribe(
         self,
@@ -207,6 +220,12 @@ class Consumer(confluent_kafka.Consumer):
             on_revoke=keeping_fatal_error(revoked),
             on_lost=keeping_fatal_error(lost),
         )
+        self._is_subscribed = bool(topics)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, as `confluent_kafka.Consumer.unsubscribe` does."""
+        super().unsubscribe()
+        self._is_subscribed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions by hand, as `confluent_kafka.Consumer.assign` does.
@@ -221,6 +240,8 @@ class Consumer(confluent_kafka.Consumer):
         ):
             super().assign(begins)
         self._has_answered = True
+        self._is_assigned = bool(partitions)
+        self._existence.watch(_places(partitions))
         self._gained(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
@@ -228,6 +249,8 @@ class Consumer(confluent_kafka.Consumer):
         with self._beginnings.holding(partitions, ask=self._reach.is_proven) as begins:
             super().incremental_assign(begins)
         self._has_answered = True
+        self._is_assigned = self._is_assigned or bool(partitions)
+        self._existence.watch(_places(partitions))
         self._gained(partitions)
 
     def unassign(self) -> None:
@@ -235,12 +258,14 @@ class Consumer(confluent_kafka.Consumer):
         with self._leaving(self.assignment()):
             super().unassign()
         self._has_answered = True
+        self._is_assigned = False
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Give up partitions, as `confluent_kafka.Consumer.incremental_unassign` does."""
         with self._leaving(partitions):
             super().incremental_unassign(partitions)
         self._has_answered = True
+        self._is_assigned = bool(self.assignment())
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hand out nothing of partitions, as `confluent_kafka.Consumer.pause` does."""
@@ -358,8 +383,9 @@ class Consumer(confluent_kafka.Consumer):
 
         Raises:
             UnreachableError: no broker was ever reached; see `connect_timeout`.
-            RejectedError: the topic, the group or the offset is refused.
-            RetriableError: the topic is not there yet, for one.
+            RejectedError: the topic, the group or the offset is refused; or there is no
+                subscription and no assignment.
+            RetriableError: the topic or a partition is not there yet, for one.
             TxnError: another error that confluent-kafka hands out as a message.
         """
         messages = self._read(1, timeout, is_poll=True)
@@ -375,6 +401,11 @@ class Consumer(confluent_kafka.Consumer):
     def _read(self, num_messages: int, timeout: float, *, is_poll: bool) -> list[Message]:
         if fault := wrong_wait(num_messages, timeout):
             raise TypeError(f"{'poll' if is_poll else 'consume'}(): {fault}")
+        if not (self._is_subscribed or self._is_assigned):
+            raise RejectedError(
+                f"{self._whose} has nothing to read from: call subscribe(['topic']) first, or "
+                "assign partitions"
+            )
         self._raise_report()
         deadline = Deadline(math.inf if timeout < 0 else timeout)
         left = timeout
@@ -408,6 +439,8 @@ class Consumer(confluent_kafka.Consumer):
         messages = taken
         if reports:
             messages = [message for message in taken if _report_of(message) is None]
+        if messages:
+            note_read(self, time.monotonic())
         if self._awaited or self._sought or self._unread:
             for message in messages:
                 self._hand_out(message)
@@ -418,7 +451,7 @@ class Consumer(confluent_kafka.Consumer):
             }
         for report in reports:
             self._note_report(report)
-        return messages, bool(reports)
+        return messages, bool(reports) or self._report is not None
 
     def _note_report(self, error: KafkaError) -> None:
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # in librdkafka's log, too
@@ -427,15 +460,17 @@ class Consumer(confluent_kafka.Consumer):
             return
         error = self._redaction.error(error)
         report = translate(error, whose=self._whose, doing="reading")
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self._broken = self._broken or report
         if self._report is None:
             self._report = report
         elif str(report) not in (str(self._report), *getattr(self._report, "__notes__", ())):
             self._report.add_note(str(report))
 
     def _raise_report(self) -> None:
-        report, self._report = self._report, None
+        report, self._report = self._report or self._broken, None
         if report is not None:
-            raise report
+            raise report.with_traceback(None)
 
     def _poll(self, timeout: float) -> Message | None:
         """Poll; between two slices of time look after the first broker and offsets not known."""
@@ -447,7 +482,8 @@ class Consumer(confluent_kafka.Consumer):
                 self._reach.prove()
                 return message
             self._reach.check()
-            if deadline.has_passed:
+            self._report = self._report or self._existence.fault()
+            if deadline.has_passed or self._report is not None:
                 return None
 
     def _consume(self, num_messages: int, timeout: float) -> list[Message]:
@@ -460,8 +496,10 @@ class Consumer(confluent_kafka.Consumer):
             messages += super().consume(num_messages - len(messages), slice_s)
             if messages:
                 self._reach.prove()
+            else:
+                self._report = self._report or self._existence.fault()
             self._reach.check()
-            if len(messages) >= num_messages or deadline.has_passed:
+            if len(messages) >= num_messages or deadline.has_passed or self._report is not None:
                 return messages
 
     def _begin_of(self, place: Place, committed: int) -> int | None:
@@ -518,6 +556,18 @@ class Consumer(confluent_kafka.Consumer):
     def _has_committed_since(self, since_s: float) -> bool:
         """Say whether it committed outside transactions after this `time.monotonic`."""
         return self._commit_made_s > since_s
+
+    def _is_uncommitted(self, since_s: float) -> bool:
+        """Say whether it has handed out records that nothing has committed or will.
+
+        A commit outside transactions since this `time.monotonic` counts for all of them.
+        """
+        if self._in_block() or self._has_committed_since(since_s):
+            return False
+        try:
+            return bool(self._uncommitted(self.assignment()))
+        except (KafkaException, RuntimeError):  # it is closed, for one
+            return False
 
     def _note_begun(self, since_s: float, in_block: Callable[[], bool]) -> None:
         """Remember that a block began at `since_s`: if it aborts, no later seek has been made.
@@ -578,6 +628,7 @@ class Consumer(confluent_kafka.Consumer):
         if start is not None:
             start.offset = offset
         if place in self._awaited:
+            self._existence.forget([place])
             self._awaited.discard(place)
             self._origins[place] = offset
 
@@ -650,6 +701,7 @@ class Consumer(confluent_kafka.Consumer):
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         self._forget_starts(_places(partitions))
         self._beginnings.release(_places(partitions))
+        self._existence.forget(_places(partitions))
         for place in _places(partitions):
             self._sought.pop(place, None)
             self._awaited.discard(place)

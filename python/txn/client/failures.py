@@ -121,6 +121,18 @@ BATCH_TOO_LARGE: Final = (
 )
 
 
+TIMESTAMP_REFUSED: Final = (
+    "Its timestamp is further from the time of the broker than message.timestamp.before.max.ms or "
+    "message.timestamp.after.max.ms of the topic. A timestamp counts milliseconds since 1970, no "
+    "seconds or microseconds."
+)
+
+SESSION_REFUSED: Final = (
+    "Set session.timeout.ms to between group.min.session.timeout.ms and "
+    "group.max.session.timeout.ms of the broker, 6000 and 1800000 unless they are set."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryFailure:
     """A record the cluster did not store."""
@@ -174,8 +186,9 @@ def translate(error: KafkaError, *, whose: str, doing: str) -> TxnError:
         librdkafka's number) and `name`.
     """
     kind, advice = _kind(error)
+    text = error.str().replace("((null))", "")  # a topic's id that librdkafka does not know
     return kind(
-        f"{whose} failed while {doing}: {error.str()} ({error.name()}). {advice}",
+        f"{whose} failed while {doing}: {text} ({error.name()}). {advice}",
         code=error.code(),
         name=error.name(),
     )
@@ -206,6 +219,19 @@ def timed_out(error: KafkaError, *, whose: str, open_ms: int, timeout_ms: int) -
         name=error.name(),
         open_ms=open_ms,
         timeout_ms=timeout_ms,
+    )
+
+
+def timeout_refused(error: KafkaError, *, whose: str, timeout_ms: int) -> ConfigError:
+    """Return the error for a transaction.timeout.ms that the cluster refuses."""
+    return ConfigError(
+        f"{whose} has transaction.timeout.ms={timeout_ms}, more than the broker takes "
+        f"({error.name()}): its transaction.max.timeout.ms is 900000, 15 minutes, unless it is "
+        "set. Lower the first, or raise the second at the broker",
+        property="transaction.timeout.ms",
+        value=timeout_ms,
+        code=error.code(),
+        name=error.name(),
     )
 
 
@@ -246,6 +272,8 @@ def undelivered(
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         record = f"a record of {cause.record_bytes} bytes"
         kind, advice = RejectedError, BATCH_TOO_LARGE
+    elif code == KafkaError.INVALID_TIMESTAMP:
+        kind, advice = RejectedError, TIMESTAMP_REFUSED
     elif code in HOPELESS:
         kind, advice = RejectedError, "It will fail again as it is; change the record or the topic."
     elif in_transaction:
@@ -294,6 +322,8 @@ def _kind(error: KafkaError) -> tuple[Callable[..., TxnError], str]:
         )
     if _is_fenced_member(error):
         return FencedError, "Another instance joined with this group.instance.id; close this one."
+    if code == KafkaError.INVALID_SESSION_TIMEOUT:
+        return ConfigError, SESSION_REFUSED
     if code in MISCONFIGURED:
         return ConfigError, "Correct the setting."
     if code in HOPELESS:

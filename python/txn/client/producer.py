@@ -23,6 +23,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from txn import forks
+from txn.client import unclosed
 from txn.client.arguments import (
     LIKE_SECONDS_FIRST,
     LIKE_SECONDS_LAST,
@@ -33,6 +34,7 @@ from txn.client.arguments import (
     wrong_record,
 )
 from txn.client.callbacks import Callbacks, keeping_fatal_errors
+from txn.client.cautions import Cautions
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
 from txn.client.failures import (
@@ -45,11 +47,12 @@ from txn.client.failures import (
     opened_elsewhere,
     reported_by,
     timed_out,
+    timeout_refused,
     translate,
     undelivered,
 )
 from txn.client.library_log import LibraryLog
-from txn.client.migration import hint_for, refuse_others
+from txn.client.migration import hint_for, refuse_async, refuse_others
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
@@ -102,7 +105,9 @@ class Producer:
     librdkafka's default has placed.
 
     Without a transactional id it is a plain idempotent producer: `produce`, then `flush`, which
-    raises an error for undelivered records.
+    raises an error for undelivered records. One that is never closed is flushed at the end of the
+    interpreter for up to 10 s, and records that are lost then are counted in an ERROR of the logger
+    `txn.client`.
 
     One thread at a time runs transactions; `produce` may be called from any thread. It belongs
     to the process that opened it: in a forked child closing it does nothing, and every other use
@@ -161,6 +166,7 @@ class Producer:
         settings.setdefault("logger", LibraryLog())
         self._redaction.watch(settings)
         self._reach = Reach(settings, self._whose, connect_timeout)
+        self._cautions = Cautions(self._whose)
         self._failures: deque[DeliveryFailure] = deque()
         self._produced = 0
         self._open: dict[str, OpenBlock] = {}  # at most one
@@ -171,7 +177,9 @@ class Producer:
         self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         self._message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
-        if self.transactional_id is not None:
+        if self.transactional_id is None:
+            unclosed.watch(self)
+        else:
             self._take_over(Deadline(timeout))
 
     if not TYPE_CHECKING:
@@ -181,6 +189,11 @@ class Producer:
             raise AttributeError(
                 f"txn.Producer has no {name!r}{hint_for(name)}", name=name, obj=self
             )
+
+        def __aenter__(self) -> NoReturn:
+            refuse_async("txn.Producer")
+
+        __aexit__ = __aenter__
 
     def __enter__(self) -> Self:
         return self
@@ -213,8 +226,8 @@ class Producer:
                 in the block or before. Best a `txn.Consumer`. A plain
                 `confluent_kafka.Consumer` must have `enable.auto.commit=false` and
                 `isolation.level=read_committed` (librdkafka's default), which cannot be seen
-                from outside; its rebalances are noticed as `txn.client.consumer.PlainState`
-                tells.
+                from outside, so the first block warns; its rebalances are noticed as
+                `txn.client.consumer.PlainState` tells.
             timeout: Seconds that ending may take: committing, or aborting, or rewinding.
 
         Raises (from the `with` statement):
@@ -252,8 +265,8 @@ class Producer:
         the record was stored is known at the next `flush`.
 
         Raises:
-            RejectedError: the record can never be stored, its timestamp is 0, or the producer is
-                transactional.
+            RejectedError: the record can never be stored, its timestamp is 0 or negative, or the
+                producer is transactional.
             FencedError: the producer has failed for good; open another.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
@@ -278,6 +291,10 @@ class Producer:
             raise RejectedError(
                 f"{self._whose} cannot flush: the end of its transaction waits for every record"
             )
+        self._flush(timeout, "are still on their way; flush again")
+
+    def _flush(self, timeout: float, fate: str) -> None:
+        """Flush; `fate` says what becomes of records that were not acknowledged in time."""
         deadline = Deadline(timeout)
         while (waiting := self._wait(deadline.slice())) and not deadline.has_passed:
             self._reach.check()
@@ -286,8 +303,7 @@ class Producer:
         self._raise_undelivered()
         if waiting:
             raise RetriableError(
-                f"{waiting} records were not acknowledged within {timeout:g} s and are still on "
-                "their way; flush again",
+                f"{waiting} records were not acknowledged within {timeout:g} s and {fate}",
                 waiting=waiting,
             )
 
@@ -306,7 +322,28 @@ class Producer:
             if (transaction := self._transaction()) is not None:
                 transaction._end()
             if self.transactional_id is None and self._broken is None:
-                self.flush(timeout)
+                self._flush(timeout, "are given up: the producer is closed")
+        finally:
+            self._drop()
+
+    def __del__(self) -> None:
+        # Records without a report keep it from being collected: librdkafka holds its callback.
+        # An error of the constructor may come before all that is asked for here.
+        if self.__dict__.get("_kafka") is not None and self.transactional_id is None:
+            unclosed.log_failures(self._whose, self._failures)
+
+    def _close_forgotten(self, timeout: float) -> None:
+        client = self._kafka
+        if client is None or self._forked_from is not None:
+            return
+        try:
+            self._flush(timeout, "are given up")
+        except Exception as error:
+            lost = (getattr(error, "count", None) or 0) + len(client)
+            if lost:
+                unclosed.log_loss(self._whose, lost, error)
+            if not isinstance(error, TxnError):
+                raise  # of a callback of the program's
         finally:
             self._drop()
 
@@ -383,6 +420,8 @@ class Producer:
         """Return the error to raise for a report, after noting its meaning for this producer."""
         error = self._redaction.error(error)
         failure = self._timed_out(error) or translate(error, whose=self._whose, doing=doing)
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            failure = timeout_refused(error, whose=self._whose, timeout_ms=self._timeout_ms)
         if error.fatal() or isinstance(failure, FencedError):
             self._give_up(failure)
         return failure
@@ -438,6 +477,11 @@ class Producer:
             raise RejectedError(
                 f"{self._whose} cannot send timestamp 0 to {topic!r}: librdkafka takes it for the "
                 "time of sending. Give 1, the next millisecond, or none"
+            )
+        if isinstance(timestamp, int) and timestamp < 0:
+            raise RejectedError(
+                f"{self._whose} cannot send timestamp {timestamp} to {topic!r}: a timestamp counts "
+                "milliseconds since 1970, as in Java's producer. Give a later time, or none"
             )
         if (
             isinstance(timestamp, int)  # another type is told by its TypeError

@@ -30,6 +30,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from confluent_kafka import KafkaError
+
 from txn.errors import Action, RejectedError, UnreachableError
 
 CONNECT_TIMEOUT: Final = 5.0
@@ -43,6 +45,11 @@ FIRST_PROBE_SECONDS: Final = 0.9
 
 DEFAULT_PORT: Final = 9092
 
+SCHEMES: Final = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
+"""librdkafka takes one of these in front of an address, if it is the client's security.protocol."""
+
+ADDRESSES: Final = "write HOST:PORT, and a comma between two, as in 'a.example:9092,b.example:9092'"
+
 API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """An ApiVersions request: size, api key, version 0, correlation id 0, no client id."""
 
@@ -51,6 +58,11 @@ CONSUMER_GROUP_HEARTBEAT: Final = 68
 
 API_KEYS_BYTES_MAX: Final = 64 << 10
 """More than any answer to `API_VERSIONS` has."""
+
+NO_LOGIN: Final = KafkaError(KafkaError.ILLEGAL_SASL_STATE).str()
+"""The answer of a listener without SASL to the begin of a log-in."""
+
+NO_MECHANISM: Final = KafkaError(KafkaError.UNSUPPORTED_SASL_MECHANISM).str()
 
 NUDGE: Final = b"\r\n\r\n"
 """Makes a server that reads lines answer. A broker that is asked this much closes."""
@@ -142,8 +154,8 @@ class Reach:
             return
         if self._refusal is not None:
             raise RejectedError(
-                f"{self._whose} is not let in: {self._refusal}. Correct its credentials or "
-                "certificates; it will be refused again as it is",
+                f"{self._whose} is not let in: {self._refusal}. {self._remedy(self._refusal)}; it "
+                "will be refused again as it is",
                 reason=self._refusal,
             )
         now = self._clock()
@@ -163,6 +175,17 @@ class Reach:
         is_refused = not any(fault.is_silence for fault in faults.values())
         if is_over or is_certain or (is_refused and waited_s >= self._patience_s):
             raise self._unreachable(faults, is_certain)
+
+    def _remedy(self, refusal: str) -> str:
+        if NO_LOGIN in refusal:
+            plain = "ssl" if self._has_tls else "plaintext"
+            return (
+                "This listener takes no log-ins: set security.protocol to "
+                f"{plain}, or give bootstrap.servers the address of a listener with SASL"
+            )
+        if NO_MECHANISM in refusal:
+            return "Set sasl.mechanism to one that the listener takes"
+        return "Correct its credentials or certificates"
 
     def _require_groups(self, host: str, port: int) -> None:
         if not self._has_new_groups:
@@ -205,6 +228,43 @@ def addresses_in(servers: str) -> list[tuple[str, int]]:
         if matched is not None:
             addresses.append((matched[1].strip("[]"), int(matched[2] or DEFAULT_PORT)))
     return addresses
+
+
+def fault_in(servers: str, security_protocol: str | None = None) -> str | None:
+    """Return the reason why bootstrap.servers cannot be read, and its remedy; None if it can.
+
+    librdkafka logs it, leaves out this address and all behind it, and waits for a broker for ever.
+
+    Args:
+        servers: Addresses as for `addresses_in`.
+        security_protocol: The client's; None: a scheme need not fit to it.
+    """
+    texts = [text.strip() for text in servers.split(",")]
+    for text in filter(None, texts):
+        if fault := _fault_of(text, security_protocol):
+            return f"{text!r} in {servers!r} {fault}"
+    return None if any(texts) else f"{servers!r} names no broker: {ADDRESSES}"
+
+
+def _fault_of(text: str, security_protocol: str | None) -> str | None:
+    scheme, separator, rest = text.rpartition("://")
+    if separator and scheme.lower() not in SCHEMES:
+        return f"begins with {scheme}://, and a broker's address is no URL: {ADDRESSES}"
+    if separator and security_protocol is not None and scheme.lower() != security_protocol.lower():
+        return (
+            f"begins with {scheme}://, and security.protocol is {security_protocol.lower()}: leave "
+            f"the scheme out, and set security.protocol to the one that the listener speaks"
+        )
+    if " " in rest:
+        return f"has a space in it: {ADDRESSES}"
+    if re.fullmatch(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", rest):
+        return "is an IPv6 address without brackets: write '[::1]:9092'"
+    matched = re.fullmatch(r"(?:\[[^\]]+\]|[^:\[\]/]+)(?::([0-9]+))?/?", rest)
+    if matched is None:
+        return f"is no HOST:PORT: {ADDRESSES}"
+    if matched[1] is not None and not 1 <= int(matched[1]) <= 65535:
+        return f"has port {matched[1]}, and ports go from 1 to 65535"
+    return None
 
 
 def look(host: str, port: int, has_tls: bool) -> AddressFault | None:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 
 from txn.access.librdkafka import in_librdkafkas_names
 from txn.client.failures import error_of
+from txn.client.reach import fault_in
 from txn.client.redaction import Redaction
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
@@ -39,6 +40,15 @@ IN_MESSAGES: Final = {
     "queue.buffering.max.ms": "linger.ms",
 }
 """The name of a property in librdkafka's messages, to another that may have been given."""
+
+BYTES: Final = (
+    "keys and values are bytes. Give produce() the value of a serializer, as json.dumps(value), "
+    "and hand message.value() to a deserializer"
+)
+
+SESSION_MS: Final = 45_000
+HEARTBEAT_MS: Final = 3_000
+"""session.timeout.ms and heartbeat.interval.ms where they are left out."""
 
 MOCK_CLUSTER: Final = "test.mock.num.brokers"
 """The property of librdkafka's own mock cluster, for which no bootstrap servers are named."""
@@ -113,7 +123,13 @@ def producer_settings(
     _require(settings, "enable.idempotence", {"true"}, why)
     _require(settings, "request.required.acks", {"all", "-1"}, why)
     _require_range(settings, "max.in.flight.requests.per.connection", 1, 5, why)
-    _require_range(settings, "retries", 1, None, why)
+    _require_range(
+        settings,
+        "retries",
+        1,
+        None,
+        "an idempotent producer sends a record again if no answer came",
+    )
     settings.setdefault("enable.idempotence", True)
     settings.setdefault("topic.metadata.propagation.max.ms", PROPAGATION_MS)
     of_topics = settings.get("default.topic.config")
@@ -158,6 +174,7 @@ def consumer_settings(
         "a consumer in a transaction must see neither aborted records nor offsets of a "
         "transaction still open",
     )
+    _require_heartbeats(settings)
     settings.setdefault("enable.auto.commit", False)
     return settings
 
@@ -179,6 +196,8 @@ def refused(whose: str, raised: KafkaException, settings: Settings) -> ConfigErr
                 said = said.replace(f'"{named}"', f'"{given}"')
         return ConfigError(f"the configuration of {whose} is refused: {said}")
     name = unknown[1]
+    if name.endswith(("serializer", "deserializer")):
+        return ConfigError(f"{whose} knows no {name}: {BYTES}", property=name)
     return ConfigError(
         f"{whose} knows no property {name!r}{did_you_mean(name, PROPERTIES | READ)}", property=name
     )
@@ -236,6 +255,11 @@ def _require_servers(settings: Settings) -> None:
             "bootstrap.servers is missing: name at least one broker as host:port",
             property="bootstrap.servers",
         )
+    servers = settings.get("bootstrap.servers")
+    if servers and (
+        fault := fault_in(str(servers), str(settings.get("security.protocol", "plaintext")))
+    ):
+        raise ConfigError(f"bootstrap.servers: {fault}", property="bootstrap.servers")
 
 
 def _require(settings: Settings, name: str, allowed: set[str], why: str) -> None:
@@ -262,6 +286,20 @@ def _require_range(
         f"{name}={settings[name]} does not fit: {why}. Leave it out, or set it to {allowed}",
         property=name,
     )
+
+
+def _require_heartbeats(settings: Settings) -> None:
+    """Require a session that outlives the pause between two heartbeats, as Java's consumer does."""
+    session = _text(settings.get("session.timeout.ms", SESSION_MS))
+    heartbeat = _text(settings.get("heartbeat.interval.ms", HEARTBEAT_MS))
+    are_numbers = session.isdigit() and heartbeat.isdigit()
+    if are_numbers and int(session) <= int(heartbeat):
+        raise ConfigError(
+            f"session.timeout.ms={session} does not fit: it has to be more than "
+            f"heartbeat.interval.ms={heartbeat}, or the group takes the consumer for dead between "
+            "two heartbeats. Three times as much is usual",
+            property="session.timeout.ms",
+        )
 
 
 def is_false(value: object) -> bool:

@@ -10,6 +10,9 @@ The life of a block, and the consequence of each failure in it:
 
 - *Flush* comes first, by itself: while the commit has not been asked for, the transaction can
   still be aborted, and delivery failures are known by name.
+- *An error of `produce` or `send_offsets` that the body catches* leaves output or offsets behind.
+  The block goes on and cannot commit, as with Java's producer. Only an argument that does not fit
+  leaves it as it was.
 - *Commit* is asked for in slices of a second. librdkafka resumes the one commit with each
   call, so a signal is heard between slices and nothing is sent twice.
 - *A signal during the commit* (Ctrl-C) does not stop it: the commit was decided when the body
@@ -48,6 +51,7 @@ from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from txn.client.arguments import is_for_arguments
 from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import (
     Consumer,
@@ -61,7 +65,7 @@ from txn.client.consumer import (
 )
 from txn.client.deadline import Deadline
 from txn.client.failures import StateLostError, error_of, reported_by
-from txn.client.migration import refuse_others
+from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_others
 from txn.errors import (
     AbortableError,
     FencedError,
@@ -155,12 +159,26 @@ class Transaction:
         self._result: BlockResult | None = None
         self._produced = 0
         self._has_sent_offsets = False
+        self._unproduced: BaseException | None = None  # raised by a `produce`
+        self._unsent: BaseException | None = None  # raised by the last `send_offsets`
         self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
         self._sends_positions = consumer is not None
         self._sent: dict[Consumer, dict[Place, int]] = {}  # offsets sent, by the block's consumers
         self._others: list[Consumer] = []  # beside its own, until committed or rewound
         self._place = OpenBlock(weakref.ref(self), self._others)
         self._begun_at: float | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, with the way of a block to do what other clients call."""
+            hint = hint_for(name, INSTEAD_IN_BLOCK)
+            raise AttributeError(f"a transaction has no {name!r}{hint}", name=name, obj=self)
+
+        def __aenter__(self) -> NoReturn:
+            refuse_async("a transaction")
+
+        __aexit__ = __aenter__
 
     @property
     def open_ms(self) -> int:
@@ -266,7 +284,8 @@ class Transaction:
         """Add a record to the transaction; it is sent in the background.
 
         Waits while the producer's queue is full. Whether the record was stored is known when
-        the block ends: a record that was not makes the block abort and raise.
+        the block ends: a record that was not makes the block abort and raise. So does an error
+        of this call that the block has caught, but for a TypeError and a refused timestamp.
 
         Args:
             topic: Where it goes.
@@ -274,12 +293,12 @@ class Transaction:
             key: Its key; records of one key go to one partition.
             headers: Names and values, as a list of pairs or a mapping.
             partition: Which partition; None: by the key.
-            timestamp: Milliseconds since the epoch, without 0, which librdkafka cannot send; None:
+            timestamp: Milliseconds since 1970, above 0, which librdkafka cannot send; None:
                 now. One that seems to count seconds, by its size, is sent with a warning.
 
         Raises:
-            RejectedError: the record can never be stored as it is, its timestamp is 0, or the block
-                is over.
+            RejectedError: the record can never be stored as it is, its timestamp is 0 or negative,
+                or the block is over.
             AbortableError: the transaction has failed meanwhile.
             FencedError: another producer took this transactional id.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
@@ -289,8 +308,11 @@ class Transaction:
         self._produced += 1
         try:
             self._producer._enqueue(topic, value, key, headers, partition, timestamp)
-        except Exception:
-            self._produced -= 1
+        except BaseException as raised:
+            if isinstance(raised, Exception):  # after a signal it may be on its way
+                self._produced -= 1
+            if not is_for_arguments(raised, topic, value, key, headers, partition, timestamp):
+                self._unproduced = self._unproduced or raised
             raise
 
     def send_offsets(
@@ -327,11 +349,18 @@ class Transaction:
         """
         require_consumer(consumer)
         self._require_open("send offsets")
-        if consumer is self._consumer:
-            self._sends_positions = False
-        elif isinstance(consumer, Consumer) and consumer not in self._sent:
-            self._take_on(consumer)
-        self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
+        try:
+            if consumer is self._consumer:
+                self._sends_positions = False
+            elif not isinstance(consumer, Consumer):
+                self._producer._cautions.of_plain_consumer()
+            elif consumer not in self._sent:
+                self._take_on(consumer)
+            self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
+        except BaseException as raised:
+            self._unsent = raised
+            raise
+        self._unsent = None
         if isinstance(consumer, Consumer) and consumer in self._sent:
             self._sent[consumer].update(_by_place(offsets))
 
@@ -363,12 +392,19 @@ class Transaction:
                 self._require_free(consumer)
             if id(consumer) in _ahead:
                 self._rewind(consumer)
-            if not isinstance(consumer, Consumer):
+            if isinstance(consumer, Consumer):
+                consumer.memberid()  # raises for one that is closed
+            else:
+                self._producer._cautions.of_plain_consumer()
                 join(consumer, Deadline(min(self._timeout, JOIN_SECONDS_MAX)))
             self._before = state_of(consumer)
             _ahead[id(consumer)] = consumer, self._place
         except KafkaException as raised:
             raise self._failure(error_of(raised), "making its consumer ready") from raised
+        except RuntimeError as raised:
+            raise RejectedError(
+                f"the consumer of {self._producer._whose} is closed; open another"
+            ) from raised
 
     def _take_on(self, consumer: Consumer) -> None:
         """Make a consumer one of the block's, which are rewound together."""
@@ -423,12 +459,30 @@ class Transaction:
                 f"{self._producer._whose} was not seen to send the offsets it was asked to. The "
                 "transaction cannot commit; begin another"
             )
+        if (caught := self._unproduced or self._unsent) is not None:
+            raise self._refusal_after(caught) from caught
         self._flush(before_commit)
         for other in self._others:
             self._require_kept(other._loss())
         sent = self._send_positions(before_commit)
         # With time of its own: a commit that is asked for and cut short leaves a doubt.
         self._commit(Deadline(self._timeout), sent)
+        if self._consumer is None and self._produced > 0 and not self._has_sent_offsets:
+            assert self._begun_at is not None
+            self._producer._cautions.of_forgotten_consumer(self._begun_at)
+
+    def _refusal_after(self, caught: BaseException) -> TxnError:
+        """Return the error for a block that caught one of these; it has the same next step."""
+        call, missing = ("produce", "a record") if self._unproduced else ("send_offsets", "offsets")
+        kind = type(caught) if isinstance(caught, TxnError) else AbortableError
+        facts = {name: fact for name, fact in vars(caught).items() if name != "message"}
+        facts.pop("__notes__", None)
+        return kind(
+            f"{self._producer._whose} cannot commit: its block caught an error of {call}(), so "
+            f"{missing} would be missing. Let such an error leave the block: "
+            f"{str(caught) or repr(caught)}",
+            **facts,
+        )
 
     def _flush(self, deadline: Deadline) -> None:
         while (waiting := self._producer._wait(deadline.slice())) and not deadline.has_passed:
@@ -460,8 +514,8 @@ class Transaction:
             ) from raised
         except RuntimeError as raised:
             raise RejectedError(
-                f"the consumer of {self._producer._whose} was closed inside the block, which has "
-                "to ask how far it has read. Close it after the block"
+                f"the consumer of {self._producer._whose} is closed, and the block has to ask how "
+                "far it has read. Close it after the block"
             ) from raised
         self._require_kept(reason)
         if not self._sends_positions:
@@ -577,8 +631,8 @@ class Transaction:
         failure = self._failure(error, "committing")
         if isinstance(failure, FencedError):
             failure.add_note(
-                "Had an answer to this commit been lost before, it may have taken effect; the "
-                "committed offsets tell."
+                "It is not known whether this transaction is committed: an earlier answer to its "
+                "commit may have been lost. The group's committed offsets show it."
             )
         if reported_by(cause) is not None:
             raise failure from cause

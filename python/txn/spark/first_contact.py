@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from txn.errors import UnreachableError
+from txn.errors import ConfigError, UnreachableError
 from txn.spark.options import ClusterAccess
 
 if TYPE_CHECKING:
@@ -38,13 +38,17 @@ def meet(access: ClusterAccess) -> None:
     """Wait until an address of the cluster answers as a broker does, for some seconds at most.
 
     Raises:
+        ConfigError: an address cannot be read.
         UnreachableError: none does; the message has the fault of each.
     """
     if access.bootstrap_servers in _met:
         return
     # Here, since it brings confluent-kafka with it, and tasks have no need of that.
-    from txn.client.reach import addresses_in, look
+    from txn.client.reach import addresses_in, fault_in, look
 
+    if mistake := fault_in(access.bootstrap_servers):
+        option = "kafka.bootstrap.servers"
+        raise ConfigError(f"{option}: {mistake}", option=option)
     began_s = time.monotonic()
     longest_s = access.timeout_ms / 1_000
     has_tls = access.security.is_encrypted

@@ -401,9 +401,12 @@ def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> 
             f"directory.id={encode_id(directory_id)}\n"
         )
         temporary = meta.with_suffix(".properties.tmp")
-        replace_file(meta, temporary, text, force)
-        force_directory(path, force)
-        force_entry(path, force)  # a kill may have come between its making and a sync
+        try:
+            replace_file(meta, temporary, text, force)
+            force_directory(path, force)
+            force_entry(path, force)  # a kill may have come between its making and a sync
+        except OSError as error:
+            raise _unusable(path, meta, error) from error
         return node_id, cluster_id, directory_id
     return read_identity(meta, node_id)
 
