@@ -28,7 +28,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class UnwritableError(Exception):
-    """Standard output does not take the text, for this reason."""
+    """Standard output cannot be written, for this reason."""
 
 
 def main() -> None:

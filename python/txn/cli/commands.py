@@ -1,6 +1,6 @@
 """Every command of `txn`, as typer reads them.
 
-A command's module is imported when it is asked for: all of them together take longer than
+A command's module is imported when the command runs: importing all of them takes longer than
 `txn topics list` does.
 """
 
