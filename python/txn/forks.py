@@ -47,7 +47,7 @@ _slow_modules: Final[set[str]] = set()
 
 
 def watch(running: Runs) -> None:
-    """Have something abandoned in forked children, for as long as it lives."""
+    """Register an object to be abandoned in forked children, for as long as it lives."""
     _running.add(running)
 
 
@@ -58,7 +58,7 @@ def forget(running: Runs) -> None:
 
 @contextmanager
 def one_step() -> Iterator[None]:
-    """Have forks by other threads come before or after: a socket that nobody knows of yet would
+    """Delay forks by other threads during the block: a socket that is not registered yet would
     stay open in a child. Not to be nested.
     """
     thread = threading.get_ident()

@@ -56,7 +56,7 @@ class LineWriter:
         self._thread: threading.Thread | None = None
 
     def put(self, content: bytes) -> None:
-        """Have bytes written, soon; waits for nobody."""
+        """Queue bytes for writing; never blocks."""
         with self._changed:
             is_full = self._waiting and self._bytes + len(content) > QUEUE_BYTES_MAX
             if is_full or self._left_out:  # none goes ahead of one that was left out

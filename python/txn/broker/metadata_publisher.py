@@ -31,7 +31,7 @@ class MetadataPublisher:
         self._subscribers: list[Subscriber] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Have a subscriber follow every change from now on, after the earlier ones."""
+        """Call a subscriber at every later change, after the earlier subscribers."""
         self._subscribers.append(subscriber)
 
     def publish(self, records: Sequence[MetadataRecord]) -> None:

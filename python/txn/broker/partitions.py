@@ -92,12 +92,12 @@ class TopicPartitions:
         return is_there and index not in self._failures
 
     def take_in(self, index: int, store: PartitionLog) -> None:
-        """Have one that was opened elsewhere."""
+        """Register a log that the caller opened."""
         with self._lock:
             self._take_in(index, store)
 
     def note_failure(self, index: int, error: CorruptLogError | StorageError) -> None:
-        """Remember that one could not be opened elsewhere, and tell an operator."""
+        """Record that the caller could not open a log, and report it in the log lines."""
         with self._lock:
             self._note_failure(index, error)
 
@@ -110,7 +110,7 @@ class TopicPartitions:
             self._note_failure(index, error)
 
     def grow(self) -> None:
-        """Have as many as the topic has by now."""
+        """Add places for the topic's new partitions."""
         with self._lock:
             self.stores += [None] * (self._topic.partition_count - len(self.stores))
 

@@ -47,7 +47,7 @@ class ConnectionLimits:
         return cls(settings, specs, {name: _looked_up(name) for name in names})
 
     def apply(self, server: _core.Server) -> None:
-        """Have a server's sockets keep the limits of now."""
+        """Apply the current limits to a server's sockets."""
         settings = self._settings
         server.limit_connections(
             max_connections=settings["max.connections"],

@@ -244,7 +244,7 @@ class ServerCatalog:
         self._server.forget_verdicts()
 
     def publish_quotas(self, quotas: Sequence[ClientQuota], *, samples: int, length_s: int) -> None:
-        """Have the sockets bind clients to these quotas from now on."""
+        """Apply these quotas to the sockets' clients from now on."""
         self._server.publish_quotas(quotas, samples=samples, length_s=length_s)
 
     def close(self) -> None:
@@ -314,7 +314,7 @@ class ControlLoop:
         self._loop.close()
 
     def _let_reactors_decide(self) -> None:
-        """Have reactors stand in for the loop; the server holds it weakly, see `ServerCatalog`."""
+        """Let reactors decide for the loop; the server holds it weakly, see `ServerCatalog`."""
         api_keys = decided_by_reactors(self._node.durability)
         if not api_keys:
             return

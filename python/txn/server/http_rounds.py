@@ -99,9 +99,9 @@ class HttpRounds:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Have `run` return once the answers that were begun are written.
+        """Stop `run` once the answers that were begun are written.
 
-        The caller then shuts the listening socket down, which wakes it.
+        The caller then shuts down the listening socket, which wakes `run`.
         """
         self._is_stopped = True
 

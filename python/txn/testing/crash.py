@@ -542,7 +542,7 @@ class _Stage:
         self._place.close()
 
     def arm(self, point: Point) -> Fault:
-        """Have the stop's effect happen at its step."""
+        """Inject the stop's effect at its step."""
         effect = STOPS[point.stop][0]
         code = ErrorCode.INVALID_RECORD
         fault = Fault(effect, point.step.key, number=point.step.number, code=code)
@@ -611,7 +611,7 @@ class _Stage:
         self._await(is_over, timeout_s)
 
     def rebalance(self) -> None:
-        """Have every member leave its group."""
+        """Remove every member from its group."""
         for group in self._groups():
             with suppress(RejectedError):  # it has no members, or they are just leaving
                 self.broker.rebalance(group)

@@ -159,7 +159,7 @@ class FakeHost:
         return (topic, index) in self.untouched
 
     def refuse_partition(self, topic: str, index: int, reason: str) -> None:
-        """Have a partition that cannot be opened any more; `refused` has the reason."""
+        """Make a partition unopenable; `refused` has the reason."""
         self.unopenable.add((topic, index))
         self.refused[topic, index] = reason
 

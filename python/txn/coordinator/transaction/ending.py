@@ -67,7 +67,7 @@ class Ending:
     Attributes:
         plan: The decision.
         is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
-            Where nothing is promised of a power failure it is from the beginning.
+            Always true under `durability=process`.
         data: Partitions whose records are synced with the Prepare. Those of an abort need not be
             there: they are synced one by one then.
         unmarked: Partitions that have no marker yet.
