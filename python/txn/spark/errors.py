@@ -69,17 +69,17 @@ _CALL_OF_JAVA: Final = "Py4JJavaError"
 
 
 def is_hopeless(message: str) -> bool:
-    """Say whether a query that ended with this message would end the same way again."""
+    """Return whether a query that ended with this message would end the same way again."""
     return _HOPELESS.search(message) is not None
 
 
 def is_fenced(message: str) -> bool:
-    """Say whether a query ended because another driver took its place."""
+    """Return whether a query ended because another driver replaced it."""
     return _FENCED.search(message) is not None
 
 
 def is_outage(message: str) -> bool:
-    """Say whether a query ended because the cluster did not answer."""
+    """Return whether a query ended because the cluster did not answer."""
     return _OUTAGE.search(message) is not None
 
 
