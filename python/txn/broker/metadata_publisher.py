@@ -1,8 +1,8 @@
 """The port through which metadata reaches the broker: records → image and delta → subscribers.
 
 Invariant: the image and its subscribers see a record only once it is as durable as promised. All of
-them see the records in the order of the log. So nothing is stored in a topic, and no
-decision is taken on a setting, that a power failure takes back.
+them see the records in the order of the log. So nothing is stored in a topic, and no decision
+rests on a setting, that a power failure can undo.
 
 Only the owner of the records calls `publish`: the local controller today, the follower of a
 metadata quorum tomorrow.
