@@ -1,8 +1,8 @@
 """HTTP on one thread: many connections side by side, each with one request and its answer.
 
-No client holds up another. A request is read as it comes, an answer is written as it is taken, and
-each of the two has a deadline. The number of connections is bounded. A new one takes the place of
-the oldest that has not sent its request.
+No client delays another. A request is read as it arrives, an answer is written as the client reads
+it, and each of the two has a deadline. The number of connections is bounded. A further connection
+replaces the oldest one that has not sent its request.
 
 The requests that are whole in the same round are answered together, so that many of one kind cost
 no more than one.

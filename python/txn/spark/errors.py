@@ -8,9 +8,9 @@
 | `FencedError` (of `txn.errors`) | helps once, if the other driver was its own predecessor |
 | `RefusedError`, `LostError`, `DataLossError`, `ConfigError`, `RejectedError` | cannot help |
 
-Errors of tasks and planner processes reach the user as text, so `txn.spark.run` tells them by these
-class names: `is_hopeless`, `is_fenced`, `is_outage`. `reason_of` finds the line with the reason in
-that text, between Java's lines and Python's.
+Errors of tasks and planner processes reach the user as text, so `txn.spark.run` recognises them by
+these class names: `is_hopeless`, `is_fenced`, `is_outage`. `reason_of` finds the line with the
+reason in that text, between Java's lines and Python's.
 """
 
 import re
