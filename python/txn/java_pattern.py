@@ -9,8 +9,8 @@ possessive quantifiers, atomic groups, back references and the flags d, m, u, x,
 Both try the rest in the same order, so groups hold the same parts of a text.
 
 The names of topics are simpler: they are never empty, and have only ASCII letters and no line end.
-`of_names` also accepts parts whose meaning is the same only for such names: `\\b`, the categories of
-Unicode, and the flag m.
+`of_names` also accepts parts whose meaning is the same only for such names: `\\b`, the categories
+of Unicode, and the flag m.
 
 Source: java.util.regex.Pattern, Java 17 (its documentation; the tests compare with Java's own).
 """
