@@ -14,9 +14,9 @@ nothing is appended any more, and state and timers are dropped; the log has all 
 State changes only when a record that is in the log is replayed, at a start and live alike.
 
 One request at a time runs for a key: while one waits, others for the key wait in line. So nothing
-is decided on a state that is about to change, and no client has to try again. A request that waits
-for nothing runs at once, and costs no task. It runs to its end even without its client: a closed
-connection leaves no transaction half ended.
+is decided on a state that is about to change, and nobody is sent away to try again. A request that
+waits for nothing runs at once, and costs no task. It goes on to its end without its client: a
+connection that is gone leaves no transaction half ended.
 """
 
 import asyncio

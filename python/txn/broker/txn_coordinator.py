@@ -182,7 +182,7 @@ class Volatile:
         timer: Looks whether the transaction is past its time, or can be decided on.
         following_timeout_ms: Asked for by the client of a transaction that is kept and has more.
         ending: The end under way.
-        given_up: Its commit was aborted here; a retried EndTxn gets the same error.
+        given_up: Its commit was aborted here; it is told so again if the answer was lost.
     """
 
     begun_ms: int = 0

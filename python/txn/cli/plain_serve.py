@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class PlainServe(NamedTuple):
-    """The options of a plain `txn serve`, the argument of `txn.server.serve.serve`."""
+    """The options of a plain `txn serve`; `txn.server.serve.serve` takes it."""
 
     data: Path | None
     listen: str | None

@@ -7,8 +7,8 @@ the yield.
     COMMITTED              wait until the shard's log is as durable as promised
     Committed(partitions)  the same for it and partitions that clients write to, together
     Synced(partitions)     the same for those partitions alone
-    GIVE_WAY               let other requests, timers and reactors run
-    Reply(value)           answer now and continue after the answer
+    GIVE_WAY               let other requests, timers and reactors have their turn
+    Reply(value)           answer now and go on behind the answer
 
 `txn.broker.runtime` carries them out. Pure.
 """

@@ -1,11 +1,11 @@
 """Kafka's broker settings that txn lacks: those of no use here, and those that stop a start.
 
-A file of Kafka may contain any broker setting of Apache Kafka 4.2. `BROKER_PROPERTIES` has some of
-them, and `txn.server.config_file` reads the node's role. The other settings are here. A setting in
-`NOT_USED` is ignored and logged once. A setting in `DEMANDS` protects something and cannot be
-applied. Such a setting has to be empty, or to have one of the named values.
+A file of Kafka's may hold any broker setting of Apache Kafka 4.2. `BROKER_PROPERTIES` takes some
+of them, and `txn.server.config_file` reads the node's place. The rest stands here. `NOT_USED` is
+passed over and told once. `DEMANDS` keep somebody out, or something safe, and cannot be honoured.
+Such a setting has to be empty, or to have one of the named values.
 
-`tests/interop/test_kafka_settings.py` compares the names with those of a real Kafka.
+`tests/interop/test_kafka_settings.py` holds the names against a real Kafka's.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Authorization of requests: the questions of a request to the authorizer, and the rules that ask.
 
-A rule runs before the handler of an API. It asks about every resource that a request names, passes
-the permitted rest to the handler, and adds the refusals to the answer. `rules` has one rule for
-each API. Without an authorizer no rule is loaded, and no request is any slower.
+A rule stands before the handler of an API. It asks for every resource that a request names, hands
+the rest of the request on, and puts the refusals into the answer. `rules` has one rule for each
+API; without an authorizer none of them is loaded, and no request is any slower.
 """
 
 from collections.abc import Callable, Coroutine, Iterable

@@ -1,23 +1,23 @@
 """The end of a transaction, from a Prepare in the log to its Complete: one plan, one generator.
 
-    1  Prepare and the data: one wait for the disk. From then on Prepare is the decision (P2, P3).
-       Without the wait readers could see records that are undone later
-    2  no further batch is admitted to the transaction
+    1  Prepare and the data: one wait for the disk. From then on Prepare is the decision (P2, P3);
+       readers could else see records that are then undone
+    2  nothing more gets into the transaction
     3  a marker in every partition; here the client gets its answer
-    4  Complete. A commit's Complete carries the markers that are not on the disk; an abort syncs
-       its partitions before Complete
+    4  Complete. That of a commit carries the markers that are not on the disk; an abort syncs its
+       partitions before it
 
 Nothing behind the answer to a commit waits for the disk. After a power failure Prepare tells a
 start which markers are missing, and so does the list in Complete (`unsynced`). A Prepare to commit
-without `last_offsets` cannot distinguish the records of its transaction from those of the next one.
-So its Complete is synced before the next one begins.
+without `last_offsets` cannot tell the records of its transaction from those of the next one. Its
+Complete is synced before the next one begins.
 
-Readers pass the records of a transaction with its marker. If a power failure lost these records,
-others would get their offsets, and a group that committed a later offset would miss them. So all
-records are on the disk before the marker. A fenced producer learns of it at its next request, and
+Readers pass the records of a transaction with its marker. If a power failure took them, other
+records would get their offsets, and a group that committed a later offset would miss those. So all
+of them are on the disk before the marker. A fenced producer hears of it at its next request, and
 may write until then: its late records are synced, too. A partition that cannot be opened or synced
-gets its marker later. The marker of an abort is on the disk before Complete, because without
-Complete a start writes it again.
+gets its marker later. The marker of an abort is on the disk before Complete, since a start writes
+it again without.
 
 The Prepare is the request's (`broker.txn_coordinator`). All that follows is here, for every end
 alike: a client's, a time-out, a fence, an operator's, and a start that finds a Prepare. The plan
@@ -67,7 +67,7 @@ class Ending:
     Attributes:
         plan: The decision.
         is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
-            Always true under `durability=process`.
+            Where nothing is promised of a power failure it is from the beginning.
         data: Partitions whose records are synced with the Prepare. Those of an abort need not be
             there: they are synced one by one then.
         unmarked: Partitions that have no marker yet.
