@@ -5,7 +5,7 @@ ones, over two partitions and with a group's offset. Logs are new, or begin a se
 Then each is a run of its own: stopped there, started again, judged, stopped once more, and started
 again. So is a start after a crash: it may be stopped at each of its own.
 
-`make test` plays one boundary in six, `make proofs` each of them, `python -m stops` each
+`make test` plays one boundary in twelve, `make proofs` each of them, `python -m stops` each
 with every loss.
 """
 
@@ -78,7 +78,7 @@ def check_each(stage: PreparedDirectory, stops: Sequence[Stop]) -> None:
     broken, unmet = stage.stop_at_each(stops)
     assert not broken, f"{len(broken)} of {len(stops)} stops; the first: {broken[0]}"
     # Not every run does the work of once a minute, or of a second after something else.
-    assert len(unmet) <= len(stops) / 20, [str(stop) for stop in unmet]
+    assert len(unmet) <= max(2, len(stops) / 20), [str(stop) for stop in unmet]
 
 
 def test_a_start_that_does_not_sync_what_it_goes_on_with_is_found_out(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from peers.jars import CLIENTS_3_7, CLIENTS_3_9, NODE_4_2, JarSet, class_path, java_executable
+from support.samples import left_out
 
 PROGRAM = Path(__file__).parent / "java" / "JavaClient.java"
 SECONDS_MAX = 240.0
@@ -23,7 +24,9 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(SECONDS_MAX + 60)]
         pytest.param("txn", NODE_4_2, id="txn-clients-4.2.0"),
         pytest.param("txn", CLIENTS_3_9, id="txn-clients-3.9.2"),
         pytest.param("txn", CLIENTS_3_7, id="txn-clients-3.7.2"),
-        pytest.param("kafka", NODE_4_2, id="kafka-clients-4.2.0", marks=pytest.mark.peer),
+        pytest.param(
+            "kafka", NODE_4_2, id="kafka-clients-4.2.0", marks=[pytest.mark.peer, left_out]
+        ),
     ],
     indirect=["bootstrap"],
 )

@@ -141,7 +141,7 @@ fn an_answer_that_drips_ends_at_the_timeout() {
         let error = error_of(open(port, &security, None), SECOND, 0, 1 << 20);
         assert_eq!(error.code, codes::REQUEST_TIMED_OUT, "{error}");
         assert!(error.is_retriable, "{error}");
-        let part = "did not send its whole answer to Metadata within 1";
+        let part = "did not send its whole answer to Metadata within ";
         assert!(error.message.contains(part), "{error}");
     }
 }
@@ -163,7 +163,7 @@ fn a_request_that_is_sipped_ends_at_the_timeout() {
         let error = error_of(open(port, &security, None), SECOND, 64 << 20, 0);
         assert_eq!(error.code, codes::REQUEST_TIMED_OUT, "{error}");
         assert!(error.is_retriable, "{error}");
-        let part = "did not take the whole of Metadata within 1";
+        let part = "did not take the whole of Metadata within ";
         assert!(error.message.contains(part), "{error}");
     }
 }
