@@ -42,7 +42,7 @@ Group = Annotated[
 @configs_app.command()
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="Show only these settings.")
+        list[str] | None, typer.Argument(metavar="[NAME...]", help="Of these settings alone.")
     ] = None,
     topic: Topic = None,
     broker: Broker = None,

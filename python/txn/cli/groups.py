@@ -166,8 +166,8 @@ def reset_offsets(
 ) -> None:
     """Move the committed offsets of a group without members. Shows the plan and asks first.
 
-    An offset stays within its log. A time means the first record at or after it. A missing group
-    is created, and the plan says so.
+    An offset stays within its log. A time stands for the first record at or after it. A group that
+    is not there is made, as the plan says.
 
     \b
     Examples:
@@ -264,7 +264,7 @@ def delete(
         list[str],
         typer.Argument(
             metavar="GROUP...",
-            help="Groups without members.",
+            help="Without members.",
             autocompletion=complete_groups,
         ),
     ],

@@ -119,8 +119,7 @@ def accept_loss(
         Path, typer.Argument(metavar="DATA", help="The data directory of a stopped broker.")
     ],
     partitions: Annotated[
-        list[str],
-        typer.Argument(metavar="PARTITION...", help="Damaged partitions, such as orders-0."),
+        list[str], typer.Argument(metavar="PARTITION...", help="Damaged ones, as in orders-0.")
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the loss, and accept nothing.")

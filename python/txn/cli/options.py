@@ -10,7 +10,7 @@ from txn.cli.completing import complete_topics
 from txn.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check the change at the cluster.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Have the cluster check it, and stop.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Execute = Annotated[bool, typer.Option("--execute", "--yes", help="Do not ask.")]
 PlanAlone = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]

@@ -214,9 +214,9 @@ class Producer:
                 it returned, in the block or before. Best a `txn.Consumer`. A plain
                 `confluent_kafka.Consumer` must have `enable.auto.commit=false` and
                 `isolation.level=read_committed` (librdkafka's default), which cannot be seen
-                from outside; `txn.client.consumer.PlainState` explains how its rebalances are
-                noticed.
-            timeout: Seconds to wait for the end: a commit, an abort or a rewind.
+                from outside; its rebalances are noticed as `txn.client.consumer.PlainState`
+                tells.
+            timeout: Seconds that ending may take: committing, or aborting, or rewinding.
 
         Raises (from the `with` statement):
             AbortableError: the transaction was aborted; run the block again.

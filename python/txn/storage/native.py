@@ -760,7 +760,7 @@ class NativeStorage:
     def _note_refusal(
         self, topic: str, index: int, error: CorruptLogError, *, is_of_log: bool = True
     ) -> None:
-        """Note that the next starts refuse a partition too, see `txn.storage.refusals`."""
+        """Have the next starts refuse a partition too, see `txn.storage.refusals`."""
         place: Place = (topic, index)
         flags = self._flags_of(place)
         known = vars(error)
