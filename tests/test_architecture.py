@@ -1,8 +1,8 @@
 """ARCHITECTURE.md names files and functions that exist, and its walks name those on the path.
 
-Each code span is looked for in the source. Of the Python that a walk names, every file and every
-function runs when a transaction is committed and a broker starts, but for those of `OFF_THE_PATH`.
-The files that other pages name exist, too, and the index of decisions has every record.
+Each code span of it and of docs/internals.md is looked for in the source. Every Python file and
+function that a walk names runs when a transaction is committed and a broker starts. The files
+that other pages name exist, too, and the index of decisions has every record.
 """
 
 import ast
@@ -36,14 +36,6 @@ WALKS: Final = (
     "An EndTxn, from socket to marker",
     "A start",
 )
-OFF_THE_PATH: Final = {
-    "_give_up": "only where a disk refuses",
-    "_undo": "only where a disk refuses",
-    "Shard.unload": "only on a cluster",
-    "GroupCoordinator.elect": "only on a cluster",
-    "TransactionCoordinator.elect": "only on a cluster",
-}
-
 NOT_OURS: Final = {"sendfile": "a system call", 'grep -rn "P4" tests/': "a command"}
 
 SPAN: Final = re.compile(r"`([^`]+)`")
@@ -63,8 +55,9 @@ def section(title: str) -> str:
 
 
 def spans() -> list[str]:
-    text = FENCE.sub("", (ROOT / "ARCHITECTURE.md").read_text())
-    return sorted(set(SPAN.findall(text)) - NOT_OURS.keys())
+    pages = (ROOT / "ARCHITECTURE.md", ROOT / "docs" / "internals.md")
+    texts = [FENCE.sub("", page.read_text()) for page in pages]
+    return sorted({span for text in texts for span in SPAN.findall(text)} - NOT_OURS.keys())
 
 
 @cache
@@ -243,7 +236,7 @@ def test_each_function_that_a_walk_names_runs_on_it(
     ran = {f".{name}" for _, name in called}
     missed = {name for name in names if not any(each.endswith(f".{name}") for each in ran)}
     assert names
-    assert missed <= OFF_THE_PATH.keys(), missed - OFF_THE_PATH.keys()
+    assert not missed
 
 
 @pytest.mark.parametrize("walk", WALKS)

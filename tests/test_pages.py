@@ -33,6 +33,7 @@ from peers.kafka import ONE_NODE
 from support import clients
 from support.brokers import BrokerProcess
 from support.command_line import run_txn
+from support.damaged import flip_bit, segment_of
 from transactions_page import diagram
 from txn.broker.audit import AuditLog
 from txn.broker.host import Context
@@ -296,6 +297,16 @@ def try_log(line: str, place: Path) -> None:
     assert {"verify": "no findings", "dump": "data/orders-0"}[words[2]] in printed
 
 
+def try_on_damage(line: str, place: Path) -> None:
+    """The partition that it names has lost a record, and it exits with 0."""
+    with txn.Broker(place / "data") as broker:
+        clients.send(clients.plain_producer(broker.bootstrap_servers), "orders", [b"1"])
+    flip_bit(segment_of(place / "data", "orders"), -2)
+    code, printed, errors = run_txn(*shlex.split(line)[1:])
+    assert (code, errors) == (0, "")
+    assert "orders-0" in printed or "as one after a power failure" in printed
+
+
 def try_perf(line: str, place: Path) -> None:
     """The processes that it looks at are those of a running broker."""
     (search,) = re.findall(r"\$\((.*)\)", line)
@@ -468,6 +479,7 @@ LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"txn quotas .*": try_quotas,
     r"(access\.refused|acl\.added|quota\.set) .*": try_audit,
     r"txn log (verify|dump) .*": try_log,
+    r"txn log (accept-loss|lost-cache) .*": try_on_damage,
     r"txn .* --command-config \S+": try_command_config,
     r"(seq \d+ \| )?txn (topics|produce|consume|offsets|configs|groups|cluster|top|users|explain)\b"
     r".*": try_on_a_broker,

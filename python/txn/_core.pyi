@@ -720,12 +720,12 @@ class Server:
         `sync_acks_all`; or no longer. Earlier answers are not forced by this.
         """
     def authorize_by(self, ask: Callable[[str, str, str, str], bool]) -> None:
-        """Have every Produce and Fetch authorized.
+        """Authorize every Produce and Fetch by `ask`.
 
-        Called with principal, host, "read", "write" or "write_by_id", and the name of a topic or a
-        transactional id. It is called on any thread. A permission is remembered until
-        `forget_verdicts`; an exception is reported as unraisable and refuses. Only the first call
-        counts, and before it nobody is refused.
+        It is called with principal, host, "read", "write" or "write_by_id", and the name of a topic
+        or a transactional id, on any thread. A permission is cached until `forget_verdicts`. An
+        exception is reported as unraisable and refuses. Only the first `authorize_by` counts, and
+        before it every client is permitted.
         """
     def forget_verdicts(self) -> None:
         """Ask again for the next request of every connection."""
@@ -778,17 +778,17 @@ class Server:
         api_keys: Sequence[int],
         decide: Callable[[list[ClientRequest], list[ParkedProduce]], bool],
     ) -> None:
-        """Have requests of these APIs, and parked Produce requests, decided on the reactors' threads
-        while nobody holds the control lock; else they wait for `take`. Only the first call counts.
+        """Let reactors decide on requests of these APIs, and on parked Produce requests, while the
+        control lock is free. Otherwise these wait for `take`. Only the first call counts.
 
         `decide` is called with the results of `take` and `take_joins`; if it returns False or
         raises (reported as unraisable) the senders are disconnected.
         """
     def let_reactors_settle(self, durability: Durability, settle: Callable[[], object]) -> None:
-        """Have `settle` called on a reactor's thread when waits have ended for `durability.take`.
+        """Let a reactor's thread call `settle` when waits have ended for `durability.take`.
 
-        That is while nobody holds the control lock; else the service's `wakeup_fd` is readable. An
-        exception is reported as unraisable. Only the first call counts.
+        It does so while the control lock is free. Otherwise the service's `wakeup_fd` becomes
+        readable. An exception is reported as unraisable. Only the first call counts.
         """
     def take_control_lock(self) -> None:
         """Wait until no thread decides; until `release_control_lock` none but the caller does."""

@@ -270,7 +270,7 @@ def _gzip_level() -> Property:
 _COMPRESSION = {
     "compression.type": (
         _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        "The codec that batches are stored under; producer: as they came.",
+        "The codec in which batches are stored; producer: unchanged.",
     ),
     "compression.gzip.level": (
         _gzip_level(),
@@ -278,7 +278,7 @@ _COMPRESSION = {
     ),
     "compression.lz4.level": (
         _int(9, 1, 17),
-        "Level of lz4, if compression.type is lz4; every level is the fast one here.",
+        "Level of lz4, if compression.type is lz4; every level uses the fast encoder here.",
     ),
     "compression.zstd.level": (
         _int(3, -131_072, 22),
@@ -292,7 +292,7 @@ _REPLICAS = {
     ),
     "unclean.leader.election.enable": (
         _flag(False),
-        "May a replica that lags behind lead? With one replica there is none.",
+        "Whether a replica that lags behind may lead; there is only one replica.",
     ),
 }
 
@@ -300,7 +300,8 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
     {
         "cleanup.policy": (
             _policies(),
-            "delete: old segments go. compact: the last record of each key stays. None: all stays.",
+            "delete: old segments are removed. compact: the last record of each key stays. "
+            "Neither: nothing is removed.",
         ),
         "delete.retention.ms": (
             _long(86_400_000, 0),
@@ -319,11 +320,11 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
         "index.interval.bytes": (_int(4096, 0), "Bytes of log between two entries of an index."),
         "leader.replication.throttled.replicas": (
             _replicas(),
-            "Leaders to slow down; nobody replicates from them.",
+            "Leaders to slow down; no replica fetches from them.",
         ),
         "local.retention.bytes": (
             _long(-2, -2),
-            "Bytes kept here of a log in tiered storage; -2: retention.bytes.",
+            "Bytes of a log in tiered storage that are also kept here; -2: retention.bytes.",
         ),
         "local.retention.ms": (
             _long(-2, -2),
@@ -333,7 +334,7 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
             _long(INT64_MAX, 1),
             "A record is compacted at the latest when it is this old.",
         ),
-        "max.message.bytes": (_int(1_048_588, 0), "The largest batch that is taken."),
+        "max.message.bytes": (_int(1_048_588, 0), "The largest batch that is accepted."),
         "message.timestamp.after.max.ms": (
             _long(HOUR_MS, 0),
             "How far a record's time may be ahead of the broker's.",
@@ -352,13 +353,13 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
         ),
         "min.compaction.lag.ms": (
             _long(0, 0),
-            "A record is not compacted away before it is this old.",
+            "A record is not removed by compaction before it is this old.",
         ),
-        "preallocate": (_flag(False), "Reserve the disk space of a segment when it is made."),
+        "preallocate": (_flag(False), "Reserve the disk space of a segment when it is created."),
         "remote.log.copy.disable": (_flag(False), "Copy nothing more to tiered storage."),
         "remote.log.delete.on.disable": (
             _flag(False),
-            "Delete what is in tiered storage when it is switched off.",
+            "Delete the records in tiered storage when it is switched off.",
         ),
         "remote.storage.enable": (
             Property(ConfigType.BOOLEAN, {"false": False}.__getitem__, False, "false"),
@@ -366,11 +367,11 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
         ),
         "retention.bytes": (
             _long(-1, -1),
-            "The oldest segments go while the log is larger than this; -1: any size.",
+            "The oldest segments are removed while the log is larger than this; -1: no limit.",
         ),
         "retention.ms": (
             _long(604_800_000, -1),
-            "Segments go when their newest record is older than this; -1: never.",
+            "A segment is removed when its newest record is older than this; -1: never.",
         ),
         "segment.bytes": (_SEGMENT_BYTES, "A new segment begins when one is this large."),
         "segment.index.bytes": (
@@ -379,8 +380,7 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
         ),
         "segment.jitter.ms": (
             _long(0, 0),
-            "At most this much is taken off segment.ms, at random, so that logs do not all roll "
-            "at once.",
+            "The most by which segment.ms is reduced, at random, so that logs do not roll at once.",
         ),
         "segment.ms": (_long(604_800_000, 1), "A new segment begins when one is this old."),
         **_COMPRESSION,
@@ -397,35 +397,38 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
         {
             "advertised.listeners": (
                 Property(ConfigType.LIST, str, None, "a list of NAME://HOST:PORT"),
-                "Where clients of each listener are told to connect, if not to its own address.",
+                "The addresses that clients of each listener get, if not the listener's own.",
             ),
             "authorizer.class.name": (
                 _authorizer(),
-                "Kafka's StandardAuthorizer: access control lists decide. Empty: nobody is "
-                "refused.",
+                "Kafka's StandardAuthorizer: access control lists decide. Empty: any client may do "
+                "everything.",
             ),
-            "auto.create.topics.enable": (_flag(True), "Make a topic that a client asks for."),
+            "auto.create.topics.enable": (_flag(True), "Create a topic when a client asks for it."),
             "connection.failed.authentication.delay.ms": (
                 _int(100, 0),
                 "How long a client that failed to authenticate waits for the answer.",
             ),
             "connections.max.idle.ms": (
                 _long(600_000, INT64_MIN),
-                "A connection without a request for so long is closed; negative: never.",
+                "A connection without progress for this time is closed; negative: never.",
             ),
             "connections.max.reauth.ms": (
                 _long(0, INT64_MIN),
-                "How long an authentication counts; 0: as long as the connection.",
+                "How long an authentication is valid; 0: as long as the connection.",
             ),
             "controller.quota.window.num": (
                 _int(11, 1),
-                "Samples whose partitions a client may make or delete at once.",
+                "Number of samples; a client may use the partitions of all of them at once.",
             ),
             "controller.quota.window.size.seconds": (
                 _int(1, 1),
                 "The time of each of these samples.",
             ),
-            "default.replication.factor": (_int(1, 1, 1), "Replicas of a topic; there is one."),
+            "default.replication.factor": (
+                _int(1, 1, 1),
+                "Replicas of a topic; only 1 is possible.",
+            ),
             "durability": (
                 _one_of("commit", "process", "always"),
                 "What survives a power failure: committed transactions and prepared ones, nothing "
@@ -433,7 +436,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "early.start.listeners": (
                 Property(ConfigType.LIST, str, None, "a comma-separated list of listeners"),
-                "Taken, but every listener starts once all access control lists are known.",
+                "Without effect: every listener starts once all access control lists are known.",
             ),
             "group.initial.rebalance.delay.ms": (
                 _int(0, 0),
@@ -475,7 +478,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "log.retention.check.interval.ms": (
                 _long(300_000, 1),
-                "How often logs are looked through for what may go.",
+                "How often retention is applied to the logs.",
             ),
             "log.retention.hours": (
                 _int(168, -1),
@@ -492,7 +495,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "metrics.allow.remote": (
                 _flag(False),
-                "Whether metrics may be served on an address that others can reach. txn's own.",
+                "Whether metrics may be served on an address that other machines reach. txn's own.",
             ),
             "metrics.group.partitions.max": (
                 _int(1000, 0, 1_000_000),
@@ -500,14 +503,13 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "metrics.listener": (
                 _address(),
-                "Where GET /metrics, /healthz and /readyz are answered; if not given, nowhere. "
-                "txn's own.",
+                "The address of GET /metrics, /healthz and /readyz; none by default. txn's own.",
             ),
             "node.id": (_int(1, 0), "This node's number."),
             "num.network.threads": (_int(2, 1, 256), "Threads that serve connections."),
             "num.partitions": (
                 _int(1, 1, 100_000),
-                "Partitions of a topic whose maker does not say how many.",
+                "Partitions of a topic that is created without a number.",
             ),
             "offset.metadata.max.bytes": (
                 _int(4096, 0),
@@ -515,7 +517,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "offsets.retention.check.interval.ms": (
                 _long(600_000, 1),
-                "How often committed offsets are looked through for what may go.",
+                "How often expired committed offsets are removed.",
             ),
             "offsets.retention.minutes": (
                 _int(10_080, 1),
@@ -527,15 +529,15 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "offsets.topic.replication.factor": (
                 _number(ConfigType.SHORT, 1, 1, 1),
-                "Replicas of __consumer_offsets; there is one.",
+                "Replicas of __consumer_offsets; only 1 is possible.",
             ),
             "offsets.topic.segment.bytes": (
                 _int(100 << 20, 1),
-                "segment.bytes of __consumer_offsets, when it is made.",
+                "segment.bytes of __consumer_offsets, when it is created.",
             ),
             "replica.high.watermark.checkpoint.interval.ms": (
                 _long(5_000, 1),
-                "Taken, but the high watermarks are written with the recovery points.",
+                "Without effect: the high watermarks are written with the recovery points.",
             ),
             "max.partitions": (
                 _int(1_000_000, 1),
@@ -544,7 +546,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "quota.window.num": (
                 _int(11, 1),
-                "Samples of the rates that quotas of clients bound.",
+                "Number of samples of a client's rate.",
             ),
             "quota.window.size.seconds": (_int(1, 1), "The time of each of these samples."),
             "queued.max.request.bytes": (
@@ -559,7 +561,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "sasl.mechanism.inter.broker.protocol": (
                 Property(ConfigType.STRING, str, "GSSAPI", "the name of a mechanism"),
-                "Taken, but no other broker is spoken with.",
+                "Without effect: the broker connects to no other.",
             ),
             "sasl.oauthbearer.clock.skew.seconds": (
                 _int(30, 0),
@@ -567,11 +569,11 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "sasl.oauthbearer.expected.audience": (
                 Property(ConfigType.LIST, str, "", "a list of audiences"),
-                "A token has to be for one of these; without it, for nobody in particular.",
+                "A token has to name one of these audiences; by default it must not name any.",
             ),
             "sasl.oauthbearer.expected.issuer": (
                 Property(ConfigType.STRING, str, None, "the name of an issuer"),
-                "The issuer of every token; without it, any whose key is known.",
+                "The issuer of every token; by default any issuer whose key is known.",
             ),
             "sasl.oauthbearer.jwks.endpoint.refresh.ms": (
                 _long(3_600_000, 1),
@@ -579,11 +581,11 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": (
                 _long(10_000, 1),
-                "Keys are fetched for a token with an unknown one once in this time at most.",
+                "The shortest time between two fetches for tokens with an unknown key.",
             ),
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": (
                 _long(100, 0),
-                "Taken, but a failed fetch is tried again when a client needs it.",
+                "Without effect: a failed fetch is repeated when a client needs it.",
             ),
             "sasl.oauthbearer.jwks.endpoint.url": (
                 Property(ConfigType.STRING, str, None, "a URL of https or file"),
@@ -601,14 +603,17 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _int(524_288, 1),
                 "The largest request of a client that has not authenticated.",
             ),
-            "socket.request.max.bytes": (_int(104_857_600, 1), "The largest request taken."),
+            "socket.request.max.bytes": (
+                _int(104_857_600, 1),
+                "The largest request that is accepted.",
+            ),
             "ssl.cipher.suites": (
                 _list("", "|".join(CIPHER_SUITES), f"a list of {', '.join(CIPHER_SUITES)}"),
                 "The cipher suites of TLS listeners; empty: all.",
             ),
             "ssl.client.auth": (
                 _one_of("none", "requested", "required"),
-                "Clients are asked for a certificate, or refused without one.",
+                "Whether clients are asked for a certificate, or refused without one.",
             ),
             "ssl.enabled.protocols": (
                 _list("TLSv1.2,TLSv1.3", r"TLSv1\.[23]", "a list of TLSv1.2, TLSv1.3"),
@@ -652,24 +657,24 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "transaction.state.log.replication.factor": (
                 _number(ConfigType.SHORT, 1, 1, 1),
-                "Replicas of __transaction_state; there is one.",
+                "Replicas of __transaction_state; only 1 is possible.",
             ),
             "transaction.state.log.segment.bytes": (
                 _int(100 << 20, 1),
-                "segment.bytes of __transaction_state, when it is made.",
+                "segment.bytes of __transaction_state, when it is created.",
             ),
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": (
                 _int(10_000, 1),
-                "Taken, but a transaction is aborted in the moment its time is up.",
+                "Without effect: a transaction is aborted at the moment of its timeout.",
             ),
             "transaction.remove.expired.transaction.cleanup.interval.ms": (
                 _int(3_600_000, 1),
-                "How often transactional ids are looked through for expired ones.",
+                "How often expired transactional ids are removed.",
             ),
             "transaction.two.phase.commit.enable": (
                 _flag(False),
                 "Whether producers may ask for transactions that never time out, for another "
-                "system to decide on. They outlive a power failure, but for durability=process.",
+                "system to decide on. They survive a power failure, except if durability=process.",
             ),
             "transactional.id.expiration.ms": (
                 _int(604_800_000, 1),
@@ -681,7 +686,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
         {
             "log.cleaner.backoff.ms": (
                 _long(15_000, 0),
-                "How long compaction rests when there is nothing to compact.",
+                "How long compaction waits when there is nothing to compact.",
             ),
             "log.cleaner.dedupe.buffer.size": (
                 _long(128 << 20, SEGMENT_BYTES_MIN + 1),
@@ -697,7 +702,7 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             ),
             "log.cleaner.io.buffer.size": (
                 _int(512 << 10, 0),
-                "Taken, but compaction sizes its buffers itself.",
+                "Without effect: compaction sizes its buffers itself.",
             ),
             "log.cleaner.io.max.bytes.per.second": (
                 _double(DOUBLE_MAX, 0, DOUBLE_MAX),

@@ -5,18 +5,18 @@ TxnError
 │   └── UnreachableError   no broker at the given addresses; check them
 ├── AbortableError   abort this transaction, begin another
 ├── FencedError      close this producer: another instance has its place, or its state is lost
-├── InDoubtError     nobody knows yet whether it committed; reopen the producer, rewind, look
+├── InDoubtError     the outcome of the commit is unknown; reopen the producer, rewind, look
 ├── RejectedError    it can never succeed as it is
 ├── ConfigError      a setting is unknown or does not fit; raised before any I/O
-├── AddressError     the broker cannot listen where it was told to
+├── AddressError     the broker cannot listen at the given address
 ├── DirectoryError   the data directory is in use, not ours, or unreadable
-├── ForkedError      it runs in the parent of this process; open another here
+├── ForkedError      it belongs to the parent of this process; open another here
 ├── StorageError     the disk or the log refused; nothing was appended
 ├── CorruptLogError  stored bytes are damaged
 └── BrokerFailedError   a bug, or the loss of its directory, ended the broker's service
 
 A message states the event, the values, and what to do. The values are attributes too, declared on
-the classes: those of `TxnError` are None where an error has no such value.
+the classes. The attributes of `TxnError` are None if an error has no such value.
 """
 
 from collections.abc import Mapping
@@ -33,16 +33,16 @@ class Action(Enum):
 
 
 class TxnError(Exception):
-    """The root of every error txn raises on purpose.
+    """The root of every error that txn raises on purpose.
 
     Attributes:
         message: The text that `str` gives.
         action: What to do next.
         code: The number of the error, if Kafka (above 0) or librdkafka (below) reported one.
-        name: Its name, `PRODUCER_FENCED`.
-        topic: The topic it is about.
-        partition: The partition of it.
-        address: The broker it came from, HOST:PORT.
+        name: The error's name, such as `PRODUCER_FENCED`.
+        topic: The topic that the error is about.
+        partition: The topic's partition.
+        address: The broker that reported the error, HOST:PORT.
     """
 
     action: Action = Action.GIVE_UP
@@ -121,7 +121,7 @@ class InDoubtError(TxnError):
     """A commit was sent and its answer did not come: it may be committed, or may become so.
 
     Neither repeat the transaction nor count it as done. Opening a producer with the same
-    transactional id settles it one way or the other; the committed offsets then tell which.
+    transactional id settles the outcome; the committed offsets then show it.
     """
 
     action = Action.REOPEN
@@ -156,7 +156,7 @@ class ConfigError(TxnError):
 
 
 class AddressError(TxnError):
-    """The broker cannot listen where it was told to: at `port` of `host`."""
+    """The broker cannot listen at the given address: at `port` of `host`."""
 
     host: str
     port: int

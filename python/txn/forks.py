@@ -1,9 +1,9 @@
 """Forked children: a parent's brokers and clients stay the parent's.
 
-A fork copies memory and shares descriptors, but only the forking thread goes on in the child. The
+A fork copies memory and shares descriptors, but only the forking thread continues in the child. The
 copy of a broker or of a client there has no threads, and its locks may be held by threads that are
 gone. Its files, sockets and epoll sets are the parent's. So a child never closes, frees or uses a
-copy: `_abandon` is called on it once, and its memory is kept until the child ends.
+copy: it calls `_abandon` on the copy once, and keeps its memory until the child ends.
 
 Only forks that Python knows of are seen (`os.fork`, `multiprocessing`, gunicorn, uWSGI).
 """
@@ -47,7 +47,7 @@ _slow_modules: Final[set[str]] = set()
 
 
 def watch(running: Runs) -> None:
-    """Have something abandoned in forked children, for as long as it lives."""
+    """Register an object to be abandoned in forked children, for as long as it lives."""
     _running.add(running)
 
 
@@ -58,7 +58,7 @@ def forget(running: Runs) -> None:
 
 @contextmanager
 def one_step() -> Iterator[None]:
-    """Have forks by other threads come before or after: a socket that nobody knows of yet would
+    """Delay forks by other threads during the block: a socket that is not registered yet would
     stay open in a child. Not to be nested.
     """
     thread = threading.get_ident()

@@ -1,4 +1,4 @@
-"""The name that somebody may have meant; only where it is close, for a far one misleads."""
+"""The known name that a user may have meant, if a close one exists: a distant one would mislead."""
 
 from collections.abc import Iterable
 from typing import Final

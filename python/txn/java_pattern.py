@@ -1,16 +1,16 @@
 """Java's regular expressions, read as Java reads them and written for Python's `re`.
 
-Kafka and Spark take patterns of Java in settings that decide on access and on topics. Python has
-the same signs and means other things by some. Its `\\d`, `\\w`, `\\s` and `(?i)` are about Unicode,
+Kafka and Spark accept Java's patterns in settings that decide on access and on topics. Python has
+the same syntax, with other meanings in part. Its `\\d`, `\\w`, `\\s` and `(?i)` are about Unicode,
 and its `.` and `$` know one line end. So a pattern is parsed, and each class of characters becomes
-a list of ranges. A part that cannot mean the same in both is refused, with its place.
-Among those are possessive quantifiers, atomic groups, back references and the flags d, m, u, x, U.
+a list of ranges. A part that cannot have the same meaning in both is refused, with its position:
+possessive quantifiers, atomic groups, back references and the flags d, m, u, x, U, among others.
 
 Both try the rest in the same order, so groups hold the same parts of a text.
 
-The names of topics are simpler: they are never empty, and have no letter but ASCII's and no line
-end. `of_names` also takes parts that mean the same there only: `\\b`, the categories of Unicode,
-and the flag m.
+The names of topics are simpler: they are never empty, and have only ASCII letters and no line end.
+`of_names` also accepts parts whose meaning is the same only for such names: `\\b`, the categories
+of Unicode, and the flag m.
 
 Source: java.util.regex.Pattern, Java 17 (its documentation; the tests compare with Java's own).
 """

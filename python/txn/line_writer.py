@@ -1,8 +1,8 @@
-"""Lines for a reader that nobody waits for.
+"""Writes lines to a pipe without blocking the threads that log.
 
-A pipe whose reader has stopped takes 64 KiB, and then holds everybody who writes to it. So one
-thread writes, and the others put their lines in a queue. A line that finds no room is left out and
-counted. The count is told where the lines are missing.
+A pipe whose reader has stopped buffers 64 KiB, and then blocks each thread that writes to it. So
+one thread writes, and the others put their lines into a queue. Lines that do not fit the queue are
+dropped and counted. A line with the count is written where the lines are missing.
 """
 
 import atexit
@@ -56,7 +56,7 @@ class LineWriter:
         self._thread: threading.Thread | None = None
 
     def put(self, content: bytes) -> None:
-        """Have bytes written, soon; waits for nobody."""
+        """Queue bytes for writing; never blocks."""
         with self._changed:
             is_full = self._waiting and self._bytes + len(content) > QUEUE_BYTES_MAX
             if is_full or self._left_out:  # none goes ahead of one that was left out

@@ -1,11 +1,11 @@
 """Log lines: an event and its facts, `broker.started address=127.0.0.1:9092`.
 
-Inside a program they go to the standard library's logger "txn", silent until somebody
-gives it a handler; `txn serve` sends them to standard error. A fact whose text would be
-taken for something else is quoted. Events that a client can cause at will go to `rare_log`.
+Inside a program they go to the standard library's logger "txn", which is silent until the program
+adds a handler; `txn serve` sends them to standard error. A fact whose text would be ambiguous is
+quoted. Events that a client can cause at will go to `rare_log`.
 
-A handler is called on the thread that has the event, which may serve connections. So `txn serve`
-hands its lines to `txn.line_writer`, and waits for no reader of them.
+A handler is called on the thread where the event happens, which may serve connections. So `txn
+serve` passes its lines to `txn.line_writer`, and never waits for their reader.
 """
 
 import io

@@ -1,7 +1,7 @@
 """Certificates and keys of files and of settings, as PEM.
 
-A file is PEM, or else a keystore (PKCS12 or JKS); its content tells, not its name. It is read when
-a client is opened, by the process that opens it.
+A file is PEM or a keystore (PKCS12 or JKS); its content decides, not its name. The process that
+opens a client reads the file at that moment.
 """
 
 import re

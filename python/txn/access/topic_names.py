@@ -1,7 +1,7 @@
-"""The topics of a cluster, asked with few imports: `txn topics list` and completions wait for it.
+"""Lists the topics of a cluster with few imports, for `txn topics list` and completions.
 
-The client in Rust encodes both requests. The protocol library of the other commands takes longer
-to import than the cluster takes to answer.
+The client in Rust encodes both requests. Importing the protocol library of the other commands
+would need more time than the cluster needs to answer.
 """
 
 from typing import TYPE_CHECKING, Final

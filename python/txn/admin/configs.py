@@ -127,7 +127,7 @@ def alter_configs(
     *,
     is_dry_run: bool,
 ) -> None:
-    """Set settings; None takes a setting away, so that the next wider one holds.
+    """Set settings; None removes a setting, so that the next wider one applies.
 
     Raises:
         ConfigError: a name is near a known one, or is not among those of the resource.
@@ -166,10 +166,10 @@ def _entries_if_allowed(cluster: RunningCluster, resource: ConfigResource) -> li
 def require_names(
     resource: ConfigResource, entries: Sequence[ConfigEntry], names: Iterable[str]
 ) -> None:
-    """Go on if a resource may have settings of these names.
+    """Check that a resource may have settings of these names.
 
-    Some brokers tell only of settings that were set, and have others. So a name that nothing
-    resembles is left to them, except of a topic.
+    Some brokers list only settings that were set, although they have others. So a name that
+    resembles no known one is left for them to check, except for a topic.
 
     Raises ConfigError: there is no such setting; the message has the nearest name.
     """

@@ -87,7 +87,7 @@ def offsets_at(
 
     Args:
         cluster: Where to ask.
-        partitions: Those of any topics. One that nobody leads is left out.
+        partitions: Partitions of any topics. A partition without a leader is left out.
         place: The place. A time after the last record is the end.
         is_committed: The end is the last stable offset, not the high watermark.
     """

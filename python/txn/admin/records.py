@@ -1,4 +1,4 @@
-"""Records of a running cluster deleted from the start of their partitions, and the room they take.
+"""Deletes records from the start of partitions of a running cluster, and measures partitions.
 
 Source: KIP-107 (DeleteRecords), KIP-113 (DescribeLogDirs).
 """
@@ -53,7 +53,7 @@ class LogSize:
 def planned_deletions(
     cluster: RunningCluster, offsets: Mapping[TopicPartition, int]
 ) -> list[Deletion]:
-    """Plan to delete the records below some offsets; `HIGH_WATERMARK` stands for the end of now.
+    """Plan to delete the records below some offsets; `HIGH_WATERMARK` means the current end.
 
     Raises:
         ConfigError: a topic or partition is not there, or ends before its offset.

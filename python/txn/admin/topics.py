@@ -21,7 +21,7 @@ CLUSTER_DEFAULT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionReplicas:
-    """The brokers of a partition; `leader` is None where nobody leads it."""
+    """The brokers of a partition; `leader` is None if it has no leader."""
 
     index: int
     leader: int | None

@@ -1,7 +1,7 @@
 """The audit log: one line for each refusal and for each administrative act.
 
-A line names principal, host, operation and resource, and no content. A client can bring about
-refusals at will, so at most `LINES_MAX` of them are written in a second. Every refusal is counted.
+A line names principal, host, operation and resource, and no content. A client can cause refusals
+at will, so at most `LINES_MAX` refusals are written in a second. Every refusal is counted.
 A resource that a request names many times is one refusal.
 
 Without an authorizer every client may act, and so may one with few permissions. Each kind of act

@@ -80,7 +80,7 @@ class ClientQuotas:
         """Requests throttled for their mutations, and for how long."""
 
     def publish(self, quotas: Quotas) -> None:
-        """Have quotas bind the next request of every client."""
+        """Apply quotas to the next request of every client."""
         self._quotas = quotas
         keys = {key for values in quotas.values() for key in values}
         self.counts_time = REQUEST_PERCENTAGE in keys

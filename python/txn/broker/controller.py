@@ -2,7 +2,7 @@
 
 Invariant: a change is decided on every earlier change, durable or not, and is published only once
 it is on the disk. `Controller.image` has both kinds; the published image, which everybody else
-reads, has the durable ones alone. So no batch is stored in a topic that a power failure takes back.
+reads, has only durable changes. So no batch is stored in a topic that a power failure can undo.
 No file of a topic is removed before its deletion is certain.
 
 The local controller is the only writer of the metadata log. The changes of many requests share one

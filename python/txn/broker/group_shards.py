@@ -1,10 +1,10 @@
-"""The shards of `__consumer_offsets`: groups and committed offsets, as their logs tell them.
+"""The shards of `__consumer_offsets`: groups and committed offsets, replayed from their logs.
 
 Invariant: the state of a group belongs to its shard alone. It is the fold of the log, the timer of
-the next deadline, and the bytes that members take. A shard that is out of service keeps none of it,
-and no timer of it rings.
+the next deadline, and the bytes that members use. A shard that is out of service keeps no state,
+and its timers are cancelled.
 
-`GroupShards.load` makes them; the marker sender and the group coordinator are built from them.
+`GroupShards.load` makes the shards; the marker sender and the group coordinator use them.
 """
 
 import struct

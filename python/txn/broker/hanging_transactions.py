@@ -3,8 +3,8 @@
 
 The log of the coordinator may have lost more than the partition did. No client and no timeout
 would ever end such a transaction (P5), so the start does. But while a partition of
-`__transaction_state` cannot be read, a producer that nobody knows may be one of its own, and its
-transaction decided. That one stays open, and an operator is told the partition that it waits for.
+`__transaction_state` cannot be read, an unknown producer may belong to it, and its transaction may
+be decided. Such a transaction stays open, and a log line names the partition that it waits for.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,8 +1,8 @@
 """The last client of each transactional id: for the operator whose readers wait for it.
 
-Kept in memory alone, so it is known since the broker was started. The number of ids is bounded, so
-that a broker with very many of them does not feel it. The records that clients produce do not pass
-here; their requests to the coordinator do.
+It is kept only in memory, so it is known since the broker was started. The number of ids is
+bounded, so a broker with very many ids is not affected. Requests to the coordinator are noted here;
+the records that clients produce are not.
 
 Ids are of any length, so their characters are bounded too. Nothing is interned: CPython 3.12 keeps
 an interned text for ever.

@@ -1,7 +1,7 @@
 """The `Host` of this node's coordinators: its parts, put together.
 
-Invariant: everything it tells of topics is published metadata, so a coordinator decides on nothing
-that a power failure takes back.
+Invariant: it shows only published metadata of topics, so a coordinator's decision rests on nothing
+that a power failure can undo.
 """
 
 import asyncio

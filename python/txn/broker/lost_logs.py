@@ -1,7 +1,8 @@
-"""The look of a start for logs that are gone, though a coordinator's record knows of them.
+"""Finds, at a start, logs that are gone although a coordinator's record proves or names them.
 
-A log that a completed commit proves is refused: served, it would begin at offset 0 again. One that
-only a committed offset names is served and told of, since clients may commit any offset.
+A log that a completed commit proves is refused: if it were served, it would begin at offset 0
+again. A log that only a committed offset names is served and reported, because clients may commit
+any offset.
 """
 
 from collections.abc import Callable, Iterable

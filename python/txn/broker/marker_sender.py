@@ -1,11 +1,11 @@
-"""The port through which the end of a transaction gets into the partitions it wrote to.
+"""The port that writes the marker of a transaction to the partitions it wrote to.
 
 Invariant: a marker is sent only for a decision that is as durable as promised. The caller keeps the
-partitions that refused it, and sends again until none is left. A marker that a partition has
-already ends nothing there, so sending twice is harmless.
+partitions that refused the marker, and sends again until none is left. A marker that a partition
+has already ends nothing there, so sending twice is harmless.
 
-All partitions are here today. On a cluster a sender groups them by their leaders. It then has to
-tell, too, how far each of their logs is synced: the coordinator asks that of its own node's logs.
+All partitions are local today. On a cluster a sender groups them by their leaders. It then also has
+to report how far each log is synced; today the coordinator reads that from its own node's logs.
 """
 
 from collections.abc import Callable, Iterable, Mapping

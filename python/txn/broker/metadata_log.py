@@ -170,7 +170,7 @@ def coordinator_topic_settings(topic: str, settings: BrokerSettings) -> dict[str
 
 
 def take_over_broker_settings(settings: BrokerSettings, image: Image, node_id: int) -> None:
-    """Have the altered values of this broker and of every broker count."""
+    """Apply the altered values of this broker and of every broker."""
     altered = image.broker_settings
     settings.change(here=altered.get(str(node_id), {}), everywhere=altered.get(EVERY_BROKER, {}))
 

@@ -1,8 +1,8 @@
 """The port through which metadata reaches the broker: records → image and delta → subscribers.
 
 Invariant: the image and its subscribers see a record only once it is as durable as promised. All of
-them see the records in the order of the log. So nothing is stored in a topic, and no
-decision is taken on a setting, that a power failure takes back.
+them see the records in the order of the log. So nothing is stored in a topic, and no decision
+rests on a setting, that a power failure can undo.
 
 Only the owner of the records calls `publish`: the local controller today, the follower of a
 metadata quorum tomorrow.
@@ -31,7 +31,7 @@ class MetadataPublisher:
         self._subscribers: list[Subscriber] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Have a subscriber follow every change from now on, after the earlier ones."""
+        """Call a subscriber at every later change, after the earlier subscribers."""
         self._subscribers.append(subscriber)
 
     def publish(self, records: Sequence[MetadataRecord]) -> None:

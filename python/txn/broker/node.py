@@ -257,7 +257,7 @@ def _authorizer(settings: BrokerSettings, image: Image) -> "Authorizer | None":
 
 
 def _follower_of_acls(authorizer: "Authorizer", catalog: Catalog) -> Subscriber:
-    """Have changed entries count from their publication on, for connections that are open too."""
+    """Return a subscriber that applies changed entries, also to open connections."""
 
     def follow(image: Image, delta: Delta) -> None:
         if delta.acls_before or delta.acls_after:
@@ -268,7 +268,7 @@ def _follower_of_acls(authorizer: "Authorizer", catalog: Catalog) -> Subscriber:
 
 
 def _follower_of_creation_rates(catalog: Catalog) -> Subscriber:
-    """Have altered rates of addresses count for the next connection."""
+    """Return a subscriber that applies the rates of addresses to the next connection."""
 
     def follow(image: Image, delta: Delta) -> None:
         if delta.has_client_quotas:
@@ -290,7 +290,7 @@ def _warn_of_names_without_address(image: Image) -> None:
 
 
 def _follower_of_quotas(quotas: ClientQuotas) -> Subscriber:
-    """Have changed quotas count from their publication on."""
+    """Return a subscriber that applies changed quotas."""
 
     def follow(image: Image, delta: Delta) -> None:
         if delta.has_client_quotas:
@@ -300,7 +300,7 @@ def _follower_of_quotas(quotas: ClientQuotas) -> Subscriber:
 
 
 def _follower_of_settings(settings: BrokerSettings, node_id: int) -> Subscriber:
-    """Have altered settings of the broker count from their publication on."""
+    """Return a subscriber that applies altered settings of the broker."""
 
     def follow(image: Image, delta: Delta) -> None:
         if delta.has_broker_settings:

@@ -3,9 +3,9 @@
 A partition that was never written has nothing on the disk. Here it has a place in a list: no log,
 no rules, no lock. Its first user, a Produce, a Fetch or a coordinator, opens it.
 
-A partition that a disk keeps from being opened is tried again by its next user, but not more often
-than once in a while. A damaged partition stays shut until the next start. Its requests are answered
-with KAFKA_STORAGE_ERROR, an operator is told the damage (`log.damaged`), and all others are served.
+If a disk prevents the opening of a partition, the next user tries again, but not more often than
+once in a while. A damaged partition stays closed until the next start. Its requests are answered
+with KAFKA_STORAGE_ERROR, the damage is logged (`log.damaged`), and all others are served.
 
 Threads. Reactors open the partitions of Produce and Fetch, beside the control loop, so a lock makes
 sure that a partition is opened once. Nothing waits for a partition's lock under it.
@@ -92,12 +92,12 @@ class TopicPartitions:
         return is_there and index not in self._failures
 
     def take_in(self, index: int, store: PartitionLog) -> None:
-        """Have one that was opened elsewhere."""
+        """Register a log that the caller opened."""
         with self._lock:
             self._take_in(index, store)
 
     def note_failure(self, index: int, error: CorruptLogError | StorageError) -> None:
-        """Remember that one could not be opened elsewhere, and tell an operator."""
+        """Record that the caller could not open a log, and report it in the log lines."""
         with self._lock:
             self._note_failure(index, error)
 
@@ -110,7 +110,7 @@ class TopicPartitions:
             self._note_failure(index, error)
 
     def grow(self) -> None:
-        """Have as many as the topic has by now."""
+        """Add places for the topic's new partitions."""
         with self._lock:
             self.stores += [None] * (self._topic.partition_count - len(self.stores))
 

@@ -171,7 +171,7 @@ class ReplicaManager:
             self._refusal_listener(topic, index)
 
     def on_refusal(self, call: Callable[[str, int], object]) -> None:
-        """Have a call made with each partition that is taken out of service from now on."""
+        """Set the function to call with each partition that is taken out of service."""
         self._refusal_listener = call
 
     async def removed(self, topic: str) -> None:

@@ -1,7 +1,7 @@
 """Answers made from the metadata image, kept as bytes until the image changes.
 
-Metadata answers are long, asked for often, and change seldom; encoding one of 100 topics
-takes milliseconds.
+Metadata answers are long, requested often, and change seldom. Encoding an answer with 100 topics
+needs milliseconds.
 """
 
 from txn.metadata.image import Image

@@ -47,7 +47,7 @@ class LogStorage(Protocol):
         ...
 
     def note_contradiction(self, topic: str, index: int, reason: str) -> None:
-        """Have a start after a power failure refuse a partition too, which could not judge it."""
+        """Note a refusal for the next start after a power failure, which cannot judge by itself."""
         ...
 
     def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> Sequence[Stray]:

@@ -1,4 +1,4 @@
-"""The first users of a broker: those that its program gives at the start."""
+"""The first users of a broker, which its program passes at the start."""
 
 import secrets
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class UnwritableError(Exception):
-    """Standard output does not take the text, for this reason."""
+    """Standard output cannot be written, for this reason."""
 
 
 def main() -> None:
@@ -69,9 +69,9 @@ def main() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Have a closed standard input be empty, and texts for a closed standard error get lost.
+    """Replace a closed standard input by an empty one, and a closed standard error by /dev/null.
 
-    `print` takes standard output instead of a standard error that is None.
+    `print` would use standard output instead of a standard error that is None.
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115  # until the end

@@ -37,7 +37,7 @@ from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 
 acls_app = typer.Typer(
-    help="See access control lists, and change them.",
+    help="Show and change access control lists.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -102,11 +102,11 @@ DenyPrincipal = Annotated[
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(help="Addresses of those allowed; may be given again. [default: *]"),
+    typer.Option(help="Addresses of the allowed principals; may be given again. [default: *]"),
 ]
 DenyHost = Annotated[
     list[str] | None,
-    typer.Option(help="Addresses of those denied; may be given again. [default: *]"),
+    typer.Option(help="Addresses of the denied principals; may be given again. [default: *]"),
 ]
 
 Resource = tuple[ResourceType, str]
@@ -120,7 +120,9 @@ def list_acls(
     of_cluster: OfCluster = False,
     pattern: Annotated[
         FilterPatternName,
-        typer.Option("--resource-pattern-type", help="match: all that name the resource."),
+        typer.Option(
+            "--resource-pattern-type", help="match: all patterns that apply to the resource."
+        ),
     ] = FilterPatternName.MATCH,
     principal: Annotated[
         list[str] | None, typer.Option(metavar="User:NAME", help="May be given again.")
@@ -236,7 +238,7 @@ def remove(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove access control entries, and print those that are gone.
+    """Remove access control entries, and print the removed ones.
 
     Without principals all entries of the named resources go.
 

@@ -1,8 +1,8 @@
-"""The options of every command that speaks to a cluster: its servers, and the way in.
+"""The options of every command that connects to a cluster: its servers and security settings.
 
 `--command-config FILE` is read as Kafka's own tools read it, by Java's rules for properties. `-X
-NAME=VALUE` is librdkafka's. Both take both spellings. A value `${env:NAME}` stands for a variable
-of the environment, as Kafka's EnvVarConfigProvider has it.
+NAME=VALUE` is librdkafka's. Both accept both spellings. A value `${env:NAME}` is replaced by a
+variable of the environment, as by Kafka's EnvVarConfigProvider.
 """
 
 import os
@@ -50,7 +50,7 @@ Setting = Annotated[
     typer.Option(
         "-X",
         metavar="NAME=VALUE",
-        help="One of them; may be given again. Others see it in `ps`: no passwords.",
+        help="One such property; may be given again. Give no passwords: others see them in `ps`.",
     ),
 ]
 

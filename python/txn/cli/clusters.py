@@ -10,7 +10,7 @@ from txn.cli.output import print_json, print_lines, table
 from txn.counts import counted
 
 cluster_app = typer.Typer(
-    help="See a cluster and its brokers.", no_args_is_help=True, rich_markup_mode=None
+    help="Show a cluster and its brokers.", no_args_is_help=True, rich_markup_mode=None
 )
 
 

@@ -1,6 +1,6 @@
 """Every command of `txn`, as typer reads them.
 
-A command's module is imported when it is asked for: all of them together take longer than
+A command's module is imported when the command runs: importing all of them takes longer than
 `txn topics list` does.
 """
 
@@ -72,9 +72,9 @@ class Commands(TyperGroup):
 
 
 def _refuse_repetitions(command: Any) -> None:
-    """Have a command, or all of a group, refuse an option with one value that is given again.
+    """Make a command, or all of a group, refuse to repeat an option with one value.
 
-    click takes the last one: a command for two topics changed one of them, and ended with 0.
+    click uses the last value: a command for two topics changed one of them, and ended with 0.
     """
     for below in getattr(command, "commands", {}).values():
         _refuse_repetitions(below)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from txn.admin.configs import ConfigEntry, ConfigResource
 
 configs_app = typer.Typer(
-    help="See the settings of topics, brokers and groups, set them and take them away.",
+    help="Show, set and remove the settings of topics, brokers and groups.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -29,7 +29,7 @@ Topic = Annotated[
     ),
 ]
 Broker = Annotated[int | None, typer.Option(min=0, help="A broker, by its id.")]
-AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="The default of all brokers.")]
+AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="The default for all brokers.")]
 Group = Annotated[
     str | None,
     typer.Option(
@@ -48,7 +48,9 @@ def describe(
     broker: Broker = None,
     all_brokers: AllBrokers = False,
     group: Group = None,
-    has_all: Annotated[bool, typer.Option("--all", help="Also those that nobody has set.")] = False,
+    has_all: Annotated[
+        bool, typer.Option("--all", help="Also settings that have their default.")
+    ] = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,

@@ -9,9 +9,9 @@ from txn.printable import printable
 
 
 def confirm(question: str, *, is_confirmed: bool) -> None:
-    """Go on if a person at the terminal says yes, or has said so by `--yes`.
+    """Return if a person at the terminal answers yes, or has given `--yes`.
 
-    The command ends with 1 at a no, and with 2 where nobody can be asked.
+    The command ends with 1 at a no, and with 2 if there is no terminal.
     """
     if is_confirmed:
         return

@@ -46,14 +46,20 @@ def consume(
         ),
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="PLACE", help="Stop there. [default: the end]")
+        str | None, typer.Option("--to", metavar="PLACE", help="Where to stop. [default: the end]")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")
     ] = False,
     records_max: Annotated[
         int | None,
-        typer.Option("--max-records", "--max-messages", "-n", min=1, help="Stop after so many."),
+        typer.Option(
+            "--max-records",
+            "--max-messages",
+            "-n",
+            min=1,
+            help="Stop after this number of records.",
+        ),
     ] = None,
     group: Annotated[
         str | None,
@@ -85,8 +91,8 @@ def consume(
 ) -> None:
     """Print records: each value on a line, with tabs behind the columns that are asked for.
 
-    Reads to the end as it is at the start, or goes on with --follow. Of a transaction nothing is
-    shown before its commit. A group's offsets say where it begins, --from where it has none.
+    Reads to the end of the log at the start, and further with --follow. Records of a transaction
+    are shown once it commits. A group begins at its offsets, and at --from where it has none.
     Lines of JSON have every part of a record, and `txn produce --json-lines` reads them.
 
     \b

@@ -38,7 +38,7 @@ def delete_records(
         typer.Option(
             *("--from-file", "--offset-json-file"),
             metavar="FILE",
-            help='As of Kafka: {"partitions": [{"topic": …, "partition": …, "offset": …}]}.',
+            help='Format of Kafka: {"partitions": [{"topic": …, "partition": …, "offset": …}]}.',
         ),
     ] = None,
     yes: Yes = False,

@@ -46,7 +46,7 @@ def demo(
     stock: Annotated[
         bool,
         typer.Option(
-            "--stock", help="Run it with Spark's own Kafka sink too, and count duplicates."
+            "--stock", help="Also run the job with Spark's own Kafka sink, and count duplicates."
         ),
     ] = False,
     as_json: Annotated[
@@ -57,8 +57,7 @@ def demo(
 
     Loads the flights of 2013 from New York City into topics, and runs a Structured Streaming job
     that joins and aggregates them. Kills Spark and the broker with SIGKILL at random moments, then
-    checks every flight, every enriched row and every statistic. Exit code 0 only if all of it
-    holds.
+    checks every flight, every enriched row and every statistic. Exit code 0 only if all are right.
     """
     _require_spark()
     from txn.demo.kills import plan

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Instead: the data directory of a stopped broker."),
+    typer.Option(metavar="DIR", help="Instead of brokers: the data directory of a stopped broker."),
 ]
 
 
@@ -43,11 +43,11 @@ def explain(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why read_committed readers of a topic stand where they do.
+    """Explain why read_committed readers of a topic get no further.
 
     Names the transaction that holds the last stable offset: its owner, its begin, its client and
-    host, and the number of records behind it. Also tells which event will end it and when, the safe
-    action, and its life so far. Changes nothing.
+    host, and the number of records behind it. Also prints which event will end it and when, the
+    safe action, and its history. Changes nothing.
 
     \b
     Examples:

@@ -31,7 +31,7 @@ OWNER: Final = ("client", "host", "member")
 """The columns about the owner of a partition, of a group with members."""
 
 groups_app = typer.Typer(
-    help="See groups and their lag in committed records, move their offsets, delete them.",
+    help="Show groups and their lag in committed records, move their offsets, delete groups.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -85,7 +85,7 @@ def describe(
     group: GroupId,
     is_exact: Annotated[
         bool,
-        typer.Option("--exact", help="Count however many records there are to read."),
+        typer.Option("--exact", help="Count all records, however many there are."),
     ] = False,
     is_drained: Annotated[
         bool,
@@ -96,11 +96,11 @@ def describe(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a group's state, the owners of its partitions, offsets and lag in committed records.
+    """Print a group's state, the owners of its partitions, offsets and lag in committed records.
 
-    Markers and records of aborted transactions are no lag. The records are counted by reading them,
-    up to a million offsets of a partition; beyond, the offsets stand for an upper bound, as in a
-    partition of its topics in which the group has no offset.
+    Markers and records of aborted transactions do not count. The records are counted by reading
+    them, up to a million offsets of a partition. Beyond that the lag is an upper bound, computed
+    from offsets. So it is in a partition of its topics in which the group has no offset.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def reset_offsets(
         ),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Wherever the group has an offset.")
+        bool, typer.Option("--all-topics", help="All topics in which the group has an offset.")
     ] = False,
     to: Annotated[
         str | None,
@@ -146,11 +146,15 @@ def reset_offsets(
         ),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="OFFSETS", help="Forwards, or backwards below 0.")
+        int | None,
+        typer.Option(metavar="OFFSETS", help="The distance; below 0 it moves backwards."),
     ] = None,
     from_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="As `--json` here and of `groups describe` prints."),
+        typer.Option(
+            metavar="FILE",
+            help="A file that `--json` of this command or of `groups describe` printed.",
+        ),
     ] = None,
     yes: Yes = False,
     is_dry_run: PlanAlone = False,

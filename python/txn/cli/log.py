@@ -1,7 +1,7 @@
 """`txn log`: the contents of a log's files, their verification, and giving up damaged parts.
 
-`dump` and `verify` read directories of txn and of Apache Kafka, write nothing and take no lock,
-so they may run beside a broker. `accept-loss` and `lost-cache` want the broker stopped, and leave a
+`dump` and `verify` read directories of txn and of Apache Kafka, write nothing and acquire no lock,
+so they may run beside a broker. `accept-loss` and `lost-cache` need a stopped broker, and leave a
 mark for its next start.
 """
 
@@ -29,7 +29,7 @@ TEXT_MAX = 100
 """Characters of a key or a value that are shown as text; JSON has all of them."""
 
 log_app = typer.Typer(
-    help="Print and verify the files of a log; give up damaged parts; tell of a lost cache.",
+    help="Print and verify the files of a log; give up damaged parts; declare a lost cache.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -46,7 +46,7 @@ Where = Annotated[
 def dump(
     path: Where,
     deep: Annotated[
-        bool, typer.Option("--deep", help="The records of every batch as well.")
+        bool, typer.Option("--deep", help="Print the records of every batch too.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +86,7 @@ def dump(
 def verify(
     path: Where,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Open every batch as well, and read its records.")
+        bool, typer.Option("--deep", help="Also open every batch, and read its records.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -157,12 +157,12 @@ def lost_cache(
         Path, typer.Argument(metavar="DATA", help="The data directory of a stopped broker.")
     ],
 ) -> None:
-    """Say that the storage lost unsynced data while the machine went on.
+    """Declare that the storage lost unsynced data while the machine kept running.
 
-    A volume was detached, a file system failed and was mounted again, or this is a snapshot. The
-    next start then counts as one after a power failure. Commits that were answered are whole, and
-    open transactions are aborted. Partitions that were refused after a kill are judged anew. Exit
-    code 2 if the directory is in use or cannot be written.
+    Use it if a volume was detached, if a file system failed and was mounted again, or if this is a
+    snapshot. The next start then counts as one after a power failure. Answered commits are whole,
+    and open transactions are aborted. Partitions that were refused after a kill are judged anew.
+    Exit code 2 if the directory is in use or cannot be written.
     """
     from txn.errors import StorageError
     from txn.storage.directory import DataDirectory

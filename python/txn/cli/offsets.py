@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from txn.identifiers import TopicPartition
 
 offsets_app = typer.Typer(
-    help="See where partitions begin and end.",
+    help="Show where partitions begin and end.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -66,7 +66,8 @@ def print_bytes(lines: bytes) -> None:
 def print_json(data: Any, indent: int | None = 2) -> None:
     """Print data as JSON; its reader may have gone.
 
-    A command that goes on after it does not see that: it prints its lines in one `for_its_reader`.
+    A command that continues afterwards does not notice that the reader left. Such a command prints
+    its lines in one `for_its_reader`.
     """
     with for_its_reader():
         print_text(json.dumps(data, indent=indent))

@@ -59,9 +59,7 @@ class Compression(StrEnum):
 def produce(
     topic: Annotated[
         str,
-        typer.Argument(
-            metavar="TOPIC", help="A topic that is there.", autocompletion=complete_topics
-        ),
+        typer.Argument(metavar="TOPIC", help="An existing topic.", autocompletion=complete_topics),
     ],
     files: Annotated[
         list[str] | None,
@@ -69,7 +67,9 @@ def produce(
     ] = None,
     json_lines: Annotated[
         bool,
-        typer.Option("--json-lines", help="Lines are records in JSON, as of `txn consume --json`."),
+        typer.Option(
+            "--json-lines", help="Lines are records in JSON, as `txn consume --json` prints them."
+        ),
     ] = False,
     whole: Annotated[
         bool, typer.Option("--whole", help="Each file is one record, not its lines.")
@@ -77,7 +77,9 @@ def produce(
     key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", help="The key stands before this in each line."),
+        typer.Option(
+            "--key-separator", "-K", help="This separates the key from the value in each line."
+        ),
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -85,15 +87,23 @@ def produce(
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="[default: by the key]")] = None,
     keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="With --json-lines: into the same partitions.")
+        bool,
+        typer.Option(
+            "--keep-partitions", help="With --json-lines: write into the same partitions."
+        ),
     ] = False,
-    compression: Annotated[Compression, typer.Option(help="Of the batches.")] = Compression.NONE,
+    compression: Annotated[
+        Compression, typer.Option(help="The codec of the batches.")
+    ] = Compression.NONE,
     transactional_id: Annotated[
         str | None,
         typer.Option(help="Write all records in one transaction, under this name."),
     ] = None,
     transaction_timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="The cluster aborts it after that.")
+        str,
+        typer.Option(
+            metavar="DURATION", help="The time after which the cluster aborts the transaction."
+        ),
     ] = "60s",
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from txn.cluster.brokers import RemoteBroker
 
 quotas_app = typer.Typer(
-    help="See the quotas of clients, set them and take them away.",
+    help="Show, set and remove the quotas of clients.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -44,11 +44,15 @@ NO_ENTITY: Final = "give --user, --client-id or --ip, or their default"
 UserName = Annotated[str | None, typer.Option("--user", help="A user, without `User:`.")]
 ClientId = Annotated[str | None, typer.Option("--client-id", help="A client id.")]
 Address = Annotated[str | None, typer.Option("--ip", help="An address.")]
-DefaultUser = Annotated[bool, typer.Option("--default-user", help="Users without their own.")]
-DefaultClientId = Annotated[
-    bool, typer.Option("--default-client-id", help="Client ids without their own.")
+DefaultUser = Annotated[
+    bool, typer.Option("--default-user", help="Users without a quota of their own.")
 ]
-DefaultAddress = Annotated[bool, typer.Option("--default-ip", help="Addresses without their own.")]
+DefaultClientId = Annotated[
+    bool, typer.Option("--default-client-id", help="Client ids without a quota of their own.")
+]
+DefaultAddress = Annotated[
+    bool, typer.Option("--default-ip", help="Addresses without a quota of their own.")
+]
 
 
 @quotas_app.command("list")
@@ -93,7 +97,7 @@ def set_quotas(
     ip: Address = None,
     default_ip: DefaultAddress = False,
     validate_only: Annotated[
-        bool, typer.Option("--dry-run", help="Have the broker check them, and stop.")
+        bool, typer.Option("--dry-run", help="Only check the quotas at the broker; change nothing.")
     ] = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -145,7 +149,7 @@ def remove(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take quotas of one entity away, some or all, and print those that are gone.
+    """Remove some or all quotas of one entity, and print the removed ones.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
 """Batches that a broker's disk refuses: `txn produce` ends at the first of them.
 
-librdkafka tries such a batch again until its time is over, and reports nothing before. Only the log
-lines of its debug context `msg` tell of each answer.
+librdkafka retries such a batch until its time is over, and reports nothing before. Only the log
+lines of its debug context `msg` show each answer.
 """
 
 import re

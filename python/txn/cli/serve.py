@@ -18,13 +18,15 @@ FREE_PORT = "127.0.0.1:0"
 def serve(
     data: Annotated[
         Path | None,
-        typer.Option(help="Data directory, made if need be. [default: temporary, removed at exit]"),
+        typer.Option(
+            help="Data directory, created if need be. [default: temporary, removed at exit]"
+        ),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where to listen; port 0 takes a free one. Several listeners have names: "
+            help="Where to listen; port 0 means a free port. Several listeners have names: "
             "-o listeners=NAME://HOST:PORT,… [default: 127.0.0.1:9092]",
         ),
     ] = None,
@@ -32,7 +34,7 @@ def serve(
         str | None,
         typer.Option(
             help="What survives a power failure. commit: committed transactions; always: every "
-            "acks=all answer; process: nothing of the last moments. [default: commit; process "
+            "acks=all answer; process: not the last moments. [default: commit; process "
             "for a temporary directory]"
         ),
     ] = None,
@@ -58,8 +60,8 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A server.properties of Apache Kafka, taken as it is. Options of the command "
-            "line count before it.",
+            help="A server.properties of Apache Kafka, unchanged. Options of the command "
+            "line override it.",
         ),
     ] = None,
     ephemeral: Annotated[

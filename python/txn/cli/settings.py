@@ -1,4 +1,4 @@
-"""`txn settings`: the properties that `txn serve -o` takes."""
+"""`txn settings`: the properties that `txn serve -o` accepts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -10,9 +10,7 @@ from txn.config import BROKER_PROPERTIES, TOPIC_PROPERTIES, Property
 
 
 def settings(
-    topic: Annotated[
-        bool, typer.Option("--topic", help="Those of a topic, which CreateTopics takes.")
-    ] = False,
+    topic: Annotated[bool, typer.Option("--topic", help="List the properties of topics.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """List the broker's properties: name, default, values and purpose.

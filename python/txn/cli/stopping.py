@@ -1,4 +1,4 @@
-"""A command that goes on until somebody stops it: Ctrl-C and SIGTERM, and a reader that leaves."""
+"""How a long-running command ends: by Ctrl-C, by SIGTERM, or when its reader leaves."""
 
 import select
 import signal
@@ -10,7 +10,7 @@ from typing import NoReturn
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM raise KeyboardInterrupt in the `with` block; not an ignored one."""
+    """Make Ctrl-C and SIGTERM raise KeyboardInterrupt in the block; leave ignored ones alone."""
     before = {
         number: signal.signal(number, _interrupt)
         for number in (signal.SIGINT, signal.SIGTERM)
@@ -33,7 +33,7 @@ def _interrupt(_: int, __: object) -> NoReturn:
 
 
 def has_lost_its_reader() -> bool:
-    """Say whether standard output is a pipe that nobody reads any more."""
+    """Return whether standard output is a pipe without a reader."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError, AttributeError):  # it is no file

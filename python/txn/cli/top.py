@@ -36,16 +36,16 @@ Section = tuple[str, Sequence[str], list[Sequence[object]], int]
 
 def top(
     every: Annotated[
-        str, typer.Option(metavar="DURATION", help="Time between two looks: 500ms, 2s.")
+        str, typer.Option(metavar="DURATION", help="Time between two updates: 500ms, 2s.")
     ] = "2s",
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many looks.")
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of updates.")
     ] = None,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print each look as a line of JSON.")
+        bool, typer.Option("--json", help="Print each update as a line of JSON.")
     ] = False,
 ) -> None:
     """Show topics, groups and open transactions with their rates, until Ctrl-C.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from txn.admin.topics import DescribedTopic
 
 topics_app = typer.Typer(
-    help="See topics and their sizes, make, enlarge and delete them, delete old records.",
+    help="Show topics and their sizes; create, enlarge and delete topics; delete old records.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -120,10 +120,10 @@ def create(
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting of it; may be given again."),
+        typer.Option(metavar="NAME=VALUE", help="A setting of the topic; may be given again."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave one that is there as it is.")
+        bool, typer.Option("--if-not-exists", help="Leave an existing topic unchanged.")
     ] = False,
     is_dry_run: DryRun = False,
     bootstrap: Bootstrap = None,
@@ -205,9 +205,7 @@ def delete(
             autocompletion=complete_topics,
         ),
     ],
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Pass over those that are not there.")
-    ] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore missing topics.")] = False,
     yes: Yes = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,

@@ -1,4 +1,4 @@
-"""`txn transactions`: list them, describe one, find those that hang, and end one."""
+"""`txn transactions`: list transactions, describe one, find hanging ones, and end one."""
 
 import sys
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from txn.explain.questions import HoldingTransaction
 
 transactions_app = typer.Typer(
-    help="See transactions, find those that hang, end one.",
+    help="Show transactions, find hanging ones, end one.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -43,13 +43,15 @@ class StateName(StrEnum):
 def list_transactions(
     state: Annotated[
         list[StateName] | None,
-        typer.Option(help="In this state; may be given again.", case_sensitive=False),
+        typer.Option(help="Only in this state; may be given again.", case_sensitive=False),
     ] = None,
     longer_than: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Open for longer than this: 90s, 15m, 2h."),
+        typer.Option(
+            metavar="DURATION", help="Only transactions open for longer than this: 90s, 15m, 2h."
+        ),
     ] = None,
-    prefix: Annotated[str, typer.Option(help="With ids that begin with this.")] = "",
+    prefix: Annotated[str, typer.Option(help="Only ids that begin with this.")] = "",
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,
@@ -93,7 +95,7 @@ def list_transactions(
 @transactions_app.command()
 def describe(
     transactional_id: Annotated[
-        str, typer.Argument(metavar="TRANSACTIONAL_ID", help="As its producer has it.")
+        str, typer.Argument(metavar="TRANSACTIONAL_ID", help="The id that its producer has.")
     ],
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -101,7 +103,7 @@ def describe(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell where a transactional id stands, and the life of its newest transaction.
+    """Show the state of a transactional id, and the history of its newest transaction.
 
     \b
     Examples:
@@ -139,7 +141,7 @@ def describe(
 def hanging(
     topic: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC[-PARTITION]", help="Only there; else on every topic."),
+        typer.Option(metavar="TOPIC[-PARTITION]", help="Search only there. [default: every topic]"),
     ] = None,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -187,7 +189,9 @@ def abort(
     ] = None,
     topic_partition: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC-N", help="Abort one there that no coordinator knows."),
+        typer.Option(
+            metavar="TOPIC-N", help="Abort a transaction there that no coordinator knows."
+        ),
     ] = None,
     start_offset: Annotated[
         int | None,
@@ -196,7 +200,7 @@ def abort(
     despite_commit: Annotated[
         bool,
         typer.Option(
-            "--despite-commit", help="Also if its coordinator has committed it, or may have."
+            "--despite-commit", help="Abort even if its coordinator has committed it, or may have."
         ),
     ] = False,
     yes: Yes = False,

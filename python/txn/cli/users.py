@@ -1,10 +1,10 @@
 """`txn users`: the users of SCRAM of a cluster, txn's or Apache Kafka's.
 
-A password comes from a prompt that does not show it, from a file or from the environment. It never
-stands on the command line, which others see. It does not leave this process: the cluster gets the
+A password comes from a prompt that does not show it, from a file or from the environment. It is
+never on the command line, which others see. It does not leave this process: the cluster gets the
 salted password of each mechanism, over a connection that should be encrypted or local.
 
-The first user of a broker that lets in users alone is added to the data directory, before a start.
+The first user of a broker that admits only users is added to the data directory, before a start.
 """
 
 import os
@@ -47,7 +47,7 @@ PASSWORD_BYTES_MAX = 64 << 10
 RESOURCE_NOT_FOUND = 91
 
 users_app = typer.Typer(
-    help="See, add and remove the users of SCRAM.", no_args_is_help=True, rich_markup_mode=None
+    help="Show, add and remove the users of SCRAM.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -61,7 +61,7 @@ class MechanismName(StrEnum):
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user, without `User:`.")]
 Mechanisms = Annotated[
     list[MechanismName] | None,
-    typer.Option("--mechanism", help="This one; may be given again. [default: both]"),
+    typer.Option("--mechanism", help="A mechanism; may be given again. [default: both]"),
 ]
 
 
@@ -112,7 +112,7 @@ def add(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The data directory of a stopped broker, made if need be, instead of a cluster.",
+            help="Data directory of a stopped broker, created if need be, instead of a cluster.",
         ),
     ] = None,
     config: Annotated[

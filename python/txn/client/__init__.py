@@ -1,7 +1,7 @@
 """The client side: transactions in Python on confluent-kafka, for txn and any Kafka cluster.
 
-`Producer` and its `transaction` blocks, `Consumer` for their input, `rewind` to take a consumer
-back by hand. Nothing here is particular to txn's broker.
+`Producer` has `transaction` blocks, `Consumer` reads their input, and `rewind` rewinds a consumer
+by hand. Nothing here is particular to txn's broker.
 """
 
 from txn.client.consumer import Consumer, rewind

@@ -1,7 +1,7 @@
-"""Arguments of a client's calls that do not fit, told by their names and with the way out.
+"""Errors about wrong arguments of a client's calls, which name the argument and the remedy.
 
-confluent-kafka says "a bytes-like object is required, not 'dict'". Those of a record are looked for
-only once it has refused the record.
+confluent-kafka says "a bytes-like object is required, not 'dict'". The arguments of a record are
+checked only after confluent-kafka has refused the record.
 """
 
 from collections.abc import Iterator

@@ -1,16 +1,16 @@
-"""Partitions of a group's member begin at what is committed, and never at a guess.
+"""Partitions of a group's member begin at the committed offset, and never at a guess.
 
 While a transaction holds a group's offsets pending, a broker answers OffsetFetch with
 UNSTABLE_OFFSET_COMMIT, and librdkafka asks again. If the assignment changes meanwhile, librdkafka
-2.16 takes that answer for the absence of an offset. It begins the partition where
-`auto.offset.reset` says: records are read again, or skipped.
+2.16 mistakes that answer for the absence of an offset. It begins the partition at
+`auto.offset.reset`: records are read again, or skipped.
 
-So librdkafka is not left to ask. A partition without an offset of the program's is assigned at its
-committed offset. Where that is not known within `ASK_S`, the partition is held back: it is
-assigned at `HOLD` and paused, and later polls ask again. As with librdkafka, one pending offset
-holds back all partitions that came with it.
+So txn asks in place of librdkafka. If the program gives no offset for a partition, it is assigned
+at its committed offset. If that is not known within `ASK_S`, the partition is held back: it is
+assigned at `HOLD` and paused, and later polls ask again. As in librdkafka, one pending offset
+holds back all partitions of the same assignment.
 
-A group that has no offset for a partition, and no pending one, begins it at `auto.offset.reset`.
+A partition without a committed and without a pending offset begins at `auto.offset.reset`.
 """
 
 import math

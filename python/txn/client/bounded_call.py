@@ -12,10 +12,10 @@ from txn.client.deadline import Deadline
 
 
 class BoundedCall:
-    """One call: run at most once, and waited for only so long.
+    """One call: run at most once, and awaited for a limited time.
 
-    A caller that stops waiting, at a deadline or by a signal, asks `is_over` before going on. A
-    call that has not begun by then never will; one that has begun may still take effect.
+    A caller that stops waiting, at a deadline or by a signal, asks `is_over` before it continues. A
+    call that has not begun by then never will. A call that has begun may still have its effect.
     """
 
     def __init__(self, call: Callable[[], None]) -> None:

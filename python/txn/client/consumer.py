@@ -1,21 +1,21 @@
-"""The consumer's side of a transaction: what to commit for it, and how to take it back.
+"""The consumer's side of a transaction: the offsets to commit for it, and how to rewind it.
 
 A block that reads from a consumer must commit the consumer's offsets exactly as far as its
 output covers the input. Three rules make that so:
 
 1. *Everything handed out counts.* The offsets sent are the consumer's positions: one past
-   the last record that `poll` or `consume` gave to the program, in this block or before it. After
-   a `seek` that is its target. A partition that the program unassigns keeps its position until
-   the next commit.
-2. *Nothing handed out may be lost.* When a rebalance takes a partition away with records
-   handed out and not yet committed, those records belong to its next owner, who reads them
-   again. The block that would commit their output is aborted. So is one after a signal
-   interrupted `poll` or `consume`: records these had taken never reached the program. So is one
-   that cannot know its position: the program sought, or assigned again, to no number.
-3. *An aborted block never happened.* The consumer goes back to its group's committed offsets; where
-   the group has committed nothing, to the first record it was given. A partition that the program
-   has sought, or assigned at an offset, since the last commit and before the block goes back
-   there (`Start`). Of a commit in doubt only the committed offsets are right.
+   the last record that `poll` or `consume` returned to the program, in this block or before it.
+   After a `seek` the position is its target. A partition that the program unassigns keeps its
+   position until the next commit.
+2. *Nothing handed out may be lost.* When a rebalance revokes a partition with uncommitted records,
+   these records belong to its next owner, who reads them again. The block that would commit their
+   output is aborted. So is a block after a signal interrupted `poll` or `consume`, because records
+   may have been fetched that never reached the program. So is a block whose position is unknown:
+   the program sought, or assigned again, to a place that is no number.
+3. *An aborted block never happened.* The consumer returns to its group's committed offsets, and
+   without any to the first record that it returned. A partition that the program has sought, or
+   assigned at an offset, since the last commit and before the block returns to that offset
+   (`Start`). After a commit in doubt only the committed offsets are right.
 
 `Consumer` observes its own rebalances and hand-outs, so rules 2 and 3 hold to the letter. A plain
 `confluent_kafka.Consumer` cannot be observed; `PlainState` describes the substitute.
@@ -79,22 +79,22 @@ class Start:
 class Consumer(confluent_kafka.Consumer):
     """A `confluent_kafka.Consumer` for use in transactions: `producer.transaction(consumer)`.
 
-    The same class with the same methods, and five additions. It refuses settings that break
-    exactly-once (`enable.auto.commit=true`, `isolation.level=read_uncommitted`), turns
-    `enable.auto.commit` off by default, and keeps track of the records it handed out. It refuses
-    `commit` and `store_offsets` in the block of a transaction. Last, `poll`
-    and `consume` raise the errors that confluent-kafka hands out as messages. The text of such an
-    error is its `value()`, which a block would commit as a record. Two of them are not raised: the
-    end of a partition (`enable.partition.eof`) comes as a message, and `max.poll.interval.ms`
-    exceeded is a loss of the partitions.
+    It has the same methods, and five additions. It refuses settings that break exactly-once
+    (`enable.auto.commit=true`, `isolation.level=read_uncommitted`), turns `enable.auto.commit` off
+    by default, and keeps track of the records that it returned. It refuses `commit` and
+    `store_offsets` in the block of a transaction. Last, `poll` and `consume` raise the errors that
+    confluent-kafka returns as messages. The text of such an error is its `value()`, which a block
+    would commit as a record. Two errors are not raised: the end of a partition
+    (`enable.partition.eof`) stays a message, and an exceeded `max.poll.interval.ms` counts as a
+    loss of the partitions.
 
     Args:
         config: Properties by their Kafka names, passed on as they are.
         group_id: Property `group.id`.
         bootstrap_servers: Property `bootstrap.servers`; a list is joined.
         connect_timeout: Seconds to wait for a first broker before `poll` and `consume` raise
-            UnreachableError: where every address refuses, or resolves to nothing. A cluster that
-            was reached once is waited for without end.
+            UnreachableError, if every address refuses or resolves to nothing. Once the cluster was
+            reached, the consumer waits for it without a limit.
         more: Further properties, with `_` for `.`: `auto_offset_reset="earliest"`.
 
     It belongs to the process that opened it: in a forked child closing it does nothing, and every
@@ -273,9 +273,9 @@ class Consumer(confluent_kafka.Consumer):
         self._beginnings.note_paused(partitions)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Go on with paused partitions, as `confluent_kafka.Consumer.resume` does.
+        """Resume paused partitions, as `confluent_kafka.Consumer.resume` does.
 
-        One whose committed offset is not known yet goes on once it is.
+        A partition whose committed offset is not known yet resumes once it is.
         """
         super().resume(self._beginnings.note_resumed(partitions))
 
@@ -319,8 +319,8 @@ class Consumer(confluent_kafka.Consumer):
         to the committed offsets, and not to the target of a seek before them.
 
         Raises:
-            RejectedError: a block reads from the consumer, or one did that neither committed nor
-                rewound it. An abort could not take such a commit back: its records would be lost.
+            RejectedError: a block reads from the consumer, or a block did that neither committed
+                nor rewound it. An abort could not undo such a commit: its records would be lost.
         """
         self._require_outside("commit")
         named = dict(zip(("message", "offsets", "asynchronous"), args, strict=False)) | more
@@ -823,7 +823,7 @@ def join(consumer: confluent_kafka.Consumer, deadline: Deadline) -> None:
 def reached_by(consumer: confluent_kafka.Consumer) -> list[TopicPartition]:
     """Return one past the last record handed out, for partitions that handed out any.
 
-    A `Consumer` tells the target of a seek, where that was the last of the two.
+    For a `Consumer` it is the target of a seek, if the seek came after the record.
     """
     if isinstance(consumer, Consumer):
         return [TopicPartition(*place, offset) for place, offset in consumer._reached().items()]
@@ -833,20 +833,20 @@ def reached_by(consumer: confluent_kafka.Consumer) -> list[TopicPartition]:
 def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
     """Put a consumer back to its group's committed offsets, as if nothing more had been read.
 
-    Every assigned partition is sought to its committed offset. Where nothing is committed, a
-    `txn.Consumer` goes back to the first record it was given, a plain one to where
-    `auto.offset.reset` says. A `txn.Consumer` that was sought, or assigned at an offset, since the
-    last commit and before the block goes back there. Offsets of a transaction that is still being
-    ended are waited for, if the consumer is read_committed.
+    Every assigned partition is sought to its committed offset. If nothing is committed, a
+    `txn.Consumer` returns to the first record that it returned, and a plain consumer to
+    `auto.offset.reset`. A `txn.Consumer` that was sought, or assigned at an offset, since the
+    last commit and before the block returns to that offset. For a read_committed consumer the
+    rewind waits for the offsets of a transaction that is still being ended.
 
     Args:
         consumer: A consumer of a group.
         timeout: Seconds to wait for the cluster.
 
     Raises:
-        RetriableError: the committed offsets could not be learned in time; the consumer is
-            where it was, and must not be read from before a rewind succeeded.
-        TxnError: the cluster refuses to tell them.
+        RetriableError: the committed offsets could not be fetched in time; the consumer keeps its
+            position, and must not be read before a rewind has succeeded.
+        TxnError: the cluster refuses to return them.
     """
     deadline = Deadline(timeout)
     if isinstance(consumer, Consumer):

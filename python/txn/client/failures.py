@@ -2,7 +2,7 @@
 
 librdkafka marks an error *fatal* (this producer is finished), *requires abort* (this
 transaction is) or *retriable*. Where it sets no mark, the error's code decides, by the tables
-below. For a code in none of them nothing here knows a remedy.
+below. For a code that none of them has, no remedy is known here.
 
 Sources: librdkafka's transactional producer API (its handling of marks), KIP-98, KIP-360
 and KIP-447 (which answers fence, and which only end the transaction).
@@ -163,9 +163,9 @@ def reported_by(raised: BaseException) -> KafkaError | None:
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Say whether a report means that the same log-in or certificate will be refused again.
+    """Return whether a report means that the same log-in or certificate will be refused again.
 
-    A token that could not be had is none: its issuer may be back soon.
+    A failure to obtain a token does not: its issuer may be back soon.
     """
     text = error.str()
     if error.code() == KafkaError._SSL:

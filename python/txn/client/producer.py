@@ -5,12 +5,12 @@
             for record in consumer.consume(500, 1.0):
                 t.produce("out", value=work(record))
 
-`transaction.py` has the effect of the block, `consumer.py` its commit for the consumer, and
+`transaction.py` explains the effect of the block, `consumer.py` its commit for the consumer, and
 `failures.py` the errors made from librdkafka's.
 
-Opening a producer with a transactional id *takes the id over*. Before the constructor returns,
-every older producer of that name is fenced and a transaction it left open is ended. So open the
-producer before asking for committed offsets.
+Opening a producer with a transactional id *takes over the id*. Before the constructor returns,
+every older producer of that name is fenced and its open transaction is ended. So open the
+producer before you ask for committed offsets.
 """
 
 import warnings
@@ -97,10 +97,11 @@ class Librdkafka(confluent_kafka.Producer):
 class Producer:
     """A producer whose records are stored exactly once, in transactions if it has an id.
 
-    It takes the properties of a `confluent_kafka.Producer` and is none: it polls by itself, and
-    raises errors where that calls back. `transaction` stands for the calls of transactions.
+    It accepts the properties of a `confluent_kafka.Producer` but is not one: it polls by itself,
+    and raises errors where confluent-kafka calls back. `transaction` replaces the methods for
+    transactions.
 
-    Without a partition a record goes to that of its key, by the hash that Java's producer takes
+    A record without a partition goes to the partition of its key, by the hash of Java's producer
     (`partitioner=murmur2_random`). Give `partitioner="consistent_random"` for a topic whose records
     librdkafka's default has placed.
 
@@ -117,9 +118,9 @@ class Producer:
         config: Properties by their Kafka (librdkafka) names, passed on as they are.
         transactional_id: Property `transactional.id`: names this producer over restarts.
         bootstrap_servers: Property `bootstrap.servers`; a list is joined.
-        timeout: Seconds that taking over the transactional id may take.
-        connect_timeout: Seconds to wait for a first broker, where every address refuses or
-            resolves to nothing. A cluster that was reached once is waited for as `timeout` says.
+        timeout: Seconds to wait until the transactional id is taken over.
+        connect_timeout: Seconds to wait for a first broker, if every address refuses or
+            resolves to nothing. Once the cluster was reached, `timeout` applies.
         more: Further properties, with `_` for `.`: `linger_ms=5`.
 
     An exception of a callback (`error_cb`, `on_delivery`, `stats_cb`, `throttle_cb`) is raised by
@@ -218,12 +219,12 @@ class Producer:
 
         Leaving the block commits: first every record, then the consumer's offsets, then the
         transaction. An exception in the block, Ctrl-C included, aborts it, rewinds the consumer
-        and goes on its way. A rewind goes to the group's committed offsets, or to the target of a
+        and propagates. A rewind goes to the group's committed offsets, or to the target of a
         seek since.
 
         Args:
-            consumer: Whose offsets to commit with the transaction: everything it handed out,
-                in the block or before. Best a `txn.Consumer`. A plain
+            consumer: The consumer whose offsets to commit with the transaction: everything that
+                it returned, in the block or before. Best a `txn.Consumer`. A plain
                 `confluent_kafka.Consumer` must have `enable.auto.commit=false` and
                 `isolation.level=read_committed` (librdkafka's default), which cannot be seen
                 from outside, so the first block warns; its rebalances are noticed as
@@ -233,8 +234,8 @@ class Producer:
         Raises (from the `with` statement):
             AbortableError: the transaction was aborted; run the block again.
             RetriableError: it was aborted because the cluster did not answer in time.
-            FencedError: another producer took this transactional id, or the state of this one is
-                lost; close this one, and open another only if `action` is REOPEN.
+            FencedError: another producer took over this transactional id, or the state of this
+                producer is lost; close it, and open another only if `action` is REOPEN.
             InDoubtError: the commit had no answer; see `txn.errors.InDoubtError`.
             RejectedError: it was aborted and would be again; or a transaction is open already.
         """

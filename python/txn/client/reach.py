@@ -1,22 +1,22 @@
-"""Check that the bootstrap servers let the client in; a failure is told within seconds.
+"""Check that the bootstrap servers admit the client; report a failure within seconds.
 
 librdkafka tries for ever, which is right for a cluster that restarts and wrong for a wrong
 address. So a client that no broker has answered yet asks the addresses itself:
 
-    a name that does not resolve, a port that is closed     told after `connect_timeout`
-    something that answers, but not as Kafka does           told at once
-    TLS where the client speaks none, or the reverse        told at once
-    no answer at all                                        told at the caller's own deadline
-    a log-in or a certificate that is refused               told at once, in the broker's words
+    a name that does not resolve, a port that is closed     reported after `connect_timeout`
+    something that answers, but not as Kafka does           reported at once
+    TLS where the client speaks none, or the reverse        reported at once
+    no answer at all                                        reported at the caller's own deadline
+    a log-in or a certificate that is refused               reported at once, in the broker's words
 
-One address that answers ends the asking for good: librdkafka waits for later outages. A refusal
-counts until the client was let in once.
+One address that answers ends these checks for good: librdkafka waits for later outages. A refusal
+counts until the client was admitted once.
 
-A listener that is spoken to in the wrong way often closes the connection in silence, as one does
-that is overloaded. So it is spoken to in the other way as well, and only an answer to that proves
+A listener that gets the wrong protocol often closes the connection in silence, as an overloaded
+listener does. So the client tries the other protocol as well, and only an answer to that proves
 the mistake.
 
-librdkafka asks a broker without the group protocol of KIP-848 for ever, and tells nobody. So a
+librdkafka asks a broker without the group protocol of KIP-848 for ever, and reports nothing. So a
 consumer with group.protocol=consumer reads the broker's list of requests itself.
 """
 
@@ -289,7 +289,7 @@ def look(host: str, port: int, has_tls: bool) -> AddressFault | None:
 
 
 def api_keys_of(host: str, port: int, has_tls: bool) -> frozenset[int]:
-    """Return the keys of the requests that a broker serves; none if it does not tell them."""
+    """Return the keys of the requests that a broker serves; empty if it does not list them."""
     try:
         with _connected(host, port) as plain:
             connection = _unverified().wrap_socket(plain) if has_tls else plain

@@ -180,7 +180,7 @@ class StoredRecords:
         done.append((next_offset, count))
 
     def _has_stored(self, message: Message) -> bool:
-        """Have librdkafka commit the offset behind a record soon; False: another member does."""
+        """Queue the offset behind a record for commit; False if another member owns it now."""
         try:
             self._consumer.store_offsets(message)
         except KafkaException as raised:

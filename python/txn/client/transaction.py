@@ -140,7 +140,7 @@ class OpenBlock:
 class Transaction:
     """An open transaction; the value of `producer.transaction()`, for one `with` statement.
 
-    Leaving the block commits; an exception, Ctrl-C included, aborts and goes on its way.
+    Leaving the block commits; an exception, Ctrl-C included, aborts and propagates.
     `produce` may be called from any thread while the block is open; entering and leaving
     belong to one thread.
     """

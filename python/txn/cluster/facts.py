@@ -1,8 +1,8 @@
 """Facts about open transactions, from any source.
 
-Two sides tell of a transaction. The partition holds its records back since some offset; the
-coordinator knows its owner and its time-out. A transaction that one side has and the other has not
-is the one that hangs.
+Two sides know a transaction. The partition holds its records back since some offset; the
+coordinator knows its owner and its time-out. A transaction that only one side has is the one that
+hangs.
 
 Offsets are inclusive unless they are called `end` or `next`; times are milliseconds since
 the epoch, by the broker's clock; None is *not known*.

@@ -1,9 +1,9 @@
 """Groups and their lag in committed records, asked of a running cluster.
 
 The lag of a group in a partition is the number of records that a read_committed reader still gets.
-Markers and records of aborted transactions are none. It is counted by reading
+Markers and records of aborted transactions do not count. The records are counted by reading
 them, which is exact on txn and on Apache Kafka and costs their transfer. Beyond a limit of offsets
-nothing is read, and the number of offsets up to the last stable one stands for an upper bound.
+nothing is read, and the number of offsets up to the last stable offset is an upper bound.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Starting and killing whole families of processes.
 
-PySpark's worker daemon leaves its parent's process group, so a family is told by its
-session: each is started as the leader of one, and killed by that.
+PySpark's worker daemon leaves its parent's process group, so a family is identified by its
+session: each family is started as the leader of a session, and killed by it.
 """
 
 import os

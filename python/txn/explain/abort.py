@@ -1,15 +1,15 @@
 """Ending a transaction from outside: the plan first, then the abort.
 
-Somebody reads the plan in between, and the transaction may end meanwhile and another begin. So the
-plan is made anew before it is carried out, and nothing is done if it has become another one.
+An operator reads the plan in between. Meanwhile the transaction may end and another may begin. So
+the plan is made anew before it is carried out, and nothing is done if the plan has changed.
 
 Two ways, and the plan says which fits:
 
     by transactional id   InitProducerId: the coordinator aborts the open transaction and gives the
                           id a later producer epoch, so its former owner is fenced. Always safe.
-    by partition          WriteTxnMarkers: an abort marker to one partition, past every
-                          coordinator. Only for hanging transactions: were the transaction open at
-                          its coordinator, its other partitions could still be committed.
+    by partition          WriteTxnMarkers: an abort marker to one partition, without any
+                          coordinator. Only for hanging transactions: if the transaction is open at
+                          its coordinator, its other partitions can still be committed.
 
 Sources: KIP-98 (fencing), KIP-360, KIP-664 (WriteTxnMarkers by an operator).
 """

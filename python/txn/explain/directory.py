@@ -3,8 +3,8 @@
     __transaction_state      the newest record of each id, and those before it
     .snapshot, then .log     producers of a partition, and their open transactions
 
-A broker may be at work on the files; the result is then their present content, and asking the
-broker itself tells more.
+A broker may be using the files. The result is then their present content, and the broker itself
+can answer more.
 """
 
 import uuid

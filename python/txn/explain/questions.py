@@ -1,8 +1,8 @@
 """The questions an operator has, and their answers from a source of facts.
 
-Facts come one after the other while the cluster goes on. So an apparent hanging transaction is
-looked at again, and only one that is open in both looks counts. A transaction that ends in between
-is gone from its partitions before its coordinator forgets it.
+Facts arrive one after the other while the cluster keeps running. So an apparent hanging transaction
+is checked again, and counts only if it is open both times. A transaction that ends in between is
+gone from its partitions before its coordinator forgets it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -6,13 +6,13 @@ Pure: facts and a time go in. The coordinator's state decides:
     ending     it is decided, the marker is on its way
     overdue    its time is up and the coordinator has not aborted it
     stuck      it is decided for longer than a marker takes
-    hanging    the coordinator does not know it as open here: nobody will ever end it
+    hanging    the coordinator does not know it as open here: no client and no time-out will end it
     completed  the coordinator completed a transaction with this producer id and epoch
     unread     a part of `__transaction_state` that may have decided it cannot be read
 
-All but the first two are findings. How a transaction comes to hang: a batch that came in after
-its transaction had ended opens it again on that partition. Apache Kafka before 3.6 lets that
-happen, later versions with `transaction.partition.verification.enable=false`; txn never does.
+All but the first two are findings. A transaction hangs if a batch that arrives after its end opens
+it again on that partition. This happens in Apache Kafka before 3.6, and in later versions with
+`transaction.partition.verification.enable=false`; in txn it never does.
 A lost marker has the same effect. So the advice is never to abort a committed transaction, or one
 that an unread record may have decided.
 

@@ -8,7 +8,7 @@ All numbers are big endian:
                 last stable offset i64
 
 Kafka reserves an index at its full size while it is written, so an index that was not closed ends
-in zeros. `without_reserve` takes them off.
+in zeros. `without_reserve` removes them.
 
 Pure. Sources: Kafka's OffsetIndex, TimeIndex and TransactionIndex.
 """

@@ -1,12 +1,12 @@
-"""Quotas: their entities, the values they take, and the one of several that counts. Pure.
+"""Quotas: their entities, their possible values, and the one of several that applies. Pure.
 
 An entity is a user, a client id, both, or an address; each part has a name or is the default. A
 client is bound by one value of each key: that of the first entity in `precedence` that has the key.
 
 Deviations from Apache Kafka:
-- An entity `ip` is named by an address without a zone. Kafka looks up a host name when the quota is
-  made, and whenever it starts. A name that Kafka stored counts for nothing, and can be taken away.
-- NaN and infinite values are refused; Kafka takes them for quotas that need not be whole.
+- An entity `ip` is an address without a zone. Kafka looks up a host name when the quota is set and
+  at each start. A host name that Kafka stored has no effect, and can be removed.
+- NaN and infinite values are refused; Kafka accepts them for quotas that need not be whole.
 
 Sources: KIP-13, KIP-55 (users), KIP-124 (request percentage), KIP-546 (the APIs), KIP-599 (topics),
 KIP-612 (addresses); Apache Kafka 4.2, ClientQuotaControlManager and ClientQuotasImage.

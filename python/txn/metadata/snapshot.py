@@ -1,12 +1,12 @@
-"""The records of a snapshot of the metadata log: those that still say something. Pure.
+"""The records of a snapshot of the metadata log: the records that still have an effect. Pure.
 
-A reader of the snapshot comes to the same metadata as one of all the log below it. That holds for
-Apache Kafka too. So stored values stay as they are, those of types that mean nothing here as well.
-They keep their order; only features come first, as the metadata version tells how to read the rest.
+The snapshot gives its reader the same metadata as the whole log below it, also in Apache Kafka. So
+stored values stay unchanged, even those of types that txn does not use. They keep their order. Only
+features come first, because the metadata version decides how to read the rest.
 
-Left out are records of topics, credentials, entries and quotas that are gone, and earlier values of
-those that have a later one. So are transactions of the metadata log: of one that ended the records
-count, of an aborted one none.
+The snapshot leaves out records of removed topics, credentials, entries and quotas, and values that
+have a later one. It contains no transactions of the metadata log: the records of an ended one are
+stored without it, and the records of an aborted one are left out.
 
 Source: KIP-630 (snapshots), KIP-868 (transactions).
 """

@@ -1,4 +1,4 @@
-"""Faults of tracing itself: told to the logger `txn.otel`, and never to the program.
+"""Faults of tracing itself: they go to the logger `txn.otel`, and never to the program.
 
 A header that is no text, a sampler, a propagator or a processor may raise. The span or the link is
 lost then, and neither records nor a transaction's result change.

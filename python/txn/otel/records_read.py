@@ -32,7 +32,7 @@ _fields: Final[WeakKeyDictionary[confluent_kafka.Consumer, dict[frozenset[object
 
 
 def _begin_in_child() -> None:
-    """Have a forked child wait for no thread of its parent."""
+    """Replace the lock in a forked child, which a thread of the parent may hold."""
     global _lock
     _lock = Lock()
 

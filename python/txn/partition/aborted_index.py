@@ -10,8 +10,8 @@ of their markers, so they are sorted by `last_offset` and the first that can ove
 at or above `end`. A transaction that ended later was open then, or began later, so it starts at or
 above that offset.
 
-The log answers its readers from the entries it was told (`rust/txn-log/src/aborted.rs`); this
-is the rule that is held against.
+The log answers its readers from its own entries (`rust/txn-log/src/aborted.rs`); tests compare
+these answers with the rule here.
 
 Pure. Source: KIP-98, transaction index.
 """

@@ -9,25 +9,25 @@ A batch is judged by the log's records of its producer id, from left to right:
     known, older epoch   -             -         -                    47
 
 *Joined* is asked only of transactional client batches, and only while no transaction of that epoch
-is open here. The coordinator must have told this partition that it belongs to the producer's
-ongoing transaction, and the batch must show its transactional id. Else the batch waits while the
-coordinator is asked (`JOIN`). That keeps a late batch of a finished transaction from opening
-another one that nobody would ever end. Duplicates and epochs come before it. A retry of a stored
-batch is answered with its offset, even if its transaction is over, and changes nothing.
+is open here. The coordinator must have added this partition to the producer's ongoing transaction,
+and the batch must carry its transactional id. Otherwise the batch waits while the coordinator is
+asked (`JOIN`). This keeps a late batch of a finished transaction from opening another one that no
+client would ever end. Duplicates and epochs are checked before. A retry of a stored batch is
+answered with its offset, even if its transaction is over, and changes nothing.
 
-An unknown producer id may begin anywhere: its state may have expired, or its records been
-deleted. Two cases are sure, and there it begins at 0. Under transaction version 2 (TV2) every
-transaction starts an epoch, and an epoch starts at 0. And a log that never held a record has
-forgotten nobody (`begins_at_zero`). Without this a batch that overtakes the producer's first one
-would take its place, and the first one could never be stored.
+An unknown producer id may begin anywhere: its state may have expired, or its records may have been
+deleted. In two cases it must begin at 0. Under transaction version 2 (TV2) every transaction starts
+an epoch, and an epoch starts at 0. And a log that never held a record has forgotten no producer
+(`begins_at_zero`). Without this rule a batch that overtakes the producer's first batch would be
+stored in its place, and the first batch could never be stored.
 
 A coordinator's batches carry no sequences, so only their epoch and their transaction are
 checked. They would reset the sequences of a client's batches. But a partition gets batches from
 clients or from a coordinator, never from both: internal topics refuse Produce.
 
-Functions here return a verdict that keeps the batch out, or None: let it in, and apply it.
+Functions here return a verdict that refuses the batch, or None to admit and apply it.
 
-Here Kafka differs. It takes a batch with a sequence that an abort left for a retry, and answers
+Here Kafka differs. It mistakes a batch with a sequence that an abort left for a retry, and answers
 with the offset of the aborted batch. So records of a committed transaction are lost (P3). In txn
 such a batch is out of order. Kafka also lets a batch of a newer epoch continue a transaction that
 an older epoch left open. Then a commit would show records of a fenced producer (P7), so txn refuses

@@ -1,9 +1,9 @@
 """The facts that a producer's state lacks once the producer expired and came back.
 
-An idle producer is forgotten after `producer.id.expiration.ms`. No batch tells of it, so a replay
+An idle producer is forgotten after `producer.id.expiration.ms`. No batch records that, so a replay
 of the log knows more than the broker that forgot. A replay folds all batches of a producer; a live
-state or a snapshot folds those since it came back. Both obey the same rules (P8). A producer with
-an open transaction is never forgotten, so the two differ in these facts alone:
+state or a snapshot folds only the batches since it came back. Both obey the same rules (P8). A
+producer with an open transaction is never forgotten, so the two differ only in these facts:
 
     coordinator epoch   unknown, if no marker was stored since
     newest batch        unknown, if nothing but markers was stored since

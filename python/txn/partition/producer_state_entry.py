@@ -1,9 +1,9 @@
 """State of one producer id in one partition, and the changes that a stored batch makes to it.
 
 A producer numbers its records per partition with a *sequence*; a batch covers
-`base_sequence … last_sequence`. Sequences are int32 and go from 2147483647 on to 0. The
-*producer epoch* tells incarnations of one producer id apart: within one epoch sequences
-are consecutive, a new epoch starts at 0. The last five batches are kept, because a client
+`base_sequence … last_sequence`. Sequences are int32, and 0 follows 2147483647. The
+*producer epoch* distinguishes incarnations of one producer id: within one epoch sequences
+are consecutive, and a new epoch starts at 0. The last five batches are kept, because a client
 may have five requests under way and retry any of them.
 
 `append` and `end_transaction` are `apply` for one producer: they check nothing and refuse nothing.

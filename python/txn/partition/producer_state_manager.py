@@ -8,10 +8,10 @@ protocol `ProducerStateManager` of `txn/_core.pyi`:
     replay        =                                          apply
 
 Live appends and recovery change the state in the same two functions, so the state after a
-restart is the state before it (P8). Only expiry changes it besides, and no batch tells of
-that: a producer that expired and came back may be known by more after a restart (`expiry`).
-The state changes as soon as a batch is admitted, before the bytes are written. If that write fails,
-the log restores and replays the state before it takes another batch.
+restart is the state before it (P8). Only expiry changes it besides, and no batch records that. So
+after a restart more is known of a producer that expired and came back (`expiry`). The state changes
+as soon as a batch is admitted, before the bytes are written. If that write fails, the log restores
+and replays the state before it accepts another batch.
 
 Threads. The log calls the producer state's methods under the partition's lock, one at a time. The
 control loop calls `allow_txn`, `forget`, `block_txn`, `unblock_txn` and `expire` beside them and
@@ -28,8 +28,8 @@ without the lock:
 
 Idle producers (where Kafka differs). Kafka compares the clock with the newest *record* timestamp,
 which a client may set to any past time. Its state then expires at once, and a retried batch is
-stored twice. Here a producer is idle from the first sweep that finds nothing new of it. So it lives
-for `producer.id.expiration.ms` and up to one sweep more.
+stored twice. Here a producer is idle from the first sweep that finds no new batch. So it lives for
+`producer.id.expiration.ms` and up to one sweep more.
 
 Sources: KIP-98, KIP-360, KIP-664 (describe), KIP-890, KIP-939 (sealed transactions);
 `producer.id.expiration.ms`.

@@ -78,12 +78,12 @@ JARS: Final = (
 
 
 def jars() -> list[str]:
-    """Return the paths for `spark.jars`, fetching those that are not in the cache.
+    """Return the paths for `spark.jars`; download jars that are not in the cache.
 
-    `.config("spark.jars", ",".join(txn.spark.jars()))` gives them to a session.
+    `.config("spark.jars", ",".join(txn.spark.jars()))` passes them to a session.
 
     Raises:
-        ConfigError: another Spark is installed than the one these jars belong to.
+        ConfigError: these jars belong to another Spark than the installed one.
         JarsUnavailableError: they could not be fetched, or their checksum is wrong.
     """
     installed = version("pyspark")

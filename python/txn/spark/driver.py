@@ -5,8 +5,8 @@ transaction of its own, and commits them. Its transactional id is `<txn.id>.driv
 and epoch are its *token*. A request for a token fences the one before, so of two drivers only the
 newer can decide.
 
-    begin     take the token; finish the last decision; abort undecided ones; say which
-              producers are free
+    begin     acquire the token; finish the last decision; abort undecided ones; return the
+              free producers
     (tasks)   write and keep their transactions open
     decide    check that all are open; write DECIDED in the driver's transaction and commit
               it, **the commit point**; commit the tasks' transactions; write DONE
@@ -14,26 +14,26 @@ newer can decide.
 | a crash                       | found by `begin`            | result                       |
 |-------------------------------|-----------------------------|------------------------------|
 | before or during the tasks    | open transactions           | aborted; the batch runs again |
-| while deciding                | a decision nobody committed | aborted with the token       |
+| while deciding                | an uncommitted decision     | aborted with the token       |
 | after it, while committing    | DECIDED                     | committed; the tasks skip    |
 | after that, before Spark knew | DONE                        | the tasks skip               |
 | of a task                     | its transaction, undecided  | aborted, here or by `decide` |
 
 # A driver that was replaced and does not know it
-It may stand still anywhere and go on after its successor has decided. Its later actions on tasks'
-transactions must not matter, so:
+Such a driver may stand still anywhere and continue after its successor has decided. Its later
+actions on tasks' transactions must have no effect, so:
 
 1. A driver ends tasks' transactions only by their exact identity, producer id *and* epoch.
    It never asks for a new epoch under their names: that would abort a transaction that is open now.
 2. It commits only decided transactions, which its successor commits too: the answer is the same.
 3. It aborts only transactions that it saw open *before* it proved that its token was still
-   good. Those of its successor were opened later, and have other identities.
+   good. Its successor's transactions were opened later, and have other identities.
 
 # The window that is left
 Between the commit point and the last task's commit, a few milliseconds, a driver may die. If no
 other begins before the tasks' transactions time out (`txn.timeout.ms`, 15 minutes), the cluster
-aborts decided transactions. So it does after a power failure that took a task's rows: they are
-forced to the disk with the task's own commit. That is found, and `txn.on.lost` says what to do:
+aborts decided transactions. It also does after a power failure that lost a task's rows, because
+these are synced only with the task's own commit. The loss is found, and `txn.on.lost` decides:
 
 | `txn.on.lost` | `begin` finds the loss | `decide` finds it |
 |---|---|---|

@@ -8,9 +8,9 @@
 | `FencedError` (of `txn.errors`) | helps once, if the other driver was its own predecessor |
 | `RefusedError`, `LostError`, `DataLossError`, `ConfigError`, `RejectedError` | cannot help |
 
-Errors of tasks and planner processes reach the user as text, so `txn.spark.run` tells them by these
-class names: `is_hopeless`, `is_fenced`, `is_outage`. `reason_of` finds the line with the reason in
-that text, between Java's lines and Python's.
+Errors of tasks and planner processes reach the user as text, so `txn.spark.run` recognises them by
+these class names: `is_hopeless`, `is_fenced`, `is_outage`. `reason_of` finds the line with the
+reason in that text, between Java's lines and Python's.
 """
 
 import re
@@ -69,17 +69,17 @@ _CALL_OF_JAVA: Final = "Py4JJavaError"
 
 
 def is_hopeless(message: str) -> bool:
-    """Say whether a query that ended with this message would end the same way again."""
+    """Return whether a query that ended with this message would end the same way again."""
     return _HOPELESS.search(message) is not None
 
 
 def is_fenced(message: str) -> bool:
-    """Say whether a query ended because another driver took its place."""
+    """Return whether a query ended because another driver replaced it."""
     return _FENCED.search(message) is not None
 
 
 def is_outage(message: str) -> bool:
-    """Say whether a query ended because the cluster did not answer."""
+    """Return whether a query ended because the cluster did not answer."""
     return _OUTAGE.search(message) is not None
 
 

@@ -1,10 +1,10 @@
-"""The first contact with a cluster: wrong servers are told within seconds.
+"""The first contact with a cluster: wrong servers are reported within seconds.
 
-A request is repeated for three minutes, so that a running query outlives an outage. At its start
-an address is more often wrong than its broker away. So a process that has met no broker of a
-cluster yet asks the addresses itself before it plans.
+A request is repeated for three minutes, so that a running query survives an outage. At a start
+a wrong address is more likely than an outage. So a process that has reached no broker of a
+cluster yet checks the addresses itself before it plans.
 
-| the addresses | told after |
+| the addresses | reported after |
 |---|---|
 | lead to something else | the first look |
 | refuse connections, or have unknown names | `REFUSAL_S` |

@@ -1,6 +1,6 @@
 """The sink for `foreachBatch`: every output mode, and the only way to update mode.
 
-Each micro-batch is written by one batch write of `format("txn")` that is told its number
+Each micro-batch is written by one batch write of `format("txn")`, which gets the batch's number
 and its query. So there is one implementation of the protocol, and pandas is not needed. A batch
 that is in the output already is still run to its end, which stateful operators need.
 """

@@ -1,10 +1,10 @@
 """Producer identities of the tasks: made by a process, used by it alone, each once.
 
-A transactional producer must never be two: batches of the second would be taken for
-duplicates of the first one's and dropped. Spark may run a task twice, one after the other or at the
-same time. Causes are retries, speculation, and stages that are started again after a lost shuffle
-file, where the attempt number begins at 0 once more. So identities are not tied to tasks. A Python
-worker makes its own under a random name, and takes one again only when
+A transactional producer must never exist twice: batches of the second would look like duplicates of
+the first one's and be dropped. Spark may run a task twice, one after the other or at the same time.
+Causes are retries, speculation, and stages that are started again after a lost shuffle file, where
+the attempt number begins at 0 once more. So identities are not tied to tasks. A Python worker makes
+its own under a random name, and reuses one only if
 
 1. this very process made it, so no attempt elsewhere can hold it,
 2. the driver handed it out for this batch, so its last transaction has ended and no decision

@@ -49,9 +49,9 @@ class UnfinishedTransaction:
 class Status:
     """Progress of a query's output.
 
-    `state` is "done" when the last decided batch is in the output; "decided" while its transactions
-    are being committed, or after a crash there. It is "lost" when some of them timed out; None when
-    nothing was decided yet.
+    `state` is "done" if the last decided batch is in the output. It is "decided" while the batch's
+    transactions are being committed, or after a crash there, and "lost" if some of these
+    transactions timed out. It is None if nothing was decided yet.
     """
 
     id: str
@@ -68,10 +68,10 @@ def status(
 ) -> Status:
     """Return the last decision under a `txn.id` and its open transactions. Changes nothing.
 
-    `options` are those of a connection, as `txn.spark.sink` takes them.
+    `options` are the options of a connection, as for `txn.spark.sink`.
 
     Raises:
-        UnreachableError: no broker is within reach.
+        UnreachableError: no broker can be reached.
         KafkaError: the cluster did not answer in time.
     """
     client = connect(_access(bootstrap_servers, options))
@@ -117,18 +117,18 @@ def offsets(
     """Return the committed offsets of `txn.group`, as JSON for the option `startingOffsets`.
 
     For a stateless query whose checkpoint is lost: start it with these offsets and a new
-    `txn.id`. Partitions that have no committed offset are left out.
+    `txn.id`. Partitions without a committed offset are left out.
 
     Args:
         bootstrap_servers: HOST:PORT, or several with commas.
         group: The option `txn.group` of the query.
-        topics: Only these; None: all of the group.
-        options: Those of a connection, as `txn.spark.sink` takes them.
+        topics: Only these topics. None means all topics of the group.
+        options: The options of a connection, as for `txn.spark.sink`.
 
     Raises:
-        UnreachableError: no broker is within reach.
+        UnreachableError: no broker can be reached.
         RetriableError: the cluster did not answer in time.
-        RejectedError: it refuses to tell, or the log-in failed.
+        RejectedError: the cluster refuses the request, or the log-in failed.
     """
     chosen = None if topics is None else set(topics)
     access = _access(bootstrap_servers, options)

@@ -2,9 +2,9 @@
 
     spark.streams.addListener(txn.spark.ProgressListener(print))
 
-Spark asks a source in Python for no metrics, so the query's own progress has none. The offsets
-in it are enough to count them. Nor does it ask for a description: each source in Python has the
-name of a class of Spark's. The offsets tell its topics, too.
+Spark asks a source in Python for no metrics, so the query's own progress has none. Its offsets are
+enough to compute them. Spark also asks for no description: each source in Python has the name of a
+class of Spark's. The offsets name its topics, too.
 
 Source: KafkaMicroBatchStream.metrics, Spark 4.2 (names and arithmetic).
 """

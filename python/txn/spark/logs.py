@@ -1,4 +1,4 @@
-"""The logger "txn.spark", heard also where nobody has set up logging.
+"""The logger "txn.spark", whose warnings are shown even without any logging set-up.
 
 Python workers and planner processes of Spark have no logging of their own, and most notebooks and
 scripts have none either. A warning about lost records must not be silent there. So warnings go to

@@ -1,7 +1,7 @@
 """The start that Spark's Kafka source has noted in a checkpoint, before the query's first batch.
 
 Spark's Kafka source writes down where a new query starts (`<checkpoint>/sources/<n>/0`), and only
-then is the first batch planned. A query that is killed in between has that note and no batch. A
+then is the first batch planned. A query that is killed in between has that note X
 source in Python is not told the place of the checkpoint, so it cannot read the note. It would start
 where its options say now: at another "latest", without the records in between.
 

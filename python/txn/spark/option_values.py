@@ -1,4 +1,4 @@
-"""The values that options of `format("txn")` take, and their texts.
+"""The possible values of options of `format("txn")`, and their texts.
 
 Pure: a text goes in, a value comes out, or ValueError.
 """

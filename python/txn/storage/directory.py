@@ -274,7 +274,7 @@ class DataDirectory:
             os.close(self._kept)
 
     def _keep(self) -> None:
-        """Have systemd-tmpfiles leave old files alone: it passes over a locked directory.
+        """Keep systemd-tmpfiles from removing old files: it skips a locked directory.
 
         Source: systemd's "Using /tmp/ and /var/tmp/ Safely".
         """

@@ -33,7 +33,7 @@ class _OpenLogs:
         self._limits: dict[TopicPartition, int] = {}
 
     def lift_limit(self, topic: str, index: int) -> None:
-        """Have the next checkpoint tell again how far the open log reaches."""
+        """Let the next checkpoint follow the open log again."""
         self._limits.pop((topic, index), None)
 
 
@@ -79,7 +79,7 @@ class _OneCheckpoint(_OpenLogs):
         return bool(gone)
 
     def write(self) -> None:
-        """Have all entries on the disk. Raises OSError."""
+        """Write all entries to the disk. Raises OSError."""
         self._checkpoint.write()
 
     def _current(self) -> dict[TopicPartition, int]:
@@ -141,15 +141,15 @@ class LogStarts(_OneCheckpoint):
             self.write()
 
     def move(self, topic: str, index: int, first: int, end: int) -> None:
-        """Have an entry, in the next checkpoint, lie within the rest of a log."""
+        """Clamp a partition's entry to `[first, end]`; the next checkpoint writes it."""
         with self._lock:
             if (topic, index) in self._entries:
                 self._entries[topic, index] = min(max(self._entries[topic, index], first), end)
 
     def limit(self, topic: str, index: int, offset: int) -> None:
-        """Have, durably, no start beyond an offset, until `lift_limit`. Raises OSError.
+        """Keep a log start at or below an offset, durably, until `lift_limit`. Raises OSError.
 
-        With a limit of 0 nothing may be left of the log, and it has no entry.
+        With a limit of 0 the log may be gone, and its entry is removed.
         """
         with self._lock:
             self._limits[topic, index] = offset

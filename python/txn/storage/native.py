@@ -76,7 +76,7 @@ log would take 88 bytes of each."""
 
 
 def _begin_in_child() -> None:
-    """Have the brokers of a forked child wait for no thread of its parent."""
+    """Replace the locks in a forked child, which threads of the parent may hold."""
     _REMOVALS[:] = [Lock() for _ in _REMOVALS]
 
 
@@ -582,9 +582,9 @@ class NativeStorage:
             raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
 
     def begin(self, topic: str) -> None:
-        """Have nothing on the disk tell of an earlier topic of this name, before it is made.
+        """Remove all notes about an earlier topic of this name, before the new one is made.
 
-        A start would take the former one's records for lost records of the new one.
+        A start would mistake the earlier topic's records for lost records of the new one.
 
         Raises:
             StorageError: a checkpoint cannot be written.
@@ -778,7 +778,7 @@ class NativeStorage:
             self._write_refusals()
 
     def note_contradiction(self, topic: str, index: int, reason: str) -> None:
-        """Have a start after a power failure refuse a partition too, which could not judge it.
+        """Note a refusal for the next start after a power failure, which cannot judge by itself.
 
         Its log is sound, and contradicts others; any other start finds that again.
         """
@@ -808,7 +808,7 @@ class NativeStorage:
         return CorruptLogError(refusal.reason, path=refusal.path, position=refusal.position)
 
     def take_back_refusals(self) -> None:
-        """Have only those refusals in force that were when this start began."""
+        """Restore the refusals that were in force when this start began."""
         with self._refusing:
             if self._refusals != self._refused_before:
                 self._refusals = dict(self._refused_before)
@@ -1026,10 +1026,10 @@ class NativeStorage:
         return map_in_threads(threads, opened, found, tell=tell, tell_s=PROGRESS_S)
 
     def correct_checkpoints(self) -> None:
-        """Have the checkpoints tell of the logs as a power failure left them; blocks.
+        """Write the checkpoints for the logs as a power failure left them; blocks.
 
-        They may tell of more, which would be taken for a loss after the next kill. Raises
-        StorageError.
+        Old entries may lie above the log ends, and would look like a loss after the next kill.
+        Raises StorageError.
         """
         self._write_checkpoints()
 

@@ -59,9 +59,9 @@ def read_refusals(root: Path) -> dict[TopicPartition, Refusal]:
 
 
 def forget_refusals_of_kills(root: Path) -> int:
-    """Have the partitions judged anew that a start refused after a kill; return their number.
+    """Drop the refusals of starts after a kill, so that they are judged anew; return their number.
 
-    For a storage that had lost its cache: such a start believed that unsynced data was there.
+    For a storage that had lost its cache: such a start assumed that unsynced data was there.
     Raises StorageError, OSError.
     """
     known = read_refusals(root)

@@ -304,11 +304,12 @@ class TestBroker:
     ) -> None:
         """Wait until a group has committed offsets behind all records for read_committed readers.
 
-        Markers of transactions count for nothing: a group that has read every record is done.
+        Markers of transactions do not count: a group that has read every record is done.
 
         Args:
             group: The group.
-            topics: Its topics; None: those that it has offsets of or its members subscribe to.
+            topics: Its topics. None means all topics for which it has offsets, or to which its
+                members subscribe.
             timeout: Limit in seconds.
 
         Raises:
@@ -401,7 +402,7 @@ class TestBroker:
     # ------------------------------------------------------------ faults
 
     def pause(self) -> None:
-        """Let no request and no answer pass until `resume`; connections stay open."""
+        """Block all requests and answers until `resume`; connections stay open."""
         self._require_open()
         self._proxy.pause()
 
@@ -476,7 +477,7 @@ class TestBroker:
         return self._fault(Effect.REFUSE, "Produce", 1, topic, code)
 
     def fence(self, transactional_id: str) -> None:
-        """Take a transactional id from its producer, as another instance of it does.
+        """Take over a transactional id, as another instance of its producer does.
 
         Raises:
             RejectedError: no producer has it.
@@ -484,9 +485,9 @@ class TestBroker:
         self._client().fence(transactional_id)
 
     def rebalance(self, group: str) -> int:
-        """Have every member of a group leave it and join again; return their number.
+        """Remove every member from a group, so that they join again; return their number.
 
-        Partitions are lost at once. A consumer takes note with its next heartbeat or commit.
+        Members lose their partitions at once, and notice it at their next heartbeat or commit.
 
         Raises:
             RejectedError: the group has no members.
@@ -593,10 +594,10 @@ class Clock:
         self._broker = weakref.ref(broker)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for the broker now: transactions, sessions and offsets expire.
+        """Advance the broker's clock at once: transactions, sessions and offsets expire.
 
-        A consumer whose session is shorter than that has sent no heartbeat meanwhile, so it is out
-        of its group and joins again.
+        A consumer with a shorter session has sent no heartbeat in that time. So it loses its
+        membership and joins again.
 
         Raises:
             RejectedError: `seconds` is not above 0.

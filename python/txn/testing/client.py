@@ -63,7 +63,7 @@ class KitClient:
     """Asks and commands a broker through its proxy."""
 
     def __init__(self, servers: str, port: Callable[[], int]) -> None:
-        """`servers` is the proxy's address; `port` tells that of the broker behind it."""
+        """`servers` is the proxy's address; `port` returns the port of the broker behind it."""
         self._servers = servers
         self._port = port
         self._lock = threading.Lock()
@@ -263,7 +263,7 @@ class KitClient:
         return {transactional_id: state for transactional_id, _, state in listed}
 
     def fence(self, transactional_id: str) -> None:
-        """Take the transactional id from its producer. Raises RejectedError: nobody has it."""
+        """Take over a transactional id. Raises RejectedError: no producer has it."""
         known = self.transactions()
         if transactional_id not in known:
             hint = did_you_mean(transactional_id, known) or (

@@ -1,8 +1,8 @@
 """A broker's clock that a test moves.
 
-It runs with the machine's clocks, some time ahead of them. Timers of the broker are due by it:
+The clock runs with the machine's clocks, some time ahead of them. The broker's timers follow it:
 transaction timeouts, sessions of group members, deadlines of rebalances, the expiry of
-transactional ids and offsets. Two things keep to the machine's clock: the waits of sockets, such
+transactional ids and offsets. Two things follow the machine's clock: the waits of sockets, such
 as a Fetch's, and the thread for retention by time.
 
 `AheadScheduler` is the whole hook. A broker of `txn.Broker` and `txn serve` has no such clock.

@@ -1,27 +1,28 @@
 """Runs a program again and again, stopped at each step of its protocol: `crash_everywhere`.
 
-1. Input is written, and a snapshot taken.
-2. The program runs once on a branch of it, undisturbed. Its requests are the *steps*: the third
-   Produce, the second EndTxn. Its output is the expected one, unless the caller gives that.
+1. Input is written, and a snapshot is made.
+2. The program runs once on a branch of the snapshot, undisturbed. Its requests are the *steps*:
+   the third Produce, the second EndTxn. Its output is the expected one, unless the caller gives
+   another.
 3. For each step and each kind of stop the program runs on another branch, and is stopped there.
-   If it does not go on by itself, it is started again, until its input is consumed.
+   If it does not continue by itself, it is started again, until its input is consumed.
 4. Open transactions expire by the broker's clock. Then each expected record has to be in the output
    exactly once for read_committed readers, and nothing else.
 
 | stop | event at its step |
 |---|---|
 | `kill` | SIGKILL, before the broker gets the request |
-| `kill after` | SIGKILL, after the broker did the request and before the program hears of it |
-| `lose answer` | the broker does the request, and the connection breaks |
+| `kill after` | SIGKILL, after the broker executed the request and before the program's answer |
+| `lose answer` | the broker executes the request, and the connection breaks |
 | `refuse` | the broker refuses the records of a Produce |
-| `fence` | another producer takes the transactional id |
+| `fence` | another producer takes over the transactional id |
 | `time out` | the program stands still for longer than its transaction may stay open |
 | `rebalance` | the group's members lose their partitions |
 | `pause` | the program stands still; a second instance takes over and works; the first goes on |
 | `aborted input` | all input is written again behind it, in transactions that are aborted |
 
-A stop that comes to nothing, since its step does not come again, is counted. If that is the fate of
-most, the runs are no test, and this is an error too.
+A stop whose step is not reached in its run is counted. If most stops are not reached, the runs test
+nothing, and this is an error too.
 """
 
 import os
@@ -193,35 +194,35 @@ def crash_everywhere(
 ) -> CrashReport:
     """Stop a consume-transform-produce program at every step, and check its output exactly once.
 
-    The program consumes its input in a consumer group, and ends when nothing comes any more, or
-    goes on for ever: it is stopped once its input is consumed.
+    The program consumes its input in a consumer group. It may end when no more records arrive, or
+    run for ever: it is stopped once its input is consumed.
 
     Args:
         app: A function at the top level of a module, called with the bootstrap servers in a
-            process of its own, and with a directory for its files if it takes two arguments. Or a
+            process of its own, and with a directory for its files if it has two parameters. Or a
             command: `{servers}` and `{directory}` in its words are replaced, and it finds them in
             the variables BOOTSTRAP_SERVERS and RUN_DIRECTORY too.
         input: Records by topic, values or (key, value) pairs; or a function that prepares a
             broker. A program without an input topic is done when it ends with code 0.
-        output: The topics that it writes. Those of input and output are made.
+        output: The topics that it writes. The topics of input and output are created.
         files: Names of files in its directory, whose lines are output too: side effects.
-        expected: The output by topic and file, as `identity` gives it; None: that of the
-            undisturbed run.
-        identity: The part of a record that makes it the same one; by default key and value.
-        stops: The kinds of stops; `txn.testing.STOPS` has all of them.
-        steps: The steps at which to stop: "EndTxn" for each, "EndTxn 2" for one. None: all.
-        quick: Run at most so many, spread over all steps; None: run every one.
-        jobs: Number of runs at a time, by default that of processors.
+        expected: The output by topic and file, as `identity` returns it. None means the output of
+            the undisturbed run.
+        identity: Returns the part of a record that is compared; by default key and value.
+        stops: The kinds of stops; `txn.testing.STOPS` lists all.
+        steps: The steps at which to stop: "EndTxn" for each, "EndTxn 2" for one. None means all.
+        quick: The largest number of runs, spread over all steps. None means every run.
+        jobs: Number of runs at a time, by default the number of processors.
         timeout: Seconds that a run may take before it is ended and started again.
         partitions: Number of partitions of the topics.
         properties: Properties of the broker.
 
     Returns:
-        The counts. They are told on standard error, too.
+        The counts. They are printed on standard error, too.
 
     Raises:
         AssertionError: an output is wrong; the message has the shortest story.
-        RejectedError: the program cannot be run so, or does not do its work undisturbed.
+        RejectedError: the program cannot be run in this way, or fails even undisturbed.
     """
     began_s = time.monotonic()
     for stop in stops:
@@ -541,7 +542,7 @@ class _Stage:
         self._place.close()
 
     def arm(self, point: Point) -> Fault:
-        """Have the stop's effect happen at its step."""
+        """Inject the stop's effect at its step."""
         effect = STOPS[point.stop][0]
         code = ErrorCode.INVALID_RECORD
         fault = Fault(effect, point.step.key, number=point.step.number, code=code)
@@ -610,7 +611,7 @@ class _Stage:
         self._await(is_over, timeout_s)
 
     def rebalance(self) -> None:
-        """Have every member leave its group."""
+        """Remove every member from its group."""
         for group in self._groups():
             with suppress(RejectedError):  # it has no members, or they are just leaving
                 self.broker.rebalance(group)

@@ -1,8 +1,8 @@
 """The broker below a coordinator, in memory: a `txn.broker.host.Host` that does as a test says.
 
-It stands for a process and a machine. `Crash` ends the process in the middle of a write, and
-`after_crash` starts it again on everything that was written. `after_power_failure` starts it on the
-synced part and perhaps a part of the rest. Timers run when the test moves the clock.
+It replaces a process and a machine. `Crash` ends the process in the middle of a write, and
+`after_crash` starts it again with everything that was written. `after_power_failure` starts it with
+the synced part and perhaps a part of the rest. Timers run when the test moves the clock.
 """
 
 import asyncio
@@ -159,7 +159,7 @@ class FakeHost:
         return (topic, index) in self.untouched
 
     def refuse_partition(self, topic: str, index: int, reason: str) -> None:
-        """Have a partition that cannot be opened any more; `refused` has the reason."""
+        """Make a partition unopenable; `refused` has the reason."""
         self.unopenable.add((topic, index))
         self.refused[topic, index] = reason
 

@@ -1,8 +1,8 @@
-"""The files of a broker that is stopped: a snapshot keeps them, a reset puts them back.
+"""The files of a broker that is stopped: a snapshot keeps them, a reset restores them.
 
-A broker's directory has seven files for each partition, most of them of a few bytes. So a reset
-costs the system calls for each file, and they are few: it is made, written and closed. Its old one
-is removed and not overwritten: two names in a directory may be one file.
+A broker's directory has seven files for each partition, most of them with a few bytes. So a reset
+costs the system calls for each file, and they are few: it is created, written and closed. The old
+file is removed and not overwritten, because two names in a directory may be one file.
 """
 
 import os
@@ -22,7 +22,7 @@ class KeptFiles:
     """The files of a directory at a moment, without times and rights, which a broker does not read.
 
     Args:
-        source: The directory; nobody writes to it meanwhile.
+        source: The directory; no process writes to it meanwhile.
         aside: An empty directory, where large files are kept.
     """
 

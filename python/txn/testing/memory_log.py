@@ -102,7 +102,7 @@ class MemoryLog:
         return next(begun, self.leader_epoch)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """The epoch it is led in, and the log's end; it tells of no other."""
+        """The log's own leader epoch and its end; earlier epochs are not known."""
         return (epoch, self.log_end_offset) if epoch == self.leader_epoch else None
 
     # ------------------------------------------------------------ appends
@@ -343,7 +343,7 @@ class MemoryLog:
         self.sync_first(len(self.stored))
 
     def sync_first(self, batches: int) -> None:
-        """Note that the first batches are on the disk: those that were there when a sync began."""
+        """Mark the first batches as synced: the ones that existed when a sync began."""
         if self.is_unsyncable:
             raise self._error("cannot be synced")
         self.synced = max(self.synced, batches)

@@ -1,7 +1,7 @@
-"""Directories of test brokers and runs, which go with their process however it ends.
+"""Directories of test brokers and runs, which are removed however their process ends.
 
-Each directory is locked for as long as it is in use. A process that was killed loses its locks, so
-the next one that opens a directory removes those that nobody holds.
+Each directory is locked while it is in use. A process that was killed loses its locks, so
+the next process that opens a directory removes all unlocked ones.
 """
 
 import atexit

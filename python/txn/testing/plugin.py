@@ -2,13 +2,13 @@
 
 | fixture | its broker |
 |---|---|
-| `txn_broker` | one for the session, or for a worker of pytest-xdist; faults end with a test |
+| `txn_broker` | one for the session, or for a pytest-xdist worker; faults end with each test |
 | `txn_topic` | the name of a new topic on it |
 | `txn_fresh_broker` | one for this test alone |
 
-A test that closes `txn_broker` fails. Later tests that ask for it fail with its name.
+A test that closes `txn_broker` fails. Later tests that use it fail with the name of that test.
 
-A session that asks for none of them loads nothing of txn but this module.
+A session that uses none of these fixtures loads only this module of txn.
 """
 
 from collections.abc import Iterator

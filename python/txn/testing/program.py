@@ -51,7 +51,7 @@ class Run(ABC):
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the run."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
@@ -185,8 +185,8 @@ class FunctionRun(Run):
 
 
 class FunctionProgram(Program):
-    """A function at the top level of a module, called with servers, and a directory if it takes
-    one.
+    """A function at the top level of a module, called with servers, and with a directory if it has
+    a second parameter.
     """
 
     def __init__(self, function: Callable[..., object]) -> None:

@@ -1,7 +1,7 @@
 """The proxy between the clients of a test and their broker.
 
-It passes whole frames of the Kafka protocol, so it can act between two of them. A request takes
-this way:
+The proxy forwards whole frames of the Kafka protocol, so it can act between two frames. The way of
+a request:
 
     client → read → [paused: wait] → [delayed: sleep] → [a fault of its API] → broker
     client ← [a fault of its API] ← [delayed: sleep] ← [paused: wait] ← answer
@@ -9,12 +9,12 @@ this way:
 | effect | the broker | the client |
 |---|---|---|
 | `LOSE_REQUEST` | never sees the request | sees its connection cut |
-| `LOSE_ANSWER` | does the request | sees its connection cut |
+| `LOSE_ANSWER` | executes the request | sees its connection cut |
 | `REFUSE` | never sees the Produce | gets an error for each partition |
-| `HOLD_REQUEST`, `HOLD_ANSWER` | and the client wait until the test releases the frame | |
+| `HOLD_REQUEST`, `HOLD_ANSWER` | waits until the test releases the frame | waits too |
 
-Each fault happens once. The kit's own connections, told by their client id, pass untouched.
-All proxies of a process share one thread, which ends with the last of them.
+Each fault happens once. The proxy recognises the kit's own connections by their client id, and
+never applies a fault to them. All proxies of a process share one thread, which ends with the last.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class Fault:
             )
 
     def release(self, *, deliver: bool = True) -> None:
-        """Let a held frame go on; with `deliver=False` cut its connection instead.
+        """Forward a held frame; with `deliver=False` cut its connection instead.
 
         The first call decides; further ones do nothing.
         """
@@ -330,7 +330,7 @@ class Proxy:
         return self._call(cut())
 
     def pause(self) -> None:
-        """Let nothing pass until `resume`."""
+        """Block all requests and answers until `resume`."""
         self._soon(self._passing.clear)
 
     def resume(self) -> None:
@@ -346,7 +346,7 @@ class Proxy:
         self._soon(set_delay)
 
     def add(self, *faults: Fault) -> None:
-        """Have faults happen to the next requests that match."""
+        """Inject faults into the next matching requests."""
         self._soon(lambda: self._faults.extend(faults))
 
     def heal(self) -> None:

@@ -53,7 +53,7 @@ class Step:
 
 @dataclass
 class Event:
-    """A request of a run, or a word of the teller between two of them."""
+    """A request of a run, or a comment of the story between two requests."""
 
     label: str
     request: Request | None = None

@@ -116,7 +116,7 @@ class Request:
         return self.key != ApiKey.PRODUCE or getattr(self.fields, "acks", -1) != 0
 
     def produces_to(self, topic: str | None) -> bool:
-        """Say whether it is a Produce, with records for a topic if one is given."""
+        """Return whether it is a Produce, with records for a topic if one is given."""
         if self.key != ApiKey.PRODUCE:
             return False
         data = getattr(self.fields, "topic_data", ())

@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has a connection ask for the versions.
+/// Asks over a connection for the versions of requests.
 pub fn greet(connection: &mut BenchConnection) -> Result<(), Failure> {
     let version = API_VERSIONS.highest;
     let versions = connection.call(

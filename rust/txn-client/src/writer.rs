@@ -229,7 +229,7 @@ impl Writer {
         Ok(self.topics.len() - 1)
     }
 
-    /// Has the cluster make a topic, as a Java producer does; returns its partition count.
+    /// Makes the cluster create a topic, as a Java producer does; returns its partition count.
     ///
     /// A node answers "unknown" both while it makes a topic and when `auto.create.topics.enable` is
     /// false, so it is asked again for as long as for a topic that was seen before.

@@ -66,7 +66,7 @@ impl AbortedSums {
         self.0.get(&base_offset).copied() == sum_of(entries)
     }
 
-    /// Has the lines of these segments agree with their indexes, and removes all others.
+    /// Returns the lines for these indexes, by base offset, and no others.
     pub fn of<'a>(indexes: impl IntoIterator<Item = (i64, &'a [AbortedTxn])>) -> Self {
         let sums = indexes
             .into_iter()

@@ -140,7 +140,7 @@ impl Durability {
         }
     }
 
-    /// Has threads begin with so many more logs that are due, or does it here if there is none.
+    /// Wake up to `due` sync threads; sync inline if none runs.
     fn begin(&self, due: usize) {
         let pending = self.queue.lock();
         let has_thread = self.has_threads(&pending);

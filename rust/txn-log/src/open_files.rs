@@ -88,7 +88,7 @@ thread_local! {
     static HELD: RefCell<Option<MutexGuard<'static, RingEntries>>> = const { RefCell::new(None) };
 }
 
-/// Has every fork of the process wait for the ring, so that no child waits for it for ever.
+/// Makes every fork of the process wait for the ring, so that no child waits for it for ever.
 ///
 /// # Errors
 /// There is no memory for it.

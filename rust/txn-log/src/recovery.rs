@@ -1137,7 +1137,7 @@ fn recover_producer_state(
     Ok(entries)
 }
 
-/// Has the transaction indexes, and their lines, agree with these entries.
+/// Writes these entries to the transaction indexes, and the lines for them.
 fn store_aborted(
     directory: &Path,
     segments: &[Arc<Segment>],
@@ -1158,8 +1158,8 @@ fn store_aborted(
     Ok(())
 }
 
-/// Has the producer state replay stored batches from an offset on; returns the aborted transactions
-/// that ended there.
+/// Replays stored batches from an offset on into the producer state; returns the aborted
+/// transactions that ended there.
 fn replay_from(
     producer_state: &dyn ProducerStateManager,
     segments: &[Arc<Segment>],

@@ -114,8 +114,8 @@ impl PartitionLog {
         Ok(removed.len())
     }
 
-    /// Has a snapshot that knows the producers of the segments below `offset`, for the next sync. A
-    /// power failure may have taken the one that was written where these end.
+    /// Writes a snapshot with the producers of the segments below `offset`, for the next sync. A
+    /// power failure may have removed the snapshot that was written at their end.
     fn keep_producers(&self, offset: i64) -> io::Result<()> {
         let segments = self.segments();
         let below = count_below(&segments, offset);

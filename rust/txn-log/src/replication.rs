@@ -101,7 +101,7 @@ impl PartitionLog {
         appended
     }
 
-    /// Has an empty log begin with a batch that reaches over its start.
+    /// Starts an empty log at the first batch, which reaches over the log start.
     fn start_within(
         &self,
         first: &BatchView<'_>,
@@ -183,7 +183,7 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Has the producer state learn a batch; returns the aborted transaction it ends, and the first
+    /// Replays a batch into the producer state; returns the aborted transaction it ends, and the first
     /// unstable offset behind it.
     fn learn(
         &self,

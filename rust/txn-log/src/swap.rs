@@ -123,7 +123,7 @@ impl PartitionLog {
         Ok(true)
     }
 
-    /// Has the lines of the swapped segments agree with the index that took their place.
+    /// Replaces the lines of the swapped segments by one for the index that replaced theirs.
     fn store_aborted_sum_of_swap(&self, base_offsets: &[i64]) -> io::Result<()> {
         let _writer = self.writer_even_if_failed(); // a roll writes the file too
         let path = file_path(&self.directory, base_offsets[0], "txnindex");

@@ -114,7 +114,7 @@ struct Remembered {
 struct Permissions([HashSet<Box<[u8]>>; 3]);
 
 impl Access {
-    /// Has every Produce and Fetch authorized from now on. Only the first call counts.
+    /// Authorizes every Produce and Fetch from now on. Only the first call counts.
     pub fn authorize_by(&self, ask: Ask) {
         let _ = self.ask.set(ask);
     }

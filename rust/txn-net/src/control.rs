@@ -100,7 +100,7 @@ impl Undecided {
         requests.chain(joins).collect()
     }
 
-    /// Has everything decided; false if the requests will never be answered.
+    /// Passes everything to `decide`; false if the requests will never be answered.
     pub fn decide(self, decide: &Decide) -> bool {
         // The memory of the requests is given back when they are decided.
         let (requests, _claims): (Vec<_>, Vec<_>) = self.requests.into_iter().unzip();

@@ -319,7 +319,7 @@ impl FetchRequest {
         true
     }
 
-    /// Has its answer have so many bytes of batches at most.
+    /// Cap the response at `bytes` of batches.
     pub fn limit_bytes(&mut self, bytes: u64) {
         self.max_bytes = self.max_bytes.min(bytes);
         self.min_bytes = self.min_bytes.min(self.max_bytes);

@@ -56,7 +56,7 @@ impl Marks {
         }
     }
 
-    /// Has the request wait for the control loop, which tells when it takes it.
+    /// Marks the request as queued for the control loop, which reports when it dequeues it.
     pub fn enqueue(&mut self) -> Dequeued {
         Arc::clone(self.taken.insert(Dequeued::default()))
     }

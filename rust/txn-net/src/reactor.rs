@@ -1524,7 +1524,7 @@ impl Reactor {
         }
     }
 
-    /// Has the collected requests decided: here, or by the control loop if that is at work.
+    /// Decides the collected requests here, or passes them to the control loop if that is running.
     fn decide(&mut self) {
         if !self.has_ended_waits && self.undecided.is_empty() {
             return;
@@ -1628,7 +1628,7 @@ impl Reactor {
         }
     }
 
-    /// Has the coordinator decide whether a request's partitions may join.
+    /// Parks a request until the coordinator has decided whether its partitions may join.
     fn park(
         &mut self,
         slot: usize,
@@ -1651,7 +1651,7 @@ impl Reactor {
         self.undecided.push_join(ParkedProduce { token, join });
     }
 
-    /// Has a request's batches opened that would take this reactor too long.
+    /// Parks a request until other threads have decompressed its large batches.
     fn have_opened(
         &mut self,
         slot: usize,
@@ -1889,7 +1889,7 @@ impl Reactor {
 
     // ------------------------------------------------------------ long requests
 
-    /// Has a request go on after others have had their turn.
+    /// Continues a request after the other connections had their turns.
     fn give_way(
         &mut self,
         slot: usize,

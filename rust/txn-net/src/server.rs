@@ -249,13 +249,13 @@ impl Server {
         self.post_to_all(|| Message::TopicsChanged);
     }
 
-    /// Has every Produce and Fetch authorized: `ask` is called, on any thread, for what no verdict
-    /// is remembered of. Only the first call counts; before it nobody is refused.
+    /// Authorizes every Produce and Fetch: `ask` is called, on any thread, if no verdict is cached.
+    /// Only the first call counts; before it every client is permitted.
     pub fn authorize_by(&self, ask: Ask) {
         self.shared.access.authorize_by(ask);
     }
 
-    /// Forgets the verdicts so far: the next request of every connection is asked for.
+    /// Drops the cached verdicts: `ask` is called for the next request of every connection.
     pub fn forget_verdicts(&self) {
         self.shared.access.forget();
     }
@@ -286,23 +286,23 @@ impl Server {
         Ok(())
     }
 
-    /// Has every transactional batch of a producer on the disk before it is acknowledged, also
-    /// without `sync_acks_all`; or no longer.
+    /// Sets whether every transactional batch of a producer is synced before it is acknowledged,
+    /// also without `sync_acks_all`.
     ///
-    /// Its earlier acknowledged batches are not forced by this.
+    /// Its earlier acknowledged batches are not synced by this.
     pub fn sync_before_ack(&self, producer_id: i64, is_forced: bool) {
         self.shared.forced.set(producer_id, is_forced);
     }
 
-    /// Has reactors decide themselves on requests of some APIs, and on parked Produce requests,
-    /// whenever nobody else holds the control lock. A connection with such requests is served by
-    /// reactor 0 from then on. Only the first call counts.
+    /// Lets reactors decide on requests of some APIs, and on parked Produce requests, whenever the
+    /// control lock is free. A connection with such requests is served by reactor 0 from then on.
+    /// Only the first call counts.
     pub fn let_reactors_decide(&self, api_keys: Vec<i16>, decide: Decide) {
         let _ = self.shared.decider.set(Decider { api_keys, decide });
     }
 
-    /// Has reactor 0 go on with the control loop's waits for the disk, whenever nobody else holds
-    /// the control lock. Only the first call counts.
+    /// Lets reactor 0 continue the control loop's waits for the disk, whenever the control lock is
+    /// free. Only the first call counts.
     ///
     /// Returns the bell to ring when waits have ended; false: that reactor is gone, and the loop
     /// has to be woken.
@@ -429,8 +429,8 @@ impl Server {
         self.post(token, Message::Attach(token, attachment));
     }
 
-    /// Has a request's connection authenticate before it goes on: the next answer is to its
-    /// handshake. `is_raw`: by frames that hold bare tokens.
+    /// Requires a request's connection to authenticate first: the next answer is to its handshake.
+    /// `is_raw`: frames contain bare tokens.
     pub fn require_authentication(&self, token: RequestToken, is_raw: bool) {
         self.post(token, Message::RequireAuthentication(token, is_raw));
     }

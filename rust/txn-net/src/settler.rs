@@ -9,7 +9,7 @@
 pub struct Settler {
     /// On the calling thread, which holds the control lock.
     pub settle: Box<dyn Fn() + Send + Sync>,
-    /// Has the control loop do it: wakes it. May be called when none has ended.
+    /// Leaves the ended waits to the control loop and wakes it. May be called when none has ended.
     pub leave: Box<dyn Fn() + Send + Sync>,
 }
 

@@ -860,7 +860,7 @@ fn raise_descriptor_limit() -> std::io::Result<u64> {
     txn_sys::raise_descriptor_limit()
 }
 
-/// Has what this process frees go back to the system; see [`txn_sys::keep_freed_memory_below`].
+/// Returns freed memory to the system; see [`txn_sys::keep_freed_memory_below`].
 #[pyfunction]
 fn keep_freed_memory_below(bytes: u32) {
     txn_sys::keep_freed_memory_below(bytes);

@@ -27,8 +27,8 @@ pub fn block_sigpipe() {
     }
 }
 
-/// Has every fork of this process call one function before it, on the forking thread, one after it
-/// in the process, and one in the child. They may do no more than a child of threads may.
+/// Registers functions for every fork of this process: one before it, on the forking thread, one
+/// after it in the process, and one in the child. They may do no more than a child of threads may.
 ///
 /// # Errors
 /// There is no memory for it.
@@ -75,8 +75,8 @@ pub fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file))?)
 }
 
-/// Has freed memory go back to the system: blocks of `bytes` and more at once, and the free end of
-/// each thread's heap as soon as it is as long.
+/// Returns freed memory to the system: blocks of `bytes` and more at once, and the free end of each
+/// thread's heap as soon as it is as long.
 ///
 /// By itself glibc raises both limits to the largest block that was ever freed, up to 32 and
 /// 64 MiB for each heap. Elsewhere this does nothing.

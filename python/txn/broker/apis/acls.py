@@ -1,9 +1,9 @@
 """CreateAcls, DescribeAcls, DeleteAcls: the access control entries of the cluster.
 
-Without an authorizer each of them is SECURITY_DISABLED, as in Kafka. The number 0 costs its sender
-the connection, as in Kafka too. Other numbers that stand for nothing are UNKNOWN: no entry is made
-of them, and they select none. A request changes at most `CHANGES_MAX` entries. One that several
-filters select is told for each of them, and counts for each.
+Without an authorizer each request is answered with SECURITY_DISABLED, as in Kafka. A code 0 closes
+the sender's connection, as in Kafka too. Other unused codes are UNKNOWN: they create no entry and
+select none. A request changes at most `CHANGES_MAX` entries. An entry that several filters select
+is listed for each filter, and counts for each.
 
 Sources: KIP-140, KIP-290 (pattern types); the validations of Apache Kafka 4.2.
 """

@@ -1,7 +1,6 @@
 """DescribeClientQuotas and AlterClientQuotas: the quotas of clients and addresses.
 
-The changes of a request are one batch of the metadata log, as in Kafka: all of them or none,
-without those that are refused.
+The permitted changes of a request are one batch of the metadata log, as in Kafka: all or none.
 
 Source: KIP-546; Apache Kafka 4.2, ClientQuotaControlManager and ClientQuotasImage.
 """

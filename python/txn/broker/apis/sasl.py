@@ -1,4 +1,4 @@
-"""Users of SCRAM, and the requests of SASL where nobody is to authenticate.
+"""Users of SCRAM, and the requests of SASL on listeners without authentication.
 
 `txn.server.security.logins` answers SaslHandshake and SaslAuthenticate on a SASL listener. On other
 listeners they get ILLEGAL_SASL_STATE, as from Kafka.

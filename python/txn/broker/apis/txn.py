@@ -1,13 +1,13 @@
 """The life of a transaction: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
 
-A fenced producer is told PRODUCER_FENCED by the versions that know it and
-INVALID_PRODUCER_EPOCH by the older ones; likewise TRANSACTION_ABORTABLE. But a commit that the
-broker had to abort has to be abortable in every version, so that no client needs a new producer.
+A fenced producer gets PRODUCER_FENCED in the versions that have it and INVALID_PRODUCER_EPOCH in
+older ones; TRANSACTION_ABORTABLE is translated likewise. But a commit that the broker had to abort
+has to be abortable in every version, so that no client needs a new producer.
 EndTxn 2 and 3, which Java clients speak, answer UNKNOWN_PRODUCER_ID: Java's clients then abort and
 start again with their epoch (KIP-360). EndTxn 0 and 1 answer TRANSACTION_ABORTABLE all the same.
 librdkafka, which speaks no later version, aborts on any code that it has no rule for.
-AddPartitionsToTxn takes many transactions at once from version 4 on, by the rules of version 2, and
-can merely verify (`verify_only`). Brokers use these versions; here every client may.
+From version 4 on AddPartitionsToTxn accepts many transactions at once, by the rules of version 2,
+and can merely verify (`verify_only`). Brokers use these versions; here every client may.
 
 Where this differs from Kafka: InitProducerId 6 (KIP-939) is announced and served; Kafka 4.2 holds
 it back. An AddPartitionsToTxn that names no transaction is answered; Kafka 4.2 never answers it. No

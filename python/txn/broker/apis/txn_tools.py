@@ -4,8 +4,8 @@ Where this differs from Kafka: an id, or a partition, that is to be described se
 described once. An operator's marker in the midst of a transaction that is
 open here aborts all of it (`broker.txn_coordinator`). No marker goes into `__transaction_state`. A
 marker for no producer is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. A pattern is RE2's own, of
-which Kafka's RE2/J is a copy. `\\C` and a repeated group name are taken here and not there;
-repetitions of repetitions above 1,000 are taken there and not here.
+which Kafka's RE2/J is a copy. txn accepts `\\C` and a repeated group name, and Kafka refuses them.
+Kafka accepts repetitions of repetitions above 1,000, and txn refuses them.
 
 Sources: Kafka's message schemas; KIP-664, KIP-994 (duration), KIP-1152 (pattern), KIP-1228
 (the transaction's version in WriteTxnMarkers).

@@ -527,7 +527,7 @@ class _Draft:
         self.answers.append((ticket, answer))
 
     def write(self) -> None:
-        """Have the group recorded as it is now."""
+        """Record the group's current state."""
         assert self.record is None, "one transition wrote two generations"
         self.record = group_value(self.group)
 

@@ -1,9 +1,9 @@
 """The groups and committed offsets of one shard: the fold of its log.
 
-`replay` is the only way a record changes them, for one just appended and for one that a start
-reads. So a start gives back everything that was recorded (P8). Beside it a live group has state in
-memory alone: requests that wait, sessions, an unfinished round. `take` puts that over the recorded
-group, after its record was replayed.
+A record changes them only by `replay`, both a record just appended and a record that a start reads.
+So a start restores everything that was recorded (P8). A live group also has state in memory alone:
+requests that wait, sessions, an unfinished round. `take` puts that over the recorded group, after
+the group's record was replayed.
 
 Pure.
 """

@@ -1,35 +1,36 @@
-"""The last connection of each producer, so that late requests are known as late.
+"""The latest connection of each producer, by which late requests are recognised.
 
 Under transaction version 1 (TV1) every transaction of a producer carries the same producer
-id and epoch. A client that gives up on a connection closes it and goes on over another one. It
-leaves requests behind on the closed one. If they arrive after all, nothing in them tells that they
-belong to an earlier transaction. A late EndTxn then decides the next transaction, a late
-AddPartitionsToTxn begins one that nobody will end. A late TxnOffsetCommit puts its offsets into
-the next one.
+id and epoch. A client that gives up on a connection closes it and continues over another one. It
+leaves requests behind on the closed connection. If they arrive after all, nothing in them shows
+that they belong to an earlier transaction. A late EndTxn then decides the next transaction. A late
+AddPartitionsToTxn begins a transaction that no client will end. A late TxnOffsetCommit puts its
+offsets into the next transaction.
 
-On one node every connection is seen, so two facts tell that a request to the transaction
-coordinator is late. Its client has closed the connection over which it came. And the producer has
-spoken over another one since. It has, before its next transaction begins: it ended the earlier one.
+One node sees every connection. So a request to the transaction coordinator is late if two facts
+hold: its client has closed the connection, and the producer has sent a request over another
+connection since. The second fact holds before the next transaction begins, because the producer
+ended the earlier one over that other connection.
 
-A change of connections alone is no proof. A client with a pool of connections goes back to earlier
-ones, and waits there for its answer. The close alone is none either: a client may ask for a commit
-and leave.
+A change of connections alone is no proof. A client with a pool of connections returns to earlier
+connections, and waits there for its answer. The close alone is no proof either: a client may ask
+for a commit and leave.
 
-A TxnOffsetCommit is late by the close alone. The group coordinator hears nothing of an end, so the
-next transaction may begin without a word over another connection. And nothing is lost: a client
+A TxnOffsetCommit is late by the close alone. The group coordinator gets no EndTxn, so the next
+transaction may begin without a request to it over another connection. And nothing is lost: a client
 that has left gets no answer, so it cannot rely on these offsets.
 
-The close travels behind the request, so it may come a moment later. The first request over an
-earlier connection waits for that moment. A producer that is still there then has a pool; later
-requests of it are not held up. A TxnOffsetCommit waits over a later connection too, for its client
-may have left that one as well. And it waits if one before it is missing: each AddOffsetsToTxn
-announces one, and two were announced since the last.
+The close travels behind the request, so it may arrive a moment later. The first request over an
+earlier connection waits for that moment. A producer that is still connected then has a pool, and
+its later requests do not wait. A TxnOffsetCommit waits over a later connection too, because its
+client may have left that one as well. It also waits if an earlier TxnOffsetCommit is missing: each
+AddOffsetsToTxn announces one, and two were announced since the last.
 
-A late request has its connection closed; nobody waits for the answer.
+The connection of a late request is closed, because no client waits for the answer.
 
-Under transaction version 2 the epoch tells transactions apart, and nothing is noted.
+Under transaction version 2 the epoch distinguishes transactions, and nothing is noted.
 
-That closes it is shown by `tests/model/test_coordinator_search.py`.
+`tests/model/test_coordinator_search.py` shows that these rules suffice.
 
 Sources: KIP-890 (late requests), and the anomaly named late-end in the design.
 """

@@ -1,10 +1,11 @@
 """The decisions on requests for a transactional id. Functions here change nothing.
 
-A request shows a producer id and epoch. The epoch is the fence: the producer with the latest epoch
-has taken the id over, and requests with an earlier one are refused (P7). The epoch changes with:
+A request carries a producer id and epoch. The epoch is the fence: the producer with the latest
+epoch has taken over the id, and requests with an earlier one are refused (P7). The epoch changes
+with:
 
-    InitProducerId      +1; twice if it had to abort a transaction somebody left open; +1 of
-                        the client alone if it keeps that open (KIP-939)
+    InitProducerId      +1; twice if it had to abort an open transaction; +1 of the client alone
+                        if it keeps that open (KIP-939)
     EndTxn v5 (TV2)     +1 at every end, so that a late request of one transaction cannot
                         touch the next one
     time-out            +1, with the abort
@@ -29,8 +30,8 @@ Where this differs from Kafka:
   UNSUPPORTED_VERSION. Until its client has ended it nothing may join it: INVALID_TXN_STATE.
 * A commit that finds its transaction aborted by the coordinator is PRODUCER_FENCED, as in
   Kafka after 4.2 (KAFKA-20785); 4.2 answers INVALID_TXN_STATE, which is fatal to clients.
-* EndTxn v5 takes an earlier epoch for a repetition only after an end that bumped it. Kafka
-  does after any, and could tell a fenced producer that its commit succeeded.
+* EndTxn v5 treats an earlier epoch as a repetition only after an end that bumped it. Kafka does
+  so after any end, and could answer a fenced producer that its commit succeeded.
 
 Sources: KIP-98, KIP-360, KIP-447, KIP-890, KIP-939, KAFKA-18464, KAFKA-19367, KAFKA-20090,
 KAFKA-20785; Kafka 4.2's transaction coordinator, for the error codes.

@@ -1,7 +1,7 @@
 """Which transactional ids ListTransactions names.
 
-A pattern takes time linear in the id, for any pattern: it is matched by RE2. Python's `re` would
-let anybody hold up the control loop for hours with `(a+)+$`.
+RE2 matches any pattern in time linear in the id. With Python's `re` any client could block the
+control loop for hours by `(a+)+$`.
 
 Sources: KIP-664, KIP-994 (duration), KIP-1152 (pattern).
 """

@@ -9,8 +9,8 @@ power failure.
     unsynced_markers    a carried marker is gone; the records before it are there
 
 A marker is written once the records that its Prepare names are on the disk. A log that ends at or
-below those, too, has lost more than a cache: that is damage, and proves nothing here. So does a
-marker whose Prepare nobody knows.
+below those, too, has lost more than a cache: that is damage, and proves nothing here. A marker
+whose Prepare is unknown proves nothing either.
 
 Pure.
 """

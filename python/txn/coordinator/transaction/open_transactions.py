@@ -8,9 +8,9 @@ open transaction of a partition is one of these:
     Prepare    of this producer id, with this partition: its marker is still to come
 
 Anything else says that a marker or a record of `__transaction_state` is gone. After a power
-failure that is expected (`broker.hanging_transactions`); else it is damage. Going on would show an
-aborted transaction as committed, or hide a committed one. A broker before KIP-890 left the same
-where a write came late, which is told as the other possibility.
+failure that is expected (`broker.hanging_transactions`); otherwise it is damage. Serving it would
+show an aborted transaction as committed, or hide a committed one. A late write to a broker before
+KIP-890 leaves the same state, which the error names as the other possibility.
 
 Pure. Sources: KIP-98, KIP-664, KIP-890.
 """

@@ -29,9 +29,9 @@ default. Kafka writes version 1 with `transaction.version` >= 1; both are read.
 `last_offsets` and `unsynced_markers` let a commit wait for the disk once (`unsynced`).
 
 Where this differs from Kafka: Kafka's coordinator keeps `last_producer_epoch` in memory
-alone, so a producer whose answer was lost in a restart is fenced. The field here lets it
-go on, and state after recovery is state before it (P8). By the rules of tagged fields
-Kafka's readers pass over it. Kafka 4.2 also reads but never writes tags 0 and 1. Without
+alone, so a producer whose answer was lost in a restart is fenced. With the field here the producer
+continues, and state after recovery is state before it (P8). By the rules of tagged fields
+Kafka's readers skip it. Kafka 4.2 also reads but never writes tags 0 and 1. Without
 tag 1 a restart between a Prepare and its Complete would forget the new producer id. Tag 3 it
 neither writes nor reads.
 

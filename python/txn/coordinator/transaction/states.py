@@ -8,18 +8,17 @@
 
 A move absent from `MOVES` is illegal. The numbers are the bytes stored in
 `__transaction_state`; they are never reused. Prepare is the decision: every partition of the
-transaction will be told its content, under any event in between (P3). A PrepareCommit is one once
-it and its records are on the disk. Before that it may become a PrepareAbort: nobody was answered,
-and it has no marker.
+transaction will get a marker with its result, whatever happens in between (P3). A PrepareCommit
+decides once it and its records are on the disk. Before that it may become a PrepareAbort: no client
+got an answer, and it has no marker.
 
 Where this differs from Kafka: a Complete state may be written again with a later epoch.
 That is how a producer is fenced after a power failure without forgetting how its last
 transaction ended; see `decide.decide_after_power_failure`.
 
-A transaction has one identity, under which its records are and its markers will be. Its client has
-the same, until it asks at a start to keep its prepared transaction (KIP-939). Then the transaction
-stays open under its identity, and the client goes on with a later one, which fences every earlier
-instance.
+A transaction has one identity, which its records and its markers carry. Its client has the same
+identity, unless it asks to keep its prepared transaction (KIP-939). Then the transaction stays open
+under its identity, and the client continues with a later one, which fences every earlier instance.
 
 Sources: KIP-98 (states), KIP-360 (epoch fence), KIP-890 (epoch bump at the end; an abort
 with nothing open), KIP-939 (two-phase commit).

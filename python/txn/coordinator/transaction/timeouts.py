@@ -1,12 +1,13 @@
 """When something about a transactional id is due.
 
 An open transaction lives `timeout_ms` from its first partition on. Then the coordinator aborts it,
-so that it holds back no reader any longer (P5). One that another system decides on waits for that
-(KIP-939). An id that nobody used for `transactional.id.expiration.ms` is forgotten.
+so that it holds back no reader any longer (P5). A transaction that another system decides waits for
+that decision (KIP-939). An id that was not used for `transactional.id.expiration.ms` is forgotten.
 
-The timeout runs on the monotonic clock. A time of day that is set back would prolong it, one that
-is set forward end it early. After a restart only the stored start and the time of day tell a
-transaction's age. Then it lives at most `timeout_ms` longer, even if its start lies in the future.
+The timeout runs on the monotonic clock. Setting the time of day back would prolong it, and setting
+it forward would end it early. After a restart a transaction's age is known only from its stored
+start and the time of day. Then it lives at most `timeout_ms` longer, even if its start lies in the
+future.
 (Kafka compares times of day throughout.) Expiration of ids spans restarts, so it goes by the time
 of day, as in Kafka.
 

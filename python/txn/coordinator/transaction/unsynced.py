@@ -10,7 +10,37 @@ So a power failure may leave any of them, and the newest record of the id has to
 A log loses only its tail, and offsets behind it are given out again. So an offset counts with the
 leader epoch it was written in, which a power failure ends, and with the id of its topic.
 
-Pure. The proof is in `tests/model/commit_search.py`, the reasons in `docs/decisions/0007`.
+Pure. The proof is in `tests/model/commit_search.py`, the reasons in `docs/decisions/0007`. The
+simulation of whole brokers found these cases besides:
+
+- The cleaner may replace all records of a transaction by later ones. Its marker ends no open
+  transaction then, and is written again because the log ends below it (seed 1002102).
+- The data of a two-phase commit is synced before its Prepare. Another system may have decided to
+  commit, and the start must not abort that (P2).
+- The marker of an abort is synced before its Complete. Readers pass the aborted records, and a
+  group may commit an offset behind them. A power failure would give these offsets to other records,
+  which the group would miss (seed 30004952, `make_passing_abort_plan`). Many records need a long
+  sync, so they are synced with Prepare. A disk that refuses them does not keep the transaction
+  open: Prepare alone decides an abort. A record outside transactions has no such promise.
+- An operator's marker (WriteTxnMarkers) may end a transaction that no coordinator knows. Its
+  partition is blocked and synced before that marker, and again before the answer (seed 4079188).
+  It may only abort: no Prepare stands behind it, so a power failure could turn a commit into an
+  abort after readers saw it. While an id is not served, such a marker does not end its
+  transactions, and the id does not expire.
+- A start on a full disk cannot write the marker of a decided transaction, so it cannot fence the
+  id at once. Its Complete does. Until then no EndTxn is answered as done: under version 1 it may
+  be of a later transaction that power took (seed 10188251).
+- A start that cannot write a lost marker again, its disk being full, serves nothing. A start that
+  cannot open the partition serves nothing of that id.
+- A start that promises more durability than the broker that was killed before it syncs all logs.
+  Otherwise readers would pass records that no commit has synced. The lock file names the promise.
+- A start does not sync the records that it finds after a power failure, because it read them from
+  the disk. Otherwise one disk that refuses would hold back the markers of a commit everywhere.
+- Where a disk refuses the data, Prepare is written already. A Prepare to abort follows it, and the
+  client learns of the abort once that is on the disk.
+- After a kill, too, a Prepare waits while a partition that it names cannot be read. An operator may
+  report a lost cache later, and the Prepare is then aborted in its other partitions
+  (`make_lost_cache_plan`, `lost_cache`).
 """
 
 from collections.abc import Callable, Collection, Iterable

@@ -53,27 +53,29 @@ if TYPE_CHECKING:
 class Broker:
     """A Kafka broker in this process, with transactions.
 
-    It listens from the moment it is made until `close`, which the end of a `with` block
-    calls. Several may live in one process. One that is neither closed nor referred to any more
-    stops with a ResourceWarning; so does one that is open when the interpreter ends.
+    It listens from its creation until `close`, which the end of a `with` block calls. One process
+    may have several brokers. A broker that is garbage-collected without `close` stops with a
+    ResourceWarning; so does a broker that is open when the interpreter ends.
 
-    A forked child may read `bootstrap_servers` and `path`. Closing does nothing there, and the
-    rest raises ForkedError: the broker runs in the parent.
+    A forked child may read `bootstrap_servers` and `path`. Closing does nothing there, and all
+    other uses raise ForkedError, because the broker runs in the parent.
 
-    Its log lines go to the logger "txn". A handler runs on the thread that has the event, which may
-    serve connections. So one that may wait belongs behind a `logging.handlers.QueueHandler`.
+    Its log lines go to the logger "txn". A handler runs on the thread where the event happens,
+    which may serve connections. So put a handler that may block behind a
+    `logging.handlers.QueueHandler`.
 
     Args:
-        path: The data directory, made if need be; None for a temporary one, removed at the end.
+        path: The data directory, created if need be; None for a temporary one, removed at the end.
         host: Address to listen on, by default 127.0.0.1.
-        port: Port to listen on; 0, the default, takes a free one. Not beside the property
+        port: Port to listen on; 0, the default, means a free port. Not allowed beside the property
             `listeners`, which has several addresses by name.
         durability: "process", "commit" or "always" (promise P2). By default "commit" for a
             named directory and "process" for a temporary one.
         metrics: HOST:PORT where GET /metrics, /healthz and /readyz are answered, "127.0.0.1:0" for
-            a free port; None: nowhere. Other than loopback only with `metrics_allow_remote=True`.
-        users: Passwords of users of SCRAM, by name; kept in the directory. Without the property
-            `listeners` the one listener is of SASL_PLAINTEXT then, and serves them alone.
+            a free port. None means nowhere. Addresses other than loopback need
+            `metrics_allow_remote=True`.
+        users: Passwords of users of SCRAM, by name; stored in the directory. Without the property
+            `listeners` the one listener then uses SASL_PLAINTEXT and serves only these users.
         properties: Broker properties by Kafka's names, `{"num.partitions": 6}`.
         settings: The same with underscores for dots, `num_partitions=6`.
 
@@ -81,7 +83,7 @@ class Broker:
         ConfigError: a property is unknown or its value does not fit.
         DirectoryError: the directory is in use, not a data directory, or not readable.
         CorruptLogError: acknowledged data is damaged; the message names file and position.
-        AddressError: the address is taken or not of this machine.
+        AddressError: the address is in use, or does not belong to this machine.
 
     Example:
         >>> with txn.Broker() as broker:
@@ -117,7 +119,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT of the first listener, as clients take it; an IPv6 address is in brackets."""
+        """HOST:PORT of the first listener, for clients; an IPv6 address is in brackets."""
         return self._service.bootstrap_servers
 
     @property
@@ -126,9 +128,10 @@ class Broker:
         return dict(self._service.listeners)
 
     def reload_certificates(self) -> None:
-        """Read the certificates of TLS listeners again; a change of their files is seen without it.
+        """Read the certificates of TLS listeners again at once.
 
-        Connections stay. Certificates that cannot be used are told in the log, and change nothing.
+        The broker also notices changed files by itself. Connections stay. Certificates that cannot
+        be used are logged, and change nothing.
         """
         self._here().certificates.reload()
 
@@ -145,7 +148,7 @@ class Broker:
 
     @property
     def failure(self) -> BrokerFailedError | None:
-        """Why it serves nobody any more, if a bug ended that, or its directory is gone."""
+        """The reason why the broker stopped serving: a bug, or the loss of its directory."""
         return self._here().failure
 
     def call_when_failed(self, call: Callable[[], object]) -> None:

@@ -1,9 +1,9 @@
 """File descriptors: the number this process may have, and their uses.
 
-A socket, a segment file and a pipe all take one. So neither clients nor partitions may take all
-that there are: connections and segment files have a share each. The rest is left to everything
-else, such as checkpoints, snapshots, the threads of a recovery and the program around an embedded
-broker.
+A socket, a segment file and a pipe need one descriptor each. So neither clients nor partitions may
+use all of the limit: connections and segment files have a share each. The rest is left to
+everything else, such as checkpoints, snapshots, the threads of a recovery and the program around an
+embedded broker.
 """
 
 from typing import Final, NamedTuple

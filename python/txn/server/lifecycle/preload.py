@@ -1,12 +1,12 @@
 """Loads, right after the start of a server, the modules that the first request of each kind needs.
 
-Handlers, and schemas of messages, are modules, and reading one takes a file descriptor. A process
-that has none left at that moment would fail a request that it could answer otherwise. All of them
-at the start would make it some 300 ms longer. So a thread loads them once the broker answers. It
-loads a little at a time, so that requests go first.
+Handlers, and schemas of messages, are modules, and importing one needs a file descriptor. A process
+that has no descriptor left at that moment would fail a request that it could answer otherwise.
+Importing all modules at the start would make it some 300 ms longer. So a thread imports them once
+the broker answers. It imports a little at a time, so that requests go first.
 
-A broker within somebody's program loads each when it is first asked for. Few kinds are ever asked
-for there, and all of them would take half a second of the program's CPU.
+A broker within a program imports each module when it is first needed. Few kinds of requests occur
+there, and all modules would cost half a second of the program's CPU.
 """
 
 import gc

@@ -135,7 +135,7 @@ def serve(
         _stop_requests() as (request_stop, await_request),
         Broker(start.data, host=start.host, port=start.port, properties=start.properties) as broker,
     ):
-        # No program around it needs low numbers.
+        # `txn serve` owns the process, so it may change process-wide settings.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         _core.set_open_files_max(service_of(broker).shares.files)
         _core.keep_freed_memory_below(KEPT_BYTES)

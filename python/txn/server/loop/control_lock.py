@@ -96,7 +96,7 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
         *args: *Arguments,
         context: Context | None = None,
     ) -> Handle:
-        """Have a call made in the loop's next round."""
+        """Schedule a call for the loop's next round."""
         if self._due is None:
             return super().call_soon(callback, *args, context=context)
         handle = Handle(callback, args, self, context)
@@ -110,7 +110,7 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
         *args: *Arguments,
         context: Context | None = None,
     ) -> TimerHandle:
-        """Have a call made at a time of the loop's clock."""
+        """Schedule a call for a time of the loop's clock."""
         self._has_timers = True
         return super().call_at(when, callback, *args, context=context)
 

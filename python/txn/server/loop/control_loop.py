@@ -5,12 +5,12 @@ most frequent requests of transactions are decided on the reactors' own threads 
 sleeps, see `ControlLockLoop`. A request that cannot be read costs its sender the connection, and no
 other client anything.
 
-Nor does a large request. It is decoded on a worker thread, as a large answer is encoded on one, and
-its handler gives way to others (`broker.turns`). Few large requests are under way at a time, and
-clients take turns (`client_turns`). The others wait as the bytes they came in, for a decoded
-request takes many times that. With `queued.max.request.bytes`, requests for large answers wait too,
-while clients have not taken those of before. One whose connection was closed is not begun, nor gone
-on with if it changes nothing.
+A large request does not delay others either. A worker thread decodes it and encodes a large answer,
+and its handler gives way to others (`broker.turns`). Few large requests are under way at a time,
+and clients take turns (`client_turns`). The others wait undecoded, because a decoded request needs
+many times the memory. With `queued.max.request.bytes`, requests for large answers also wait while
+clients have not read earlier ones. If the connection of a request was closed, the request is not
+begun, and it is not continued if it changes nothing.
 """
 
 import asyncio
@@ -243,7 +243,7 @@ class ServerCatalog:
         self._server.forget_verdicts()
 
     def publish_quotas(self, quotas: Sequence[ClientQuota], *, samples: int, length_s: int) -> None:
-        """Have the sockets bind clients to these quotas from now on."""
+        """Apply these quotas to the sockets' clients from now on."""
         self._server.publish_quotas(quotas, samples=samples, length_s=length_s)
 
     def close(self) -> None:
@@ -313,7 +313,7 @@ class ControlLoop:
         self._loop.close()
 
     def _let_reactors_decide(self) -> None:
-        """Have reactors stand in for the loop; the server holds it weakly, see `ServerCatalog`."""
+        """Let reactors decide for the loop; the server holds it weakly, see `ServerCatalog`."""
         api_keys = decided_by_reactors(self._node.durability)
         if not api_keys:
             return

@@ -1,10 +1,10 @@
-"""Bytes from anybody: looked through in Rust, then decoded by the protocol library.
+"""Untrusted request bytes: checked in Rust, then decoded by the protocol library.
 
-Every request has at most `ITEMS_MAX` items in its arrays. An item may be two bytes on the wire and
-takes up to 250 in memory while it is answered. A thing that it names may be larger, as a topic's
-partitions are, so handlers describe each thing once, however often it is named
-(`tests/api/test_repeated_names.py`). Beside its own bytes and these descriptions a request takes
-some 50 MiB at most, and a second or two of one processor.
+Every request has at most `ITEMS_MAX` items in its arrays. An item may have two bytes on the wire
+and needs up to 250 bytes in memory while it is answered. A thing that it names may be larger, such
+as a topic's partitions, so handlers describe each thing once, however often it is named
+(`tests/api/test_repeated_names.py`). Beside its own bytes and these descriptions a request needs at
+most some 50 MiB, and a second or two of one processor.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """The routing of requests: which of them a reactor may decide while the control loop sleeps.
 
-A reactor decides the frequent requests of transactions. It goes on with those that wait for the
-disk once they are told. With `durability=always` every request waits, and the loop has them all.
-See `docs/decisions/0005-reactors-stand-in-for-the-control-loop.md`.
+A reactor decides the frequent requests of transactions. It continues requests that wait for the
+disk when the sync has ended. With `durability=always` every request waits, and the loop decides
+all. See `docs/decisions/0005-reactors-stand-in-for-the-control-loop.md`.
 """
 
 from collections.abc import Mapping

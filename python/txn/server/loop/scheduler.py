@@ -72,7 +72,7 @@ class LoopScheduler:
         self._asked.append((number, asked))
 
     def let_reactors_settle(self, server: _core.Server, settle: Callable[[], object]) -> None:
-        """Have a reactor make a call that comes to `settle` when syncs have ended."""
+        """Let a reactor call `settle`, through the given function, when syncs have ended."""
         server.let_reactors_settle(self._durability, settle)
 
     def settle(self) -> None:

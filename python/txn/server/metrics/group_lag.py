@@ -1,20 +1,20 @@
 """The lag of groups in committed records, for a scrape.
 
 The lag of a group in a partition is the number of committed records from its offset up to the last
-stable offset. Below the log start it counts from there. Markers and records of aborted
-transactions are none. So a group that has read all committed records has lag 0, though its offset
-is below the log end. It is drained if that holds in each partition with an offset of it, and no
-other partition of these topics has records. An offset beyond the log end was never written, as in a
-topic that was made anew: its lag is not known.
+stable offset. If the offset is below the log start, counting begins at the log start. Markers and
+records of aborted transactions do not count. So a group that has read all committed records has lag
+0, though its offset is below the log end. It is drained if the lag is 0 in each partition where it
+has an offset, and no other partition of these topics has records. An offset beyond the log end was
+never written, as in a topic that was made anew: its lag is not known.
 
-Cost. A scrape counts for `TIME_SHARE` of the time since the one before, and goes on where that one
-stopped. So a long log is counted over several scrapes. Each partition may use half of the time
-left. Those that were not done at the scrape before come last, so a long log holds up no other.
+Cost. A scrape counts for `TIME_SHARE` of the time since the scrape before, and continues where that
+one stopped. So a long log is counted over several scrapes. Each partition may use half of the time
+left. Partitions that the scrape before did not finish come last, so a long log delays no other.
 
-Bounds. At most `metrics.group.partitions.max` committed offsets are looked at, of whole groups:
-first groups with members, then those of the scrape before. So a client that makes up groups
-takes no other group's place, unless it also joins them. Where there are more, choosing looks at
-every group. So it too has `TIME_SHARE` of the time: the choice stays until its cost is earned.
+Bounds. At most `metrics.group.partitions.max` committed offsets are measured, of whole groups:
+first groups with members, then groups of the scrape before. So a client that invents groups
+displaces no other group, unless it also joins them. If there are more offsets, choosing checks
+every group. So choosing, too, may use `TIME_SHARE` of the time, and the choice is kept until then.
 """
 
 import time

@@ -1,8 +1,8 @@
 """HTTP on one thread: many connections side by side, each with one request and its answer.
 
-No client holds up another. A request is read as it comes, an answer is written as it is taken, and
-each of the two has a deadline. The number of connections is bounded. A new one takes the place of
-the oldest that has not sent its request.
+No client delays another. A request is read as it arrives, an answer is written as the client reads
+it, and each of the two has a deadline. The number of connections is bounded. A further connection
+replaces the oldest one that has not sent its request.
 
 The requests that are whole in the same round are answered together, so that many of one kind cost
 no more than one.
@@ -99,9 +99,9 @@ class HttpRounds:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Have `run` return once the answers that were begun are written.
+        """Stop `run` once the answers that were begun are written.
 
-        The caller then shuts the listening socket down, which wakes it.
+        The caller then shuts down the listening socket, which wakes `run`.
         """
         self._is_stopped = True
 

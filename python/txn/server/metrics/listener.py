@@ -3,8 +3,8 @@
 It answers from before the logs are opened: a broker that starts is live, not ready, and has no
 metrics yet.
 
-Probes are answered before metrics. A page is made once for all requests that came together: a
-thousand of them cost a loop that is busy no more patience, and the process no more work, than one.
+Probes are answered before metrics. A page is made once for all requests that arrive together: a
+thousand requests cost no more work, and no longer waits for a busy loop, than one.
 """
 
 import contextlib

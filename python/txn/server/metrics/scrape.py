@@ -1,12 +1,13 @@
 """The table of metrics, and a scrape of their values.
 
-Names. A metric of Kafka bears the name of Kafka's MBean: domain, type and name in lower case,
+Names. A metric that Kafka has is named after Kafka's MBean: domain, type and name in lower case,
 joined by `_`. `…PerSec` becomes `…_total`, `…TimeMs` becomes `…time_seconds`. Attributes such as
-`connection-count` keep their words. The others begin with `txn_`, those of the process with
-`process_`. Tests hold `docs/metrics.md`, this table and the served text equal.
+`connection-count` keep their words. Other metrics begin with `txn_`, metrics of the process with
+`process_`. Tests keep `docs/metrics.md`, this table and the served text equal.
 
-Reading. A scrape runs on a thread of its own and waits for nobody. It reads counters of the
-reactors, lengths, and copies that one step of the interpreter makes; so the control loop goes on.
+Reading. A scrape runs on a thread of its own and waits for no lock. It reads counters of the
+reactors, lengths, and copies that one step of the interpreter makes. So it never stops the control
+loop.
 
 Cardinality is bounded by Kafka's APIs and by states. `HELD_BACK_MAX` bounds partitions,
 `OLDEST_MAX` transactional ids, and `metrics.group.partitions.max` groups.

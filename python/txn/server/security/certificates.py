@@ -1,8 +1,7 @@
 """The certificates of listeners with TLS: read from files or settings, and read again.
 
-A file that changes is read again within `CHECK_MS`, or at once by `reload`. Connections of before
-keep their certificate. If a new file cannot be used, the earlier certificate stays, and a log line
-says so.
+A changed file is read again within `CHECK_MS`, or at once by `reload`. Open connections keep their
+certificate. If a new file cannot be used, the previous certificate stays, and a log line says so.
 
 | setting | meaning |
 |---|---|
@@ -11,8 +10,8 @@ says so.
 | `ssl.truststore.location`, `ssl.truststore.certificates` | the issuers of client certificates |
 
 Each may be set for one listener, as `listener.name.NAME.ssl.keystore.location`. A listener of
-SASL_SSL asks for client certificates by its own `ssl.client.auth` alone, as in Kafka. They name
-nobody there: the log-in does.
+SASL_SSL asks for client certificates only by its own `ssl.client.auth`, as in Kafka. They determine
+no principal there: the log-in does.
 
 Deviations from Apache Kafka: certificates are PEM, and `ssl.keystore.type` is PEM if it is not
 given. A truststore is needed where clients are asked for certificates; Java has one of its own.

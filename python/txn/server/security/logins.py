@@ -1,9 +1,9 @@
 """Log-ins of clients: SaslHandshake and SaslAuthenticate on the SASL listeners of a broker, and an
 ApiVersions that comes out of order there.
 
-`txn.security.login` decides, and its steps are carried out here. The sockets are told the principal
-of a client. A refused client waits for its answer and is disconnected then; nobody else waits. Each
-failure is counted, and logged once a second at most.
+`txn.security.login` decides, and this module carries out its steps and passes the principal of a
+client to the sockets. A refused client gets its answer after a delay and is disconnected then; no
+other client waits. Each failure is counted, and logged at most once a second.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
 """The keys of a token issuer, and the check of a bearer token by them.
 
-The keys are a JSON Web Key Set in a file, or behind an HTTPS URL. They are fetched on a worker
-thread when the first client needs them and when they are old. A token with an unknown key has them
-fetched too, once in `sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms` at most. A fetch that
-fails leaves the keys that were there. PyJWT, of the extra `oauth`, checks signatures.
+The keys are a JSON Web Key Set in a file, or behind an HTTPS URL. A worker thread fetches them when
+the first client needs them, when they are old, and for a token with an unknown key. That last fetch
+occurs at most once in `sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms`. A fetch that fails
+leaves the previous keys in use. PyJWT, of the extra `oauth`, checks signatures.
 
-Deviations from Apache Kafka 4.2: without a key set Kafka takes tokens that nobody signed; here the
-start is refused. A key of a symmetric algorithm is never used, nor a URL of plain HTTP but on
+Deviations from Apache Kafka 4.2: without a key set Kafka accepts unsigned tokens; here the start
+is refused. A key of a symmetric algorithm is never used, nor a URL of plain HTTP except on
 loopback.
 
 Sources: RFC 7515, RFC 7517, RFC 7519; KIP-768.

@@ -1,16 +1,17 @@
-"""`txn serve --config FILE`: a file of Kafka's broker settings, taken as it is.
+"""`txn serve --config FILE`: a file of Kafka's broker settings, used unchanged.
 
-Kafka's rules: Java's properties in Latin-1, without the blanks around a value. Of two lines with
-one name the last counts. Each setting gets one of five treatments:
+The file follows Kafka's rules: Java's properties in Latin-1, without the blanks around a value. Of
+two lines with one name the last applies. Each setting gets one of five treatments:
 
-- One of txn's (`txn settings`) is taken.
-- `log.dirs`, `process.roles` and `controller.*` tell directory and place of the node. It is alone.
-- One of Kafka's that is of no use here is told once in the log.
-- One of Kafka's that cannot be honoured, and would keep somebody out, stops the start.
-- Any other stops the start: it may be a misspelled setting of security.
+- A setting of txn (`txn settings`) is applied.
+- `log.dirs`, `process.roles` and `controller.*` give the directory and the role of the node, which
+  must be a cluster of its own.
+- A setting of Kafka without effect here is logged once.
+- A security setting of Kafka that cannot be applied stops the start.
+- Any other setting stops the start: it may be a misspelled security setting.
 
-The listeners of controllers are left out, with their settings. The one node here has its controller
-inside, and opens no socket for it.
+The listeners of controllers are ignored, with their settings: the controller is inside the node,
+which opens no socket for it.
 
 Deviation from Apache Kafka 4.2, which warns of an unknown setting and starts.
 """

@@ -7,11 +7,11 @@
 | `max.connections.per.ip.overrides` | HOST:COUNT of single addresses |
 | `max.connection.creation.rate` | the most new connections a second, likewise |
 
-All of them may change while the broker runs. The sockets carry them out
+All of them may change while the broker runs. The sockets enforce them
 (`rust/txn-net/src/connection_quotas.rs`).
 
-Deviation from Apache Kafka: a host name in overrides stands for all of its addresses, as they are
-at the start. An alteration takes addresses alone, because a name would have to be looked up.
+Deviation from Apache Kafka: a host name in overrides means all of its addresses at the start. An
+alteration accepts only addresses, because a name would have to be looked up.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class ConnectionLimits:
         return cls(settings, specs, {name: _looked_up(name) for name in names})
 
     def apply(self, server: _core.Server) -> None:
-        """Have a server's sockets keep the limits of now."""
+        """Apply the current limits to a server's sockets."""
         settings = self._settings
         server.limit_connections(
             max_connections=settings["max.connections"],
