@@ -52,7 +52,8 @@ from txn.broker.host import Timer
 from txn.broker.local_host import LocalHost
 from txn.broker.marker_sender import NONE_HELD, LocalMarkerSender, MarkersSent, to_be_retried
 from txn.broker.runtime import Shard
-from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
+from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.group.classic import Group, commit_refusal
 from txn.coordinator.group.offsets import GroupOffsets, OffsetTable
 from txn.coordinator.group.records import OffsetKey, OffsetValue

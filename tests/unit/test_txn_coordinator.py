@@ -13,11 +13,9 @@ from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.marker_sender import LocalMarkerSender
-from txn.broker.txn_coordinator import (
-    RECORDS_PER_BATCH,
-    InitProducerIdResult,
-    TransactionCoordinator,
-)
+from txn.broker.transactions.coordinator import TransactionCoordinator
+from txn.broker.transactions.state import RECORDS_PER_BATCH
+from txn.broker.transactions.transactional_id import InitProducerIdResult, TransactionalId
 from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import TV1, TV2
 from txn.coordinator.transaction.listing import Filter
@@ -121,7 +119,7 @@ def test_an_end_leaves_its_request_at_most_three_times(
 ) -> None:
     """For the disk, for its answer, and once more for the disk."""
     left: list[object] = []
-    end = TransactionCoordinator._end
+    end = TransactionalId.end
 
     def watched(*arguments: Any) -> Request[InitProducerIdResult | None]:
         request = end(*arguments)
@@ -144,7 +142,7 @@ def test_an_end_leaves_its_request_at_most_three_times(
         assert ended.code is ErrorCode.NONE
         await let_run()
 
-    with patch.object(TransactionCoordinator, "_end", watched):
+    with patch.object(TransactionalId, "end", watched):
         asyncio.run(main())
     assert 0 < len(left) <= 3, left
 
@@ -597,7 +595,7 @@ def test_P9_ids_of_other_partitions_go_on_beside_a_damaged_one() -> None:
 def test_P3_what_the_ids_of_a_damaged_partition_hold_open_stays_open() -> None:
     """It may be decided. Neither a start nor an operator knows how."""
     bench = with_unread_pay()
-    shard = bench.coordinator.shard_of("pay")
+    shard = bench.coordinator.transactions.of("pay")
     assert bench.host.refused.keys() == {(TRANSACTIONS_TOPIC, shard.index)}
     bench.host.advance(2 * TIMEOUT_MS)
     marker = Marker(1_000, 0, 0, is_commit=False, timestamp_ms=0)

@@ -35,7 +35,7 @@ from txn.broker.replica_manager import ReplicaManager
 from txn.broker.response_cache import ResponseCache
 from txn.broker.shell import Catalog, LogStorage, Scheduler
 from txn.broker.syncs import synced
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.config import BrokerSettings
 from txn.coordinator.lost_logs import ends_in_offsets

@@ -12,7 +12,7 @@ from txn.broker.apis.api import Api, Reply, Service
 from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import Context
 from txn.broker.node import Node
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.wire.api_keys import ApiKey
 
 if TYPE_CHECKING:

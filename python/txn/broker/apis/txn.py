@@ -23,8 +23,9 @@ from typing import Final
 
 from txn.broker.apis.api import Api
 from txn.broker.host import Context
+from txn.broker.transactions.coordinator import TransactionCoordinator
+from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.broker.turns import Turns
-from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import (

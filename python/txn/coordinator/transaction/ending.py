@@ -19,7 +19,7 @@ may write until then: its late records are synced, too. A partition that cannot 
 gets its marker later. The marker of an abort is on the disk before Complete, since a start writes
 it again without.
 
-The Prepare is the request's (`broker.txn_coordinator`). All that follows is here, for every end
+The Prepare is the request's (`broker.transactions`). All that follows is here, for every end
 alike: a client's, a time-out, a fence, an operator's, and a start that finds a Prepare. The plan
 is made with the decision; no step asks the rules again.
 
@@ -76,7 +76,7 @@ class Ending:
         is_put_off: A disk refused a marker.
         is_fenced: Power failed behind it, so its client may mean a later transaction, now gone. Its
             Complete fences that client, and no end is answered before.
-        told: The failure that was logged last.
+        logged: The failure that was logged last.
     """
 
     plan: End
@@ -87,7 +87,7 @@ class Ending:
     written: list[UnsyncedMarker] = field(default_factory=list)
     is_put_off: bool = False
     is_fenced: bool = False
-    told: str = ""
+    logged: str = ""
 
     def __post_init__(self) -> None:
         prepare = self.plan.prepare

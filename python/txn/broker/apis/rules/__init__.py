@@ -12,7 +12,7 @@ from txn.broker.apis.access import Rule
 from txn.broker.apis.rules import cluster, groups, quotas, topics, transactions, users
 from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.node import Node
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 
 OF_NODE: Final[Mapping[int, Rule[Node]]] = {
     rule.key: rule for rule in (*cluster.RULES, *quotas.RULES, *topics.RULES, *users.RULES)

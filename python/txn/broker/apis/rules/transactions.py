@@ -16,8 +16,8 @@ from txn.broker.apis.txn_tools import (
     with_last_clients,
 )
 from txn.broker.host import Context
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.turns import Turns
-from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.states import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
