@@ -16,7 +16,7 @@ from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.transactions.state import RECORDS_PER_BATCH
 from txn.broker.transactions.transactional_id import InitProducerIdResult, TransactionalId
-from txn.coordinator.operations import Request
+from txn.coordinator.operations import Performed, Request
 from txn.coordinator.transaction.decide import TV1, TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value, encode_key, encode_value
@@ -114,19 +114,22 @@ async def let_run() -> None:
 
 @pytest.mark.parametrize("outcome", TxnResult)
 @pytest.mark.parametrize("durability", Durability)
-def test_an_end_leaves_its_request_at_most_three_times(
+def test_an_end_waits_or_answers_at_most_three_times(
     durability: Durability, outcome: TxnResult
 ) -> None:
     """For the disk, for its answer, and once more for the disk."""
     left: list[object] = []
     end = TransactionalId.end
 
-    def watched(*arguments: Any) -> Request[InitProducerIdResult | None]:
+    def watched(*arguments: Any) -> Request[InitProducerIdResult]:
         request = end(*arguments)
+        result: object = None
         try:
             while True:
-                left.append(next(request))
-                yield left[-1]  # type: ignore[misc]
+                step = request.send(result)
+                if not isinstance(step, Performed):
+                    left.append(step)
+                result = yield step
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 

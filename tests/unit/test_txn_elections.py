@@ -5,7 +5,7 @@ import asyncio
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability
-from txn.broker.runtime import ShardPhase
+from txn.broker.shard import ShardPhase
 from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.transactions.state import TxnShard
 from txn.broker.transactions.transactional_id import InitProducerIdResult

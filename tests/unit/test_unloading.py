@@ -9,7 +9,7 @@ import pytest
 from support.flights import flights_host
 from support.group_host import GroupNode
 from txn.broker.host import Durability
-from txn.broker.runtime import Shard, ShardPhase
+from txn.broker.shard import Shard, ShardPhase
 from txn.coordinator.group.classic import GroupState
 from txn.coordinator.group.records import OffsetKey
 from txn.coordinator.operations import COMMITTED, Later, Request

@@ -31,8 +31,8 @@ from typing import Final, NamedTuple, Protocol
 from txn.broker.audit import Allowance, short
 from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import RETRY_MS, Durability, Host
-from txn.broker.runtime import ShardPhase
-from txn.broker.turns import Turns
+from txn.broker.shard import ShardPhase
+from txn.broker.turns import ITEMS_PER_TURN, Turns
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.coordinator.group.classic import (
     Group,
@@ -62,7 +62,7 @@ from txn.coordinator.group.records import (
     OffsetRecord,
     OffsetValue,
 )
-from txn.coordinator.operations import COMMITTED, Later, Reply, Request
+from txn.coordinator.operations import COMMITTED, Later, Reply, Request, in_parts
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.states import ProducerIdAndEpoch
 from txn.errors import StorageError
@@ -281,35 +281,33 @@ class GroupCoordinator:
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> tuple[ErrorCode, ...]:
         """Remove members; one code for each, in order. Raises StorageError: none was removed.
 
-        The members are removed in one step. The names of no member are told apart before it, with
-        turns for others.
+        The members are removed in one step. Before it the names are looked up, with turns for
+        others.
         """
-        turns = Turns()
-        codes: list[ErrorCode] = []
-        leaving: dict[Leaver, int] = {}
-        for position, leaver in enumerate(leavers):
-            await turns.next()
-            code = leave_refusal(self.group(group_id), leaver)
-            if code is ErrorCode.NONE:
-                leaving.setdefault(leaver, position)
-                code = ErrorCode.UNKNOWN_MEMBER_ID  # if it is named again
-            codes.append(code)
-        left = await self._remove(group_id, tuple(leaving))
-        for position, code in zip(leaving.values(), left, strict=True):
-            codes[position] = code
-        return tuple(codes)
-
-    async def _remove(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
-        self._require_loaded(group_id)
         return await self._shard_of(group_id).run(
             None, self._leave(group_id, leavers), lambda code: (code,) * len(leavers)
         )
 
-    def _leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> Request[tuple[ErrorCode, ...]]:
-        group = self.group(group_id)
-        transition, codes = leave(group, leavers, now_ms=self.host.monotonic_ms())
+    def _leave(self, group_id: str, leavers: Sequence[Leaver]) -> Request[tuple[ErrorCode, ...]]:
+        codes: list[ErrorCode] = []
+        leaving: dict[Leaver, int] = {}
+
+        def look_up(part: Sequence[Leaver]) -> None:
+            for leaver in part:
+                code = leave_refusal(self.group(group_id), leaver)
+                if code is ErrorCode.NONE:
+                    leaving.setdefault(leaver, len(codes))
+                    code = ErrorCode.UNKNOWN_MEMBER_ID  # if it is named again
+                codes.append(code)
+
+        yield from in_parts(look_up, leavers, ITEMS_PER_TURN)
+        self._require_loaded(group_id)
+        now_ms = self.host.monotonic_ms()
+        transition, left = leave(self.group(group_id), tuple(leaving), now_ms=now_ms)
         yield from self._carry_out(group_id, transition)
-        return codes
+        for position, code in zip(leaving.values(), left, strict=True):
+            codes[position] = code
+        return tuple(codes)
 
     # ------------------------------------------------------------ offsets
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
 from txn.broker.host import Host, Timer
-from txn.broker.runtime import Shard, ShardPhase
+from txn.broker.shard import Shard, ShardPhase
 from txn.coordinator.group.classic import Group
 from txn.coordinator.group.offsets import StoredOffset
 from txn.coordinator.group.records import (

@@ -13,20 +13,20 @@ With `durability=process` nothing waits and each request is one step, but for ma
 Sources: KIP-98, KIP-664, KIP-890, KIP-939; the answers of Kafka's transaction coordinator.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from txn.broker.host import Durability, HangUpError, Host
 from txn.broker.last_clients import LastClients
 from txn.broker.marker_sender import MarkerSender
+from txn.broker.members import ONGOING
 from txn.broker.producer_id_manager import ProducerIdManager
-from txn.broker.runtime import Shard, ShardPhase
+from txn.broker.runtime import Requests
+from txn.broker.shard import Shard, ShardPhase
 from txn.broker.transactions.markers import EndMarkers
 from txn.broker.transactions.operator_markers import OperatorMarkers
 from txn.broker.transactions.partitions import TransactionPartitions
 from txn.broker.transactions.recovery import Recovery
 from txn.broker.transactions.shards import TxnShards
-from txn.broker.transactions.state import TxnShard
 from txn.broker.transactions.timers import Sweep, Timers
 from txn.broker.transactions.transactional_id import (
     InitProducerIdResult,
@@ -34,8 +34,10 @@ from txn.broker.transactions.transactional_id import (
     TransactionalId,
     code_for_a_batch,
     forces_answers,
+    new_producer,
     refused,
 )
+from txn.coordinator.operations import Request, Until
 from txn.coordinator.transaction.connections import CLOSE_MS, ConnectionUse, LatestConnections
 from txn.coordinator.transaction.decide import TV1
 from txn.coordinator.transaction.listing import Filter
@@ -46,7 +48,6 @@ from txn.coordinator.transaction.states import (
     TopicPartition,
     Txn,
     TxnResult,
-    TxnState,
 )
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -69,20 +70,20 @@ class TransactionCoordinator:
         self.clients = LastClients(host.now_ms)
         self.has_partition, self.partition_count = host.has_partition, host.partition_count
         self._host = host
-        self._producer_ids = ProducerIdManager(host)
         self._connections = LatestConnections()
+        self._requests = Requests(host)
         partitions = TransactionPartitions(host)
-        timers = Timers(host, lambda shard, name: self._one(shard, name).time_out())
-        self._services = Services(
-            host, self._producer_ids, partitions, EndMarkers(host, markers, partitions), timers
+        timers = Timers(
+            host, lambda shard, name: TransactionalId(self._services, shard, name).time_out()
         )
-        self.transactions = TxnShards(host, timers, self._forget)
-        self._operator_markers = OperatorMarkers(self._services, self.transactions, markers)
+        self._services = Services(host, ProducerIdManager(host), partitions, timers)
+        steps = EndMarkers(host, markers, partitions)
+        self.transactions = TxnShards(host, timers, steps, self._forget)
+        self._operator_markers = OperatorMarkers(
+            self._services, self.transactions, markers, self._requests
+        )
         self._recovery = Recovery(self._services, self.transactions, markers)
         self._sweep = Sweep(host, self.transactions.shards, partitions)
-
-    def _one(self, shard: TxnShard, transactional_id: str) -> TransactionalId:
-        return TransactionalId(self._services, shard, transactional_id)
 
     def _forget(self, transactional_id: str) -> None:
         self.clients.forget(transactional_id)
@@ -109,7 +110,7 @@ class TransactionCoordinator:
             keep_prepared: Leave a transaction that is open as it is (KIP-939).
         """
         if transactional_id is None:
-            return await self._new_producer()
+            return await self._requests.run(None, new_producer(self._services), refused)
         if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return refused(refusal)
         if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
@@ -127,20 +128,11 @@ class TransactionCoordinator:
                 return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             self.transactions.make()
         shard = self.transactions.with_id(transactional_id)
-        one = self._one(shard, transactional_id)
-        while shard.refusal is ErrorCode.NONE:
-            request = one.initialize(timeout_ms, expected, keep_prepared)
-            identity = await shard.run(transactional_id, request, refused)
-            if identity is not None:
-                return identity
-            if not await self._producer_ids.ready():
-                return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return refused(shard.refusal)  # it was unloaded meanwhile
-
-    async def _new_producer(self) -> InitProducerIdResult:
-        if not await self._producer_ids.ready():
-            return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return InitProducerIdResult(ProducerIdAndEpoch(self._producer_ids.take(), 0))
+        one = TransactionalId(self._services, shard, transactional_id)
+        if shard.refusal is not ErrorCode.NONE:
+            return refused(shard.refusal)  # it was unloaded meanwhile
+        request = one.initialize(timeout_ms, expected, keep_prepared)
+        return await shard.run(transactional_id, request, refused)
 
     async def add_partitions(
         self,
@@ -156,7 +148,9 @@ class TransactionCoordinator:
         shard = self.transactions.serving(transactional_id)
         if not isinstance(shard, Shard):
             return shard
-        request = self._one(shard, transactional_id).add(producer, partitions, client_version)
+        request = TransactionalId(self._services, shard, transactional_id).add(
+            producer, partitions, client_version
+        )
         return await shard.run(transactional_id, request, lambda code: code)
 
     async def verify_partitions(
@@ -176,7 +170,7 @@ class TransactionCoordinator:
             return dict.fromkeys(partitions, shard)
         return await shard.run(
             transactional_id,
-            self._one(shard, transactional_id).verify(producer, partitions),
+            TransactionalId(self._services, shard, transactional_id).verify(producer, partitions),
             lambda code: dict.fromkeys(partitions, code),
         )
 
@@ -202,7 +196,9 @@ class TransactionCoordinator:
             return dict.fromkeys(partitions, code_for_a_batch(shard))
         return await shard.run(
             transactional_id,
-            self._one(shard, transactional_id).join(producer, transaction_version, partitions),
+            TransactionalId(self._services, shard, transactional_id).join(
+                producer, transaction_version, partitions
+            ),
             lambda code: dict.fromkeys(partitions, code_for_a_batch(code)),
         )
 
@@ -218,7 +214,7 @@ class TransactionCoordinator:
         return (
             shard is not None
             and txn is not None
-            and txn.state is TxnState.ONGOING
+            and txn.state is ONGOING
             and txn.is_of(producer)
             and not txn.is_prepared
             and partition in txn.partitions
@@ -243,16 +239,13 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return refused(ErrorCode.INVALID_REQUEST)
-        while True:
-            shard = self.transactions.serving(transactional_id)
-            if not isinstance(shard, Shard):
-                return refused(shard)
-            request = self._one(shard, transactional_id).end(producer, outcome, bumps_epoch)
-            identity = await shard.run(transactional_id, request, refused)
-            if identity is not None:
-                return identity
-            if not await self._producer_ids.ready():
-                return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        shard = self.transactions.serving(transactional_id)
+        if not isinstance(shard, Shard):
+            return refused(shard)
+        request = TransactionalId(self._services, shard, transactional_id).end(
+            producer, outcome, bumps_epoch
+        )
+        return await shard.run(transactional_id, request, refused)
 
     async def write_marker(
         self, partition: TopicPartition, marker: Marker, *, must_bump: bool
@@ -292,7 +285,7 @@ class TransactionCoordinator:
         if not connections.may_be_late(transactional_id, use, producer, connection):
             return
         if connections.is_doubtful(transactional_id, use, connection) and not client.has_left():
-            await self._pause(CLOSE_MS)
+            await self._requests.run(None, self._pause(CLOSE_MS), lambda _: None)
         if client.has_left():
             raise HangUpError(
                 f"the producer of {transactional_id} has closed this connection to {use.value}; "
@@ -304,15 +297,9 @@ class TransactionCoordinator:
         """Note that a TV1 client may send offsets from now on; see `hang_up_if_late`."""
         self._connections.announce_offsets(transactional_id)
 
-    async def _pause(self, pause_ms: int) -> None:
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def end() -> None:
-            if not over.done():  # the broker stops
-                over.set_result(None)
-
-        self._host.call_at(self._host.monotonic_ms() + pause_ms, end)
-        await over
+    def _pause(self, pause_ms: int) -> Request[None]:
+        due_ms = self._host.monotonic_ms() + pause_ms
+        yield Until(lambda call: self._host.call_at(due_ms, lambda: call(None)))
 
     # ------------------------------------------------------------ facts for others
 

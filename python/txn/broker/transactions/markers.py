@@ -11,13 +11,15 @@ and has to ask.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from txn.broker.host import Durability, Host
+from txn.broker.host import Host
 from txn.broker.marker_sender import MarkerSender, to_be_retried
+from txn.broker.members import PROCESS
 from txn.broker.transactions.partitions import ALLOWED_PER_TURN, TransactionPartitions
-from txn.coordinator.operations import GIVE_WAY, Request, in_parts
-from txn.coordinator.transaction.ending import Ending, Marked
+from txn.broker.transactions.state import TxnShard
+from txn.coordinator.operations import GIVE_WAY, Performed, Request, in_parts
+from txn.coordinator.transaction.ending import Block, Ending, Mark, Marked
 from txn.coordinator.transaction.states import TopicPartition, UnsyncedMarker
 from txn.coordinator.transaction.unsynced import UNSYNCED_MARKERS_MAX, carried
 from txn.errors import StorageError
@@ -36,12 +38,16 @@ class EndMarkers:
         self._sender = sender
         self._partitions = partitions
 
+    def perform(self, shard: TxnShard, operation: Performed) -> Request[Any]:
+        """Carry out an operation of an end. Raises StorageError: `shard` cannot be opened."""
+        if isinstance(operation, Mark):
+            return self.write(shard.log.leader_epoch, operation.ending)
+        assert isinstance(operation, Block), f"{operation} is no step of an end"
+        return self.block(operation.ending)
+
     def block(self, ending: Ending) -> Request[list[TopicPartition]]:
         """Close the transaction for batches; return its unsynced partitions."""
         unsynced: list[TopicPartition] = []
-        is_one_step = len(ending.unmarked) <= MARKERS_PER_TURN
-        if self._host.durability is Durability.PROCESS and is_one_step:
-            return unsynced
         block = partial(self._block_part, ending, unsynced)
         touched = yield from self._partitions.touched(ending.unmarked)
         yield from in_parts(block, touched, ALLOWED_PER_TURN)
@@ -91,7 +97,7 @@ class EndMarkers:
             # It is decided and may be answered: no batch is admitted before the marker follows.
             block = partial(self._block_part, ending, [])
             yield from in_parts(block, sorted(refused), ALLOWED_PER_TURN)
-        if is_commit and self._host.durability is not Durability.PROCESS:
+        if is_commit and self._host.durability is not PROCESS:
             ending.written += self._unsynced(offsets, marker)
         unsynced = ending.plan.complete.unsynced_markers
         if not unsynced and not ending.written:

@@ -11,9 +11,11 @@ before readers can pass them.
 
 from txn.broker.host import Durability
 from txn.broker.marker_sender import MarkerSender
-from txn.broker.runtime import ShardPhase
+from txn.broker.runtime import Requests
+from txn.broker.shard import ShardPhase
 from txn.broker.transactions.shards import TxnShards
 from txn.broker.transactions.transactional_id import Services, TransactionalId
+from txn.coordinator.operations import Request, Synced
 from txn.coordinator.transaction.states import TopicPartition
 from txn.errors import StorageError
 from txn.storage.base import Marker, PartitionLog
@@ -23,8 +25,11 @@ from txn.wire.error_codes import ErrorCode
 class OperatorMarkers:
     """Ends open transactions of partitions by hand."""
 
-    def __init__(self, services: Services, shards: TxnShards, sender: MarkerSender) -> None:
+    def __init__(
+        self, services: Services, shards: TxnShards, sender: MarkerSender, requests: Requests
+    ) -> None:
         self._services = services
+        self._requests = requests
         self._host = services.host
         self._shards = shards
         self._sender = sender
@@ -38,20 +43,15 @@ class OperatorMarkers:
         """
         owner = self._owner_of(partition, marker.producer_id)
         if owner is None:
-            code = await self._end_unowned(partition, marker, must_bump=must_bump)
+            request = self._end_unowned(partition, marker, must_bump=must_bump)
+            code = await self._requests.run(None, request, lambda code: code)
             owner = self._owner_of(partition, marker.producer_id) if code is None else None
             if owner is None:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code is None else code
         shard = self._shards.with_id(owner)
         one = TransactionalId(self._services, shard, owner)
-        while True:
-            code = await shard.run(
-                owner, one.abort_for_operator(partition, marker), lambda code: code
-            )
-            if code is not None:
-                return code
-            if not await self._services.producer_ids.ready():
-                return ErrorCode.KAFKA_STORAGE_ERROR
+        request_of_id = one.abort_for_operator(partition, marker)
+        return await shard.run(owner, request_of_id, lambda code: code)
 
     def _owner_of(self, partition: TopicPartition, producer_id: int) -> str | None:
         """The id whose transaction is open on a partition, as far as it is known here."""
@@ -61,24 +61,23 @@ class OperatorMarkers:
                 return owner
         return None
 
-    async def _end_unowned(
+    def _end_unowned(
         self, partition: TopicPartition, marker: Marker, *, must_bump: bool
-    ) -> ErrorCode | None:
+    ) -> Request[ErrorCode | None]:
         """End a transaction that no id explains.
 
         Returns:
             None if an id explains it by now, or the topic is gone.
         """
         producer_id, holder = marker.producer_id, object()
-        is_synced = self._host.durability is not Durability.PROCESS
         store = None
         try:
             store = self._host.partition(*partition)
             if store is None:
                 return None
-            if is_synced:
+            if self._host.durability is not Durability.PROCESS:
                 if store.block_txn(producer_id, holder) > store.synced_end:
-                    await self._host.sync([store])
+                    yield Synced([partition])
                 if self._owner_of(partition, producer_id) is not None:
                     return None
             refusal = self._refusal_of_unowned(store, marker, must_bump=must_bump)
@@ -90,8 +89,7 @@ class OperatorMarkers:
                 return _code_of(sent.refused[partition])
             if partition not in sent.offsets:
                 return None
-            if is_synced:
-                await self._host.sync([store])
+            yield Synced([partition])
         except StorageError as error:
             return _code_of(error)
         finally:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from txn.broker.host import Durability
 from txn.broker.marker_sender import MarkerSender, to_be_retried
-from txn.broker.runtime import ShardPhase
+from txn.broker.shard import ShardPhase
 from txn.broker.transactions.partitions import open_transactions_in
 from txn.broker.transactions.shards import TxnShards
 from txn.broker.transactions.state import TxnShard, append_in_batches, forced

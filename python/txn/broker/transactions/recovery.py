@@ -19,7 +19,7 @@ from txn.broker.host import Durability
 from txn.broker.lost_cache import require_cache
 from txn.broker.lost_logs import refuse_lost_logs
 from txn.broker.marker_sender import MarkerSender
-from txn.broker.runtime import ShardPhase
+from txn.broker.shard import ShardPhase
 from txn.broker.transactions.partitions import open_transactions_in
 from txn.broker.transactions.power_failure import PowerFailure
 from txn.broker.transactions.prepared import PreparedTransactions

@@ -7,8 +7,10 @@ what is in memory of an id. So a request writes its record and has nothing more 
 
 from collections.abc import Callable, Iterator
 
-from txn.broker.host import Durability, Host
-from txn.broker.runtime import Shard, ShardPhase
+from txn.broker.host import Host
+from txn.broker.members import COMMIT, EMPTY, NONE, ONGOING
+from txn.broker.shard import Shard, ShardPhase
+from txn.broker.transactions.markers import EndMarkers
 from txn.broker.transactions.state import TxnShard, TxnShardState, Volatile
 from txn.broker.transactions.timers import Timers
 from txn.coordinator.lost_logs import CompletedCommits
@@ -18,7 +20,7 @@ from txn.coordinator.transaction.records import (
     encode_key,
     encode_value,
 )
-from txn.coordinator.transaction.states import AT_REST, NO_TIMEOUT_MS, Txn, TxnState, is_move
+from txn.coordinator.transaction.states import AT_REST, NO_TIMEOUT_MS, Txn, is_move
 from txn.errors import CorruptLogError
 from txn.logs import log
 from txn.metadata.image import TRANSACTIONS_TOPIC
@@ -34,12 +36,15 @@ class TxnShards:
         is_loading: True until the start has replayed all of them.
     """
 
-    def __init__(self, host: Host, timers: Timers, forget: Callable[[str], object]) -> None:
+    def __init__(
+        self, host: Host, timers: Timers, markers: EndMarkers, forget: Callable[[str], object]
+    ) -> None:
         """Make no shard yet; `forget` is called with each id that expires."""
         self.shards: list[TxnShard] = []
         self.is_loading = True
         self._host = host
         self._timers = timers
+        self._markers = markers
         self._forget = forget
 
     # ------------------------------------------------------------ ids
@@ -90,6 +95,7 @@ class TxnShards:
                     TxnShardState(),
                     encode=self._encode,
                     replay=self._replay_appended,
+                    perform=self._markers.perform,
                 )
                 for index in range(len(logs))
             ]
@@ -111,11 +117,7 @@ class TxnShards:
     def serving(self, transactional_id: str) -> TxnShard | ErrorCode:
         """The shard that serves an id, or the reason why nothing of the id is served."""
         shard = None if self.is_loading else self.of(transactional_id)
-        if (
-            shard is not None
-            and shard.refusal is ErrorCode.NONE
-            and not shard.state.findings.withheld
-        ):
+        if shard is not None and shard.refusal is NONE and not shard.state.findings.withheld:
             return shard
         if (refusal := self.refusal(transactional_id)) is not ErrorCode.NONE:
             return refusal
@@ -183,8 +185,9 @@ class TxnShards:
         assert not isinstance(txn, bytes), f"{transactional_id} was read, not decided on"
         before = known.transactions.get(transactional_id)
         known.transactions.replay(record)
-        if txn.timeout_ms == NO_TIMEOUT_MS or (
-            before is not None and before.timeout_ms == NO_TIMEOUT_MS
+        if self._host.durability is COMMIT and (  # few are two-phase, and each record asks
+            txn.timeout_ms == NO_TIMEOUT_MS
+            or (before is not None and before.timeout_ms == NO_TIMEOUT_MS)
         ):
             self.sync_before_ack(before, txn)
         volatile = known.volatile.get(transactional_id)
@@ -192,16 +195,16 @@ class TxnShards:
         if state in AT_REST:
             if volatile is not None:
                 volatile.ending = volatile.following_timeout_ms = None
-                if state is TxnState.EMPTY:
+                if state is EMPTY:
                     volatile.given_up = None
                 if volatile.is_void:
                     del known.volatile[transactional_id]
             return
         if volatile is None:
             volatile = known.volatile[transactional_id] = Volatile()
-        if state is TxnState.ONGOING:
+        if state is ONGOING:
             volatile.given_up = None
-            if before is None or before.state is not TxnState.ONGOING:
+            if before is None or before.state is not ONGOING:
                 volatile.begun_ms = self._host.monotonic_ms()
             elif volatile.timer is not None:
                 return
@@ -212,7 +215,7 @@ class TxnShards:
 
         A no-op but for `durability=commit`: else all of them wait, or none.
         """
-        if self._host.durability is not Durability.COMMIT:
+        if self._host.durability is not COMMIT:
             return
         if txn.state not in AT_REST:
             if txn.is_two_phase:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from txn.broker.host import Timer
-from txn.broker.runtime import Shard
+from txn.broker.shard import Shard
 from txn.coordinator.operations import Committed, Request, Synced
 from txn.coordinator.transaction.ending import Ending
 from txn.coordinator.transaction.records import TxnRecord

@@ -12,17 +12,18 @@ aborts that nobody asked its client for. `_begin_end` appends the Prepare, and
 every `RETRY_MS` while a disk refuses, or at the next start.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from txn.broker.host import RETRY_MS, Durability, Host
+from txn.broker.members import ALWAYS, COMMIT, NONE, PROCESS, TO_COMMIT
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
-from txn.broker.transactions.markers import EndMarkers
+from txn.broker.transactions.markers import MARKERS_PER_TURN
 from txn.broker.transactions.partitions import ALLOWED_PER_TURN, TransactionPartitions
 from txn.broker.transactions.state import TxnShard, Volatile
 from txn.broker.transactions.timers import Timers
-from txn.coordinator.operations import COMMITTED, Request, Synced, in_parts
+from txn.coordinator.operations import COMMITTED, Request, Synced, Until, in_parts
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.decide import (
     TV2,
@@ -40,7 +41,7 @@ from txn.coordinator.transaction.decide import (
     decide_verify,
     plan,
 )
-from txn.coordinator.transaction.ending import Ending, Steps, decide, finish
+from txn.coordinator.transaction.ending import Ending, decide, finish
 from txn.coordinator.transaction.states import (
     AT_REST,
     NOBODY,
@@ -55,6 +56,9 @@ from txn.errors import StorageError
 from txn.logs import log
 from txn.storage.base import Marker
 from txn.wire.error_codes import ErrorCode
+
+D = TypeVar("D")
+Arguments = TypeVarTuple("Arguments")
 
 _CODE_FOR_A_BATCH: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -92,8 +96,30 @@ class Services(NamedTuple):
     host: Host
     producer_ids: ProducerIdManager
     partitions: TransactionPartitions
-    markers: EndMarkers
     timers: Timers
+
+
+def new_producer(services: Services) -> Request[InitProducerIdResult]:
+    """Give an id to a producer that is idempotent alone."""
+    try:
+        producer_id = yield from with_producer_id(services, services.producer_ids.take)
+    except StorageError:
+        return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return InitProducerIdResult(ProducerIdAndEpoch(producer_id, 0))
+
+
+def with_producer_id(
+    services: Services, decide_it: Callable[[*Arguments], D], *arguments: *Arguments
+) -> Request[D]:
+    """Return a decision that may take a new producer id, once there is one.
+
+    Nothing else is decided for the key meanwhile. Raises StorageError: none can be allocated.
+    """
+    while True:
+        try:
+            return decide_it(*arguments)
+        except NoProducerIdError:
+            yield Until(services.producer_ids.call_when_ready)
 
 
 class TransactionalId:
@@ -124,13 +150,14 @@ class TransactionalId:
 
     def initialize(
         self, timeout_ms: int, expected: ProducerIdAndEpoch | None, keep_prepared: bool
-    ) -> Request[InitProducerIdResult | None]:
-        """Decide on InitProducerId and write it; None: it waits for a producer id."""
+    ) -> Request[InitProducerIdResult]:
+        """Decide on InitProducerId and write it."""
         services = self._services
         try:
             while True:
                 txn = self.txn
-                decision = decide_init(
+                decide_it = partial(
+                    decide_init,
                     txn,
                     expected,
                     timeout_ms=timeout_ms,
@@ -138,6 +165,7 @@ class TransactionalId:
                     new_producer_id=services.producer_ids.take,
                     keep_prepared=keep_prepared,
                 )
+                decision = yield from with_producer_id(services, decide_it)
                 if not isinstance(decision, AbortFirst):
                     break
                 log.info(
@@ -160,8 +188,6 @@ class TransactionalId:
                 volatile.following_timeout_ms = timeout_ms if has_more else None
             services.partitions.admit_batches_of(self.name, decision.txn)
             yield COMMITTED
-        except NoProducerIdError:
-            return None
         except StorageError:
             return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         ongoing = decision.txn.producer if decision.txn.is_prepared else NOBODY
@@ -174,7 +200,7 @@ class TransactionalId:
         synced before they are acknowledged. Raises StorageError: nothing changed.
         """
         host = self._services.host
-        if txn.is_two_phase or host.durability is not Durability.COMMIT:
+        if txn.is_two_phase or host.durability is not COMMIT:
             self.write(kept)
             return
         host.sync_before_ack(txn.producer_id, is_forced=True)
@@ -215,7 +241,7 @@ class TransactionalId:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         allow = partial(self._services.partitions.allow_txn, self.name, producer)
         yield from in_parts(allow, partitions, ALLOWED_PER_TURN)
-        return ErrorCode.NONE
+        return NONE
 
     def join(
         self,
@@ -265,17 +291,19 @@ class TransactionalId:
 
     def end(
         self, producer: ProducerIdAndEpoch, outcome: TxnResult, bumps_epoch: bool
-    ) -> Request[InitProducerIdResult | None]:
-        """End the transaction; None: nothing changed, it waits for a producer id."""
+    ) -> Request[InitProducerIdResult]:
+        """End the transaction; the answer has the identity of the next one."""
         try:
-            decision = self._decide_end(producer, outcome, bumps_epoch)
-        except NoProducerIdError:
-            return None
+            decision = yield from with_producer_id(
+                self._services, self._decide_end, producer, outcome, bumps_epoch
+            )
+        except StorageError:
+            return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if isinstance(decision, Refuse):
             return _answer_to_refused_end(self.volatile, producer, outcome, decision.code)
         if isinstance(decision, Done):
             return InitProducerIdResult(decision.txn.producer)
-        if outcome is TxnResult.COMMIT:
+        if outcome is TO_COMMIT:
             try:
                 decision = yield from self._with_last_offsets(decision)
             except StorageError as error:
@@ -299,7 +327,7 @@ class TransactionalId:
             self._retry_later(ending, error)
             return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            yield from finish(ending, self._steps(), following)
+            yield from finish(ending, self.write, following)
         except StorageError as error:
             self._retry_later(ending, error)
             return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -324,7 +352,7 @@ class TransactionalId:
         """
         partitions = end.prepare.partitions
         services = self._services
-        if services.host.durability is Durability.PROCESS:
+        if services.host.durability is PROCESS:
             yield from services.partitions.require_open(partitions)
             return end
         is_named = len(partitions) <= LAST_OFFSETS_MAX
@@ -343,7 +371,9 @@ class TransactionalId:
         if volatile.following_timeout_ms is not None:
             completed = end.complete._replace(timeout_ms=volatile.following_timeout_ms)
             end = end._replace(complete=completed)
-        volatile.ending = Ending(end, is_decided=not self.shard.waits_for_disk)
+        is_decided = not self.shard.waits_for_disk
+        is_one_step = is_decided and len(end.prepare.partitions) <= MARKERS_PER_TURN
+        volatile.ending = Ending(end, is_decided, is_one_step)
         return volatile.ending
 
     def finish(self) -> Request[None]:
@@ -353,14 +383,9 @@ class TransactionalId:
         if ending is None:
             return
         try:
-            yield from finish(ending, self._steps())
+            yield from finish(ending, self.write)
         except StorageError as error:
             self._retry_later(ending, error)
-
-    def _steps(self) -> Steps:
-        markers = self._services.markers
-        write_markers = partial(markers.write, self.shard.log.leader_epoch)
-        return Steps(markers.block, write_markers, self.write)
 
     def _retry_later(self, ending: Ending, error: StorageError) -> None:
         if ending.logged != error.message:  # logged once, tried for long
@@ -383,7 +408,9 @@ class TransactionalId:
         client goes on with the identity that this abort leaves it.
         """
         try:
-            decision = self._decide_end(producer, TxnResult.ABORT, bumps_epoch)
+            decision = yield from with_producer_id(
+                self._services, self._decide_end, producer, TxnResult.ABORT, bumps_epoch
+            )
             assert isinstance(decision, End), f"{self.name} was open"
             self._begin_end(decision)
         except StorageError as error:  # the client's own abort, or its time, ends it
@@ -414,10 +441,8 @@ class TransactionalId:
 
     # ------------------------------------------------------------ aborts by others
 
-    def abort_for_operator(
-        self, partition: TopicPartition, marker: Marker
-    ) -> Request[ErrorCode | None]:
-        """Abort the transaction of which an operator wants to abort a part; None: as `end`."""
+    def abort_for_operator(self, partition: TopicPartition, marker: Marker) -> Request[ErrorCode]:
+        """Abort the transaction of which an operator wants to abort a part."""
         txn = self.txn
         if txn is None or partition not in txn.partitions:  # it ended meanwhile
             return ErrorCode.NONE
@@ -428,9 +453,9 @@ class TransactionalId:
         if marker.is_commit:
             return ErrorCode.INVALID_TXN_STATE
         try:
-            end = self._decide_fence(txn)
-        except NoProducerIdError:
-            return None
+            end = yield from with_producer_id(self._services, self._decide_fence, txn)
+        except StorageError:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         log.warning("txn.aborted_by_operator", transactional_id=self.name)
         yield from self._fence(end)
         fenced = self.txn
@@ -447,9 +472,10 @@ class TransactionalId:
             services.timers.watch(self.shard, self.name, txn, volatile)
             return
         try:
-            end = self._decide_fence(txn)
-        except NoProducerIdError:
-            services.host.spawn(self._time_out_with_an_id())
+            end = yield from with_producer_id(self._services, self._decide_fence, txn)
+        except StorageError as error:
+            self._log_abort_failed(error)
+            services.timers.watch_again(self.shard, self.name, volatile)
             return
         log.warning(
             "txn.timed_out",
@@ -459,21 +485,6 @@ class TransactionalId:
             timeout_ms=txn.timeout_ms,
         )
         yield from self._fence(end)
-
-    async def _time_out_with_an_id(self) -> None:
-        """Look at a time-out again once there is a producer id, or its block is refused."""
-        services = self._services
-        has_id = await services.producer_ids.ready()
-        if not has_id:
-            reason = "no producer ids can be allocated"
-            log.error("txn.abort_failed", transactional_id=self.name, reason=reason)
-        volatile = self.volatile
-        if volatile is None:
-            return
-        if has_id:
-            services.timers.watch_from(self.shard, self.name, volatile, 0)
-        else:
-            services.timers.watch_again(self.shard, self.name, volatile)
 
     def _decide_fence(self, txn: Txn) -> End:
         """Raises NoProducerIdError."""
@@ -498,9 +509,7 @@ class TransactionalId:
 
 def forces_answers(durability: Durability, txn: Txn) -> bool:
     """Return True if answers to a transaction's client wait until their state is on the disk."""
-    if durability is Durability.COMMIT:
-        return txn.is_two_phase
-    return durability is Durability.ALWAYS
+    return durability is ALWAYS or (durability is COMMIT and txn.is_two_phase)
 
 
 def _answer_to_refused_end(
