@@ -39,9 +39,8 @@ WALKS: Final = (
 OFF_THE_PATH: Final = {
     "_give_up": "only where a disk refuses",
     "_undo": "only where a disk refuses",
-    "Shard.unload": "only on a cluster",
-    "GroupCoordinator.elect": "only on a cluster",
-    "TransactionCoordinator.elect": "only on a cluster",
+    "Shards.resign": "only on a cluster",
+    "Shards.elect": "only on a cluster",
 }
 
 NOT_OURS: Final = {"sendfile": "a system call", 'grep -rn "P4" tests/': "a command"}

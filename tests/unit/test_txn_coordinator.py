@@ -1320,6 +1320,21 @@ async def test_an_operators_abort_waits_for_the_producer_id_of_the_next_transact
     assert bench.state() is TxnState.COMPLETE_ABORT
 
 
+@in_loop
+async def test_a_request_that_waits_for_a_producer_id_keeps_its_place_in_line() -> None:
+    bench = with_epochs_used_up()
+    producer = ProducerIdAndEpoch(1_000, LAST_EPOCH)
+    aborted = bench.coordinator.write_marker(P0, Marker(*producer, 0, False, 0), must_bump=False)
+    await let_run()
+    ended = bench.coordinator.end("pay", producer, COMMIT, bumps_epoch=False)
+    await let_run()
+    assert not ended.done()
+    give_block(bench, range(5_000, 5_010))
+    assert await aborted is ErrorCode.NONE
+    assert (await ended).code is not ErrorCode.NONE
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
 # ---------------------------------------------------------------- records that come late
 
 

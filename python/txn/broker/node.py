@@ -151,7 +151,8 @@ class Node:
         )
         replicas.forget_idle_producers()
         groups = GroupCoordinator(host, group_shards, transactions, verifier=transactions)
-        publisher.subscribe(groups.on_metadata)
+        publisher.subscribe(transactions.transactions.on_metadata)
+        publisher.subscribe(group_shards.on_metadata)
         publisher.subscribe(_follower_of_creation_rates(catalog))
         if image.client_quotas:
             catalog.publish_creation_rates(*creation_rates(image.client_quotas))

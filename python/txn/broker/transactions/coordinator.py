@@ -83,6 +83,7 @@ class TransactionCoordinator:
             self._services, self.transactions, markers, self._requests
         )
         self._recovery = Recovery(self._services, self.transactions, markers)
+        self.transactions.on_loaded = self._recovery.resume
         self._sweep = Sweep(host, self.transactions.shards, partitions)
 
     def _forget(self, transactional_id: str) -> None:
@@ -402,13 +403,7 @@ class TransactionCoordinator:
         stays: it is this broker's own, and no log has it. So do the findings of the start after a
         power failure. A shard that failed stays as it is.
         """
-        shard = self.transactions.shards[index]
-        if shard.phase is ShardPhase.FAILED:
-            return
-        for volatile in shard.state.volatile.values():
-            if volatile.timer is not None:
-                volatile.timer.cancel()
-        shard.unload(shard.state.emptied())
+        self.transactions.resign(index)
 
     async def elect(self, index: int) -> None:
         """Coordinate the ids of a partition again: replay its log, then finish every Prepare.
@@ -417,6 +412,4 @@ class TransactionCoordinator:
         Until then a request is answered with COORDINATOR_LOAD_IN_PROGRESS. Ids that the start left
         are left here too. A shard that failed is left to the next start, which looks for losses.
         """
-        shard = self.transactions.shards[index]
-        if shard.phase is not ShardPhase.FAILED:
-            await self._recovery.elect(shard)
+        await self.transactions.elect(index)

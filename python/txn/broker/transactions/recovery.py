@@ -15,7 +15,6 @@ decides on keeps waiting for it, unless with `durability=process`.
 from collections.abc import Callable, Iterable, Sequence
 
 from txn.broker.hanging_transactions import HangingTransactions, log_left_open
-from txn.broker.host import Durability
 from txn.broker.lost_cache import require_cache
 from txn.broker.lost_logs import refuse_lost_logs
 from txn.broker.marker_sender import MarkerSender
@@ -37,7 +36,6 @@ from txn.coordinator.transaction.open_transactions import (
     unexplained,
 )
 from txn.coordinator.transaction.states import TxnState
-from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import PartitionLog
 
@@ -88,13 +86,13 @@ class Recovery:
 
     def _read_all(self) -> CompletedCommits:
         """Load every shard that there is; return the commits that were read."""
-        completed = CompletedCommits()
+        completed = self._shards.completed = CompletedCommits()
         if self._host.has_partition(TRANSACTIONS_TOPIC, 0):
             self._shards.make()
             for shard in self._shards.shards:
-                if self._shards.load(shard, completed):
+                if self._shards.load_shard(shard):
                     shard.activate()
-        self._shards.is_loading = False
+        self._shards.is_loading, self._shards.completed = False, None
         return completed
 
     def _require_no_loss(self, completed: CompletedCommits, stores: Iterable[PartitionLog]) -> None:
@@ -169,20 +167,8 @@ class Recovery:
 
     # ------------------------------------------------------------ elections
 
-    async def elect(self, shard: TxnShard) -> None:
-        """Bring one shard into service again; see `TransactionCoordinator.elect`."""
-        shard.begin_load()
-        if not self._shards.load(shard):
-            return
-        if self._host.durability is not Durability.PROCESS:
-            try:
-                await self._host.sync([shard.log])
-            except StorageError as error:
-                self._shards.fail(shard, shard.advice_on(error))
-                return
-            if shard.phase is not ShardPhase.LOADING:  # it resigned meanwhile
-                return
-        shard.activate()
+    def resume(self, shard: TxnShard) -> None:
+        """Finish every Prepare of a shard that is elected, and let its open transactions go on."""
         for transactional_id in self._prepared.plan_ends(shard, power_failed=False):
             one = TransactionalId(self._services, shard, transactional_id)
             shard.start(transactional_id, one.finish())

@@ -7,13 +7,16 @@ what is in memory of an id. So a request writes its record and has nothing more 
 
 from collections.abc import Callable, Iterator
 
+from typing_extensions import override
+
 from txn.broker.host import Host
 from txn.broker.members import COMMIT, EMPTY, NONE, ONGOING
-from txn.broker.shard import Shard, ShardPhase
+from txn.broker.shards import Shards
 from txn.broker.transactions.markers import EndMarkers
 from txn.broker.transactions.state import TxnShard, TxnShardState, Volatile
 from txn.broker.transactions.timers import Timers
 from txn.coordinator.lost_logs import CompletedCommits
+from txn.coordinator.operations import Performed, Request
 from txn.coordinator.transaction.records import (
     TxnRecord,
     decode_record,
@@ -22,27 +25,30 @@ from txn.coordinator.transaction.records import (
 )
 from txn.coordinator.transaction.states import AT_REST, NO_TIMEOUT_MS, Txn, is_move
 from txn.errors import CorruptLogError
-from txn.logs import log
 from txn.metadata.image import TRANSACTIONS_TOPIC
+from txn.storage.base import StoredBatch
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 
 
-class TxnShards:
+class TxnShards(Shards[TxnShardState, TxnRecord]):
     """Every partition of `__transaction_state`, 0 first; none until the topic is made.
 
     Attributes:
-        shards: The shards.
         is_loading: True until the start has replayed all of them.
+        completed: Notes the commits that are read, during the start.
     """
+
+    topic = TRANSACTIONS_TOPIC
+    not_served = "txn.ids_not_served"
 
     def __init__(
         self, host: Host, timers: Timers, markers: EndMarkers, forget: Callable[[str], object]
     ) -> None:
         """Make no shard yet; `forget` is called with each id that expires."""
-        self.shards: list[TxnShard] = []
+        super().__init__(host)
         self.is_loading = True
-        self._host = host
+        self.completed: CompletedCommits | None = None
         self._timers = timers
         self._markers = markers
         self._forget = forget
@@ -83,22 +89,10 @@ class TxnShards:
         assert shard is not None, f"{transactional_id} is not known"
         return shard
 
+    @override
     def make(self) -> None:
-        """Make the shards of `__transaction_state`, which exists."""
         if not self.shards:
-            logs = self._host.coordinator_partitions(TRANSACTIONS_TOPIC)
-            self.shards += [
-                Shard(
-                    self._host,
-                    logs,
-                    index,
-                    TxnShardState(),
-                    encode=self._encode,
-                    replay=self._replay_appended,
-                    perform=self._markers.perform,
-                )
-                for index in range(len(logs))
-            ]
+            super().make()
             if not self.is_loading:  # nothing was written to it yet
                 for shard in self.shards:
                     shard.activate()
@@ -123,47 +117,33 @@ class TxnShards:
             return refusal
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING if shard is None else shard
 
-    def unread(self) -> list[str]:
-        """The partitions of `__transaction_state` that could not be read."""
-        return [
-            f"{TRANSACTIONS_TOPIC}-{shard.index}"
-            for shard in self.shards
-            if shard.phase is ShardPhase.FAILED
-        ]
-
-    def load(self, shard: TxnShard, completed: CompletedCommits | None = None) -> bool:
-        """Replay a partition into its shard.
-
-        Args:
-            shard: The shard, which is loading.
-            completed: Notes the commits that are read.
-
-        Returns:
-            False if it cannot be read: then it is out of service.
-        """
-        error = shard.load(lambda: _replay_log(shard, completed), lambda: shard.state.emptied())
-        if error is not None:
-            if isinstance(error, CorruptLogError):
-                self._host.refuse_partition(TRANSACTIONS_TOPIC, shard.index, error.message)
-            self.fail(shard, shard.advice_on(error))
-            return False
+    @override
+    def load_shard(self, shard: TxnShard) -> bool:
+        is_loaded = super().load_shard(shard)
         for transactional_id, txn in shard.state.transactions.decoded():
             if txn.state not in AT_REST:
                 shard.state.volatile[transactional_id] = Volatile()
-        return True
+        return is_loaded
 
-    def fail(self, shard: TxnShard, fault: str) -> None:
-        """Serve the ids of a partition no longer, until the next start."""
-        shard.fail(fault, TxnShardState())
-        log.error(
-            "txn.ids_not_served",
-            partition=f"{TRANSACTIONS_TOPIC}-{shard.index}",
-            reason=shard.fault,
-        )
+    @override
+    def on_unloaded(self, shard: TxnShard) -> None:
+        for volatile in shard.state.volatile.values():
+            if volatile.timer is not None:
+                volatile.timer.cancel()
 
     # ------------------------------------------------------------ records
 
-    def _encode(self, shard: TxnShard, record: TxnRecord) -> tuple[bytes, bytes | None]:
+    @override
+    def empty(self, former: TxnShardState | None = None) -> TxnShardState:
+        """The fold of no record. It keeps the findings of the start, which no log has."""
+        return TxnShardState() if former is None else TxnShardState(former.findings)
+
+    @override
+    def perform(self, shard: TxnShard, operation: Performed) -> Request[object]:
+        return self._markers.perform(shard, operation)
+
+    @override
+    def encode(self, shard: TxnShard, record: TxnRecord) -> tuple[bytes, bytes | None]:
         """The key and value of a record; anything but a legal move is a bug."""
         transactional_id, txn = record
         if txn is None:
@@ -173,7 +153,8 @@ class TxnShards:
         assert is_move(before, txn), f"{transactional_id}: {before} cannot become {txn}"
         return encode_key(transactional_id), encode_value(txn)
 
-    def _replay_appended(self, shard: TxnShard, record: TxnRecord, _: int) -> None:
+    @override
+    def replay(self, shard: TxnShard, record: TxnRecord, offset: int) -> None:
         """Fold in a record that was appended; start or end its timer and its acknowledgements."""
         transactional_id, txn = record
         known = shard.state
@@ -210,6 +191,22 @@ class TxnShards:
                 return
             self._timers.watch(shard, transactional_id, txn, volatile)
 
+    @override
+    def read(self, shard: TxnShard, batch: StoredBatch) -> None:
+        for stored in batch.records:
+            try:
+                record = decode_record(stored.key or b"", stored.value)
+            except ValueError as error:
+                raise CorruptLogError(
+                    f"{TRANSACTIONS_TOPIC}-{shard.index} holds a damaged record at offset "
+                    f"{stored.offset}: {error}",
+                    offset=stored.offset,
+                ) from error
+            if record is not None:
+                shard.state.transactions.replay(record)
+                if self.completed is not None:
+                    self.completed.read(record)
+
     def sync_before_ack(self, before: Txn | None, txn: Txn) -> None:
         """Let answers to Produce wait for the disk while a two-phase transaction is open.
 
@@ -222,21 +219,3 @@ class TxnShards:
                 self._host.sync_before_ack(txn.producer_id, is_forced=True)
         elif before is not None and before.is_two_phase:
             self._host.sync_before_ack(before.producer_id, is_forced=False)
-
-
-def _replay_log(shard: TxnShard, completed: CompletedCommits | None) -> None:
-    replay = shard.state.transactions.replay
-    for batch in shard.log.batches():
-        for stored in batch.records:
-            try:
-                record = decode_record(stored.key or b"", stored.value)
-            except ValueError as error:
-                raise CorruptLogError(
-                    f"{TRANSACTIONS_TOPIC}-{shard.index} holds a damaged record at offset "
-                    f"{stored.offset}: {error}",
-                    offset=stored.offset,
-                ) from error
-            if record is not None:
-                replay(record)
-                if completed is not None:
-                    completed.read(record)

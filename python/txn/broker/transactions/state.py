@@ -90,10 +90,6 @@ class TxnShardState:
         self.volatile: dict[str, Volatile] = {}
         self.findings = Findings() if findings is None else findings
 
-    def emptied(self) -> "TxnShardState":
-        """The fold of no record. It keeps the findings of the start, which no log has."""
-        return TxnShardState(self.findings)
-
 
 TxnShard = Shard[TxnShardState, TxnRecord]
 
