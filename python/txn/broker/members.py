@@ -1,8 +1,8 @@
 """Members of enumerations that each transaction looks up many times.
 
 CPython 3.11 takes 0.1 us to look up a member by its class, and nearly nothing for a name of the
-module. Without these names a transaction of three partitions takes 3 to 4 us more to decide, of
-some 110. Other modules name members by their class.
+module. Without these names the decisions of a transaction of three partitions take 4 % more
+instructions. Other modules name members by their class.
 """
 
 from typing import Final
