@@ -17,7 +17,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 import txn
 from txn import _core
 from txn.broker.marker_sender import LocalMarkerSender
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import Txn, TxnState
 from txn.metadata.image import TRANSACTIONS_TOPIC

@@ -23,7 +23,6 @@ REACHED = {
     "api/test_explain.py": {"_send", "_version"},
     "crash/test_truncation.py": {"_limit_checkpoints"},
     "unit/test_native_storage.py": {"_open"},
-    "unit/test_txn_coordinator.py": {"_end"},
     "interop/test_producer_api.py": {"_has_sent_offsets", "_kafka", "_wait"},
     "api/test_hostile_directories.py": {"_wait"},
     "api/test_unreachable.py": {"_reach"},

@@ -10,7 +10,7 @@ import pytest
 import txn
 from support import clients
 from support.wire_producer import WireProducer, identity
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 
 LOOP = "txn-control"
 

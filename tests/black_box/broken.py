@@ -9,7 +9,7 @@ the product knows of it. `POWER` breaks nothing: it only lets the power fail (`b
 
 import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from typing_extensions import override
@@ -21,11 +21,13 @@ from support.broken_rules import (
     follow_the_newest_marker,
     forget_batches,
     serve_late_requests,
+    without_a_look,
 )
 from support.seam import Seam
 from txn.broker.local_host import LocalHost
 from txn.coordinator.operations import Request
-from txn.coordinator.transaction.ending import Ending, Steps, decide, finish
+from txn.coordinator.transaction.ending import Ending, Mark, Marked, decide, finish
+from txn.coordinator.transaction.states import Txn
 from txn.coordinator.transaction.unsynced import is_to_decide
 from txn.errors import StorageError
 from txn.metadata.image import TRANSACTIONS_TOPIC
@@ -42,21 +44,18 @@ def mark_before_prepare(seam: Seam) -> None:
         yield from ()
 
     @seam.instead_of(finish)
-    def mark_and_finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
-        marked = yield from steps.write_markers(ending)
+    def mark_and_finish(
+        ending: Ending, write: Callable[[Txn], object], answer: object = None
+    ) -> Request[None]:
+        marked: Marked = yield Mark(ending)
         ending.unmarked = frozenset(marked.refused)
         yield from decide(ending)
-        yield from finish(ending, steps, answer)
+        yield from finish(ending, write, answer)
 
 
 def believe_every_prepare(seam: Seam) -> None:
     """A start finishes each commit that is prepared, even where records that it names are lost."""
     seam.instead_of(is_to_decide)(lambda txn: False)
-
-
-def _nothing_is_late(_: Ending) -> Request[tuple[()]]:
-    yield from ()
-    return ()
 
 
 def forget_a_partition(seam: Seam) -> None:
@@ -72,8 +71,10 @@ def forget_a_partition(seam: Seam) -> None:
             return super().sync([*data, newest])
 
     @seam.instead_of(finish)
-    def finish_without_a_look(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
-        yield from finish(ending, steps._replace(block=_nothing_is_late), answer)
+    def finish_without_a_look(
+        ending: Ending, write: Callable[[Txn], object], answer: object = None
+    ) -> Request[None]:
+        yield from without_a_look(finish(ending, write, answer))
 
 
 def recover_without_syncs(seam: Seam) -> None:

@@ -407,7 +407,7 @@ class OffsetMachine(RuleBasedStateMachine):
         self.node.host.topic_ids[topic] = uuid.uuid4()
         if not crashes:
             self.written += [Tombstone(key) for key in self._keys() if key.topic == topic]
-            self.node.groups.on_topic_deleted(topic)
+            self.node.shards.on_topic_deleted(topic)
 
     @rule()
     def broker_restarts(self) -> None:

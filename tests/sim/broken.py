@@ -44,15 +44,16 @@ from sim.plan import (
 )
 from sim.segments import decoded
 from support import broken_rules
-from support.broken_rules import Breaking, EndResult, end_with
+from support.broken_rules import Breaking, EndResult, end_with, without_a_look
 from support.seam import Seam
 from txn.broker.controller import LocalController
 from txn.broker.hanging_transactions import HangingTransactions
 from txn.broker.host import Timer
 from txn.broker.local_host import LocalHost
 from txn.broker.marker_sender import NONE_HELD, LocalMarkerSender, MarkersSent, to_be_retried
-from txn.broker.runtime import Shard
-from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
+from txn.broker.shard import Shard
+from txn.broker.transactions.coordinator import TransactionCoordinator
+from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.group.classic import Group, commit_refusal
 from txn.coordinator.group.offsets import GroupOffsets, OffsetTable
 from txn.coordinator.group.records import OffsetKey, OffsetValue
@@ -65,7 +66,7 @@ from txn.coordinator.transaction.decide import (
     Write,
     decide_init,
 )
-from txn.coordinator.transaction.ending import Ending, Steps, decide, finish
+from txn.coordinator.transaction.ending import Ending, decide, finish
 from txn.coordinator.transaction.lost_cache import (
     EndOf,
     LostOffset,
@@ -264,10 +265,10 @@ def _recovery_forgets_prepare(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_unless_it_starts(
-        ending: Ending, steps: Steps, answer: object = None
+        ending: Ending, write: Callable[[Txn], object], answer: object = None
     ) -> Request[None]:
         if not start.is_under_way:
-            yield from finish(ending, steps, answer)
+            yield from finish(ending, write, answer)
 
 
 def _an_election_forgets_prepare(seam: Seam) -> None:
@@ -285,10 +286,10 @@ def _an_election_forgets_prepare(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_unless_it_is_elected(
-        ending: Ending, steps: Steps, answer: object = None
+        ending: Ending, write: Callable[[Txn], object], answer: object = None
     ) -> Request[None]:
         if not electing:
-            yield from finish(ending, steps, answer)
+            yield from finish(ending, write, answer)
 
 
 def _recovery_aborts_prepared_commits(seam: Seam) -> None:
@@ -352,19 +353,16 @@ def _prepare_ends_a_later_transaction(seam: Seam) -> None:
     start = BrokenStart(seam)
 
     @seam.instead_of(finish)
-    def finish_everywhere(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
+    def finish_everywhere(
+        ending: Ending, write: Callable[[Txn], object], answer: object = None
+    ) -> Request[None]:
         if start.is_under_way:
             ending.unmarked = ending.plan.prepare.partitions
-        yield from finish(ending, steps, answer)
+        yield from finish(ending, write, answer)
 
 
 def _records_carry_no_markers(seam: Seam) -> None:
     seam.instead_of(carried)(lambda known, written, is_synced: ())
-
-
-def _nothing_is_late(_: Ending) -> Request[tuple[()]]:
-    yield from ()
-    return ()
 
 
 def _an_abort_is_decided_without_its_data(seam: Seam) -> None:
@@ -380,22 +378,23 @@ def _an_abort_is_synced_behind_its_marker(seam: Seam) -> None:
 
     @seam.instead_of(finish)
     def finish_before_the_sync(
-        ending: Ending, steps: Steps, answer: object = None
+        ending: Ending, write: Callable[[Txn], object], answer: object = None
     ) -> Request[None]:
-        yield from finish(ending, steps._replace(block=_nothing_is_late), answer)
+        yield from without_a_look(finish(ending, write, answer))
 
 
 def _an_abort_is_not_synced(seam: Seam) -> None:
     _an_abort_is_decided_without_its_data(seam)
 
     @seam.instead_of(finish)
-    def finish_without_sync(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
-        steps = steps._replace(block=_nothing_is_late)
+    def finish_without_sync(
+        ending: Ending, write: Callable[[Txn], object], answer: object = None
+    ) -> Request[None]:
         prepare = ending.plan.prepare
         if prepare.state is not TxnState.PREPARE_COMMIT:
             unnamed = prepare._replace(partitions=frozenset())
             ending.plan = ending.plan._replace(prepare=unnamed)
-        yield from finish(ending, steps, answer)
+        yield from without_a_look(finish(ending, write, answer))
 
 
 def _lost_markers_stay_lost(seam: Seam) -> None:

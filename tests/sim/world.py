@@ -39,8 +39,8 @@ from sim.two_phase import TwoPhaseProducer
 from sim.upgrades import Upgrade
 from txn.broker.host import Durability
 from txn.broker.node import Node
-from txn.broker.runtime import ShardPhase
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.shard import ShardPhase
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
 from txn.errors import CorruptLogError

@@ -4,7 +4,7 @@ from typing import Final
 
 from txn.broker.host import Durability
 from txn.broker.marker_sender import LocalMarkerSender
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.testing import FakeHost
 
 TOPIC: Final = "flights"

@@ -236,7 +236,7 @@ def test_deleted_topic_takes_its_offsets_along() -> None:
     node.commit("g", 2, topic="payments")
     node.commit_in_transaction("h", 3)
     node.host.delete_topic("orders")
-    node.groups.on_topic_deleted("orders")
+    node.shards.on_topic_deleted("orders")
     node.end_transaction("h", is_commit=True)
     node.restart()
     assert (node.offset("g"), node.offset("h")) == (None, None)

@@ -13,8 +13,8 @@ from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import RETRY_MS, Context, Durability
 from txn.broker.marker_sender import LocalMarkerSender
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.turns import ITEMS_PER_TURN
-from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.config import BrokerSettings
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.states import TxnResult

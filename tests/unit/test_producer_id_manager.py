@@ -1,7 +1,5 @@
 """Producer ids come from durable blocks, and hardly a producer waits for one (KIP-730)."""
 
-import asyncio
-
 import pytest
 
 from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
@@ -59,53 +57,35 @@ def test_the_next_block_is_asked_for_before_the_last_id_is_taken() -> None:
 def test_every_waiter_gets_an_id_of_its_own_however_many_there_are() -> None:
     """More wait than a block has ids: the others wait for the next."""
 
-    async def main() -> None:
-        bench = Bench()
+    bench = Bench()
+    taken: list[int] = []
 
-        async def identified() -> int:
-            assert await bench.ids.ready()
-            return bench.ids.take()
+    def take(failure: StorageError | None = None) -> None:
+        assert failure is None
+        try:
+            taken.append(bench.ids.take())
+        except NoProducerIdError:
+            bench.ids.call_when_ready(take)
 
-        waiters = [asyncio.ensure_future(identified()) for _ in range(15)]
-        await asyncio.sleep(0)
-        assert bench.asked_for == 1
-        bench.arrive(range(10))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert sum(waiter.done() for waiter in waiters) == 10
-        bench.arrive(range(10, 20))
-        assert sorted(await asyncio.gather(*waiters)) == [*range(15)]
-
-    asyncio.run(main())
+    for _ in range(15):
+        take()
+    assert bench.asked_for == 1
+    bench.arrive(range(10))
+    assert taken == [*range(10)]
+    bench.arrive(range(10, 20))
+    assert taken == [*range(15)]
 
 
 def test_a_block_that_could_not_be_allocated_is_asked_for_again() -> None:
-    async def main() -> None:
-        bench = Bench()
-        first = asyncio.ensure_future(bench.ids.ready())
-        await asyncio.sleep(0)
-        bench.arrive(StorageError("the disk refuses"))
-        assert not await first
-        second = asyncio.ensure_future(bench.ids.ready())
-        await asyncio.sleep(0)
-        bench.arrive(range(7, 9))
-        assert await second
-        assert bench.ids.take() == 7
-
-    asyncio.run(main())
-
-
-def test_a_waiter_that_gave_up_keeps_nobody_else_from_an_id() -> None:
-    async def main() -> None:
-        bench = Bench()
-        first, second = (asyncio.ensure_future(bench.ids.ready()) for _ in range(2))
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.sleep(0)
-        bench.arrive(range(1))
-        assert await second
-
-    asyncio.run(main())
+    bench = Bench()
+    failures: list[StorageError | None] = []
+    refusal = StorageError("the disk refuses")
+    bench.ids.call_when_ready(failures.append)
+    bench.arrive(refusal)
+    bench.ids.call_when_ready(failures.append)
+    bench.arrive(range(7, 9))
+    assert failures == [refusal, None]
+    assert bench.ids.take() == 7
 
 
 def test_a_start_takes_ids_without_waiting_for_the_loop() -> None:

@@ -6,7 +6,7 @@ from support.seam import Seam
 from txn.broker import node
 from txn.broker.local_host import LocalHost
 from txn.broker.marker_sender import LocalMarkerSender
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.states import Txn, TxnState
 from txn.coordinator.transaction.timeouts import has_deadline, is_timed_out

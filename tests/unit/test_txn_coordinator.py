@@ -13,12 +13,10 @@ from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
 from txn.broker.marker_sender import LocalMarkerSender
-from txn.broker.txn_coordinator import (
-    RECORDS_PER_BATCH,
-    InitProducerIdResult,
-    TransactionCoordinator,
-)
-from txn.coordinator.operations import Request
+from txn.broker.transactions.coordinator import TransactionCoordinator
+from txn.broker.transactions.state import RECORDS_PER_BATCH
+from txn.broker.transactions.transactional_id import InitProducerIdResult, TransactionalId
+from txn.coordinator.operations import Performed, Request
 from txn.coordinator.transaction.decide import TV1, TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import decode_value, encode_key, encode_value
@@ -117,19 +115,22 @@ async def let_run() -> None:
 
 @pytest.mark.parametrize("outcome", TxnResult)
 @pytest.mark.parametrize("durability", Durability)
-def test_an_end_leaves_its_request_at_most_three_times(
+def test_an_end_waits_or_answers_at_most_three_times(
     durability: Durability, outcome: TxnResult
 ) -> None:
     """For the disk, for its answer, and once more for the disk."""
     left: list[object] = []
-    end = TransactionCoordinator._end
+    end = TransactionalId.end
 
-    def watched(*arguments: Any) -> Request[InitProducerIdResult | None]:
+    def watched(*arguments: Any) -> Request[InitProducerIdResult]:
         request = end(*arguments)
+        result: object = None
         try:
             while True:
-                left.append(next(request))
-                yield left[-1]  # type: ignore[misc]
+                step = request.send(result)
+                if not isinstance(step, Performed):
+                    left.append(step)
+                result = yield step
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
@@ -145,7 +146,7 @@ def test_an_end_leaves_its_request_at_most_three_times(
         assert ended.code is ErrorCode.NONE
         await let_run()
 
-    with patch.object(TransactionCoordinator, "_end", watched):
+    with patch.object(TransactionalId, "end", watched):
         asyncio.run(main())
     assert 0 < len(left) <= 3, left
 
@@ -598,7 +599,7 @@ def test_P9_ids_of_other_partitions_go_on_beside_a_damaged_one() -> None:
 def test_P3_what_the_ids_of_a_damaged_partition_hold_open_stays_open() -> None:
     """It may be decided. Neither a start nor an operator knows how."""
     bench = with_unread_pay()
-    shard = bench.coordinator.shard_of("pay")
+    shard = bench.coordinator.transactions.of("pay")
     assert bench.host.refused.keys() == {(TRANSACTIONS_TOPIC, shard.index)}
     bench.host.advance(2 * TIMEOUT_MS)
     marker = Marker(1_000, 0, 0, is_commit=False, timestamp_ms=0)
@@ -1317,6 +1318,21 @@ async def test_an_operators_abort_waits_for_the_producer_id_of_the_next_transact
     assert not aborted.done()
     give_block(bench, range(5_000, 5_010))
     assert await aborted is ErrorCode.NONE
+    assert bench.state() is TxnState.COMPLETE_ABORT
+
+
+@in_loop
+async def test_a_request_that_waits_for_a_producer_id_keeps_its_place_in_line() -> None:
+    bench = with_epochs_used_up()
+    producer = ProducerIdAndEpoch(1_000, LAST_EPOCH)
+    aborted = bench.coordinator.write_marker(P0, Marker(*producer, 0, False, 0), must_bump=False)
+    await let_run()
+    ended = bench.coordinator.end("pay", producer, COMMIT, bumps_epoch=False)
+    await let_run()
+    assert not ended.done()
+    give_block(bench, range(5_000, 5_010))
+    assert await aborted is ErrorCode.NONE
+    assert (await ended).code is not ErrorCode.NONE
     assert bench.state() is TxnState.COMPLETE_ABORT
 
 

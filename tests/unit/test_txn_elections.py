@@ -5,8 +5,10 @@ import asyncio
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability
-from txn.broker.runtime import ShardPhase
-from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator, TxnShard
+from txn.broker.shard import ShardPhase
+from txn.broker.transactions.coordinator import TransactionCoordinator
+from txn.broker.transactions.state import TxnShard
+from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import TxnResult, TxnState
 from txn.errors import StorageError
@@ -31,7 +33,7 @@ class Bench:
         self.producer = started.producer
         self.add()
         self.host.store(*P0).client_append(self.producer, 0, b"a", TV2)
-        self.shard: TxnShard = self.coordinator.shard_of("pay")
+        self.shard: TxnShard = self.coordinator.transactions.of("pay")
 
     def add(self) -> object:
         return self.coordinator.add_partitions("pay", self.producer, [P0], client_version=TV2)
@@ -136,7 +138,7 @@ def test_P2_a_commit_that_waits_for_the_disk_is_left_to_the_next_coordinator() -
         coordinator, producer = await opened(host)
         ending = asyncio.ensure_future(coordinator.end("pay", producer, COMMIT, bumps_epoch=True))
         await asyncio.sleep(0)
-        shard = coordinator.shard_of("pay")
+        shard = coordinator.transactions.of("pay")
         assert shard is not None
         coordinator.resign(shard.index)
         assert (await ending).code is ErrorCode.NOT_COORDINATOR
@@ -160,7 +162,7 @@ def test_an_election_that_is_lost_again_while_it_loads_serves_nothing() -> None:
     async def main() -> None:
         host = flights_host(Durability.COMMIT)
         coordinator, _ = await opened(host)
-        shard = coordinator.shard_of("pay")
+        shard = coordinator.transactions.of("pay")
         assert shard is not None
         coordinator.resign(shard.index)
         electing = asyncio.ensure_future(coordinator.elect(shard.index))
@@ -177,7 +179,7 @@ def test_a_shard_whose_records_cannot_be_synced_fails() -> None:
     async def main() -> None:
         host = flights_host(Durability.COMMIT)
         coordinator, _ = await opened(host)
-        shard = coordinator.shard_of("pay")
+        shard = coordinator.transactions.of("pay")
         assert shard is not None
         coordinator.resign(shard.index)
         electing = asyncio.ensure_future(coordinator.elect(shard.index))

@@ -10,7 +10,7 @@ from typing import Final
 
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV1, TV2
 from txn.coordinator.transaction.states import TxnResult
 from txn.identifiers import ProducerIdAndEpoch, TopicPartition
@@ -161,7 +161,7 @@ def test_P3_a_coordinator_that_resigns_between_markers_leaves_the_rest_to_the_ne
         host = flights_host(partitions=COUNT)
         coordinator = served(host)
         producer = await open_wide(host, coordinator)
-        shard = coordinator.shard_of("wide")
+        shard = coordinator.transactions.of("wide")
         assert shard is not None
         ending = asyncio.create_task(ended(coordinator, "wide", producer))
         await turns_until(lambda: markers(host) > 0)

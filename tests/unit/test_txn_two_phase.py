@@ -9,7 +9,7 @@ import pytest
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability, HangUpError
-from txn.broker.txn_coordinator import InitProducerIdResult
+from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnResult, TxnState
@@ -28,7 +28,7 @@ LONG_MS = 2**32
 
 def replay(coordinator: Any, transactional_id: str, txn: Txn) -> None:
     """Let a coordinator know of an id what no request brought about."""
-    shard = coordinator.shard_of(transactional_id)
+    shard = coordinator.transactions.of(transactional_id)
     shard.state.transactions.replay((transactional_id, txn))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
-from txn.broker.txn_coordinator import TxnShard
+from txn.broker.transactions.state import TxnShard
 from txn.coordinator.transaction.decide import TV2, plan
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnResult, TxnState, UnsyncedMarker
@@ -316,7 +316,7 @@ def elect_again(
     bench: Bench, *, between: Callable[[TxnShard], object] = lambda shard: None
 ) -> None:
     """Resign and be elected."""
-    shard: TxnShard = bench.coordinator.shard_of("pay")
+    shard: TxnShard = bench.coordinator.transactions.of("pay")
     bench.coordinator.resign(shard.index)
     between(shard)
 
@@ -398,8 +398,8 @@ def test_P3_an_elected_coordinator_serves_nothing_of_an_id_whose_marker_may_be_g
 def test_P3_the_complete_carries_the_markers_that_a_start_wrote_before_the_election() -> None:
     bench = left_prepared()
     written = MARKER._replace(topic_id=bench.host.topic_ids[TOPIC].bytes, offset=1_000)
-    shard: TxnShard = bench.coordinator.shard_of("pay")
-    shard.state.written_again["pay"] = (written,)
+    shard: TxnShard = bench.coordinator.transactions.of("pay")
+    shard.state.findings.written_again["pay"] = (written,)
     elect_again(bench)
     bench.host.unopenable.clear()
     asyncio.run(_advance(bench.host))

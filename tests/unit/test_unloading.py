@@ -8,8 +8,9 @@ import pytest
 
 from support.flights import flights_host
 from support.group_host import GroupNode
+from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
-from txn.broker.runtime import Shard, ShardPhase
+from txn.broker.shard import Shard, ShardPhase
 from txn.coordinator.group.classic import GroupState
 from txn.coordinator.group.records import OffsetKey
 from txn.coordinator.operations import COMMITTED, Later, Request
@@ -168,7 +169,7 @@ def test_P8_groups_and_offsets_are_all_there_when_their_shard_is_loaded_again() 
     before = node.coordinator.groups()
     for index in range(len(node.host.offsets)):
         node.coordinator.resign(index)
-        node.coordinator.elect(index)
+        node.groups.elect(index)
     after = node.coordinator.groups()
     assert {group.group_id for group in after} == {group.group_id for group in before}
     assert [node.offset("g"), node.offset("other"), node.offset("g2")] == [3, 5, 7]
@@ -217,7 +218,7 @@ def test_the_session_of_a_member_begins_anew_and_ends_when_its_shard_is_loaded_a
     node.form("g")
     node.coordinator.resign(index_of(node))
     node.host.pass_time(60_000)
-    node.coordinator.elect(index_of(node))
+    node.groups.elect(index_of(node))
     group = node.coordinator.group("g")
     assert group is not None
     assert group.state is GroupState.STABLE
@@ -232,5 +233,41 @@ def test_members_of_an_unloaded_shard_count_for_no_limit() -> None:
     node.form("g")
     node.coordinator.resign(index_of(node))
     assert sum(shard.state.held_bytes for shard in node.shards.shards) == 0
-    node.coordinator.elect(index_of(node))
+    node.groups.elect(index_of(node))
     assert sum(shard.state.held_bytes for shard in node.shards.shards) > 0
+
+
+# ---------------------------------------------------------------- the life cycle of every kind
+
+
+def test_an_elected_shard_is_served_once_its_log_is_on_the_disk() -> None:
+    async def main() -> None:
+        host = waiting_host()
+        shards = GroupShards.load(host)
+        shard, loaded = shards.shards[0], list[int]()
+        shards.on_loaded = lambda shard: loaded.append(shard.index)
+        shards.resign(0)
+        electing = asyncio.ensure_future(shards.elect(0))
+        await asyncio.sleep(0)
+        refusals = [shard.refusal]
+        assert loaded == []
+        await finish_syncs(host)
+        await electing
+        refusals.append(shard.refusal)
+        assert refusals == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
+        assert loaded == [0]
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_failed_is_left_to_the_next_start() -> None:
+    async def main() -> None:
+        shards = GroupShards.load(flights_host())
+        shard = shards.shards[0]
+        shards.fail(shard, "it is damaged")
+        shards.resign(0)
+        await shards.elect(0)
+        assert shard.phase is ShardPhase.FAILED
+        assert shards.unread() == [f"{OFFSETS_TOPIC}-0"]
+
+    asyncio.run(main())

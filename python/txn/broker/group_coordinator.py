@@ -29,10 +29,9 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from txn.broker.audit import Allowance, short
-from txn.broker.group_shards import GroupShard, GroupShards
+from txn.broker.group_shards import GroupShard, GroupShards, delete_offsets
 from txn.broker.host import RETRY_MS, Durability, Host
-from txn.broker.runtime import ShardPhase
-from txn.broker.turns import Turns
+from txn.broker.turns import ITEMS_PER_TURN, Turns
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.coordinator.group.classic import (
     Group,
@@ -62,20 +61,17 @@ from txn.coordinator.group.records import (
     OffsetRecord,
     OffsetValue,
 )
-from txn.coordinator.operations import COMMITTED, Later, Reply, Request
+from txn.coordinator.operations import COMMITTED, Later, Reply, Request, in_parts
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch
 from txn.logs import log
-from txn.metadata.delta import Delta
-from txn.metadata.image import OFFSETS_TOPIC, Image
+from txn.metadata.image import OFFSETS_TOPIC
 from txn.security.sessions import Peer
 from txn.storage.base import ProducerIdentity
 from txn.wire.error_codes import ErrorCode
 
 MINUTE_MS: Final = 60_000
-
-TOMBSTONES_PER_BATCH: Final = 500
 
 CLEANED_ITEMS: Final = 10
 """Cost of a group that is cleaned up, in the items of `Turns`."""
@@ -146,8 +142,9 @@ class GroupCoordinator:
         self._verifier = verifier
         self._tickets = itertools.count(1)
         self._allowances: dict[str, Allowance] = {}
-        for group in self.groups():
-            self._set_timer(group)
+        for shard in shards.shards:
+            self._set_timers(shard)
+        shards.on_loaded = self._set_timers
         self._schedule_clean_up()
 
     # ------------------------------------------------------------ what the broker asks of it
@@ -159,7 +156,7 @@ class GroupCoordinator:
     @property
     def failed_count(self) -> int:
         """Number of partitions of the coordinator that could not be read."""
-        return sum(shard.phase is ShardPhase.FAILED for shard in self._shards.shards)
+        return len(self._shards.unread())
 
     def refusal(self, group_id: str) -> ErrorCode:
         """Why a group is not served: its shard loads, or could not be read; or NONE."""
@@ -170,27 +167,15 @@ class GroupCoordinator:
 
         Waiting members and committers are answered with NOT_COORDINATOR.
         """
-        self._shards.unload(index)
+        self._shards.resign(index)
 
-    def elect(self, index: int) -> None:
+    async def elect(self, index: int) -> None:
         """Coordinate the groups of a partition again; their members' sessions begin anew."""
-        for group in self._shards.reload(index):
+        await self._shards.elect(index)
+
+    def _set_timers(self, shard: GroupShard) -> None:
+        for group in shard.state.groups.values():
             self._set_timer(group)
-
-    def on_metadata(self, image: Image, delta: Delta) -> None:
-        """Follow a change of topics."""
-        for topic in delta.deleted:
-            self.on_topic_deleted(topic)
-
-    def on_topic_deleted(self, topic: str) -> None:
-        """Forget the offsets of a topic that is gone."""
-        for shard in self._shards.shards:
-            try:
-                _delete_offsets(shard, shard.state.offsets.keys_of_topic(topic))
-            except StorageError as error:
-                log.error(
-                    "group.offsets_kept", topic=topic, partition=shard.index, reason=str(error)
-                )
 
     @property
     def batch_bytes_max(self) -> int:
@@ -281,35 +266,33 @@ class GroupCoordinator:
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> tuple[ErrorCode, ...]:
         """Remove members; one code for each, in order. Raises StorageError: none was removed.
 
-        The members are removed in one step. The names of no member are told apart before it, with
-        turns for others.
+        The members are removed in one step. Before it the names are looked up, with turns for
+        others.
         """
-        turns = Turns()
-        codes: list[ErrorCode] = []
-        leaving: dict[Leaver, int] = {}
-        for position, leaver in enumerate(leavers):
-            await turns.next()
-            code = leave_refusal(self.group(group_id), leaver)
-            if code is ErrorCode.NONE:
-                leaving.setdefault(leaver, position)
-                code = ErrorCode.UNKNOWN_MEMBER_ID  # if it is named again
-            codes.append(code)
-        left = await self._remove(group_id, tuple(leaving))
-        for position, code in zip(leaving.values(), left, strict=True):
-            codes[position] = code
-        return tuple(codes)
-
-    async def _remove(self, group_id: str, leavers: tuple[Leaver, ...]) -> tuple[ErrorCode, ...]:
-        self._require_loaded(group_id)
         return await self._shard_of(group_id).run(
             None, self._leave(group_id, leavers), lambda code: (code,) * len(leavers)
         )
 
-    def _leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> Request[tuple[ErrorCode, ...]]:
-        group = self.group(group_id)
-        transition, codes = leave(group, leavers, now_ms=self.host.monotonic_ms())
+    def _leave(self, group_id: str, leavers: Sequence[Leaver]) -> Request[tuple[ErrorCode, ...]]:
+        codes: list[ErrorCode] = []
+        leaving: dict[Leaver, int] = {}
+
+        def look_up(part: Sequence[Leaver]) -> None:
+            for leaver in part:
+                code = leave_refusal(self.group(group_id), leaver)
+                if code is ErrorCode.NONE:
+                    leaving.setdefault(leaver, len(codes))
+                    code = ErrorCode.UNKNOWN_MEMBER_ID  # if it is named again
+                codes.append(code)
+
+        yield from in_parts(look_up, leavers, ITEMS_PER_TURN)
+        self._require_loaded(group_id)
+        now_ms = self.host.monotonic_ms()
+        transition, left = leave(self.group(group_id), tuple(leaving), now_ms=now_ms)
         yield from self._carry_out(group_id, transition)
-        return codes
+        for position, code in zip(leaving.values(), left, strict=True):
+            codes[position] = code
+        return tuple(codes)
 
     # ------------------------------------------------------------ offsets
 
@@ -447,7 +430,7 @@ class GroupCoordinator:
         """Delete offsets of a group. Raises StorageError."""
         self._require_loaded(group_id)
         shard = self._shard_of(group_id)
-        _delete_offsets(shard, shard.state.offsets.keys_of_group(group_id) & set(keys))
+        delete_offsets(shard, shard.state.offsets.keys_of_group(group_id) & set(keys))
 
     # ------------------------------------------------------------ groups
 
@@ -477,7 +460,7 @@ class GroupCoordinator:
     def _delete_empty(self, group_id: str) -> None:
         """Delete a group without members and all its offsets. Raises StorageError."""
         shard = self._shard_of(group_id)
-        _delete_offsets(shard, shard.state.offsets.keys_of_group(group_id))
+        delete_offsets(shard, shard.state.offsets.keys_of_group(group_id))
         shard.append([GroupRecord(GroupKey(group_id), None)])
         self._tell("group.deleted", group_id)
 
@@ -635,7 +618,7 @@ class GroupCoordinator:
         table = shard.state.offsets
         now_ms = self.host.now_ms()
         over = expired_offsets(group, table, now_ms=now_ms, retention_ms=retention_ms)
-        _delete_offsets(shard, over)
+        delete_offsets(shard, over)
         if over:
             self._tell("group.offsets_expired", group.group_id, offsets=len(over))
         is_left_alone = group.state is GroupState.EMPTY and not group.pending
@@ -667,14 +650,6 @@ def _committed() -> Request[ErrorCode]:
     except StorageError as error:
         return commit_error(error)
     return ErrorCode.NONE
-
-
-def _delete_offsets(shard: GroupShard, keys: Iterable[OffsetKey]) -> None:
-    """Append tombstones, some hundred at a time. Raises StorageError: some are not deleted."""
-    ordered = sorted(keys, key=lambda key: (key.group_id, key.topic, key.partition))
-    for start in range(0, len(ordered), TOMBSTONES_PER_BATCH):
-        chunk = ordered[start : start + TOMBSTONES_PER_BATCH]
-        shard.append([OffsetRecord(key, None) for key in chunk])
 
 
 def group_error(error: StorageError) -> ErrorCode:

@@ -8,28 +8,34 @@ and its timers are cancelled.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Self
 
+from typing_extensions import override
+
 from txn.broker.host import Host, Timer
-from txn.broker.runtime import Shard, ShardPhase
+from txn.broker.shard import Shard
+from txn.broker.shards import Shards
 from txn.coordinator.group.classic import Group
 from txn.coordinator.group.offsets import StoredOffset
 from txn.coordinator.group.records import (
     GroupRecord,
+    OffsetKey,
     OffsetRecord,
     decode_record,
     encode_record,
 )
 from txn.coordinator.group.store import GroupStore
-from txn.errors import CorruptLogError
+from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
-from txn.metadata.image import OFFSETS_TOPIC
+from txn.metadata.delta import Delta
+from txn.metadata.image import OFFSETS_TOPIC, Image
 from txn.storage.base import BatchKind, StoredBatch
-from txn.wire.hashing import coordinator_partition
 
 BATCH_BYTES_MIN: Final = 1_048_588
 """Least limit of a group's batch: Kafka's default, also where clients' batches are smaller."""
+
+TOMBSTONES_PER_BATCH: Final = 500
 
 GroupLogRecord = OffsetRecord | GroupRecord
 
@@ -37,7 +43,7 @@ GroupLogRecord = OffsetRecord | GroupRecord
 class LiveGroups(GroupStore):
     """The fold of a shard's log, and the state of its groups that is in memory alone."""
 
-    __slots__ = ("held_bytes", "sizes", "timers", "unmarked")
+    __slots__ = ("held_bytes", "passed_over", "sizes", "timers", "unmarked")
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,6 +55,8 @@ class LiveGroups(GroupStore):
         """The same, of all groups together."""
         self.unmarked: set[int] = set()
         """Producer ids of commits that are decided, and whose marker the disk refuses."""
+        self.passed_over = 0
+        """Records of protocols that this broker does not speak."""
 
     def note_size(self, group: Group) -> None:
         """Note the bytes that a group and its members take.
@@ -89,14 +97,11 @@ class LiveGroups(GroupStore):
 GroupShard = Shard[LiveGroups, GroupLogRecord]
 
 
-class GroupShards:
+class GroupShards(Shards[LiveGroups, GroupLogRecord]):
     """Every partition of `__consumer_offsets`, 0 first."""
 
-    def __init__(self, host: Host) -> None:
-        self.shards: list[GroupShard] = []
-        self._host = host
-        self._passed_over = 0
-        """Records of protocols that this broker does not speak."""
+    topic = OFFSETS_TOPIC
+    not_served = "group.groups_not_served"
 
     @classmethod
     def load(cls, host: Host) -> Self:
@@ -106,35 +111,18 @@ class GroupShards:
         requests are answered with NOT_COORDINATOR.
         """
         loaded = cls(host)
-        logs = host.coordinator_partitions(OFFSETS_TOPIC)
-        loaded.shards += [
-            Shard(
-                host,
-                logs,
-                index,
-                LiveGroups(),
-                encode=lambda shard, record: encode_record(record),
-                replay=loaded._replay_appended,
-                batch_bytes_max=loaded.batch_bytes_max,
-            )
-            for index in range(len(logs))
-        ]
+        loaded.make()
         for shard in loaded.shards:
-            if not host.is_untouched(OFFSETS_TOPIC, shard.index):  # else never written
-                loaded._load(shard)
-            if shard.phase is not ShardPhase.FAILED:
+            if host.is_untouched(OFFSETS_TOPIC, shard.index) or loaded.load_shard(shard):
                 shard.activate()
-        if loaded._passed_over:
+        passed_over = sum(shard.state.passed_over for shard in loaded.shards)
+        if passed_over:
             log.warning(
                 "group.records_passed_over",
-                records=loaded._passed_over,
+                records=passed_over,
                 reason="they are of the consumer, share or streams protocol of Apache Kafka",
             )
         return loaded
-
-    def index_of(self, group_id: str) -> int:
-        """The number of the shard that keeps a group."""
-        return coordinator_partition(group_id, len(self.shards))
 
     def of(self, group_id: str) -> GroupShard:
         """The shard that keeps a group."""
@@ -144,36 +132,45 @@ class GroupShards:
         """The committed offsets of every group that has any."""
         return (each for shard in self.shards for each in shard.state.offsets.by_group())
 
+    @override
+    def append_limit(self) -> Callable[[], int]:
+        return self.batch_bytes_max
+
     def batch_bytes_max(self) -> int:
         """The largest batch of `__consumer_offsets`: no generation and no commit is larger."""
         largest: int = self._host.setting("message.max.bytes")
         return max(largest, BATCH_BYTES_MIN)
 
-    def fail(self, index: int, fault: str) -> None:
-        """Serve the groups of a partition no longer, until the next start."""
-        shard = self.shards[index]
-        shard.state.close()
-        shard.fail(fault, LiveGroups())
+    @override
+    def load_shard(self, shard: GroupShard) -> bool:
+        is_loaded = super().load_shard(shard)
+        for group in shard.state.groups.values():
+            shard.state.note_size(group)
+        return is_loaded
 
-    def unload(self, index: int) -> None:
-        """Leave the groups of a partition to another broker."""
-        shard = self.shards[index]
+    @override
+    def on_unloaded(self, shard: GroupShard) -> None:
         shard.state.close()
-        shard.unload(LiveGroups())
 
-    def reload(self, index: int) -> list[Group]:
-        """Replay an unloaded partition; return its groups."""
-        shard = self.shards[index]
-        shard.begin_load()
-        self._load(shard)
-        if shard.phase is not ShardPhase.FAILED:
-            shard.activate()
-        return [*shard.state.groups.values()]
+    @override
+    def on_metadata(self, image: Image, delta: Delta) -> None:
+        for topic in delta.deleted:
+            self.on_topic_deleted(topic)
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """Forget the offsets of a topic that is gone."""
+        for shard in self.shards:
+            try:
+                delete_offsets(shard, shard.state.offsets.keys_of_topic(topic))
+            except StorageError as error:
+                log.error(
+                    "group.offsets_kept", topic=topic, partition=shard.index, reason=str(error)
+                )
 
     def on_refusal(self, topic: str, index: int) -> None:
         """Serve the groups of a partition no longer that was taken out of service."""
         if topic == OFFSETS_TOPIC:
-            self.fail(index, f"{OFFSETS_TOPIC}-{index} is damaged")
+            self.fail(self.shards[index], f"{OFFSETS_TOPIC}-{index} is damaged")
 
     def on_offsets_marker(self, partition_index: int, producer_id: int, is_commit: bool) -> None:
         """A marker was appended to a partition: pending offsets count from now on, or never."""
@@ -185,29 +182,16 @@ class GroupShards:
         """The marker of a commit has to wait for the disk: its offsets are not told before."""
         self.shards[partition_index].state.unmarked.add(producer_id)
 
-    def _load(self, shard: GroupShard) -> None:
-        """Replay a partition, or do without it."""
-        known = self._passed_over
-        error = shard.load(lambda: self._replay_log(shard, known), LiveGroups)
-        if error is None:
-            for group in shard.state.groups.values():
-                shard.state.note_size(group)
-            return
-        self.fail(shard.index, shard.advice_on(error))
-        if isinstance(error, CorruptLogError):
-            self._host.refuse_partition(OFFSETS_TOPIC, shard.index, error.message)
-        log.error(
-            "group.groups_not_served",
-            partition=f"{OFFSETS_TOPIC}-{shard.index}",
-            reason=shard.fault,
-        )
+    @override
+    def empty(self, former: LiveGroups | None = None) -> LiveGroups:
+        return LiveGroups()
 
-    def _replay_log(self, shard: GroupShard, passed_over: int) -> None:
-        self._passed_over = passed_over
-        for batch in shard.log.batches():
-            self._replay(shard, batch)
+    @override
+    def encode(self, shard: GroupShard, record: GroupLogRecord) -> tuple[bytes, bytes | None]:
+        return encode_record(record)
 
-    def _replay(self, shard: GroupShard, batch: StoredBatch) -> None:
+    @override
+    def read(self, shard: GroupShard, batch: StoredBatch) -> None:
         if batch.kind in (BatchKind.COMMIT_MARKER, BatchKind.ABORT_MARKER):
             is_commit = batch.kind is BatchKind.COMMIT_MARKER
             shard.state.offsets.end_transaction(batch.producer_id, is_commit=is_commit)
@@ -225,13 +209,22 @@ class GroupShards:
                     offset=stored.offset,
                 ) from error
             if record is None:
-                self._passed_over += 1
+                shard.state.passed_over += 1
             else:
                 shard.state.replay(record, record_offset=stored.offset, now_ms=now_ms)
 
-    def _replay_appended(self, shard: GroupShard, record: GroupLogRecord, offset: int) -> None:
+    @override
+    def replay(self, shard: GroupShard, record: GroupLogRecord, offset: int) -> None:
         """Fold in a record that was appended."""
         now_ms = self._host.monotonic_ms()
         shard.state.replay(record, record_offset=offset, now_ms=now_ms)
         if record.value is None and isinstance(record, GroupRecord):
             shard.state.forget(record.key.group_id)
+
+
+def delete_offsets(shard: GroupShard, keys: Iterable[OffsetKey]) -> None:
+    """Append tombstones, some hundred at a time. Raises StorageError: some are not deleted."""
+    ordered = sorted(keys, key=lambda key: (key.group_id, key.topic, key.partition))
+    for start in range(0, len(ordered), TOMBSTONES_PER_BATCH):
+        chunk = ordered[start : start + TOMBSTONES_PER_BATCH]
+        shard.append([OffsetRecord(key, None) for key in chunk])

@@ -20,8 +20,8 @@ from txn.logs import log
 from txn.storage.base import Marker, PartitionLog
 
 
-def tell_left_open(held: OpenTransaction, unread: Sequence[str]) -> None:
-    """Tell an operator of a transaction that nothing ends, as its owner may be unread."""
+def log_left_open(held: OpenTransaction, unread: Sequence[str]) -> None:
+    """Log a transaction that nothing ends, since its owner may be unread."""
     log.error(
         "txn.left_open",
         partition=f"{held.partition[0]}-{held.partition[1]}",
@@ -84,7 +84,7 @@ class HangingTransactions:
                 producer = ProducerIdAndEpoch(active.producer_id, active.producer_epoch)
                 if owner is None and unread:
                     held = OpenTransaction(partition, producer, active.current_txn_start_offset)
-                    tell_left_open(held, unread)
+                    log_left_open(held, unread)
                     self._waiting.add((partition, producer))
                     continue
                 epoch = max(active.coordinator_epoch, 0)

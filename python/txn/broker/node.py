@@ -35,7 +35,7 @@ from txn.broker.replica_manager import ReplicaManager
 from txn.broker.response_cache import ResponseCache
 from txn.broker.shell import Catalog, LogStorage, Scheduler
 from txn.broker.syncs import synced
-from txn.broker.txn_coordinator import TransactionCoordinator
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.config import BrokerSettings
 from txn.coordinator.lost_logs import ends_in_offsets
@@ -151,7 +151,8 @@ class Node:
         )
         replicas.forget_idle_producers()
         groups = GroupCoordinator(host, group_shards, transactions, verifier=transactions)
-        publisher.subscribe(groups.on_metadata)
+        publisher.subscribe(transactions.transactions.on_metadata)
+        publisher.subscribe(group_shards.on_metadata)
         publisher.subscribe(_follower_of_creation_rates(catalog))
         if image.client_quotas:
             catalog.publish_creation_rates(*creation_rates(image.client_quotas))

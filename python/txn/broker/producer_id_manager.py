@@ -7,7 +7,7 @@ The next block is asked for before the last id of this one is taken, so that har
 for it. Source: KIP-730; Kafka asks for the next block at the same point.
 """
 
-import asyncio
+from collections.abc import Callable
 
 from txn.broker.host import Host
 from txn.errors import StorageError
@@ -17,7 +17,7 @@ PREFETCH_AT = 10
 
 
 class NoProducerIdError(StorageError):
-    """The next block is on its way; wait for `ready` and take the id then."""
+    """The next block is on its way; wait for `call_when_ready` and take the id then."""
 
 
 class ProducerIdManager:
@@ -30,7 +30,7 @@ class ProducerIdManager:
         self._prefetch_at = 0
         """The number of ids left at which the next block is asked for."""
         self._is_asked = False
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[Callable[[StorageError | None], object]] = []
 
     def take(self) -> int:
         """The next producer id. Raises NoProducerIdError."""
@@ -52,19 +52,16 @@ class ProducerIdManager:
             self._arrive(self._host.allocate_producer_ids_now())
         return self.take()
 
-    async def ready(self) -> bool:
-        """Wait until `take` gives an id; False if the controller could not allocate any."""
-        while not self._block and not self._next_block:
-            self._ask()
-            if not self._is_asked:  # the answer was there at once
-                return bool(self._next_block)
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            except StorageError:
-                return False
-        return True
+    def call_when_ready(self, call: Callable[[StorageError | None], object]) -> None:
+        """Make a call once an id is there, or with the reason why none can be allocated.
+
+        Another taker may be faster: then the caller asks again.
+        """
+        if self._block or self._next_block:
+            call(None)
+            return
+        self._waiting.append(call)
+        self._ask()
 
     def _ask(self) -> None:
         if not self._is_asked:
@@ -75,12 +72,8 @@ class ProducerIdManager:
         """Take a block, or the reason why there is none; the next taker asks again."""
         self._is_asked = False
         waiting, self._waiting = self._waiting, []
+        refusal = block if isinstance(block, StorageError) else None
         if isinstance(block, range):
             self._next_block = block
-        for waiter in waiting:
-            if waiter.done():  # the caller gave up
-                continue
-            if isinstance(block, range):
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(block)
+        for call in waiting:
+            call(refusal)

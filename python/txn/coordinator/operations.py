@@ -8,13 +8,17 @@ the yield.
     Committed(partitions)  the same for it and partitions that clients write to, together
     Synced(partitions)     the same for those partitions alone
     GIVE_WAY               let other requests, timers and reactors have their turn
+    Until(begin)           wait for an event: a producer id that arrives, a pause that is over
     Reply(value)           answer now and go on behind the answer
+    a `Performed`          done by the coordinator of the shard; the yield's value is the result
 
 `txn.broker.runtime` carries them out. Pure.
 """
 
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
+
+from txn.errors import StorageError
 
 T = TypeVar("T")
 
@@ -62,9 +66,25 @@ class Reply(NamedTuple):
     ticket: int | None = None
 
 
-Operation = Committed | Synced | GiveWay | Reply
+class Until(NamedTuple):
+    """Wait for an event outside of the shard.
 
-Request = Generator[Operation, None, T]
+    `begin` gets a call to make once, at the event. A StorageError in this call is raised at the
+    yield.
+    """
+
+    begin: Callable[[Callable[[StorageError | None], object]], object]
+
+
+class Performed:
+    """An operation that the coordinator of the shard carries out, by a request of its own."""
+
+    __slots__ = ()
+
+
+Operation = Committed | Synced | GiveWay | Until | Reply | Performed
+
+Request = Generator[Operation, Any, T]
 """A request in progress; its return value is its answer, unless it replied before."""
 
 

@@ -30,11 +30,11 @@ from txn.broker.apis.guards import (
     WRITE_ID,
 )
 from txn.broker.host import Context
+from txn.broker.members import NONE, TO_ABORT, TO_COMMIT, TRANSACTION
+from txn.broker.transactions.coordinator import TransactionCoordinator
+from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.broker.turns import Turns
-from txn.broker.txn_coordinator import InitProducerIdResult, TransactionCoordinator
-from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
-from txn.coordinator.transaction.states import TxnResult
 from txn.identifiers import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -88,16 +88,10 @@ RESULTS_KEPT_MAX: Final = 32
 END_TXN_BUMPS_FROM: Final = 5
 ADD_PARTITIONS_BATCHED_FROM: Final = 4
 
-# Asked for in each request. By its class, a member takes CPython 3.11 0.1 us.
-_NONE: Final = ErrorCode.NONE
-_TRANSACTION: Final = ConnectionUse.TRANSACTION
-_COMMIT: Final = TxnResult.COMMIT
-_ABORT: Final = TxnResult.ABORT
-
 
 def _known_to(context: Context, code: ErrorCode) -> ErrorCode:
     """Say an error with a code that clients of this version know."""
-    if code is _NONE:
+    if code is NONE:
         return code
     key, version = context.api_key, context.api_version
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_FROM[key]:
@@ -125,7 +119,7 @@ def _note(
     code: ErrorCode,
 ) -> None:
     """Remember who acted for a transactional id, unless it was refused."""
-    if transactional_id and code is _NONE:
+    if transactional_id and code is NONE:
         coordinator.clients.note(transactional_id, context, REQUEST_NAMES[context.api_key])
 
 
@@ -180,7 +174,7 @@ async def add_partitions_but(
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     transactional_id = request.transactional_id
     client = context.session.client
-    await coordinator.hang_up_if_late(transactional_id, producer, client, _TRANSACTION)
+    await coordinator.hang_up_if_late(transactional_id, producer, client, TRANSACTION)
     partitions, errors = await _looked_at(coordinator, request.topics, closed, Turns())
     if errors:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
@@ -315,12 +309,12 @@ async def add_offsets_to_txn(
     """Join a group's partition of `__consumer_offsets` to a transaction."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     await coordinator.hang_up_if_late(
-        request.transactional_id, producer, context.session.client, _TRANSACTION
+        request.transactional_id, producer, context.session.client, TRANSACTION
     )
     code = await coordinator.add_partitions(
         request.transactional_id, producer, [coordinator.offsets_partition(request.group_id)]
     )
-    if code is _NONE:
+    if code is NONE:
         coordinator.announce_offsets(request.transactional_id)
     _note(coordinator, request.transactional_id, context, code)
     return _offsets_added(context.api_version, _known_to(context, code))
@@ -334,12 +328,12 @@ async def end_txn(
     bumps_epoch = context.api_version >= END_TXN_BUMPS_FROM
     if not bumps_epoch:
         await coordinator.hang_up_if_late(
-            request.transactional_id, producer, context.session.client, _TRANSACTION
+            request.transactional_id, producer, context.session.client, TRANSACTION
         )
     identity = await coordinator.end(
         request.transactional_id,
         producer,
-        _COMMIT if request.committed else _ABORT,
+        TO_COMMIT if request.committed else TO_ABORT,
         bumps_epoch=bumps_epoch,
     )
     _note(coordinator, request.transactional_id, context, identity.code)

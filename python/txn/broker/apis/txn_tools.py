@@ -2,7 +2,7 @@
 
 Where this differs from Kafka: an id, or a partition, that is to be described several times is
 described once. An operator's marker in the midst of a transaction that is
-open here aborts all of it (`broker.txn_coordinator`). No marker goes into `__transaction_state`. A
+open here aborts all of it (`broker.transactions`). No marker goes into `__transaction_state`. A
 marker for no producer is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. A pattern is RE2's own, of
 which Kafka's RE2/J is a copy. txn accepts `\\C` and a repeated group name, and Kafka refuses them.
 Kafka accepts repetitions of repetitions above 1,000, and txn refuses them.
@@ -26,8 +26,8 @@ from txn.broker.apis.txn import (
 )
 from txn.broker.audit import audit
 from txn.broker.host import Context
+from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.turns import OPENING_ITEMS, Turns
-from txn.broker.txn_coordinator import TransactionCoordinator
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
 from txn.coordinator.transaction.states import Txn

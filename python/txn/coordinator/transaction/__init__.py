@@ -2,5 +2,5 @@
 
 `states` names the states and their moves, `decide` turns a request into a decision, `records` is
 the decision as bytes of `__transaction_state`. `transactions` folds written records (`apply`),
-`timeouts` computes deadlines. `txn.broker.txn_coordinator` carries them out.
+`timeouts` computes deadlines. `txn.broker.transactions` carries them out.
 """

@@ -19,7 +19,7 @@ may write until then: its late records are synced, too. A partition that cannot 
 gets its marker later. The marker of an abort is on the disk before Complete, since a start writes
 it again without.
 
-The Prepare is the request's (`broker.txn_coordinator`). All that follows is here, for every end
+The Prepare is the request's (`broker.transactions`). All that follows is here, for every end
 alike: a client's, a time-out, a fence, an operator's, and a start that finds a Prepare. The plan
 is made with the decision; no step asks the rules again.
 
@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from txn.coordinator.operations import COMMITTED, Committed, Reply, Request, Synced
+from txn.coordinator.operations import COMMITTED, Committed, Performed, Reply, Request, Synced
 from txn.coordinator.transaction.decide import End
 from txn.coordinator.transaction.states import PREPARE, Txn, TxnResult, UnsyncedMarker
 from txn.errors import StorageError
@@ -63,6 +63,7 @@ class Ending:
         plan: The decision.
         is_decided: The Prepare is the decision: it is as durable as promised, and so is the data.
             Where nothing is promised of a power failure it is from the beginning.
+        is_one_step: No other request runs between Prepare and the markers, so no batch can either.
         data: Partitions whose records are synced with the Prepare. Those of an abort need not be
             there: they are synced one by one then.
         unmarked: Partitions that have no marker yet.
@@ -71,18 +72,19 @@ class Ending:
         is_put_off: A disk refused a marker.
         is_fenced: Power failed behind it, so its client may mean a later transaction, now gone. Its
             Complete fences that client, and no end is answered before.
-        told: The failure that was logged last.
+        logged: The failure that was logged last.
     """
 
     plan: End
     is_decided: bool = False
+    is_one_step: bool = False
     data: frozenset[TopicPartition] = field(init=False)
     unmarked: frozenset[TopicPartition] = field(init=False)
     held: dict[TopicPartition, StorageError] = field(default_factory=dict)
     written: list[UnsyncedMarker] = field(default_factory=list)
     is_put_off: bool = False
     is_fenced: bool = False
-    told: str = ""
+    logged: str = ""
 
     def __post_init__(self) -> None:
         prepare = self.plan.prepare
@@ -96,21 +98,29 @@ class Ending:
         return self.plan.prepare.state is _PREPARE_COMMIT
 
 
-class Steps(NamedTuple):
-    """The steps of an end that touch logs.
+class Block(Performed):
+    """Close a transaction for batches, in the partitions that have no marker yet.
 
-    Attributes:
-        block: Lets nothing more into the partitions that have no marker yet. Puts those that cannot
-            be opened into `held`, and returns those with records that a power failure may take.
-        write_markers: Appends the markers that are left, to one partition after the other, but to
-            none in `held`. Both give way to others where the partitions are many.
-        write_state: Appends the next state of the id and replays it. Raises StorageError: nothing
-            changed.
+    Those that cannot be opened are put into `held`. The result is a collection of the partitions
+    with records that a power failure may take.
     """
 
-    block: Callable[[Ending], Request[Collection[TopicPartition]]]
-    write_markers: Callable[[Ending], Request[Marked]]
-    write_state: Callable[[Txn], object]
+    __slots__ = ("ending",)
+
+    def __init__(self, ending: Ending) -> None:
+        self.ending = ending
+
+
+class Mark(Performed):
+    """Append the markers that are left, to one partition after the other, but to none in `held`.
+
+    The result is a `Marked`.
+    """
+
+    __slots__ = ("ending",)
+
+    def __init__(self, ending: Ending) -> None:
+        self.ending = ending
 
 
 def decide(ending: Ending) -> Request[None]:
@@ -129,12 +139,13 @@ def decide(ending: Ending) -> Request[None]:
         ending.is_decided = True
 
 
-def finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]:
+def finish(ending: Ending, write: Callable[[Txn], object], answer: object = None) -> Request[None]:
     """Carry a Prepare that is in the log to its Complete.
 
     Args:
         ending: The plan, and how far an earlier try came.
-        steps: Touch the logs.
+        write: Appends the next state of the id and replays it. Raises StorageError: nothing
+            changed.
         answer: Given once every partition was asked to take its marker; None: nobody waits.
 
     Raises:
@@ -143,10 +154,10 @@ def finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]
     if not ending.is_decided:
         yield from decide(ending)
     ending.held.clear()
-    late = yield from steps.block(ending)
+    late: Collection[TopicPartition] = () if ending.is_one_step else (yield Block(ending))
     if late:
         yield from _sync_late(ending, late)
-    marked = yield from steps.write_markers(ending)
+    marked: Marked = yield Mark(ending)
     ending.unmarked = frozenset(marked.refused)
     ending.is_put_off = bool(marked.refused)
     if answer is not None:
@@ -160,7 +171,7 @@ def finish(ending: Ending, steps: Steps, answer: object = None) -> Request[None]
     completed = ending.plan.complete
     if completed.updated_ms != marked.at_ms or completed.unsynced_markers != marked.unsynced:
         completed = completed._replace(updated_ms=marked.at_ms, unsynced_markers=marked.unsynced)
-    steps.write_state(completed)
+    write(completed)
     if ending.is_commit and not prepare.last_offsets:
         yield COMMITTED
 
