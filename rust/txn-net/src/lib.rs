@@ -32,6 +32,8 @@ mod mailbox;
 mod memory;
 mod metrics;
 mod opener;
+mod options;
+mod panics;
 mod partition;
 mod partition_limit;
 mod presence;
@@ -41,6 +43,7 @@ mod quotas;
 mod reactor;
 mod server;
 mod settler;
+mod shared;
 #[cfg(test)]
 mod test_logs;
 mod tls;
@@ -55,11 +58,12 @@ pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce, Refuse
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 pub use mailbox::RequestToken;
 pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
+pub use options::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 pub use partition::PartitionRole;
 pub use presence::Presence;
 pub use produce::{Join, Refused};
 pub use quotas::{ClientQuota, EntityName, QuotaClient, QuotaKind, ThrottledSnapshot, Window};
-pub use server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS, Server};
+pub use server::Server;
 pub use settler::{Bell, Settler};
 pub use tls::{
     ClientAuth, FailureReason, HandshakeError, PrincipalOf, TlsListener, TlsOptions,
