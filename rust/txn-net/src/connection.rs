@@ -19,20 +19,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
-use txn_log::LentFile;
 use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
 use crate::access::{Latest, Sender};
 use crate::authentication::{Attachment, Authentication};
+use crate::chunk::Chunk;
 use crate::connection_quotas::ConnectionPlace;
-use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{CloseReason, Marks, ReactorMetrics};
 use crate::presence::Presence;
 use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::quotas::Meter;
 use crate::tls::{HandshakeError, TlsListener};
-use crate::transport::{Handshake, Transport};
+use crate::token::RequestToken;
+use crate::transport::Transport;
+use crate::transport_step::Handshake;
 
 /// First size of a buffer's growth, and the least a read asks for when more is to come.
 const STEP_BYTES: usize = 64 << 10;
@@ -67,72 +68,6 @@ impl Buffers {
         {
             buffer.clear();
             self.spare.push(buffer);
-        }
-    }
-}
-
-/// A part of an answer.
-pub enum Chunk {
-    /// Bytes of our own, from `at` on.
-    Bytes {
-        /// All of them.
-        data: Vec<u8>,
-        /// Number of bytes sent.
-        at: usize,
-    },
-    /// Bytes of a segment, sent from there.
-    File {
-        /// The segment.
-        file: LentFile,
-        /// Position of the next byte.
-        position: u64,
-        /// Bytes still to be sent.
-        left: usize,
-    },
-}
-
-impl Chunk {
-    pub fn bytes(data: Vec<u8>) -> Self {
-        Self::Bytes { data, at: 0 }
-    }
-
-    /// Bytes still to be sent.
-    pub fn left(&self) -> usize {
-        match self {
-            Self::Bytes { data, at } => data.len() - at,
-            Self::File { left, .. } => *left,
-        }
-    }
-
-    /// Bytes that it holds in memory.
-    fn held(&self) -> usize {
-        match self {
-            Self::Bytes { data, .. } => data.len(),
-            Self::File { .. } => 0,
-        }
-    }
-
-    /// Sends some of it; `more` says that other chunks follow.
-    fn send(&mut self, transport: &mut Transport, more: bool) -> io::Result<usize> {
-        match self {
-            Self::Bytes { data, at } => {
-                let sent = transport.send(&data[*at..], more)?;
-                *at += sent;
-                Ok(sent)
-            }
-            Self::File {
-                file,
-                position,
-                left,
-            } => {
-                let sent = transport.send_file(file, *position, *left)?;
-                if sent == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                *position += sent as u64;
-                *left -= sent;
-                Ok(sent)
-            }
         }
     }
 }

@@ -18,6 +18,7 @@ mod access;
 mod adaptive_spin;
 mod authentication;
 mod catalog;
+mod chunk;
 mod connection;
 mod connection_quotas;
 mod control;
@@ -44,10 +45,13 @@ mod reactor;
 mod server;
 mod settler;
 mod shared;
+mod signal;
 #[cfg(test)]
 mod test_logs;
 mod tls;
+mod token;
 mod transport;
+mod transport_step;
 mod turn;
 
 pub use access::{Action, Ask};
@@ -56,7 +60,6 @@ pub use catalog::{LogOf, Topic, TopicId};
 pub use connection_quotas::{ConnectionLimits, CreationRates, ListenerLimits};
 pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce, RefusedConnection};
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
-pub use mailbox::RequestToken;
 pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
 pub use options::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 pub use partition::PartitionRole;
@@ -69,3 +72,4 @@ pub use tls::{
     ClientAuth, FailureReason, HandshakeError, PrincipalOf, TlsListener, TlsOptions,
     TlsOptionsError,
 };
+pub use token::RequestToken;

@@ -11,9 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::mailbox::{Mailbox, Message, RequestToken};
+use crate::mailbox::{Mailbox, Message};
 use crate::memory::Claim;
 use crate::produce::{ProduceRequest, REPACKED_BYTES_MAX, Unopened};
+use crate::token::RequestToken;
 
 /// A Produce with the part of its frame it still needs.
 pub struct Large {

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::mailbox::MAX_REACTORS;
+use crate::token::MAX_REACTORS;
 
 /// The options of a new server.
 #[derive(Clone, Debug)]

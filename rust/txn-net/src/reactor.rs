@@ -61,14 +61,16 @@ use crate::adaptive_spin::AdaptiveSpin;
 use crate::authentication::Authentication;
 use crate::connection::{Buffers, Connection};
 use crate::control::Undecided;
-use crate::mailbox::{MAX_SLOTS, Mailbox, Message, RequestToken};
+use crate::mailbox::{Mailbox, Message};
 use crate::metrics::ReactorMetrics;
 use crate::panics::panic_text;
 use crate::produce::ProduceRequest;
 use crate::purgatory::Deadlines;
 use crate::reactor::waiting::Unfinished;
 use crate::shared::Shared;
+use crate::signal::Signal;
 use crate::tls::{FailureReason, HandshakeError};
+use crate::token::{MAX_SLOTS, RequestToken};
 
 /// The events of the first listener; others follow. Those of connections are their slots.
 const FIRST_LISTENER: usize = MAX_SLOTS;
@@ -337,12 +339,12 @@ impl Reactor {
             Message::Resume(token, refused) => self.on_resume(token, &refused),
             Message::Opened(token, request) => self.on_opened(token, *request),
             Message::Disconnect(token) => self.on_disconnect(token),
-            Message::Recheck(token) => self.on_recheck(token),
+            Message::Signal(Signal::Recheck(token)) => self.on_recheck(token),
             Message::TopicsChanged => self.on_topics_changed(),
             Message::RoleChanged => self.on_role_changed(),
-            Message::MemoryFreed => self.on_memory_freed(),
-            Message::MemoryShort => self.on_memory_short(),
-            Message::PlaceFreed => {
+            Message::Signal(Signal::MemoryFreed) => self.on_memory_freed(),
+            Message::Signal(Signal::MemoryShort) => self.on_memory_short(),
+            Message::Signal(Signal::PlaceFreed) => {
                 let metrics = &self.shared.listener_metrics;
                 self.acceptor.on_place(self.now, metrics);
             }

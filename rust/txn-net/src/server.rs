@@ -24,7 +24,7 @@ use crate::control::{
 use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
 use crate::listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
-use crate::mailbox::{self, Message, RequestToken};
+use crate::mailbox::{self, Message};
 use crate::memory::{Claim, RequestMemory};
 use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
 use crate::opener::Opener;
@@ -36,6 +36,8 @@ use crate::quotas::{ClientQuota, QuotaClient, Quotas, Window};
 use crate::reactor::{MAILBOX, Reactor};
 use crate::settler::{Bell, Settler};
 use crate::shared::{DECIDING, Shared};
+use crate::signal::{Notify, Signal};
+use crate::token::RequestToken;
 
 /// Listening sockets, and the reactors that serve their connections. Every method may be called from any thread.
 pub struct Server {
@@ -79,7 +81,11 @@ impl Server {
             .map(|_| ReactorMetrics::new(listeners.len()))
             .collect();
         let control = Arc::new(ControlQueue::new()?);
-        let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone(), &control);
+        let reactors = mailboxes
+            .iter()
+            .map(|one| Arc::clone(one) as Arc<dyn Notify>);
+        let reactors = reactors.collect();
+        let memory = RequestMemory::new(options.max_queued_bytes, reactors, &control);
         let acceptor = Arc::clone(&mailboxes[0]);
         let quotas = ConnectionQuotas::new(options.max_connections, listeners.len(), acceptor);
         let listener_metrics = listeners
@@ -319,7 +325,7 @@ impl Server {
     /// `max_connections` are closed, the least recently used first.
     pub fn limit_connections(&self, limits: ConnectionLimits) {
         self.shared.quotas.set_limits(limits);
-        self.shared.mailboxes[0].post(Message::PlaceFreed); // one may have become free
+        self.shared.mailboxes[0].notify(Signal::PlaceFreed); // one may have become free
         self.post_to_all(|| Message::TooManyConnections);
     }
 

@@ -15,9 +15,10 @@ use crate::authentication::Authentication;
 use crate::connection::Connection;
 use crate::connection_quotas::Refusal;
 use crate::control::RefusedConnection;
-use crate::mailbox::{Accepted, MAX_SLOTS, Message};
+use crate::mailbox::{Accepted, Message};
 use crate::memory::Claim;
 use crate::reactor::Reactor;
+use crate::token::MAX_SLOTS;
 use crate::transport::Transport;
 
 /// Connections of one listener accepted before others have their turn.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, ConnectionState};
-use crate::mailbox::RequestToken;
 use crate::metrics::CloseReason;
 use crate::reactor::Reactor;
+use crate::token::RequestToken;
 
 /// Idle connections are looked for at most this many times in the time they may be idle.
 const REAPS: u32 = 64;

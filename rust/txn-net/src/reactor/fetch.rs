@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use txn_protocol::frame::RequestHeader;
 
-use crate::connection::{Chunk, Connection};
+use crate::chunk::Chunk;
+use crate::connection::Connection;
 use crate::fetch::{FetchRequest, Readiness};
 use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::reactor::Reactor;

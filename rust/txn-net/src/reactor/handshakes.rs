@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::control::FailedHandshake;
 use crate::reactor::Reactor;
 use crate::tls::HandshakeError;
-use crate::transport::Handshake;
+use crate::transport_step::Handshake;
 
 /// Time for handshakes before others have their turn. At least one goes on.
 const HANDSHAKES_TURN: Duration = Duration::from_micros(500);

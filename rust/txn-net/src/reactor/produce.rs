@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use txn_protocol::frame::RequestHeader;
 
-use crate::connection::{Chunk, Connection, ConnectionState};
+use crate::chunk::Chunk;
+use crate::connection::{Connection, ConnectionState};
 use crate::control::ParkedProduce;
 use crate::delayed_produce::{AppendedBatch, DelayedProduce, Promise};
-use crate::mailbox::RequestToken;
 use crate::memory::{Claim, RequestMemory};
 use crate::opener::Large;
 use crate::produce::{AppendProgress, Join, ProduceRequest, Refused, Unopened};
@@ -20,6 +20,7 @@ use crate::purgatory::{DelayedOperation, DelayedResponse, Parked};
 use crate::reactor::Reactor;
 use crate::reactor::requests::Answered;
 use crate::reactor::waiting::UnfinishedRequest;
+use crate::token::RequestToken;
 use crate::turn::Turn;
 
 /// The body of a Produce.

@@ -10,15 +10,16 @@ use txn_protocol::apis::{FETCH, PRODUCE, SASL_AUTHENTICATE};
 use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
 
 use crate::authentication::{Admission, Authentication};
-use crate::connection::{Chunk, Connection, ConnectionState};
+use crate::chunk::Chunk;
+use crate::connection::{Connection, ConnectionState};
 use crate::control::{ControlRequest, RAW_TOKEN};
-use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::Marks;
 use crate::options::{FETCH_VERSIONS, PRODUCE_VERSIONS};
 use crate::quotas::{Meter, QuotaClient};
 use crate::reactor::Reactor;
 use crate::shared::DECIDING;
+use crate::token::RequestToken;
 
 /// The result of a frame.
 pub(super) enum Answered {

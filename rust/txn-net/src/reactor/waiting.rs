@@ -8,15 +8,16 @@ use std::time::Instant;
 
 use txn_protocol::frame::{Front, RequestHeader};
 
-use crate::connection::{Chunk, Connection, ConnectionState};
+use crate::chunk::Chunk;
+use crate::connection::{Connection, ConnectionState};
 use crate::fetch::FetchRequest;
-use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::produce::{ProduceRequest, Refused};
 use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::reactor::Reactor;
 use crate::reactor::produce::Body;
 use crate::reactor::requests::Answered;
+use crate::token::RequestToken;
 
 /// A request that took its turn and is not answered.
 pub(super) struct Unfinished {
@@ -47,7 +48,7 @@ impl Reactor {
         if let Some(meter) = &mut connection.meter {
             meter.pause();
         }
-        self.metrics().delayed(&response.operation).rise();
+        response.operation.gauge(self.metrics()).rise();
         let deadline = response.deadline;
         connection.state = ConnectionState::Delayed { token, response };
         self.push_deadline(deadline, token);
@@ -66,7 +67,7 @@ impl Reactor {
 
     /// Counts a request that left the purgatory.
     pub(super) fn note_left(&mut self, operation: &DelayedOperation) {
-        self.metrics().delayed(operation).fall();
+        operation.gauge(self.metrics()).fall();
     }
 
     /// Takes a connection's request out of the purgatory, if it lies there.
