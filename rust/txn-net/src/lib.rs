@@ -28,6 +28,7 @@ mod fetch;
 mod forced_producers;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod kept_produce;
 mod listener;
 mod mailbox;
 mod memory;
@@ -53,6 +54,7 @@ mod token;
 mod transport;
 mod transport_step;
 mod turn;
+mod waiting;
 
 pub use access::{Action, Ask};
 pub use authentication::{ANONYMOUS, Attachment};

@@ -32,9 +32,8 @@ use txn_log::{PartitionLog, Watcher};
 
 use crate::delayed_produce::{DelayedProduce, DiskWait};
 use crate::fetch::{FetchRequest, Readiness};
-use crate::memory::Claim;
+use crate::kept_produce::KeptProduce;
 use crate::metrics::{Gauge, ReactorMetrics};
-use crate::produce::ProduceRequest;
 use crate::signal::{Notify, Signal};
 use crate::token::RequestToken;
 
@@ -60,7 +59,7 @@ pub enum DelayedOperation {
     /// A Produce whose batches are appended.
     Produce(DelayedProduce),
     /// A Produce whose partitions have to join a transaction before they are appended to.
-    Join(Parked),
+    Join(KeptProduce),
 }
 
 impl DelayedOperation {
@@ -72,15 +71,6 @@ impl DelayedOperation {
             Self::Join(_) => &metrics.delayed_joins,
         }
     }
-}
-
-/// A Produce with the part of its frame it still needs.
-pub struct Parked {
-    pub correlation_id: i32,
-    pub request: ProduceRequest,
-    pub body: Vec<u8>,
-    /// For `body`, until it is dropped.
-    pub claim: Claim,
 }
 
 /// Logs, and the watches on them; dropping it takes them back.

@@ -66,7 +66,6 @@ use crate::metrics::ReactorMetrics;
 use crate::panics::panic_text;
 use crate::produce::ProduceRequest;
 use crate::purgatory::Deadlines;
-use crate::reactor::waiting::Unfinished;
 use crate::shared::Shared;
 use crate::signal::Signal;
 use crate::tls::{FailureReason, HandshakeError};
@@ -110,7 +109,7 @@ pub struct Reactor {
     /// When the last failed handshake was told.
     failure_told_at: Option<Instant>,
     /// Requests that gave way to others, the first to go on first.
-    unfinished: VecDeque<Unfinished>,
+    unfinished: VecDeque<RequestToken>,
     /// Connections that wait for memory to read a request, the first to wait first.
     starved: VecDeque<usize>,
     deadlines: Deadlines,
@@ -404,7 +403,7 @@ impl Reactor {
         self.stop_at = Some(self.now + DRAIN_GRACE);
         self.acceptor.close();
         for slot in 0..self.slots.len() {
-            let is_fetch = |one: &mut Connection| one.state.is_delayed_fetch();
+            let is_fetch = |one: &mut Connection| one.waits_for_bytes();
             if self.connection(slot).is_some_and(is_fetch) {
                 self.complete(slot);
             }

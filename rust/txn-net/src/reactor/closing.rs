@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::connection::{Connection, ConnectionState};
+use crate::connection::Connection;
 use crate::metrics::CloseReason;
 use crate::reactor::Reactor;
 use crate::token::RequestToken;
@@ -39,8 +39,8 @@ impl Reactor {
     pub(super) fn forget(&mut self, slot: usize, connection: &mut Connection) {
         // It fails only for a socket that was never registered.
         let _ = self.poll.registry().deregister(connection.socket_mut());
-        if let ConnectionState::Delayed { response, .. } = &connection.state {
-            self.note_left(&response.operation);
+        if let Some(waiting) = connection.waiting.take() {
+            self.abandon(&waiting);
         }
         if connection.is_starved {
             self.starved.retain(|&other| other != slot);

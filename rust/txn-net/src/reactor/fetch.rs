@@ -11,8 +11,8 @@ use crate::fetch::{FetchRequest, Readiness};
 use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::reactor::Reactor;
 use crate::reactor::requests::Answered;
-use crate::reactor::waiting::UnfinishedRequest;
 use crate::turn::Turn;
+use crate::waiting::Unfinished;
 
 /// A Fetch with more bytes names some two thousand partitions, and is read when others have had
 /// their turn.
@@ -27,7 +27,7 @@ impl Reactor {
         body: &[u8],
     ) -> Answered {
         if body.len() > LARGE_FETCH_BYTES {
-            let request = UnfinishedRequest::LargeFetch;
+            let request = Unfinished::LargeFetch;
             self.give_way(slot, connection, header.correlation_id, request);
             return Answered::Unfinished;
         }
@@ -58,12 +58,12 @@ impl Reactor {
         connection: &mut Connection,
         mut request: FetchRequest,
     ) {
+        let correlation_id = request.correlation_id();
         let access = &self.shared.access;
         if access.is_checked() {
             let mut turn = Turn::of(self.shared.options.turn);
             if !request.authorize(access, connection.sender(), &mut turn) {
-                let correlation_id = request.correlation_id();
-                let request = UnfinishedRequest::Fetch(request);
+                let request = Unfinished::Fetch(request);
                 return self.give_way(slot, connection, correlation_id, request);
             }
         }
@@ -84,7 +84,7 @@ impl Reactor {
         let operation = DelayedOperation::Fetch(request);
         let response = Box::new(DelayedResponse::new(operation, deadline, token, mailbox));
         if !response.is_ready() {
-            self.delay(connection, token, response);
+            self.delay(connection, token, correlation_id, response);
         } else if let DelayedOperation::Fetch(request) = response.operation {
             self.push_fetched(slot, connection, &request);
         }

@@ -10,42 +10,18 @@ use std::time::Duration;
 use txn_protocol::frame::RequestHeader;
 
 use crate::chunk::Chunk;
-use crate::connection::{Connection, ConnectionState};
+use crate::connection::Connection;
 use crate::control::ParkedProduce;
 use crate::delayed_produce::{AppendedBatch, DelayedProduce, Promise};
-use crate::memory::{Claim, RequestMemory};
+use crate::kept_produce::{Body, KeptProduce};
 use crate::opener::Large;
 use crate::produce::{AppendProgress, Join, ProduceRequest, Refused, Unopened};
-use crate::purgatory::{DelayedOperation, DelayedResponse, Parked};
+use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::reactor::Reactor;
 use crate::reactor::requests::Answered;
-use crate::reactor::waiting::UnfinishedRequest;
 use crate::token::RequestToken;
 use crate::turn::Turn;
-
-/// The body of a Produce.
-pub(super) enum Body<'a> {
-    /// Bytes of its connection's next frame.
-    Lent(&'a mut [u8]),
-    Own(Vec<u8>, Claim),
-}
-
-impl Body<'_> {
-    fn bytes(&mut self) -> &mut [u8] {
-        match self {
-            Self::Lent(bytes) => bytes,
-            Self::Own(bytes, _) => bytes,
-        }
-    }
-
-    /// The bytes, to be kept while the connection is without them.
-    fn keep(self, memory: &Arc<RequestMemory>) -> (Vec<u8>, Claim) {
-        match self {
-            Self::Lent(bytes) => (bytes.to_vec(), Claim::of(memory, bytes.len())),
-            Self::Own(bytes, claim) => (bytes, claim),
-        }
-    }
-}
+use crate::waiting::{Reason, Unfinished, Waiting};
 
 impl Reactor {
     pub(super) fn on_produce(
@@ -93,23 +69,24 @@ impl Reactor {
         match progress {
             AppendProgress::Done => self.finish(slot, connection, request, bytes, correlation_id),
             AppendProgress::TurnOver => {
-                let (body, answered) = match body {
-                    Body::Lent(_) => (None, Answered::Unfinished),
-                    Body::Own(bytes, claim) => (Some((bytes, claim)), Answered::Yes),
+                let request = std::mem::take(request);
+                let (unfinished, answered) = match body {
+                    Body::Lent(_) => (Unfinished::FrontProduce(request), Answered::Unfinished),
+                    Body::Own(..) => {
+                        let kept = body.keep(request, &self.shared.memory);
+                        (Unfinished::Produce(kept), Answered::Yes)
+                    }
                 };
-                let request = UnfinishedRequest::Produce(std::mem::take(request), body);
-                self.give_way(slot, connection, correlation_id, request);
+                self.give_way(slot, connection, correlation_id, unfinished);
                 answered
             }
             AppendProgress::Parked(join) => {
-                let (body, claim) = body.keep(&self.shared.memory);
-                let kept = (std::mem::take(request), body, claim);
+                let kept = body.keep(std::mem::take(request), &self.shared.memory);
                 self.park(slot, connection, correlation_id, kept, join);
                 Answered::Yes
             }
             AppendProgress::Unopened(batches) => {
-                let (body, claim) = body.keep(&self.shared.memory);
-                let kept = (std::mem::take(request), body, claim);
+                let kept = body.keep(std::mem::take(request), &self.shared.memory);
                 self.have_opened(slot, connection, correlation_id, kept, batches);
                 Answered::Yes
             }
@@ -122,20 +99,15 @@ impl Reactor {
         slot: usize,
         connection: &mut Connection,
         correlation_id: i32,
-        (request, body, claim): (ProduceRequest, Vec<u8>, Claim),
+        kept: KeptProduce,
         join: Join,
     ) {
         let token = self.token(slot);
-        let parked = DelayedOperation::Join(Parked {
-            correlation_id,
-            request,
-            body,
-            claim,
-        });
+        let parked = DelayedOperation::Join(kept);
         let deadline = self.now + self.shared.options.coordinator_timeout;
         let mailbox = Arc::clone(&self.mailbox);
         let response = Box::new(DelayedResponse::new(parked, deadline, token, mailbox));
-        self.delay(connection, token, response);
+        self.delay(connection, token, correlation_id, response);
         self.undecided.push_join(ParkedProduce { token, join });
     }
 
@@ -145,66 +117,59 @@ impl Reactor {
         slot: usize,
         connection: &mut Connection,
         correlation_id: i32,
-        (request, body, claim): (ProduceRequest, Vec<u8>, Claim),
+        kept: KeptProduce,
         batches: VecDeque<Unopened>,
     ) {
         let token = self.token(slot);
-        connection.state = ConnectionState::InFlight {
+        connection.waiting = Some(Waiting {
             token,
             correlation_id,
-        };
+            reason: Reason::Opening,
+        });
         self.shared.opener.open(Box::new(Large {
             token,
             mailbox: Arc::clone(&self.mailbox),
-            request,
-            body,
-            claim,
+            produce: kept,
             batches,
             repacked: 0,
         }));
     }
 
     pub(super) fn on_opened(&mut self, token: RequestToken, opened: Large) {
+        let is_opening = |waiting: &mut Waiting| matches!(waiting.reason, Reason::Opening);
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let ConnectionState::InFlight { correlation_id, .. } = connection.state else {
+        let Some(waiting) = connection.waiting.take_if(is_opening) else {
             return;
         };
-        let Large {
-            mut request,
-            body,
-            claim,
-            ..
-        } = opened;
-        let slot = token.slot();
-        let Some(mut connection) = self.slots[slot].take() else {
-            return;
-        };
-        connection.state = ConnectionState::Idle;
-        let body = Body::Own(body, claim);
-        let answered =
-            self.go_on_produce(slot, &mut connection, correlation_id, &mut request, body);
-        connection.is_closing |= matches!(answered, Answered::Never);
-        self.slots[slot] = Some(connection);
-        self.drive(slot);
+        self.go_on_with_kept(token.slot(), waiting.correlation_id, opened.produce);
+        self.drive(token.slot());
     }
 
-    pub(super) fn resume(&mut self, slot: usize, parked: Parked, refused: &[Refused]) {
-        let Parked {
-            correlation_id,
-            mut request,
-            body,
-            claim,
-        } = parked;
+    /// Goes on with a request that joined its transaction, but for the partitions that may not.
+    pub(super) fn resume(
+        &mut self,
+        slot: usize,
+        correlation_id: i32,
+        mut kept: KeptProduce,
+        refused: &[Refused],
+    ) {
+        if let Some(connection) = self.connection(slot)
+            && let Some(meter) = &mut connection.meter
+        {
+            meter.go_on();
+        }
+        kept.request.go_on_without(refused);
+        self.go_on_with_kept(slot, correlation_id, kept);
+    }
+
+    /// Goes on with a Produce that its connection was without.
+    fn go_on_with_kept(&mut self, slot: usize, correlation_id: i32, kept: KeptProduce) {
         let Some(mut connection) = self.slots[slot].take() else {
             return;
         };
-        if let Some(meter) = &mut connection.meter {
-            meter.go_on();
-        }
-        request.go_on_without(refused);
-        let body = Body::Own(body, claim);
+        let (mut request, body) = kept.into_parts();
         let answered =
             self.go_on_produce(slot, &mut connection, correlation_id, &mut request, body);
         connection.is_closing |= matches!(answered, Answered::Never);
@@ -279,7 +244,7 @@ impl Reactor {
             return Answered::Yes;
         }
         let waits = response.disk_waits();
-        self.delay(connection, token, response);
+        self.delay(connection, token, correlation_id, response);
         for wait in waits {
             let durability = &self.shared.durability;
             durability.when_durable(&wait.log, wait.end, wait.on_durable);

@@ -11,7 +11,7 @@ use txn_protocol::frame::{Front, RequestHeader, set_correlation_id};
 
 use crate::authentication::{Admission, Authentication};
 use crate::chunk::Chunk;
-use crate::connection::{Connection, ConnectionState};
+use crate::connection::Connection;
 use crate::control::{ControlRequest, RAW_TOKEN};
 use crate::memory::Claim;
 use crate::metrics::Marks;
@@ -20,6 +20,7 @@ use crate::quotas::{Meter, QuotaClient};
 use crate::reactor::Reactor;
 use crate::shared::DECIDING;
 use crate::token::RequestToken;
+use crate::waiting::{Reason, Waiting};
 
 /// The result of a frame.
 pub(super) enum Answered {
@@ -165,10 +166,11 @@ impl Reactor {
     ) {
         let token = self.token(slot);
         let correlation_id = header.correlation_id;
-        connection.state = ConnectionState::InFlight {
+        connection.waiting = Some(Waiting {
             token,
             correlation_id,
-        };
+            reason: Reason::Reply,
+        });
         let client_id = header.client_id.clone();
         let dequeued = connection.marks.as_mut().map(Marks::enqueue);
         let request = ControlRequest {
@@ -197,7 +199,7 @@ impl Reactor {
     /// The connection whose request under way is this one.
     pub(super) fn answering(&mut self, token: RequestToken) -> Option<&mut Connection> {
         self.connection(token.slot())
-            .filter(|one| one.state.token() == Some(token))
+            .filter(|one| one.waits_as(token))
     }
 
     /// Answers a request as its connection's last.
@@ -212,10 +214,9 @@ impl Reactor {
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let ConnectionState::InFlight { correlation_id, .. } = connection.state else {
-            return;
-        };
-        set_correlation_id(&mut frame, correlation_id);
+        if let Some(waiting) = &connection.waiting {
+            set_correlation_id(&mut frame, waiting.correlation_id);
+        }
         self.on_reply_raw(token, frame, ready);
     }
 
@@ -223,13 +224,14 @@ impl Reactor {
         let metrics = &self.shared.metrics[self.index];
         let connection = self.slots.get_mut(token.slot());
         let connection = connection.and_then(Option::as_deref_mut);
-        let Some(connection) = connection.filter(|one| one.state.token() == Some(token)) else {
+        let is_asked = |one: &&mut Connection| {
+            let waiting = one.waiting.as_ref().filter(|one| one.token == token);
+            waiting.is_some_and(|one| matches!(one.reason, Reason::Reply))
+        };
+        let Some(connection) = connection.filter(is_asked) else {
             return;
         };
-        if !matches!(connection.state, ConnectionState::InFlight { .. }) {
-            return;
-        }
-        connection.state = ConnectionState::Idle;
+        connection.waiting = None;
         connection.push(Chunk::bytes(frame));
         connection.note_answer(metrics, ready);
         self.drive(token.slot());
@@ -252,9 +254,8 @@ impl Reactor {
             return; // an earlier connection in this slot was meant
         }
         connection.is_closing = true;
-        let was_under_way = std::mem::take(&mut connection.state);
-        if let ConnectionState::Delayed { response, .. } = &was_under_way {
-            self.note_left(&response.operation);
+        if let Some(waiting) = connection.waiting.take() {
+            self.abandon(&waiting);
         }
         self.drive(token.slot());
     }

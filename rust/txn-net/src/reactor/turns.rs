@@ -65,7 +65,7 @@ impl Reactor {
         let is_broken = event.is_error() || (event.is_read_closed() && event.is_write_closed());
         // A client that waits for bytes and sends no more has gone. Other requests are answered
         // first: acks=0 producers write and leave.
-        let has_left = connection.is_half_closed && connection.state.is_delayed_fetch();
+        let has_left = connection.is_half_closed && connection.waits_for_bytes();
         let is_read = connection.is_idle() && !connection.is_muted(); // it finds out by itself
         if has_left || (is_broken && !is_read) {
             self.close_slot(slot);

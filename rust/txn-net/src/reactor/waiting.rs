@@ -9,30 +9,14 @@ use std::time::Instant;
 use txn_protocol::frame::{Front, RequestHeader};
 
 use crate::chunk::Chunk;
-use crate::connection::{Connection, ConnectionState};
-use crate::fetch::FetchRequest;
-use crate::memory::Claim;
+use crate::connection::Connection;
+use crate::kept_produce::Body;
 use crate::produce::{ProduceRequest, Refused};
 use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::reactor::Reactor;
-use crate::reactor::produce::Body;
 use crate::reactor::requests::Answered;
 use crate::token::RequestToken;
-
-/// A request that took its turn and is not answered.
-pub(super) struct Unfinished {
-    token: RequestToken,
-    correlation_id: i32,
-    request: UnfinishedRequest,
-}
-
-pub(super) enum UnfinishedRequest {
-    /// A Fetch that was not looked at: its connection's next frame.
-    LargeFetch,
-    Fetch(FetchRequest),
-    /// A Produce; its body, unless that is its connection's next frame.
-    Produce(ProduceRequest, Option<(Vec<u8>, Claim)>),
-}
+use crate::waiting::{Reason, Unfinished, Waiting};
 
 impl Reactor {
     /// Lets a request wait; it is rechecked when its watcher is called, and at its deadline.
@@ -40,6 +24,7 @@ impl Reactor {
         &mut self,
         connection: &mut Connection,
         token: RequestToken,
+        correlation_id: i32,
         response: Box<DelayedResponse>,
     ) {
         if !matches!(response.operation, DelayedOperation::Join(_)) {
@@ -50,7 +35,11 @@ impl Reactor {
         }
         response.operation.gauge(self.metrics()).rise();
         let deadline = response.deadline;
-        connection.state = ConnectionState::Delayed { token, response };
+        connection.waiting = Some(Waiting {
+            token,
+            correlation_id,
+            reason: Reason::Condition(response),
+        });
         self.push_deadline(deadline, token);
     }
 
@@ -66,28 +55,37 @@ impl Reactor {
     }
 
     /// Counts a request that left the purgatory.
-    pub(super) fn note_left(&mut self, operation: &DelayedOperation) {
+    fn note_left(&self, operation: &DelayedOperation) {
         operation.gauge(self.metrics()).fall();
     }
 
-    /// Takes a connection's request out of the purgatory, if it lies there.
-    fn leave_purgatory(&mut self, slot: usize) -> Option<DelayedOperation> {
-        let connection = self.slots[slot].as_deref_mut()?;
-        match std::mem::take(&mut connection.state) {
-            ConnectionState::Delayed { response, .. } => {
-                self.note_left(&response.operation);
-                Some(response.operation)
-            }
-            other => {
-                connection.state = other;
-                None
-            }
+    /// Counts a request whose connection does not wait for its answer any more.
+    pub(super) fn abandon(&self, waiting: &Waiting) {
+        if let Some(response) = waiting.delayed() {
+            self.note_left(&response.operation);
         }
+    }
+
+    /// Takes a connection's request out of the purgatory, if it lies there; with its correlation id.
+    fn leave_purgatory(&mut self, slot: usize) -> Option<(i32, DelayedOperation)> {
+        let connection = self.slots[slot].as_deref_mut()?;
+        let Waiting {
+            reason,
+            correlation_id,
+            ..
+        } = connection
+            .waiting
+            .take_if(|waiting| waiting.delayed().is_some())?;
+        let Reason::Condition(response) = reason else {
+            return None;
+        };
+        self.note_left(&response.operation);
+        Some((correlation_id, response.operation))
     }
 
     /// Answers a delayed request with its outcome so far.
     pub(super) fn complete(&mut self, slot: usize) {
-        let Some(operation) = self.leave_purgatory(slot) else {
+        let Some((correlation_id, operation)) = self.leave_purgatory(slot) else {
             return;
         };
         match operation {
@@ -106,9 +104,9 @@ impl Reactor {
             DelayedOperation::Produce(produce) => {
                 self.push(slot, Chunk::bytes(produce.complete()));
             }
-            DelayedOperation::Join(mut parked) => {
-                parked.request.fail_pending();
-                self.resume(slot, parked, &[]);
+            DelayedOperation::Join(mut kept) => {
+                kept.request.fail_pending();
+                self.resume(slot, correlation_id, kept, &[]);
             }
         }
         self.drive(slot);
@@ -128,7 +126,7 @@ impl Reactor {
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let ConnectionState::Delayed { response, .. } = &mut connection.state else {
+        let Some(response) = connection.waiting.as_mut().and_then(Waiting::delayed_mut) else {
             return;
         };
         if now >= response.deadline {
@@ -146,7 +144,7 @@ impl Reactor {
             let Some(connection) = self.connection(slot) else {
                 continue;
             };
-            let ConnectionState::Delayed { response, .. } = &connection.state else {
+            let Some(response) = connection.waiting.as_ref().and_then(Waiting::delayed) else {
                 continue;
             };
             if matches!(
@@ -164,7 +162,8 @@ impl Reactor {
             let Some(connection) = self.connection(slot) else {
                 continue;
             };
-            if let ConnectionState::Delayed { token, .. } = connection.state {
+            if let Some(waiting) = &connection.waiting {
+                let token = waiting.token;
                 self.guarded(slot, |reactor| reactor.on_recheck(token));
             }
         }
@@ -174,15 +173,15 @@ impl Reactor {
         let Some(connection) = self.answering(token) else {
             return;
         };
-        let is_parked = matches!(
-            &connection.state,
-            ConnectionState::Delayed { response, .. }
-                if matches!(response.operation, DelayedOperation::Join(_))
-        );
+        let waiting = connection.waiting.as_ref();
+        let is_parked = waiting
+            .and_then(Waiting::delayed)
+            .is_some_and(|one| matches!(one.operation, DelayedOperation::Join(_)));
         if is_parked
-            && let Some(DelayedOperation::Join(parked)) = self.leave_purgatory(token.slot())
+            && let Some((correlation_id, DelayedOperation::Join(kept))) =
+                self.leave_purgatory(token.slot())
         {
-            self.resume(token.slot(), parked, refused);
+            self.resume(token.slot(), correlation_id, kept, refused);
             self.drive(token.slot());
         }
     }
@@ -193,41 +192,32 @@ impl Reactor {
         slot: usize,
         connection: &mut Connection,
         correlation_id: i32,
-        request: UnfinishedRequest,
+        unfinished: Unfinished,
     ) {
         if let Some(meter) = &mut connection.meter {
             meter.pause();
         }
         let token = self.token(slot);
-        connection.state = ConnectionState::InFlight {
+        connection.waiting = Some(Waiting {
             token,
             correlation_id,
-        };
-        self.unfinished.push_back(Unfinished {
-            token,
-            correlation_id,
-            request,
+            reason: Reason::Turn(Box::new(unfinished)),
         });
+        self.unfinished.push_back(token);
     }
 
     /// Goes on with requests that gave way, for as long as others may wait for them.
     pub(super) fn finish_some(&mut self) {
         let began = self.now;
-        while let Some(unfinished) = self.unfinished.pop_front() {
-            let slot = unfinished.token.slot();
-            self.guarded(slot, |reactor| reactor.go_on_with(unfinished));
+        while let Some(token) = self.unfinished.pop_front() {
+            self.guarded(token.slot(), |reactor| reactor.take_next_turn(token));
             if self.read_clock().duration_since(began) >= self.shared.options.turn {
                 return;
             }
         }
     }
 
-    fn go_on_with(&mut self, unfinished: Unfinished) {
-        let Unfinished {
-            token,
-            correlation_id,
-            request,
-        } = unfinished;
+    fn take_next_turn(&mut self, token: RequestToken) {
         if self.answering(token).is_none() {
             return; // its connection was closed
         }
@@ -235,23 +225,30 @@ impl Reactor {
         let Some(mut connection) = self.slots[slot].take() else {
             return;
         };
-        connection.state = ConnectionState::Idle;
+        let Some(Waiting {
+            correlation_id,
+            reason: Reason::Turn(unfinished),
+            ..
+        }) = connection.waiting.take()
+        else {
+            unreachable!("a token in this line names a request that waits for its turn")
+        };
         if let Some(meter) = &mut connection.meter {
             meter.go_on();
         }
-        let answered = match request {
-            UnfinishedRequest::Fetch(request) => {
+        let answered = match *unfinished {
+            Unfinished::Fetch(request) => {
                 self.go_on_fetch(slot, &mut connection, request);
                 Answered::Yes
             }
-            UnfinishedRequest::Produce(mut request, Some((body, claim))) => {
-                let body = Body::Own(body, claim);
+            Unfinished::Produce(kept) => {
+                let (mut request, body) = kept.into_parts();
                 self.go_on_produce(slot, &mut connection, correlation_id, &mut request, body)
             }
-            UnfinishedRequest::Produce(request, None) => {
+            Unfinished::FrontProduce(request) => {
                 self.go_on_with_front(slot, &mut connection, Some(request))
             }
-            UnfinishedRequest::LargeFetch => self.go_on_with_front(slot, &mut connection, None),
+            Unfinished::LargeFetch => self.go_on_with_front(slot, &mut connection, None),
         };
         connection.is_closing |= matches!(answered, Answered::Never);
         self.slots[slot] = Some(connection);
