@@ -2,7 +2,7 @@
 would send.
 
 kio writes the requests and reads the answers, so both sides of the wire format are checked by
-code that is not ours. Further promises of the server are tested in `rust/txn-net/tests/sockets.rs`.
+code that is not ours. Further promises of the server are tested in `rust/txn-net/tests/sockets/`.
 """
 
 import datetime

@@ -7,8 +7,16 @@ use std::path::PathBuf;
 use txn_protocol::batch::BatchError;
 use txn_protocol::codes;
 
-use crate::log::LogState;
-use crate::record_rules::RefusedRecord;
+use crate::offsets::LogState;
+
+/// A bad record in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedRecord {
+    /// Its place in the batch, counted from 0.
+    pub index: i32,
+    /// The fault and what to do.
+    pub message: String,
+}
 
 /// Stored bytes that are damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@
 //!
 //! # Parts
 //! `append` writes, `roll` makes room, `read` and `by_time` read, `watchers` are woken, `close`
-//! ends. Beside this module, `offsets` publishes the state, `syncing` forces it to the disk,
+//! ends, `place` and `health` watch over the disk. Beside this module, `offsets` publishes the state, `syncing` forces it to the disk,
 //! `removal`, `retention`, `swap` and `truncation` take segments away.
 //!
 //! # Locks
@@ -39,13 +39,15 @@
 //! A batch larger than a segment is stored in a segment of its own rather than refused. Records
 //! with other offsets than 0, 1, 2 … are refused, where Kafka renumbers them. Kafka opens batches
 //! that Java's client can read; here another client has to be able to read them too, see `opening`.
-//! Kafka has no limit for the size of opened records; see [`CONTENT_BYTES_MAX`].
+//! Kafka has no limit for the size of opened records; see [`CONTENT_BYTES_MAX`](batch_check::CONTENT_BYTES_MAX).
 
-mod append;
-mod batch_check;
+pub(crate) mod append;
+pub(crate) mod batch_check;
 mod by_time;
 mod close;
-mod read;
+mod health;
+mod place;
+pub(crate) mod read;
 mod roll;
 mod watchers;
 
@@ -60,69 +62,19 @@ use std::time::Instant;
 use crate::aborted::AbortedTxns;
 use crate::disk;
 use crate::epochs::Epochs;
+use crate::error::OpenError;
 use crate::in_place::LockFile;
-use crate::log::read::ReadDamage;
-use crate::log::watchers::Watchers;
-use crate::offsets::{Isolation, Offsets, Role};
+use crate::log_files::PendingDeletes;
+use crate::offsets::{Isolation, LogState, Offsets, Role};
+use crate::past::Past;
 use crate::producer_state::ProducerStateManager;
+use crate::read_damage::ReadDamage;
 use crate::recovery::{self, Cut};
-use crate::removal::PendingDeletes;
 use crate::segment::Segment;
 use crate::settings::Settings;
-use crate::syncing::SyncedEnd;
+use crate::synced_end::SyncedEnd;
+use crate::watchers::Watchers;
 use crate::write_health::WriteHealth;
-
-pub use append::Appended;
-pub use batch_check::CONTENT_BYTES_MAX;
-pub(crate) use batch_check::{refuse_batch, refuse_content, refuse_size};
-pub use read::Slice;
-pub use watchers::Watcher;
-
-pub use crate::error::{AppendError, CorruptLog, OpenError, ReadError};
-pub use crate::offsets::LogState;
-
-/// Names the topic that a partition's directory is of.
-pub(crate) const METADATA_NAME: &str = "partition.metadata";
-
-/// The known past of a log when it is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Past {
-    /// It was closed, so its files may be trusted.
-    pub was_clean: bool,
-    /// It was not, and the machine went down: unsynced bytes may be torn anywhere.
-    pub power_failed: bool,
-    /// Its entry in `recovery-point-offset-checkpoint`, or 0: everything below was on the disk.
-    pub recovery_point: i64,
-    /// Its entry in `replication-offset-checkpoint`, or 0: the log has got that far once.
-    pub high_watermark: i64,
-    /// Its entry in `log-start-offset-checkpoint`.
-    pub log_start_offset: Option<i64>,
-    /// The broker before was an Apache Kafka, which notes a log start after the removal of the
-    /// segments below it, and a cleaned end after the cleaning.
-    pub was_left_by_kafka: bool,
-    /// Its entry in `cleaner-offset-checkpoint`: it was compacted up to here, so between its batches
-    /// offsets may be missing.
-    pub cleaned_end: Option<i64>,
-    /// Its role in its partition from the start. Unless it is the sole replica, `high_watermark` is
-    /// also its high watermark, as far as the log reaches.
-    pub role: Role,
-}
-
-impl Past {
-    /// True if offsets may be missing between the batches of the log.
-    pub(crate) fn may_have_gaps(&self, settings: &Settings) -> bool {
-        self.cleaned_end.is_some() || settings.is_compacted
-    }
-
-    /// True if the power failed before the batches from `end` on reached the disk, though those of
-    /// the segment that begins at `next` did. A compacted log loses its batches so, too, see
-    /// `recovery`. An Apache Kafka that was killed may have cleaned beyond the end that it noted.
-    pub(crate) fn has_lost(&self, end: i64, next: i64) -> bool {
-        let is_of_cleaner =
-            self.was_left_by_kafka || self.cleaned_end.is_some_and(|cleaned| end < cleaned);
-        self.power_failed && next > end && next > self.recovery_point && !is_of_cleaner
-    }
-}
 
 /// One partition's log: segment files and indexes in one directory.
 ///

@@ -13,7 +13,7 @@
 use txn_protocol::batch::BatchView;
 use txn_protocol::codes;
 
-use crate::error::AppendError;
+use crate::error::{AppendError, RefusedRecord};
 use crate::producer_state::Origin;
 use crate::settings::Settings;
 
@@ -53,15 +53,6 @@ pub enum RecordFault {
     TooLate(i64),
     /// Its timestamp says that it is an append time.
     AppendTime,
-}
-
-/// A bad record in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedRecord {
-    /// Its place in the batch, counted from 0.
-    pub index: i32,
-    /// The fault and what to do.
-    pub message: String,
 }
 
 impl RecordRules {

@@ -16,53 +16,18 @@
 //! after a restart would be stored again. So one from where these segments end on is on the disk
 //! before the note.
 
-use std::collections::VecDeque;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::disk;
 use crate::error::{AppendError, ReadError};
 use crate::log::{LogWriter, PartitionLog};
+use crate::log_files::{DELETED_SUFFIX, SEGMENT_FILES};
 use crate::segment::{Segment, file_path};
 use crate::snapshot;
-
-/// The suffix of the names of a removed segment's files.
-pub(crate) const DELETED_SUFFIX: &str = "deleted";
-/// The files of a segment; `.log` first, for without it the others mean nothing.
-pub(crate) const SEGMENT_FILES: [&str; 4] = ["log", "index", "timeindex", "txnindex"];
-
-/// Files on their way out, and when they go.
-#[derive(Debug, Default)]
-pub(crate) struct PendingDeletes(Mutex<VecDeque<(Instant, PathBuf)>>);
-
-impl PendingDeletes {
-    fn push(&self, due: Instant, path: PathBuf) {
-        self.lock().push_back((due, path));
-    }
-
-    /// Removes files whose time has come. The next start tries again to remove the rest.
-    pub fn remove_due(&self, now: Instant) {
-        let mut files = self.lock();
-        while files.front().is_some_and(|(due, _)| *due <= now) {
-            let (_, path) = files.pop_front().expect("looked at above");
-            let _ = disk::remove_if_there(&path);
-        }
-    }
-
-    /// Removes everything.
-    pub fn remove_all(&self) {
-        for (_, path) in self.lock().drain(..) {
-            let _ = disk::remove_if_there(&path);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, PathBuf)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Notes a log start in `log-start-offset-checkpoint`, durably. It is called under the log's
 /// maintenance lock; it may ask the log for its offsets, and must not remove of it.
@@ -220,12 +185,4 @@ fn free_deleted_name(segment: &Segment, extension: &str) -> PathBuf {
         .chain(numbered)
         .find(|name| name.symlink_metadata().is_err())
         .expect("a directory has fewer files")
-}
-
-/// Removes a segment's files, at once.
-pub(crate) fn remove_segment(directory: &Path, base_offset: i64) -> io::Result<()> {
-    for extension in SEGMENT_FILES {
-        disk::remove_if_there(&file_path(directory, base_offset, extension))?;
-    }
-    Ok(())
 }

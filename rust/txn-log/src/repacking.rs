@@ -11,7 +11,7 @@ use txn_protocol::batch::{self, BatchView, HEADER_BYTES, Header};
 use crate::compression::{Compression, Packer};
 use crate::content::{self, Content};
 use crate::error::AppendError;
-use crate::log::{refuse_content, refuse_size};
+use crate::log::batch_check::{refuse_content, refuse_size};
 use crate::opening::Reading;
 
 /// A batch that was looked at before its append.

@@ -23,7 +23,8 @@ use txn_protocol::codes;
 
 use crate::builder::decode_marker;
 use crate::error::AppendError;
-use crate::log::{Condition, LogWriter, PartitionLog, refuse_batch};
+use crate::log::batch_check::refuse_batch;
+use crate::log::{Condition, LogWriter, PartitionLog};
 use crate::offsets::Role;
 use crate::producer_state::{AbortedTxn, ProducerStateError, ReplayedBatch};
 use crate::segment::Incoming;

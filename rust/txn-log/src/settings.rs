@@ -3,7 +3,6 @@
 use txn_protocol::batch::Header;
 
 use crate::compression::Compression;
-use crate::content::Content;
 
 /// The settings of one log; fields are named after Kafka's topic settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +73,11 @@ impl Settings {
         (header.codec() != Ok(wanted.codec)).then_some(wanted)
     }
 
-    /// Like `compression_for`, by the batch's content too: bytes that some clients would not read
-    /// are packed again by their own codec.
-    pub(crate) fn compression_of(&self, header: &Header, content: &Content) -> Option<Compression> {
+    /// Like `compression_for`, by the batch's content too: `is_joined` bytes, which some clients
+    /// would not read, are packed again by their own codec.
+    pub(crate) fn compression_of(&self, header: &Header, is_joined: bool) -> Option<Compression> {
         let again = || {
-            let codec = header.codec().ok().filter(|_| content.is_joined);
+            let codec = header.codec().ok().filter(|_| is_joined);
             codec.map(Compression::of)
         };
         self.compression_for(header).or_else(again)

@@ -14,31 +14,11 @@ use std::time::{Duration, Instant};
 use crate::aborted_sums::AbortedSums;
 use crate::disk;
 use crate::epochs::Epochs;
-use crate::log::{METADATA_NAME, PartitionLog};
+use crate::log::PartitionLog;
+use crate::log_files::METADATA_NAME;
 use crate::offsets::Isolation;
 use crate::segment::{Segment, file_path};
-
-/// Up to where a log is on the disk. Separate from the writer: appends go on while the disk
-/// works.
-#[derive(Debug)]
-pub(crate) struct SyncedEnd {
-    end: i64,
-    at: Instant,
-}
-
-impl SyncedEnd {
-    pub fn new(end: i64) -> Self {
-        Self {
-            end,
-            at: Instant::now(),
-        }
-    }
-
-    /// Takes back a recovery point that no longer is in the log.
-    pub fn lower_to(&mut self, end: i64) {
-        self.end = self.end.min(end);
-    }
-}
+use crate::synced_end::SyncedEnd;
 
 impl PartitionLog {
     /// Forces everything appended before the call to the disk; concurrent calls share the work.

@@ -40,7 +40,7 @@ use crate::offsets::Role;
 use crate::recovery;
 use crate::segment::{Segment, file_path};
 use crate::snapshot;
-use crate::syncing::SyncedEnd;
+use crate::synced_end::SyncedEnd;
 
 /// Lowers every entry of a log in the checkpoints that is above a bound, durably. Until the
 /// truncation has ended, no checkpoint may be written with more.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk;
 use crate::error::{CorruptLog, OpenError};
-use crate::removal::{DELETED_SUFFIX, SEGMENT_FILES, remove_segment};
+use crate::log_files::{DELETED_SUFFIX, SEGMENT_FILES, remove_segment};
 use crate::scan::{ScanError, Scanner};
 use crate::segment::file_path;
 use crate::snapshot;

@@ -7,9 +7,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::error::AppendError;
-use crate::log::PartitionLog;
-
 /// A change of whether a log takes batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthChange {
@@ -51,6 +48,12 @@ impl WriteHealth {
         }
     }
 
+    /// Takes the changes since the last call, oldest first.
+    pub fn take(&self) -> Vec<HealthChange> {
+        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut untold)
+    }
+
     fn moves(&self, from: u8, to: u8) -> bool {
         let moved = self
             .state
@@ -64,23 +67,5 @@ impl WriteHealth {
             untold.clear(); // it came and went: the latest time is enough
         }
         untold.push(change);
-    }
-}
-
-impl PartitionLog {
-    /// The changes since the last call, oldest first: at most one write health and its end.
-    #[must_use]
-    pub fn take_write_health(&self) -> Vec<HealthChange> {
-        let untold = self.write_health.untold.lock();
-        std::mem::take(&mut *untold.unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Notes the outcome of an append for the disk.
-    pub(crate) fn note_outcome<T>(&self, outcome: &Result<T, AppendError>) {
-        match outcome {
-            Ok(_) => self.write_health.ended(),
-            Err(AppendError::Io(error)) => self.write_health.began(error),
-            Err(_) => {}
-        }
     }
 }

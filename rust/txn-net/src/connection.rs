@@ -19,20 +19,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
-use txn_log::LentFile;
 use txn_protocol::frame::{Front, LENGTH_BYTES, front};
 
 use crate::access::{Latest, Sender};
 use crate::authentication::{Attachment, Authentication};
+use crate::chunk::Chunk;
 use crate::connection_quotas::ConnectionPlace;
-use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::{CloseReason, Marks, ReactorMetrics};
 use crate::presence::Presence;
-use crate::purgatory::{DelayedOperation, DelayedResponse};
 use crate::quotas::Meter;
 use crate::tls::{HandshakeError, TlsListener};
-use crate::transport::{Handshake, Transport};
+use crate::token::RequestToken;
+use crate::transport::Transport;
+use crate::transport_step::Handshake;
+use crate::waiting::Waiting;
 
 /// First size of a buffer's growth, and the least a read asks for when more is to come.
 const STEP_BYTES: usize = 64 << 10;
@@ -68,109 +69,6 @@ impl Buffers {
             buffer.clear();
             self.spare.push(buffer);
         }
-    }
-}
-
-/// A part of an answer.
-pub enum Chunk {
-    /// Bytes of our own, from `at` on.
-    Bytes {
-        /// All of them.
-        data: Vec<u8>,
-        /// Number of bytes sent.
-        at: usize,
-    },
-    /// Bytes of a segment, sent from there.
-    File {
-        /// The segment.
-        file: LentFile,
-        /// Position of the next byte.
-        position: u64,
-        /// Bytes still to be sent.
-        left: usize,
-    },
-}
-
-impl Chunk {
-    pub fn bytes(data: Vec<u8>) -> Self {
-        Self::Bytes { data, at: 0 }
-    }
-
-    /// Bytes still to be sent.
-    pub fn left(&self) -> usize {
-        match self {
-            Self::Bytes { data, at } => data.len() - at,
-            Self::File { left, .. } => *left,
-        }
-    }
-
-    /// Bytes that it holds in memory.
-    fn held(&self) -> usize {
-        match self {
-            Self::Bytes { data, .. } => data.len(),
-            Self::File { .. } => 0,
-        }
-    }
-
-    /// Sends some of it; `more` says that other chunks follow.
-    fn send(&mut self, transport: &mut Transport, more: bool) -> io::Result<usize> {
-        match self {
-            Self::Bytes { data, at } => {
-                let sent = transport.send(&data[*at..], more)?;
-                *at += sent;
-                Ok(sent)
-            }
-            Self::File {
-                file,
-                position,
-                left,
-            } => {
-                let sent = transport.send_file(file, *position, *left)?;
-                if sent == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                *position += sent as u64;
-                *left -= sent;
-                Ok(sent)
-            }
-        }
-    }
-}
-
-/// The state of a connection.
-#[derive(Default)]
-pub enum ConnectionState {
-    /// Nothing: the next frame may be looked at.
-    #[default]
-    Idle,
-    /// Python or the opener has the request and will reply or give it back.
-    InFlight {
-        token: RequestToken,
-        correlation_id: i32,
-    },
-    /// The request lies in the purgatory.
-    Delayed {
-        token: RequestToken,
-        response: Box<DelayedResponse>,
-    },
-}
-
-impl ConnectionState {
-    /// The request under way, if it may be answered from outside.
-    pub fn token(&self) -> Option<RequestToken> {
-        match self {
-            Self::Idle => None,
-            Self::InFlight { token, .. } | Self::Delayed { token, .. } => Some(*token),
-        }
-    }
-
-    /// True if a Fetch waits for bytes.
-    pub fn is_delayed_fetch(&self) -> bool {
-        matches!(
-            self,
-            Self::Delayed { response, .. }
-                if matches!(response.operation, DelayedOperation::Fetch(_))
-        )
     }
 }
 
@@ -225,7 +123,8 @@ pub struct Connection {
     reading_since: Option<Instant>,
     /// Its part of the limits on connections, given back before the socket is closed.
     pub place: Option<ConnectionPlace>,
-    pub state: ConnectionState,
+    /// Its request under way; `None`: the next frame may be looked at.
+    pub waiting: Option<Waiting>,
     /// Requests may be read: the handshake has ended well, if there is one.
     pub is_established: bool,
     /// It is in the reactor's list of connections that shake hands.
@@ -294,7 +193,7 @@ impl Connection {
             moved_bytes: 0,
             reading_since: None,
             place: None,
-            state: ConnectionState::Idle,
+            waiting: None,
             is_closing: false,
             is_readable: true,
             is_half_closed: false,
@@ -390,10 +289,20 @@ impl Connection {
         self.mute.is_some_and(|(until, _)| until > time)
     }
 
+    /// True if its request under way has this token.
+    pub fn waits_as(&self, token: RequestToken) -> bool {
+        self.waiting.as_ref().is_some_and(|one| one.token == token)
+    }
+
+    /// True if its request under way is a Fetch that waits for bytes.
+    pub fn waits_for_bytes(&self) -> bool {
+        self.waiting.as_ref().is_some_and(Waiting::is_delayed_fetch)
+    }
+
     /// True if a deadline of this token is still to come.
     pub fn awaits(&self, token: RequestToken) -> bool {
         let is_muted_by = |(_, muted_by)| muted_by == token;
-        self.state.token() == Some(token)
+        self.waits_as(token)
             || self.mute.is_some_and(is_muted_by)
             || self.handshake_token == Some(token)
             || self.login_token == Some(token)
@@ -452,7 +361,7 @@ impl Connection {
     }
 
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, ConnectionState::Idle)
+        self.waiting.is_none()
     }
 
     /// True if an answer is queued.

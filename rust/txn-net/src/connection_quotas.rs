@@ -30,7 +30,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::mailbox::{Mailbox, Message};
+use crate::signal::{Notify, Signal};
 
 /// Samples of a rate, and the time of each.
 const SAMPLES: u32 = 11;
@@ -137,7 +137,7 @@ pub struct ConnectionQuotas {
     descriptors: usize,
     held: Mutex<Tally>,
     /// Reactor 0's.
-    acceptor: Arc<Mailbox>,
+    acceptor: Arc<dyn Notify>,
 }
 
 struct Tally {
@@ -157,7 +157,7 @@ struct Tally {
 
 impl ConnectionQuotas {
     /// No connection yet, and no limit but the number of descriptors.
-    pub fn new(descriptors: usize, listeners: usize, acceptor: Arc<Mailbox>) -> Self {
+    pub fn new(descriptors: usize, listeners: usize, acceptor: Arc<dyn Notify>) -> Self {
         Self {
             descriptors,
             acceptor,
@@ -202,7 +202,7 @@ impl ConnectionQuotas {
         throttle.max(own)
     }
 
-    /// True if a listener may have another connection. False: `Message::PlaceFreed` will tell
+    /// True if a listener may have another connection. False: `Signal::PlaceFreed` will tell
     /// reactor 0 when to ask again.
     pub fn has_place(&self, listener: usize) -> bool {
         let mut held = self.held();
@@ -285,7 +285,7 @@ impl ConnectionQuotas {
         let is_awaited = std::mem::take(&mut held.is_awaited);
         drop(held);
         if is_awaited {
-            self.acceptor.post(Message::PlaceFreed);
+            self.acceptor.notify(Signal::PlaceFreed);
         }
     }
 
@@ -378,18 +378,30 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mailbox::open;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const THERE: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
     const MS: Duration = Duration::from_millis(1);
 
-    fn quotas(descriptors: usize, limits: ConnectionLimits) -> (Arc<ConnectionQuotas>, mio::Poll) {
-        let poll = mio::Poll::new().unwrap();
-        let mailbox = Arc::new(open(&poll, mio::Token(0)).unwrap());
-        let quotas = ConnectionQuotas::new(descriptors, 2, mailbox);
+    /// Reactor 0: it keeps its signals.
+    #[derive(Default)]
+    struct Acceptor(Mutex<Vec<Signal>>);
+
+    impl Notify for Acceptor {
+        fn notify(&self, signal: Signal) {
+            self.0.lock().unwrap().push(signal);
+        }
+    }
+
+    fn quotas(
+        descriptors: usize,
+        limits: ConnectionLimits,
+    ) -> (Arc<ConnectionQuotas>, Arc<Acceptor>) {
+        let acceptor = Arc::new(Acceptor::default());
+        let notified = Arc::clone(&acceptor) as Arc<dyn Notify>;
+        let quotas = ConnectionQuotas::new(descriptors, 2, notified);
         quotas.set_limits(limits);
-        (Arc::new(quotas), poll)
+        (Arc::new(quotas), acceptor)
     }
 
     fn of_listener(max_connections: usize, is_protected: bool) -> ListenerLimits {
@@ -406,12 +418,12 @@ mod tests {
             max_connections: 1,
             ..ConnectionLimits::default()
         };
-        let (quotas, _poll) = quotas(9, limits);
+        let (quotas, acceptor) = quotas(9, limits);
         let place = quotas.admit(0, HERE, Instant::now()).unwrap();
         assert!(!quotas.has_place(0) && !quotas.has_place(1));
         drop(place);
-        assert!(matches!(quotas.acceptor.take(), Some(Message::PlaceFreed)));
-        assert!(quotas.has_place(0) && quotas.acceptor.is_empty());
+        assert!(quotas.has_place(0));
+        assert_eq!(*acceptor.0.lock().unwrap(), [Signal::PlaceFreed]);
         assert!(quotas.held().of_addresses.is_empty());
     }
 
@@ -422,7 +434,7 @@ mod tests {
             listeners: vec![of_listener(1, false), of_listener(2, true)],
             ..ConnectionLimits::default()
         };
-        let (quotas, _poll) = quotas(9, limits);
+        let (quotas, _) = quotas(9, limits);
         let mut places = vec![quotas.admit(0, HERE, Instant::now()).unwrap()];
         assert!(!quotas.has_place(0) && quotas.has_place(1));
         places.push(quotas.admit(1, HERE, Instant::now()).unwrap());
@@ -440,7 +452,7 @@ mod tests {
             overrides: HashMap::from([(THERE, 2)]),
             ..ConnectionLimits::default()
         };
-        let (quotas, _poll) = quotas(9, limits);
+        let (quotas, _) = quotas(9, limits);
         let admit = |address| quotas.admit(0, address, Instant::now());
         let _here = admit(HERE).unwrap();
         assert_eq!(admit(HERE).err(), Some(Refusal::PerIp));
@@ -453,7 +465,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_a_limit_of_their_own() {
-        let (quotas, _poll) = quotas(1, ConnectionLimits::default());
+        let (quotas, _) = quotas(1, ConnectionLimits::default());
         let _place = quotas.admit(0, HERE, Instant::now()).unwrap();
         let refused = quotas.admit(0, THERE, Instant::now()).err();
         assert_eq!(refused, Some(Refusal::Descriptors));
@@ -466,7 +478,7 @@ mod tests {
             creation_rate: 5,
             ..ConnectionLimits::default()
         };
-        let (quotas, _poll) = quotas(9, limits);
+        let (quotas, _) = quotas(9, limits);
         let start = Instant::now();
         for _ in 0..50 {
             assert_eq!(quotas.arrive(0, start), Duration::ZERO);
@@ -494,7 +506,7 @@ mod tests {
             listeners: vec![of_listener(9, false), of_listener(9, true)],
             ..ConnectionLimits::default()
         };
-        let (quotas, _poll) = quotas(9, limits);
+        let (quotas, _) = quotas(9, limits);
         let now = Instant::now();
         for _ in 0..20 {
             assert_eq!(quotas.arrive(1, now), Duration::ZERO);
@@ -509,7 +521,7 @@ mod tests {
             creation_rate: 2,
             ..ConnectionLimits::default()
         };
-        let (quotas, _poll) = quotas(100, limits);
+        let (quotas, _) = quotas(100, limits);
         quotas.set_creation_rates(CreationRates {
             default: None,
             of_addresses: HashMap::from([(HERE, 1.0)]),
@@ -541,7 +553,7 @@ mod tests {
 
     #[test]
     fn rates_of_addresses_that_come_no_more_are_forgotten() {
-        let (quotas, _poll) = quotas(usize::MAX, ConnectionLimits::default());
+        let (quotas, _) = quotas(usize::MAX, ConnectionLimits::default());
         quotas.set_creation_rates(CreationRates {
             default: Some(100.0),
             of_addresses: HashMap::new(),

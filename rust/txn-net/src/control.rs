@@ -12,11 +12,11 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::authentication::Attachment;
-use crate::mailbox::RequestToken;
 use crate::memory::Claim;
 use crate::metrics::Dequeued;
 use crate::presence::Presence;
 use crate::produce::Join;
+use crate::token::RequestToken;
 
 /// The version of a `SaslAuthenticate` that is the bare token of a mechanism.
 pub const RAW_TOKEN: i16 = -1;

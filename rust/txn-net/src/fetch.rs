@@ -37,7 +37,7 @@ use txn_protocol::{Malformed, Put, Reader};
 
 use crate::access::{Access, Action, Sender, first_of};
 use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
-use crate::connection::Chunk;
+use crate::chunk::Chunk;
 use crate::partition_limit::require_few;
 use crate::turn::Turn;
 

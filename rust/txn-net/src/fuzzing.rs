@@ -8,12 +8,12 @@ use std::time::Duration;
 use txn_protocol::apis::{FETCH, PRODUCE};
 
 use crate::catalog::Catalog;
-use crate::connection::Chunk;
+use crate::chunk::Chunk;
 use crate::fetch::FetchRequest;
+use crate::options::{FETCH_VERSIONS, PRODUCE_VERSIONS};
 use crate::produce::{AppendProgress, ProduceRequest};
-use crate::server::{FETCH_VERSIONS, PRODUCE_VERSIONS};
 use crate::tls::{HandshakeError, TlsListener, TlsSocket};
-use crate::transport::Handshake;
+use crate::transport_step::Handshake;
 use crate::turn::Turn;
 
 /// Reads a body as reactors do, and answers it as a broker without topics.

@@ -18,6 +18,7 @@ mod access;
 mod adaptive_spin;
 mod authentication;
 mod catalog;
+mod chunk;
 mod connection;
 mod connection_quotas;
 mod control;
@@ -27,11 +28,14 @@ mod fetch;
 mod forced_producers;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod kept_produce;
 mod listener;
 mod mailbox;
 mod memory;
 mod metrics;
 mod opener;
+mod options;
+mod panics;
 mod partition;
 mod partition_limit;
 mod presence;
@@ -41,11 +45,16 @@ mod quotas;
 mod reactor;
 mod server;
 mod settler;
+mod shared;
+mod signal;
 #[cfg(test)]
 mod test_logs;
 mod tls;
+mod token;
 mod transport;
+mod transport_step;
 mod turn;
+mod waiting;
 
 pub use access::{Action, Ask};
 pub use authentication::{ANONYMOUS, Attachment};
@@ -53,15 +62,16 @@ pub use catalog::{LogOf, Topic, TopicId};
 pub use connection_quotas::{ConnectionLimits, CreationRates, ListenerLimits};
 pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce, RefusedConnection};
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
-pub use mailbox::RequestToken;
 pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
+pub use options::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 pub use partition::PartitionRole;
 pub use presence::Presence;
 pub use produce::{Join, Refused};
 pub use quotas::{ClientQuota, EntityName, QuotaClient, QuotaKind, ThrottledSnapshot, Window};
-pub use server::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS, Server};
+pub use server::Server;
 pub use settler::{Bell, Settler};
 pub use tls::{
     ClientAuth, FailureReason, HandshakeError, PrincipalOf, TlsListener, TlsOptions,
     TlsOptionsError,
 };
+pub use token::RequestToken;

@@ -4,12 +4,12 @@
 //! A connection claims its read bytes and, once the length of its request is known, the rest of it.
 //! A request that waits for the control loop or the coordinator keeps a claim of its own. While
 //! claims reach the limit no connection begins to read a request. It waits, unread, and its reactor
-//! is told by [`Message::MemoryFreed`] when to ask again.
+//! is told by [`Signal::MemoryFreed`] when to ask again.
 //!
 //! A request that was begun is read to its end under any claims, and while none is being read one
 //! may begin. So somebody can always go on, and the limit is exceeded by no more than one request
 //! per reactor. While connections wait, reactors close those that send their request too slowly, or
-//! take nothing of their answer: [`Message::MemoryShort`] tells them. Source: Kafka's
+//! take nothing of their answer: [`Signal::MemoryShort`] tells them. Source: Kafka's
 //! `SimpleMemoryPool`, which lets the last one exceed too, and counts no answers.
 //!
 //! An answer may be many times its request. So the control loop makes no large one while answers
@@ -19,14 +19,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::control::ControlQueue;
-use crate::mailbox::{MAX_REACTORS, Mailbox, Message};
+use crate::signal::{Notify, Signal};
+use crate::token::MAX_REACTORS;
 
 /// The memory of all requests of a server.
 pub struct RequestMemory {
     /// `None`: nothing is counted, and no connection waits.
     limit: Option<usize>,
     held: Mutex<Held>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    reactors: Vec<Arc<dyn Notify>>,
     /// Its requests have claims, so it is not kept.
     control: Weak<ControlQueue>,
 }
@@ -81,13 +82,13 @@ const _: () = assert!(MAX_REACTORS <= u32::BITS as usize);
 impl RequestMemory {
     pub fn new(
         limit: Option<usize>,
-        mailboxes: Vec<Arc<Mailbox>>,
+        reactors: Vec<Arc<dyn Notify>>,
         control: &Arc<ControlQueue>,
     ) -> Self {
         Self {
             limit,
             held: Mutex::default(),
-            mailboxes,
+            reactors,
             control: Arc::downgrade(control),
         }
     }
@@ -131,8 +132,8 @@ impl RequestMemory {
         held.is_short |= is_new;
         drop(held);
         if is_new {
-            for mailbox in &self.mailboxes {
-                mailbox.post(Message::MemoryShort);
+            for reactor in &self.reactors {
+                reactor.notify(Signal::MemoryShort);
             }
         }
     }
@@ -155,9 +156,9 @@ impl RequestMemory {
         if tells_control && let Some(control) = self.control.upgrade() {
             control.note_room();
         }
-        for (reactor, mailbox) in self.mailboxes.iter().enumerate() {
-            if told & (1 << reactor) != 0 {
-                mailbox.post(Message::MemoryFreed);
+        for (index, reactor) in self.reactors.iter().enumerate() {
+            if told & (1 << index) != 0 {
+                reactor.notify(Signal::MemoryFreed);
             }
         }
     }

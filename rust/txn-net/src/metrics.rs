@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use txn_log::histogram::{Counter, Histogram, Times};
 
 use crate::connection_quotas::Refusal;
-use crate::purgatory::DelayedOperation;
 use crate::quotas::ThrottledSnapshot;
 
 /// Kafka's API keys are below this; a client may send any.
@@ -93,9 +92,9 @@ pub struct ReactorMetrics {
     pub produced: Produced,
     /// Bytes of batches in answers to Fetch.
     pub fetched_bytes: Counter,
-    delayed_fetches: Gauge,
-    delayed_produces: Gauge,
-    delayed_joins: Gauge,
+    pub delayed_fetches: Gauge,
+    pub delayed_produces: Gauge,
+    pub delayed_joins: Gauge,
 }
 
 /// Counters of a reactor's connections of one listener.
@@ -212,15 +211,6 @@ impl ReactorMetrics {
             delayed_fetches: Gauge::default(),
             delayed_produces: Gauge::default(),
             delayed_joins: Gauge::default(),
-        }
-    }
-
-    /// Number of requests that wait for the same operation.
-    pub fn delayed(&self, operation: &DelayedOperation) -> &Gauge {
-        match operation {
-            DelayedOperation::Fetch(_) => &self.delayed_fetches,
-            DelayedOperation::Produce(_) => &self.delayed_produces,
-            DelayedOperation::Join(_) => &self.delayed_joins,
         }
     }
 

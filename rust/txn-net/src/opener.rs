@@ -11,18 +11,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::mailbox::{Mailbox, Message, RequestToken};
-use crate::memory::Claim;
-use crate::produce::{ProduceRequest, REPACKED_BYTES_MAX, Unopened};
+use crate::kept_produce::KeptProduce;
+use crate::mailbox::{Mailbox, Message};
+use crate::produce::{REPACKED_BYTES_MAX, Unopened};
+use crate::token::RequestToken;
 
-/// A Produce with the part of its frame it still needs.
+/// A Produce whose batches are opened here.
 pub struct Large {
     pub token: RequestToken,
     pub mailbox: Arc<Mailbox>,
-    pub request: ProduceRequest,
-    pub body: Vec<u8>,
-    /// For `body`, until it is dropped.
-    pub claim: Claim,
+    pub produce: KeptProduce,
     /// The batches still to be opened.
     pub batches: VecDeque<Unopened>,
     /// Bytes that wait for their append.
@@ -33,7 +31,7 @@ impl Large {
     /// Opens one batch; false once there is none, or enough to append.
     fn go_on(&mut self) -> bool {
         if let Some(batch) = self.batches.pop_front() {
-            self.repacked += self.request.open(&self.body, &batch);
+            self.repacked += self.produce.request.open(&self.produce.body, &batch);
         }
         !self.batches.is_empty() && self.repacked < REPACKED_BYTES_MAX
     }

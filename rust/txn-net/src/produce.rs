@@ -20,7 +20,7 @@
 //! - Bytes that follow the only batch of a partition are `INVALID_RECORD`; Kafka cuts them off.
 //! - Compressed records that cannot be opened are `INVALID_RECORD` too, where Kafka fails with
 //!   `UNKNOWN_SERVER_ERROR`, and `MESSAGE_TOO_LARGE` if they come to more than
-//!   `txn_log::log::CONTENT_BYTES_MAX`, or those of a request to [`REQUEST_CONTENT_BYTES_MAX`].
+//!   `CONTENT_BYTES_MAX` of the log, or those of a request to [`REQUEST_CONTENT_BYTES_MAX`].
 //!
 //! Sources: `ProduceRequest.json`, `ProduceResponse.json`; KIP-98 (transactions), KIP-467 (error
 //! messages), KIP-516 (topic ids), KIP-890 (joining by Produce 12, `TRANSACTION_ABORTABLE`).
@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use txn_log::content::AppendBudget;
-use txn_log::record_rules::{NAMED_RECORDS_MAX, RefusedRecord};
-use txn_log::{AppendError, Appended, Inspected, Isolation, Origin, PartitionLog};
+use txn_log::record_rules::NAMED_RECORDS_MAX;
+use txn_log::{AppendError, Appended, Inspected, Isolation, Origin, PartitionLog, RefusedRecord};
 use txn_protocol::apis;
 use txn_protocol::batch::{BatchError, BatchView, Codec};
 use txn_protocol::codes;

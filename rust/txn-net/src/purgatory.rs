@@ -32,9 +32,10 @@ use txn_log::{PartitionLog, Watcher};
 
 use crate::delayed_produce::{DelayedProduce, DiskWait};
 use crate::fetch::{FetchRequest, Readiness};
-use crate::mailbox::{Mailbox, Message, RequestToken};
-use crate::memory::Claim;
-use crate::produce::ProduceRequest;
+use crate::kept_produce::KeptProduce;
+use crate::metrics::{Gauge, ReactorMetrics};
+use crate::signal::{Notify, Signal};
+use crate::token::RequestToken;
 
 /// A Fetch with more partitions rests after it was woken in vain.
 const PARTITIONS_WITHOUT_REST: usize = 1_000;
@@ -58,16 +59,18 @@ pub enum DelayedOperation {
     /// A Produce whose batches are appended.
     Produce(DelayedProduce),
     /// A Produce whose partitions have to join a transaction before they are appended to.
-    Join(Parked),
+    Join(KeptProduce),
 }
 
-/// A Produce with the part of its frame it still needs.
-pub struct Parked {
-    pub correlation_id: i32,
-    pub request: ProduceRequest,
-    pub body: Vec<u8>,
-    /// For `body`, until it is dropped.
-    pub claim: Claim,
+impl DelayedOperation {
+    /// Counts the requests that wait for the same operation.
+    pub fn gauge<'a>(&self, metrics: &'a ReactorMetrics) -> &'a Gauge {
+        match self {
+            Self::Fetch(_) => &metrics.delayed_fetches,
+            Self::Produce(_) => &metrics.delayed_produces,
+            Self::Join(_) => &metrics.delayed_joins,
+        }
+    }
 }
 
 /// Logs, and the watches on them; dropping it takes them back.
@@ -83,14 +86,14 @@ impl Drop for Watched {
 
 struct Watch {
     token: RequestToken,
-    mailbox: Arc<Mailbox>,
+    reactor: Arc<dyn Notify>,
     has_fired: AtomicBool,
 }
 
 impl Watcher for Watch {
     fn log_advanced(&self) {
         if !self.has_fired.swap(true, Ordering::AcqRel) {
-            self.mailbox.post(Message::Recheck(self.token));
+            self.reactor.notify(Signal::Recheck(self.token));
         }
     }
 }
@@ -101,11 +104,11 @@ impl DelayedResponse {
         operation: DelayedOperation,
         deadline: Instant,
         token: RequestToken,
-        mailbox: Arc<Mailbox>,
+        reactor: Arc<dyn Notify>,
     ) -> Self {
         let watch = Arc::new(Watch {
             token,
-            mailbox,
+            reactor,
             has_fired: AtomicBool::new(false),
         });
         let watched = |log: &Arc<PartitionLog>| {

@@ -1,7 +1,6 @@
 //! The server: its listeners, its reactors, and the interface between them and Python.
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,66 +24,20 @@ use crate::control::{
 use crate::control_lock::ControlLock;
 use crate::forced_producers::ForcedProducers;
 use crate::listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
-use crate::mailbox::{self, MAX_REACTORS, Message, RequestToken};
+use crate::mailbox::{self, Message};
 use crate::memory::{Claim, RequestMemory};
 use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
 use crate::opener::Opener;
+use crate::options::Options;
+use crate::panics::panic_text;
 use crate::partition::PartitionRole;
 use crate::produce::Refused;
 use crate::quotas::{ClientQuota, QuotaClient, Quotas, Window};
-use crate::reactor::{DECIDING, MAILBOX, Reactor, Shared, panic_text};
+use crate::reactor::{MAILBOX, Reactor};
 use crate::settler::{Bell, Settler};
-
-/// The options of a new server.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Number of threads that will call [`Server::run_reactor`], 1 to 32.
-    pub reactors: usize,
-    /// `socket.request.max.bytes`: a longer frame closes its connection.
-    pub max_request_bytes: usize,
-    /// `sasl.server.max.receive.size`: a longer frame before authentication closes its connection.
-    pub max_sasl_bytes: usize,
-    /// `queued.max.request.bytes`: while requests and answers hold as much, no request is begun;
-    /// `None`: no limit.
-    pub max_queued_bytes: Option<usize>,
-    /// Connections for which there are descriptors: further ones are closed as they come.
-    pub max_connections: usize,
-    /// `connections.max.idle.ms`: one without a request for so long is closed; `None`: never.
-    pub max_idle: Option<Duration>,
-    /// The time of one connection's requests before others have their turn.
-    pub turn: Duration,
-    /// True if `acks=all` and transactional Produce requests are answered only once their batches
-    /// are on the disk.
-    pub sync_acks_all: bool,
-    /// The most time a Produce waits for the transaction coordinator.
-    pub coordinator_timeout: Duration,
-    /// The most time that a TLS handshake takes.
-    pub handshake_timeout: Duration,
-    /// The most time that a client of a SASL listener has to authenticate.
-    pub login_timeout: Duration,
-    /// The time that a request has in any case while others wait for its memory.
-    pub memory_patience: Duration,
-    /// The time in which a client has to take some of its answer while others wait for its memory.
-    pub answer_patience: Duration,
-}
-
-/// The versions of Produce that reactors answer.
-pub const PRODUCE_VERSIONS: RangeInclusive<i16> = 3..=13;
-/// The versions of Fetch that reactors answer.
-pub const FETCH_VERSIONS: RangeInclusive<i16> = 4..=18;
-
-impl Options {
-    fn check(&self) -> io::Result<()> {
-        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        if !(1..=MAX_REACTORS).contains(&self.reactors) {
-            return wrong(format!(
-                "{} reactors: give 1 to {MAX_REACTORS}",
-                self.reactors
-            ));
-        }
-        Ok(())
-    }
-}
+use crate::shared::{DECIDING, Shared};
+use crate::signal::{Notify, Signal};
+use crate::token::RequestToken;
 
 /// Listening sockets, and the reactors that serve their connections. Every method may be called from any thread.
 pub struct Server {
@@ -128,7 +81,11 @@ impl Server {
             .map(|_| ReactorMetrics::new(listeners.len()))
             .collect();
         let control = Arc::new(ControlQueue::new()?);
-        let memory = RequestMemory::new(options.max_queued_bytes, mailboxes.clone(), &control);
+        let reactors = mailboxes
+            .iter()
+            .map(|one| Arc::clone(one) as Arc<dyn Notify>);
+        let reactors = reactors.collect();
+        let memory = RequestMemory::new(options.max_queued_bytes, reactors, &control);
         let acceptor = Arc::clone(&mailboxes[0]);
         let quotas = ConnectionQuotas::new(options.max_connections, listeners.len(), acceptor);
         let listener_metrics = listeners
@@ -368,7 +325,7 @@ impl Server {
     /// `max_connections` are closed, the least recently used first.
     pub fn limit_connections(&self, limits: ConnectionLimits) {
         self.shared.quotas.set_limits(limits);
-        self.shared.mailboxes[0].post(Message::PlaceFreed); // one may have become free
+        self.shared.mailboxes[0].notify(Signal::PlaceFreed); // one may have become free
         self.post_to_all(|| Message::TooManyConnections);
     }
 

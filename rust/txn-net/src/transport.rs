@@ -15,6 +15,7 @@ use txn_log::LentFile;
 
 use crate::listener::SecurityProtocol;
 use crate::tls::{HandshakeError, TlsListener, TlsSocket};
+use crate::transport_step::{Handshake, Received};
 
 /// The most bytes of answers sent before other connections have their turn.
 const FLUSH_BYTES: usize = 4 << 20;
@@ -31,26 +32,6 @@ pub enum Transport {
     Tls(TlsSocket),
     #[cfg(test)]
     Masked(tests::Masked),
-}
-
-/// The state of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handshake {
-    /// Requests may be read.
-    Done,
-    /// The socket gives or takes no more bytes now.
-    Blocked,
-}
-
-/// The result of a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Bytes of requests.
-    pub bytes: usize,
-    /// False if the socket has been emptied; it says so when more comes.
-    pub may_have_more: bool,
-    /// True at the end of the stream.
-    pub is_end: bool,
 }
 
 impl Transport {

@@ -133,7 +133,9 @@ impl PartitionLog {
         let content = content::inspect(batch, &rules, cap, opened, names)
             .map_err(|error| refuse_content(batch, &error))?;
         let is_good = content.bad.is_empty();
-        let compression = settings.compression_of(batch, &content).filter(|_| is_good);
+        let compression = settings
+            .compression_of(batch, content.is_joined)
+            .filter(|_| is_good);
         let repack = |compression| {
             repacking::repack(batch, &content, compression, settings.max_message_bytes)
         };

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use crate::disk;
-use crate::log::{Condition, METADATA_NAME, PartitionLog};
+use crate::log::{Condition, PartitionLog};
+use crate::log_files::METADATA_NAME;
 use crate::segment::file_path;
 
 /// Suffix of the name of a directory that is being removed.

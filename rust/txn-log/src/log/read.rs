@@ -45,14 +45,6 @@ impl Slice {
     }
 }
 
-/// Damage that readers met.
-#[derive(Debug, Default)]
-pub(crate) struct ReadDamage {
-    met: Vec<CorruptLog>,
-    /// Number of them that an operator was told of.
-    told: usize,
-}
-
 impl PartitionLog {
     /// Finds the whole batches of `[start, end)` up to `max_bytes`, from the one that holds
     /// `start`.

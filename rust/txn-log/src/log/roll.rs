@@ -8,7 +8,8 @@ use std::sync::{Arc, PoisonError};
 
 use crate::aborted_sums::AbortedSums;
 use crate::disk;
-use crate::log::{METADATA_NAME, PartitionLog};
+use crate::log::PartitionLog;
+use crate::log_files::METADATA_NAME;
 use crate::recovery;
 use crate::segment::{Incoming, Segment};
 use crate::settings::Settings;

@@ -1,17 +1,9 @@
-//! The watchers of a log: requests that wait for it to grow.
+//! Waiting for a log to grow.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::log::PartitionLog;
-
-/// Someone who waits for a log to grow.
-pub trait Watcher: Send + Sync {
-    /// One of the log's offsets moved, or the log was closed. Called without the
-    /// partition's lock, on the thread that appended; must not block.
-    fn log_advanced(&self);
-}
+use crate::watchers::Watcher;
 
 impl PartitionLog {
     /// Calls `watcher` whenever the log advances, until `unwatch` with the returned id.
@@ -30,39 +22,6 @@ impl PartitionLog {
     /// Number of watchers.
     #[must_use]
     pub fn watcher_count(&self) -> usize {
-        self.watchers.lock().len()
-    }
-}
-
-/// The watchers that are woken when the log advances. Copied to be woken, so that waking holds no
-/// lock and a watcher may leave while it is called.
-///
-/// Cost: logarithmic in the watchers to come and to leave, linear to wake.
-#[derive(Default)]
-pub(crate) struct Watchers {
-    next_id: AtomicU64,
-    by_id: Mutex<BTreeMap<u64, Arc<dyn Watcher>>>,
-}
-
-impl Watchers {
-    fn add(&self, watcher: Arc<dyn Watcher>) -> u64 {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(id, watcher);
-        id
-    }
-
-    fn remove(&self, id: u64) {
-        self.lock().remove(&id);
-    }
-
-    pub fn wake(&self) {
-        let watchers: Vec<_> = self.lock().values().cloned().collect();
-        for watcher in watchers {
-            watcher.log_advanced();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<dyn Watcher>>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watchers.len()
     }
 }

@@ -21,7 +21,7 @@ use txn_log::LentFile;
 
 use super::failure::{FailureReason, HandshakeError};
 use super::{TlsListener, names};
-use crate::transport::{Handshake, Received};
+use crate::transport_step::{Handshake, Received};
 
 /// Bytes of answers that are encrypted before the socket has taken them.
 const UNSENT_BYTES: usize = 64 << 10;
