@@ -35,7 +35,7 @@ _open: Final[WeakSet[Holds]] = WeakSet()
 
 
 def watch(producer: Holds) -> None:
-    """Have a producer closed when the interpreter ends.
+    """Close a producer when the interpreter ends.
 
     Handlers run in reverse order. So this one is registered anew, behind those that close a broker
     of the same process.
