@@ -46,8 +46,8 @@ def test_a_full_disk_is_not_taken_for_an_output_that_cannot_be_written(
     code, out, err = on_a_full_disk(*words, data, *user)
     assert (code, out) == (1, "")
     assert err == (
-        f"txn: cannot use {data} as data directory: {data}: File too large. Make room there, or "
-        "give another directory\n"
+        f"txn: cannot use {data} as data directory: {data / 'meta.properties'}: File too large. "
+        "Make room there, or give another directory\n"
     )
 
 

@@ -600,5 +600,6 @@ def test_the_bytes_of_a_failed_log_in_are_not_kept_while_its_client_waits() -> N
         while counts[LISTENER, "PLAIN", False, "failed"] < clients and time.monotonic() < until:
             time.sleep(0.01)
         assert counts[LISTENER, "PLAIN", False, "failed"] == clients
-        kept, _ = tracemalloc.get_traced_memory()
-    assert kept < 2 * large  # the last one may not have ended
+        while (kept := tracemalloc.get_traced_memory()[0]) > large and time.monotonic() < until:
+            time.sleep(0.01)  # a log-in is counted a moment before its bytes are freed
+    assert kept <= large

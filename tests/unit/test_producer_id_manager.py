@@ -91,3 +91,18 @@ def test_a_block_that_could_not_be_allocated_is_asked_for_again() -> None:
 def test_a_start_takes_ids_without_waiting_for_the_loop() -> None:
     ids = ProducerIdManager(FakeHost())
     assert len({ids.take_now() for _ in range(20)}) == 20
+
+
+def test_a_waiter_that_fails_keeps_no_other_from_its_id() -> None:
+    """The others, and the requests in line behind them, waited for ever."""
+    bench = Bench()
+    taken: list[int] = []
+
+    def fail(_: StorageError | None) -> None:
+        raise AssertionError("a request with a bug")
+
+    bench.ids.call_when_ready(fail)
+    bench.ids.call_when_ready(lambda _: taken.append(bench.ids.take()))
+    with pytest.raises(AssertionError, match="a request with a bug"):
+        bench.arrive(range(50, 60))
+    assert taken == [50]

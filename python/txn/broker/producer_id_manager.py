@@ -75,5 +75,11 @@ class ProducerIdManager:
         refusal = block if isinstance(block, StorageError) else None
         if isinstance(block, range):
             self._next_block = block
+        failure: Exception | None = None
         for call in waiting:
-            call(refusal)
+            try:
+                call(refusal)
+            except Exception as error:  # of one caller; the others go on
+                failure = failure or error
+        if failure is not None:
+            raise failure

@@ -165,7 +165,10 @@ class Requests:
             else:
                 if isinstance(step, Performed):
                     assert self._perform is not None, f"nothing performs {step}"
-                    request = running.enter(self._perform(step))
+                    try:
+                        request = running.enter(self._perform(step))
+                    except StorageError as error:
+                        failure = error
                 elif isinstance(step, Reply):
                     self._reply(running, *step)
                 elif isinstance(step, GiveWay):

@@ -240,6 +240,7 @@ impl Reactor {
         if response.is_ready() {
             if let DelayedOperation::Produce(produce) = response.operation {
                 connection.push(Chunk::bytes(produce.complete()));
+                connection.note_answer(self.metrics(), now);
             }
             return Answered::Yes;
         }
