@@ -83,7 +83,7 @@ crash-everywhere: setup  ## the programs of examples/, stopped in every way at e
 	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(JOBS) $(if $(STOPS),"$(STOPS)")
 
 hostile: setup  ## every attack and every damage, for long (SECONDS=600 for each attack, SEED=7)
-	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile
+	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile tests/damage/test_damaged_directories.py
 
 mutate: setup  ## mutated requests by the million, to real brokers (REQUESTS=100000000 SEED=7)
 	cargo build --quiet --release --package txn-fuzz --bins

@@ -1,7 +1,7 @@
 """Runs cases in workers that may hang or end, and judges them.
 
-PYTHONPATH=tests python -m hostile.runner --every 1          # the whole product, on both brokers
-PYTHONPATH=tests python -m hostile.runner --only "txn killed .lock removed"
+PYTHONPATH=tests python -m damage.runner --every 1          # the whole product, on both brokers
+PYTHONPATH=tests python -m damage.runner --only "txn killed .lock removed"
 """
 
 import argparse
@@ -21,14 +21,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from hostile.damage import STATES, DamageCase, cases_of, damaged_copy
-from hostile.gaps import gap_of
-from hostile.judge import LOCK, CaseResult, judge, judge_accepted
-from hostile.left import LeftDirectory, let_the_power_fail, make_left
-from hostile.shown import Shown
-from hostile.worker import BrokerStart, Finding
+from damage.cases import STATES, DamageCase, cases_of, damaged_copy
+from damage.gaps import gap_of
+from damage.judge import LOCK, CaseResult, judge, judge_accepted
+from damage.left import LeftDirectory, let_the_power_fail, make_left
+from damage.worker import BrokerStart, Finding
 from support.brokers import TESTS, environment
 from support.memory import MEMORY
+from support.shown import Shown
 
 CASE_S: Final = 20.0
 """Two starts, with everything that is asked of them."""
@@ -46,7 +46,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process of `hostile.worker`; another takes its place when it hangs or ends."""
+    """A process of `damage.worker`; another takes its place when it hangs or ends."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,7 +73,7 @@ class Worker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hostile.worker"],
+            [sys.executable, "-m", "damage.worker"],
             cwd=TESTS,
             env=environment(),
             stdin=subprocess.PIPE,
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="print every case")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="txn-hostile-", dir=MEMORY) as name:
+    with tempfile.TemporaryDirectory(prefix="txn-damage-", dir=MEMORY) as name:
         scratch = Path(name)
         made = {broker: make_left(broker, scratch / broker) for broker in asked.brokers}
         matrix = make_matrix(made, scratch)

@@ -176,7 +176,7 @@ def test_a_program_may_change_its_working_directory(tmp_path: Path) -> None:
             assert read_all(broker.bootstrap_servers, "orders") == [b"one"]
             assert os.listdir(".") == []
     """
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": tests}
     subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, timeout=WAIT_S, check=True

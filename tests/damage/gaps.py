@@ -1,13 +1,13 @@
 """Damage that a start is known not to notice. Each entry is a promise that is not kept yet.
 
-`test_damaged_directories.py` passes over these cases, and `hostile.runner` reports them as "known
+`test_damaged_directories.py` passes over these cases, and `damage.runner` reports them as "known
 gap" with its observation. A change that closes a gap takes its entry out.
 """
 
 from pathlib import Path
 
-from hostile.damage import BASE_OFFSET_BYTES, DamageCase
-from hostile.left import batch_positions
+from damage.cases import BASE_OFFSET_BYTES, DamageCase
+from damage.left import batch_positions
 
 
 def gap_of(case: DamageCase, left: Path) -> str | None:

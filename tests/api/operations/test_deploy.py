@@ -23,7 +23,7 @@ from support.command_line import run_txn
 from support.deployed import PASSWORD, add_admin, listener_of, metrics_of, settings_in
 from txn.cli.plain_serve import read_plain_serve
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 DEPLOY: Final = ROOT / "deploy"
 INSTALLED: Final = "/opt/txn/bin/txn"
 COMMAND: Final = f"{sys.executable} -m txn"

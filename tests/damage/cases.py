@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hostile.left import batch_positions, checkpoint_of, let_the_power_fail
+from damage.left import batch_positions, checkpoint_of, let_the_power_fail
 
 GARBAGE: Final = bytes((7 * n * n + n // 3) % 251 for n in range(5000))
 """Longer than any batch of the directories."""

@@ -9,7 +9,7 @@ A few small files hold decisions of their own and, as in Apache Kafka, no checks
 promised that a start is refused with the file's name, or nothing is lost. The exception is a log
 start that became another number: there the log begins, as far as it goes, and nothing else changes.
 
-More: `FLIPS=20000 SEED=7 pytest tests/crash/test_flipped_bits.py`.
+More: `FLIPS=20000 SEED=7 pytest tests/damage/test_flipped_bits.py`.
 """
 
 import asyncio

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 import txn
-from hostile.left import GROUP, TOPICS
-from hostile.shown import Shown, ShownReader, observe
+from damage.left import GROUP, TOPICS
+from support.shown import Shown, ShownReader, observe
 from txn.cli.accepting import NothingDamagedError, accept
 from txn.errors import TxnError
 from txn.inspect.verify import verify

@@ -3,7 +3,7 @@
 Directories of txn and of Apache Kafka, left by a clean stop, a SIGKILL and a power failure. Each
 kind of file in each of them is damaged once, and each damage done; a seed chooses the rest. All:
 `HOSTILE_EVERY=1`; more: `HOSTILE_CASES=500 SEED=7`. One of them:
-`PYTHONPATH=tests python -m hostile.runner --only "txn killed .lock removed"`.
+`PYTHONPATH=tests python -m damage.runner --only "txn killed .lock removed"`.
 """
 
 import os
@@ -16,9 +16,9 @@ from typing import Final
 
 import pytest
 
-from hostile.damage import FILE_DAMAGES, STATES, DamageCase, first_round, in_rounds
-from hostile.left import make_left
-from hostile.runner import make_matrix, run_cases
+from damage.cases import FILE_DAMAGES, STATES, DamageCase, first_round, in_rounds
+from damage.left import make_left
+from damage.runner import make_matrix, run_cases
 from support.exploring import seed_of_run
 from support.memory import MEMORY
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(0 if EVERY else 300)]
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     """A directory for hundreds of brokers."""
-    with tempfile.TemporaryDirectory(prefix="txn-hostile-", dir=MEMORY) as name:
+    with tempfile.TemporaryDirectory(prefix="txn-damage-", dir=MEMORY) as name:
         yield Path(name)
 
 

@@ -43,7 +43,7 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
-DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+DEPLOY: Final = Path(__file__).parents[3] / "deploy"
 ALERTS: Final = DEPLOY / "prometheus" / "txn-alerts.yml"
 DASHBOARD: Final = DEPLOY / "grafana" / "txn.json"
 

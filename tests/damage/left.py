@@ -19,10 +19,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from hostile.shown import ShownReader
 from peers.kafka import KafkaNode
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, transactional_producer
+from support.shown import ShownReader
 
 SMALL: Final[Mapping[str, str]] = {
     "log.flush.offset.checkpoint.interval.ms": "100",

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hostile.damage import DamageCase, damaged_checkpoint
-from hostile.left import RECOVERY_POINTS, batch_positions, checkpoint_of
-from hostile.shown import CONTROL, Shown, ShownPartition
-from hostile.worker import AcceptedStart, BrokerStart, Finding
+from damage.cases import DamageCase, damaged_checkpoint
+from damage.left import RECOVERY_POINTS, batch_positions, checkpoint_of
+from damage.worker import AcceptedStart, BrokerStart, Finding
+from support.shown import CONTROL, Shown, ShownPartition
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEANED_TO: Final = "cleaner-offset-checkpoint"
