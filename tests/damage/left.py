@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, transactional_producer
 from support.shown import ShownReader

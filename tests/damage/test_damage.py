@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 import txn
-from peers.jars import NODE_4_2, class_path, java_executable
+from harnesses.peers.jars import NODE_4_2, class_path, java_executable
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.damaged import flip_bit
 from support.entities import entity_builder

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import txn
-from peers.kafka import free_port
+from harnesses.peers.kafka import free_port
 from support.clients import commit_values, read_all, transactional_producer
 from txn import _core
 from txn.storage import native

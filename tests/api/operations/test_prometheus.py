@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import txn
-from peers.kafka import free_port
+from harnesses.peers.kafka import free_port
 from support.brokers import BrokerProcess
 from support.certificates import Issuer
 from support.clients import (
