@@ -73,7 +73,7 @@ micro: setup  ## micro-benchmarks, saved under .benchmarks to compare two commit
 	$(BIN)/python -m pytest benches --benchmark-only --benchmark-autosave
 
 black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 SEED=7 BLACK_BOX="--target kafka")
-	PYTHONPATH=tests $(BIN)/python -m black_box $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(BLACK_BOX)
+	PYTHONPATH=tests $(BIN)/python -m harnesses.black_box $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(BLACK_BOX)
 
 proofs: jdk setup  ## the long proofs in full: a stop at every operation of a commit, each Spark job killed, new cases
 	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/model tests/unit tests/crash/test_sigkill_maintenance.py
@@ -83,7 +83,7 @@ crash-everywhere: setup  ## the programs of examples/, stopped in every way at e
 	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(JOBS) $(if $(STOPS),"$(STOPS)")
 
 hostile: setup  ## every attack and every damage, for long (SECONDS=600 for each attack, SEED=7)
-	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile
+	HOSTILE_EVERY=1 $(if $(SECONDS),HOSTILE_SECONDS=$(SECONDS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -s tests/hostile tests/damage/test_damaged_directories.py
 
 mutate: setup  ## mutated requests by the million, to real brokers (REQUESTS=100000000 SEED=7)
 	cargo build --quiet --release --package txn-fuzz --bins
@@ -111,7 +111,7 @@ spark-versions: jdk setup  ## the parts of format("txn") that work with PySpark 
 	done; test -z "$$failed"
 
 peers: setup  ## tests that other people wrote for their own clients: needs Go (SUITES="kafka-go" PEERS="--target kafka")
-	PYTHONPATH=tests $(BIN)/python -m suites $(SUITES) $(PEERS)
+	PYTHONPATH=tests $(BIN)/python -m harnesses.suites $(SUITES) $(PEERS)
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from peers.kafka import KafkaNode, free_port  # noqa: E402
+from harnesses.peers.kafka import KafkaNode, free_port  # noqa: E402
 from support.brokers import BrokerProcess  # noqa: E402
 
 LOAD_CLIENT: Final = ROOT / "target" / "release" / "txn-bench"

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from support.exploring import EXPLORES
 
-pytest_plugins = ["peers.kafka", "peers.secured"]
+pytest_plugins = ["harnesses.peers.kafka", "harnesses.peers.secured"]
 
 settings.register_profile("same-cases", derandomize=True)
 if not EXPLORES:

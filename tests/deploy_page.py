@@ -109,13 +109,13 @@ def try_as_user(line: str, place: Path) -> None:
 
 
 def try_systemctl(line: str, place: Path) -> None:
-    """Not run: a test has no service manager. api/test_deploy.py runs the unit's commands."""
+    """Not run: a test has no service manager. test_deploy.py runs the unit's commands."""
     assert (DEPLOY / f"{shlex.split(line)[-1]}.service").is_file()
     assert "[Install]\nWantedBy=multi-user.target" in UNIT
 
 
 def try_build(line: str, place: Path) -> None:
-    """Not run: the base images are in a registry. api/test_deploy.py reads the file's steps."""
+    """Not run: the base images are in a registry. test_deploy.py reads the file's steps."""
     words = shlex.split(line)
     assert (DEPLOY.parent / words[words.index("-f") + 1]).samefile(DEPLOY / "Containerfile")
     assert words[-1] == "."
@@ -133,13 +133,13 @@ def try_podman_run(line: str, place: Path) -> None:
         paths = [word for word in command if word.startswith("/")]
         assert all(any(path.startswith(one) for one in mounted) for path in paths)
         try_add_user(shlex.join(["txn", *command]), place)
-    else:  # the image's own command, which api/test_deploy.py runs
+    else:  # the image's own command, which test_deploy.py runs
         (port,) = re.findall(r"EXPOSE (\d+)", IMAGE)
         assert words[words.index("-p") + 1] == f"{port}:{port}"
 
 
 def try_podman_kill(line: str, place: Path) -> None:
-    """Not run: it sends the signal of the unit's reload, which api/test_deploy.py sends."""
+    """Not run: it sends the signal of the unit's reload, which test_deploy.py sends."""
     words = shlex.split(line)
     assert f"ExecReload=kill -{words[words.index('--signal') + 1]} " in UNIT
 

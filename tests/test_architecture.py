@@ -20,7 +20,7 @@ from typing import Any, Final
 import pytest
 
 import txn
-from black_box.power import OTHER_BOOT
+from harnesses.black_box.power import OTHER_BOOT
 from support import clients
 from support.wire_producer import WireProducer, identity
 

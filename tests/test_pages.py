@@ -28,8 +28,8 @@ import deploy_page
 import test_readme
 import test_wheel
 import txn
+from harnesses.peers.kafka import ONE_NODE
 from kit import everywhere
-from peers.kafka import ONE_NODE
 from support import clients
 from support.brokers import BrokerProcess
 from support.command_line import run_txn

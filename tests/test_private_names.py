@@ -20,17 +20,17 @@ PUBLIC_OF_STD = {"_fields", "_field_defaults", "_replace", "_asdict", "_make", "
 
 REACHED = {
     # Faults at a line inside of a function: no caller can be there.
-    "api/test_explain.py": {"_send", "_version"},
+    "api/cli/test_explain.py": {"_send", "_version"},
     "crash/test_truncation.py": {"_limit_checkpoints"},
     "unit/test_native_storage.py": {"_open"},
     "interop/test_producer_api.py": {"_has_sent_offsets", "_kafka", "_wait"},
-    "api/test_hostile_directories.py": {"_wait"},
-    "api/test_unreachable.py": {"_reach"},
+    "damage/test_hostile_directories.py": {"_wait"},
+    "api/client/test_unreachable.py": {"_reach"},
     "spark/test_driver.py": {"_pause"},
     # Values that nothing else shows.
-    "api/test_forks.py": {"_REMOVALS"},
-    "api/test_private_files.py": {"_workplace"},
-    "crash/test_flipped_bits.py": {"_recovery_points"},
+    "api/embedded/test_forks.py": {"_REMOVALS"},
+    "api/directories/test_private_files.py": {"_workplace"},
+    "damage/test_flipped_bits.py": {"_recovery_points"},
     "model/test_client_interrupts.py": {"_ahead"},
     "model/test_partition_model.py": {"_producers"},
     "spark/test_data_loss.py": {"_settings"},

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from black_box.broken import POWER
-from black_box.history import Fate
-from black_box.nemesis import DEFAULT
-from black_box.run import RunPlan, run
-from black_box.workload import roles
+from harnesses.black_box.broken import POWER
+from harnesses.black_box.history import Fate
+from harnesses.black_box.nemesis import DEFAULT
+from harnesses.black_box.run import RunPlan, run
+from harnesses.black_box.workload import roles
 
 pytestmark = pytest.mark.crash
 

@@ -1,4 +1,4 @@
-"""The power fails under a broker whose process noted its syncs (`black_box.power`)."""
+"""The power fails under a broker whose process noted its syncs (`harnesses.black_box.power`)."""
 
 import os
 import struct
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from black_box.power import lose_power, note_reactors_syncs, only_what_is_sure
+from harnesses.black_box.power import lose_power, note_reactors_syncs, only_what_is_sure
 from support.brokers import BrokerProcess
 from support.clients import (
     WAIT_S,
@@ -40,7 +40,7 @@ def careless(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def _broker(tmp_path: Path, durability: str) -> Iterator[BrokerProcess]:
-    program = ("-m", "black_box.broken", "power")
+    program = ("-m", "harnesses.black_box.broken", "power")
     two_phase = "transaction.two.phase.commit.enable=true"
     broker = BrokerProcess(tmp_path / "data", two_phase, durability=durability, program=program)
     yield broker

@@ -5,8 +5,8 @@ ones, over two partitions and with a group's offset. Logs are new, or begin a se
 Then each is a run of its own: stopped there, started again, judged, stopped once more, and started
 again. So is a start after a crash: it may be stopped at each of its own.
 
-`make test` plays one boundary in twelve, `make proofs` each of them, `python -m stops` each
-with every loss.
+`make test` plays one boundary in twelve, `make proofs` each of them, `python -m harnesses.stops`
+each with every loss.
 """
 
 import signal
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from stops.life import PLAIN
-from stops.run import SOME, PreparedDirectory, Setting, Stop
-from stops.tracer import Boundary, why_not
+from harnesses.stops.life import PLAIN
+from harnesses.stops.run import SOME, PreparedDirectory, Setting, Stop
+from harnesses.stops.tracer import Boundary, why_not
 from support.samples import EVERY, left_out, sampled
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
@@ -83,7 +83,7 @@ def check_each(stage: PreparedDirectory, stops: Sequence[Stop]) -> None:
 
 def test_a_start_that_does_not_sync_what_it_goes_on_with_is_found_out(tmp_path: Path) -> None:
     stage = PreparedDirectory(
-        tmp_path, Setting(2, "commit", ("black_box.broken", "unsynced-recovery"))
+        tmp_path, Setting(2, "commit", ("harnesses.black_box.broken", "unsynced-recovery"))
     )
     check_that_one_is_found(stage, stops_in_starts(stage, SOME, draws=6))
 
@@ -93,7 +93,7 @@ def test_a_start_that_does_not_sync_what_it_goes_on_with_is_found_out(tmp_path: 
 )
 def test_a_broker_that_does_not_sync_what_it_has_to_is_found_out(rule: str, tmp_path: Path) -> None:
     """The negative controls: one log has lost a transaction that another shows."""
-    stage = PreparedDirectory(tmp_path, Setting(2, "commit", ("black_box.broken", rule)))
+    stage = PreparedDirectory(tmp_path, Setting(2, "commit", ("harnesses.black_box.broken", rule)))
     check_that_one_is_found(stage, losses_at_syncs(stage, draws=6))
 
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 import txn
-from peers.kafka import free_port
+from harnesses.peers.kafka import free_port
 from support.brokers import BrokerProcess
 from support.certificates import Issuer
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send

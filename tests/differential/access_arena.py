@@ -31,7 +31,7 @@ from differential.known import Exchange, KnownDifference, accepted_by
 from differential.names import TEXTS, Names
 from differential.plain import differences, error_codes
 from differential.side import Side
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.acl_filters import any_acl
 from support.wire_client import RawConnection
 from txn.config import STANDARD_AUTHORIZER

@@ -18,7 +18,7 @@ from differential.answers import response_schema
 from differential.batches import BatchSpec
 from differential.names import Names
 from differential.plain import differences, plain
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.acl_filters import any_acl
 from support.wire_client import RawConnection
 from txn.config import STANDARD_AUTHORIZER

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 import txn
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.client_quotas import IdentifiedConnection, alter, alteration, describe
 from support.clients import create_topic
 

@@ -18,7 +18,7 @@ from differential.script import NOBODY, TIMEOUT_MS, ScriptProducer, Talk
 from differential.scripts import init_producer_id, scripts_of, two_phase
 from differential.side import API_VERSIONS, Side
 from differential.topics import make_topic, wake
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 
 pytestmark = pytest.mark.peer
 

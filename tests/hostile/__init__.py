@@ -1,1 +1,1 @@
-"""Tests that would catch a liar: attacks beside a sound client, mutated requests, damage."""
+"""Tests that would catch a liar: attacks beside a sound client, and mutated requests."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from hostile.shown import COMMITTED, UNCOMMITTED, ShownReader
+from support.shown import COMMITTED, UNCOMMITTED, ShownReader
 from support.wire_producer import Identity, WireProducer, identity
 from txn import _core
 from txn.storage.base import BatchKind

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import txn
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.command_line import run_txn
 from txn.config import STANDARD_AUTHORIZER
 

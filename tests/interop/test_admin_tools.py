@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 import txn
-from peers.jars import NODE_4_2, class_path, java_executable
+from harnesses.peers.jars import NODE_4_2, class_path, java_executable
 from support.clients import (
     WAIT_S,
     create_topic,

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import txn
-from peers.jars import run_java
+from harnesses.peers.jars import run_java
 from support.certificates import Issuer
 
 WAIT_S: Final = 30

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import txn
-from peers.dump_log_segments import fields, kafka_dump
+from harnesses.peers.dump_log_segments import fields, kafka_dump
 from support.clients import plain_producer
 from support.compacted import ON_CALL, compact, fill, roll
 from txn.inspect.dump import dump

@@ -10,8 +10,8 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 import txn
-from peers.dump_log_segments import fields, kafka_dump
-from peers.kafka import KafkaNode
+from harnesses.peers.dump_log_segments import fields, kafka_dump
+from harnesses.peers.kafka import KafkaNode
 from support.clients import (
     WAIT_S,
     commit_values,

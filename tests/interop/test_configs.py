@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request

@@ -34,7 +34,7 @@ from confluent_kafka.admin._config import (
 )
 
 import txn
-from peers.kafka import KafkaNode, free_port
+from harnesses.peers.kafka import KafkaNode, free_port
 from support.clients import (
     WAIT_S,
     commit_values,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import txn
-from peers.dump_log_segments import fields, kafka_dump
-from peers.kafka import KafkaNode
+from harnesses.peers.dump_log_segments import fields, kafka_dump
+from harnesses.peers.kafka import KafkaNode
 from support.log_directories import CODECS, fill
 from txn.inspect.dump import dump
 from txn.inspect.verify import verify

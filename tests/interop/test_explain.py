@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import txn
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.clients import (
     commit_values,
     create_topic,

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from peers.jars import CLIENTS_3_7, CLIENTS_3_9, NODE_4_2, JarSet, class_path, java_executable
+from harnesses.peers.jars import (
+    CLIENTS_3_7,
+    CLIENTS_3_9,
+    NODE_4_2,
+    JarSet,
+    class_path,
+    java_executable,
+)
 from support.samples import left_out
 
 PROGRAM = Path(__file__).parent / "java" / "JavaClient.java"

@@ -7,7 +7,7 @@ from typing import Any
 import javaproperties
 import pytest
 
-from peers.jars import run_java
+from harnesses.peers.jars import run_java
 from txn.config import BROKER_PROPERTIES
 from txn.server.settings.config_file import READ_HERE
 from txn.server.settings.config_providers import is_about_providers

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 import txn
+from harnesses.peers.kafka import KafkaNode
 from interop.test_configs import BROKER, SET, altered, described
-from peers.kafka import KafkaNode
 from support.clients import WAIT_S, commit_values, create_topic, transactional_producer
 from support.wire_client import RawConnection
 from txn.wire.api_keys import ApiKey

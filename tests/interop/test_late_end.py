@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from black_box.client import TransactionalWriter
-from black_box.events import Notebook, read_notes
-from black_box.judge import judge
-from black_box.observer import Observer
-from black_box.proxy import END_TXN, Proxy
-from black_box.targets import KafkaTarget, TxnTarget
-from black_box.topics import PARTITIONS, SOURCE, TOPICS
+from harnesses.black_box.client import TransactionalWriter
+from harnesses.black_box.events import Notebook, read_notes
+from harnesses.black_box.judge import judge
+from harnesses.black_box.observer import Observer
+from harnesses.black_box.proxy import END_TXN, Proxy
+from harnesses.black_box.targets import KafkaTarget, TxnTarget
+from harnesses.black_box.topics import PARTITIONS, SOURCE, TOPICS
 from support.clients import create_topic
 
 HELD_S = 30.0

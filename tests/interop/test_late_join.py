@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from black_box.client import Copier, TransactionalWriter
-from black_box.events import Notebook, read_notes
-from black_box.history import copy_of
-from black_box.judge import judge
-from black_box.observer import Observer
-from black_box.proxy import Proxy
-from black_box.targets import TxnTarget
-from black_box.topics import PARTITIONS, SOURCE, STAGES, TOPICS
+from harnesses.black_box.client import Copier, TransactionalWriter
+from harnesses.black_box.events import Notebook, read_notes
+from harnesses.black_box.history import copy_of
+from harnesses.black_box.judge import judge
+from harnesses.black_box.observer import Observer
+from harnesses.black_box.proxy import Proxy
+from harnesses.black_box.targets import TxnTarget
+from harnesses.black_box.topics import PARTITIONS, SOURCE, STAGES, TOPICS
 from support.clients import create_topic
 
 HELD_S = 30.0

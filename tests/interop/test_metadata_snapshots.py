@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 import txn
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.inspect.verify import verify
 from txn.wire.hashing import java_hash

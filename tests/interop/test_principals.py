@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from peers.jars import CLIENTS_3_9, class_path, java_executable
+from harnesses.peers.jars import CLIENTS_3_9, class_path, java_executable
 from txn.errors import ConfigError
 from txn.security.principals import principal_mapper
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import txn
-from peers.jars import run_java
-from peers.kafka import KafkaNode
+from harnesses.peers.jars import run_java
+from harnesses.peers.kafka import KafkaNode
 from support.client_quotas import described, set_quota
 
 Quota = tuple[dict[str, str | None], dict[str, float]]

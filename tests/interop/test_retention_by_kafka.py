@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 import txn
-from peers.kafka import KafkaNode, free_port
+from harnesses.peers.kafka import KafkaNode, free_port
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.damaged import events
 from txn.inspect.verify import verify

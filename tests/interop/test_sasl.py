@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import txn
-from peers.jars import run_java
-from peers.kafka import KafkaNode
+from harnesses.peers.jars import run_java
+from harnesses.peers.kafka import KafkaNode
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 

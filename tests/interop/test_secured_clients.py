@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
 import txn
-from peers.secured import PASSWORD, USER, SecuredKafka, token
+from harnesses.peers.secured import PASSWORD, USER, SecuredKafka, token
 from support.clients import commit_values, read_all, transactional_producer
 from support.cluster_commands import use_every_command
 from support.command_line import run_txn

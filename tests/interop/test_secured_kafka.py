@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
-from peers import secured
-from peers.jars import java_executable
-from peers.secured import MECHANISMS, PASSWORD, SHORT_SESSION_MS, USER, SecuredKafka
+from harnesses.peers import secured
+from harnesses.peers.jars import java_executable
+from harnesses.peers.secured import MECHANISMS, PASSWORD, SHORT_SESSION_MS, USER, SecuredKafka
 from txn._core import ClientSecurity, KafkaClient, KafkaError, read_keystore
 
 pytestmark = [pytest.mark.peer, pytest.mark.xdist_group("secured_kafka")]

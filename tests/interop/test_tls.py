@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import txn
+from harnesses.peers.jars import java_executable
 from interop.test_admin_tools import run
-from peers.jars import java_executable
 from support.certificates import Issuer, principals_of
 
 SECONDS_MAX = 120.0

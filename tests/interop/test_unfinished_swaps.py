@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import txn
-from peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, read_messages
 from txn.inspect.verify import verify
 

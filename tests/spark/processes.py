@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import pyspark
 
-from peers.kafka import free_port
+from harnesses.peers.kafka import free_port
 from spark.kill.harness import Session, kill_session
 
 START_S = 120.0

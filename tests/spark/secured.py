@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from peers.secured import PASSWORD, USER, SecuredKafka
+from harnesses.peers.secured import PASSWORD, USER, SecuredKafka
 
 SCRAM = (
     "org.apache.kafka.common.security.scram.ScramLoginModule required "

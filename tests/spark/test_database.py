@@ -18,7 +18,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from peers.postgres import PostgresServer
+from harnesses.peers.postgres import PostgresServer
 from spark.kill.harness import TxnBroker, kill_session
 from spark.logs import tail
 from spark.patterns.harness import EXAMPLES, SETTINGS, newest, started_together

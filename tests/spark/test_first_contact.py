@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from peers.kafka import free_port
+from harnesses.peers.kafka import free_port
 from support import clients
 from support.brokers import BrokerProcess
 from txn.errors import ConfigError, UnreachableError

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import txn.spark
-from peers.secured import PASSWORD, SecuredKafka, token
+from harnesses.peers.secured import PASSWORD, SecuredKafka, token
 from spark.jobs import Options, finish
 from spark.kill.harness import KillCase, Moment, RunningBroker
 from spark.logs import tail

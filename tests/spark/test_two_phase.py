@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from black_box.power import lose_power, note_reactors_syncs, only_what_is_sure
+from harnesses.black_box.power import lose_power, note_reactors_syncs, only_what_is_sure
 from support.brokers import BrokerProcess
 from support.clients import create_topic, read_all
 from txn._core import KafkaClient
@@ -73,7 +73,7 @@ def decide_and_be_killed(servers: str, name: str, topic: str, is_two_phase: bool
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    program = ("-m", "black_box.broken", "power")
+    program = ("-m", "harnesses.black_box.broken", "power")
     started = BrokerProcess(tmp_path / "data", ALLOWED, durability="commit", program=program)
     yield started
     started.stop()

@@ -18,7 +18,7 @@ UNBUFFERED: Final = "PYTHONUNBUFFERED"
 
 
 def environment() -> dict[str, str]:
-    """The environment of processes that run modules of the tests: `python -m black_box.broken`."""
+    """The environment of processes that run modules of the tests by name, with `python -m`."""
     paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from peers.kafka import free_port
+from harnesses.peers.kafka import free_port
 from support.certificates import Issuer
 from support.command_line import run_txn
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from peers.kafka import free_port
+from harnesses.peers.kafka import free_port
 
 WAIT_S: Final = 90.0
 SCRAPE: Final = "500ms"

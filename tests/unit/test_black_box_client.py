@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from black_box.client import Copier
-from black_box.events import Notebook
-from black_box.topics import STAGES
+from harnesses.black_box.client import Copier
+from harnesses.black_box.events import Notebook
+from harnesses.black_box.topics import STAGES
 
 
 def test_copier_whose_commit_became_an_abort_begins_anew_at_the_committed_offsets(

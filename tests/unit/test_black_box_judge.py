@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from black_box.history import (
+from harnesses.black_box.history import (
     Attempt,
     CopyStage,
     Fate,
@@ -16,7 +16,7 @@ from black_box.history import (
     View,
     copy_of,
 )
-from black_box.judge import judge
+from harnesses.black_box.judge import judge
 
 ZERO, ONE, COPY = ("source", 0), ("source", 1), ("copies", 0)
 STAGE = CopyStage("copiers", "source", "copies")

@@ -1,4 +1,4 @@
-"""Lines for a reader that nobody waits for, see also `tests/api/test_unread_logs.py`."""
+"""Lines for a reader that nobody waits for, see also `tests/api/operations/test_unread_logs.py`."""
 
 import inspect
 import os

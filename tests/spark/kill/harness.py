@@ -31,7 +31,7 @@ from typing import Any, Final, Protocol
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from peers.kafka import KafkaNode, free_port
+from harnesses.peers.kafka import KafkaNode, free_port
 from spark.logs import tail
 from support import clients
 from support.brokers import BrokerProcess

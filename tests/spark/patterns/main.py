@@ -22,7 +22,7 @@ import javaproperties
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from peers.secured import SecuredKafka, running
+from harnesses.peers.secured import SecuredKafka, running
 from spark.kill.harness import ApacheBroker, KillableBroker, TxnBroker
 from spark.patterns.harness import Fault, PatternCase, kinds, told
 from spark.patterns.oracle import PATTERNS

@@ -3,8 +3,8 @@
 Every request has at most `ITEMS_MAX` items in its arrays. An item may have two bytes on the wire
 and needs up to 250 bytes in memory while it is answered. A thing that it names may be larger, such
 as a topic's partitions, so handlers describe each thing once, however often it is named
-(`tests/api/test_repeated_names.py`). Beside its own bytes and these descriptions a request needs at
-most some 50 MiB, and a second or two of one processor.
+(`tests/api/requests/test_repeated_names.py`). Beside its own bytes and these descriptions a request
+needs at most some 50 MiB, and a second or two of one processor.
 """
 
 from collections.abc import Callable
