@@ -11,8 +11,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from txn.errors import RetriableError
-
-Place = tuple[str, int]
+from txn.identifiers import TopicPartition
 
 LOOK_AFTER_S: Final = 0.5
 """Time without a record after which an assigned partition is looked for."""
@@ -38,15 +37,15 @@ class Existence:
         self._consumer = consumer
         self._whose = whose
         self._clock = clock
-        self._unseen: set[Place] = set()
+        self._unseen: set[TopicPartition] = set()
         self._next_s = 0.0
 
-    def watch(self, places: Iterable[Place]) -> None:
+    def watch(self, places: Iterable[TopicPartition]) -> None:
         """Look for partitions that the program has assigned."""
         self._unseen.update(places)
         self._next_s = self._clock() + LOOK_AFTER_S
 
-    def forget(self, places: Iterable[Place]) -> None:
+    def forget(self, places: Iterable[TopicPartition]) -> None:
         """Look no longer for partitions: a record has come of them, or they are gone."""
         self._unseen.difference_update(places)
 
