@@ -359,7 +359,7 @@ class LocalController:
 
     def _publish_all(self) -> None:
         """Force every change on this thread, and publish it. Raises StorageError."""
-        self._metadata.force()
+        self._metadata.sync()
         self._durable = self._count
         while self._changes:
             self._publish_next()

@@ -57,7 +57,7 @@ def refuse_async(kind: str) -> NoReturn:
     )
 
 
-def refuse_others(names: Mapping[str, object]) -> None:
+def refuse_unknown_arguments(names: Mapping[str, object]) -> None:
     """Refuse keyword arguments of `produce` that it does not have.
 
     Raises:

@@ -99,13 +99,13 @@ class StoredRecords:
             self._consumer = confluent_kafka.Consumer(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
-        self._beginnings = Beginnings(self._consumer, settings, self._take_group_error)
+        self._beginnings = Beginnings(self._consumer, settings, self._handle_group_error)
         if self.group_id is not None:
             self._consumer.subscribe(
                 list(self.topics),
                 on_assign=keeping_fatal_error(self._assigned),
                 on_revoke=keeping_fatal_error(self._revoked),
-                on_lost=keeping_fatal_error(self._taken),
+                on_lost=keeping_fatal_error(self._note_revoked),
             )
             return
         ends = self.ends
@@ -217,7 +217,7 @@ class StoredRecords:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._open.discard(place)
             else:
-                self._take_error(error, place[0])
+                self._handle_error(error, place[0])
             return False
         if self.ends is None:
             return True
@@ -226,7 +226,7 @@ class StoredRecords:
             self._open.discard(place)
         return end is None or offset < end
 
-    def _take_error(self, error: KafkaError, topic: str) -> None:
+    def _handle_error(self, error: KafkaError, topic: str) -> None:
         """Note an outage; raise the error for anything else that ends the reading."""
         error = self._redaction.error(error)
         code = error.code()
@@ -249,8 +249,8 @@ class StoredRecords:
             )
         raise translate(error, whose="the consumer", doing="reading")
 
-    def _take_group_error(self, error: KafkaError) -> None:
-        self._take_error(error, self.topics[0])
+    def _handle_group_error(self, error: KafkaError) -> None:
+        self._handle_error(error, self.topics[0])
 
     def _assigned(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
         self._is_assigned = True
@@ -263,7 +263,7 @@ class StoredRecords:
         """Give partitions up; librdkafka commits their `done` records."""
         self._give_up(places)
 
-    def _taken(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
+    def _note_revoked(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
         """Note partitions that belong to others by now: nothing is committed there any more."""
         for place, done in self._give_up(places).items():
             self._lost[place] = self._lost.get(place, 0) + sum(count for _, count in done)

@@ -279,7 +279,7 @@ class DirectoryLook:
                 {"cleanup.policy": topic.settings.get("cleanup.policy", "delete")} if topic else {}
             )
             try:
-                refusal = segments.refusal_of(directory, settings, self._past_of(directory))
+                refusal = segments.refusal_of(directory, settings, self._history_of(directory))
             except OSError as error:
                 if not any(each.path.is_relative_to(directory) for each in outcome.findings):
                     outcome.not_read(directory, error)  # else a finding says why
@@ -291,7 +291,7 @@ class DirectoryLook:
             if not any(finding.path == path for finding in outcome.findings):
                 outcome.find(path, position, reason)
 
-    def _past_of(self, directory: Path) -> dict[str, Any]:
+    def _history_of(self, directory: Path) -> dict[str, Any]:
         """Facts that a start would have about a log's earlier life."""
         place = partition_of(directory) or (directory.name, 0)
         state = self._outcome.state

@@ -47,7 +47,7 @@ def note(consumer: txn.client.Consumer, messages: Iterable[Message]) -> None:
     except Exception:
         tell_fault("noting the records of a consumer")
     except BaseException:  # the records do not reach the program
-        consumer._swallowed()
+        consumer._note_interrupt()
         raise
 
 

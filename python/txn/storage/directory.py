@@ -33,10 +33,10 @@ from txn.storage.plain_files import TEXT_BYTES_MAX, open_plain, read_plain
 from txn.storage.private import (
     DIRECTORY_MODE,
     denied_by_owner,
-    force_directory,
-    force_entry,
     make_directory,
     replace_file,
+    sync_directory,
+    sync_parent_entry,
 )
 
 META = "meta.properties"
@@ -143,13 +143,13 @@ class DataDirectory:
         self,
         path: Path,
         lock: int,
-        force: Callable[[int], None],
+        sync: Callable[[int], None],
         found: "_Found",
         durability: str,
     ) -> None:
         self.path = path
         self._lock = lock
-        self._force = force
+        self._sync = sync
         self.node_id, self.cluster_id, self.directory_id = found.identity
         self.was_clean = found.was_clean
         self.was_left_by_kafka = found.was_left_by_kafka
@@ -180,7 +180,7 @@ class DataDirectory:
             path: The directory.
             node_id: The node it has to belong to; None takes the one it does.
             durability: The promise of the broker that uses it.
-            is_temporary: It goes with its broker, so nothing in it is forced to the disk.
+            is_temporary: It goes with its broker, so nothing in it is synced.
             takes_over: False for a caller that reads, and keeps others out. The directory must
                 exist, and may be on a file system that is mounted for reading alone. The next
                 start finds it as it was.
@@ -188,10 +188,10 @@ class DataDirectory:
         Raises:
             DirectoryError: it is in use, belongs to something else, or cannot be used.
         """
-        force = _force_nothing if is_temporary else os.fsync
+        sync = _no_sync if is_temporary else os.fsync
         lock = _locked(path, makes=takes_over)
         try:
-            identity = _identity(path, node_id, force)
+            identity = _identity(path, node_id, sync)
             was_clean = _is_marked_clean(path)
             use = Use.decode(os.pread(lock, LOCK_BYTES_MAX, 0))
             found = _Found(
@@ -202,11 +202,11 @@ class DataDirectory:
                 promised=None if was_clean else use.durability.decode(errors="replace"),
                 use=use,
             )
-            directory = cls(path, lock, force, found, durability)
+            directory = cls(path, lock, sync, found, durability)
             if was_clean and takes_over:
-                directory._take_clean_mark()
+                directory._remove_clean_mark()
             if takes_over:
-                _tell_if_open_to_others(path)
+                _warn_if_open_to_others(path)
             if is_temporary:
                 directory._keep()
         except BaseException as error:
@@ -237,7 +237,7 @@ class DataDirectory:
         self._note(self._use.with_lost_cache())
         with suppress(FileNotFoundError):
             (self.path / CLEAN).unlink()
-            force_directory(self.path, self._force)
+            sync_directory(self.path, self._sync)
         self._is_boot_noted = self.was_clean = False
         self.power_failed = True
 
@@ -247,7 +247,7 @@ class DataDirectory:
         try:
             os.pwrite(self._lock, text, 0)
             os.ftruncate(self._lock, len(text))
-            self._force(self._lock)
+            self._sync(self._lock)
         except OSError as error:
             raise _unusable(self.path, self.path / LOCK, error) from error
 
@@ -260,8 +260,8 @@ class DataDirectory:
         mark = self.path / CLEAN
         temporary = mark.with_suffix(".tmp")
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
-        replace_file(mark, temporary, text, self._force)
-        force_directory(self.path, self._force)
+        replace_file(mark, temporary, text, self._sync)
+        sync_directory(self.path, self._sync)
 
     def release(self) -> None:
         """Let another process have the directory.
@@ -282,11 +282,11 @@ class DataDirectory:
         with suppress(OSError):  # a file system without such locks
             fcntl.flock(self._kept, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
-    def _take_clean_mark(self) -> None:
+    def _remove_clean_mark(self) -> None:
         """Remove the mark; from here on only the boot says that nothing was lost."""
         self.note_boot()
         (self.path / CLEAN).unlink()
-        force_directory(self.path, self._force)
+        sync_directory(self.path, self._sync)
 
 
 class _Found(NamedTuple):
@@ -390,7 +390,7 @@ def _refuse_strangers(path: Path) -> None:
         )
 
 
-def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> Identity:
+def _identity(path: Path, node_id: int | None, sync: Callable[[int], None]) -> Identity:
     """Read the identity of a directory, or give a new one its own."""
     meta = path / META
     if not os.path.lexists(meta):
@@ -402,9 +402,9 @@ def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> 
         )
         temporary = meta.with_suffix(".properties.tmp")
         try:
-            replace_file(meta, temporary, text, force)
-            force_directory(path, force)
-            force_entry(path, force)  # a kill may have come between its making and a sync
+            replace_file(meta, temporary, text, sync)
+            sync_directory(path, sync)
+            sync_parent_entry(path, sync)  # a kill may have come between its making and a sync
         except OSError as error:
             raise _unusable(path, meta, error) from error
         return node_id, cluster_id, directory_id
@@ -452,12 +452,12 @@ def _is_marked_clean(path: Path) -> bool:
     return True
 
 
-def _tell_if_open_to_others(path: Path) -> None:
+def _warn_if_open_to_others(path: Path) -> None:
     """Tell of rights that are wider than needed; they are somebody's choice, and stay."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & ~DIRECTORY_MODE:
         log.warning("directory.open_to_others", path=str(path), mode=f"{mode:04o}")
 
 
-def _force_nothing(_descriptor: int) -> None:
+def _no_sync(_descriptor: int) -> None:
     """Stands in for `os.fsync`, and does nothing."""

@@ -26,7 +26,7 @@ from txn.logs import log as logger
 from txn.metadata.snapshot import SnapshotRecords
 from txn.storage.base import PartitionLog
 from txn.storage.plain_files import read_plain
-from txn.storage.private import force_directory, replace_file
+from txn.storage.private import replace_file, sync_directory
 
 SNAPSHOT_NAME: Final = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 """Name of a snapshot: the offset where it ends, and the epoch there."""
@@ -112,7 +112,7 @@ class MetadataSnapshots:
         A log that names the voters of its quorum stays without: no snapshot here can.
 
         Args:
-            log: The metadata log; all of it is forced to the disk first.
+            log: The metadata log; all of it is synced first.
             stored: The same, as it is on the disk.
             now_ms: The time of day.
 
@@ -139,13 +139,13 @@ class MetadataSnapshots:
         self._remove_before(end, is_new=True)
 
     def _remove_before(self, end: int, *, is_new: bool) -> None:
-        """Remove older snapshots and unfinished ones, once the name of the new one is forced."""
+        """Remove older snapshots and unfinished ones, once the name of the new one is synced."""
         needless = [path for other, path in self._paths() if other < end]
         needless += self._directory.glob(f"*.checkpoint{UNFINISHED_SUFFIX}")
         if not needless and not is_new:
             return
         try:
-            force_directory(self._directory, os.fsync)
+            sync_directory(self._directory, os.fsync)
             for path in needless:
                 path.unlink()
         except OSError as error:

@@ -16,7 +16,7 @@ from typing import Final
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
-CANNOT_BE_FORCED: Final = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}
+SYNC_REFUSED: Final = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}
 
 ASIDE_SUFFIX: Final = "given-up"
 """Last part of the new name of an entry that stood in the way of a file."""
@@ -58,7 +58,7 @@ def make_directory(path: Path) -> None:
                 raise FileNotFoundError(errno.ENOENT, where, str(directory))
             with suppress(FileExistsError):  # somebody else was faster
                 directory.mkdir(DIRECTORY_MODE)
-            force_entry(directory, os.fsync)
+            sync_parent_entry(directory, os.fsync)
     if not path.is_dir():
         raise NotADirectoryError(20, os.strerror(20), str(path))
 
@@ -69,15 +69,15 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def replace_file(
-    path: Path, temporary: Path, text: str | bytes, force: Callable[[int], object]
+    path: Path, temporary: Path, text: str | bytes, sync: Callable[[int], object]
 ) -> None:
-    """Replace a file whole or not at all; its directory is the caller's to force to the disk.
+    """Replace a file whole or not at all; the caller syncs its directory.
 
     Args:
         path: The file; may be missing.
         temporary: A name in the same directory that nobody else uses.
         text: Its new content.
-        force: Forces a descriptor's file to the disk.
+        sync: Syncs the file of a descriptor.
 
     Something else of the temporary name, as a FIFO, is moved aside. Raises OSError.
     """
@@ -89,7 +89,7 @@ def replace_file(
         write_whole(descriptor, content)
         # Behind the text, so that one that is there lends its blocks.
         os.ftruncate(descriptor, len(content))
-        force(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
     os.rename(temporary, path)
@@ -109,23 +109,23 @@ def _move_aside(path: Path) -> None:
             path.rename(path.with_name(f"{path.name}.{ASIDE_SUFFIX}"))
 
 
-def force_directory(path: Path, force: Callable[[int], object]) -> None:
-    """Force the names in a directory to the disk. Raises OSError."""
+def sync_directory(path: Path, sync: Callable[[int], object]) -> None:
+    """Sync a directory, so that its names are on the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        force(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def force_entry(path: Path, force: Callable[[int], object]) -> None:
-    """Force the name of a directory to the disk, if the one above it can be forced.
+def sync_parent_entry(path: Path, sync: Callable[[int], object]) -> None:
+    """Sync the parent of a directory, if it can be synced, so that its name is on the disk.
 
-    That may be for writing alone, or of a file system without such a call, as above a mount point.
+    A parent that may only be written, or a file system above a mount point, may refuse the sync.
     Raises OSError: the disk fails.
     """
     try:
-        force_directory(path.parent, force)
+        sync_directory(path.parent, sync)
     except OSError as error:
-        if error.errno not in CANNOT_BE_FORCED:
+        if error.errno not in SYNC_REFUSED:
             raise

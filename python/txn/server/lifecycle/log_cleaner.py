@@ -91,7 +91,7 @@ class LogCleaner:
         except _core.CorruptLogError as error:
             message, path, position = error.args
             topic, store = chosen.log
-            self._storage.tell_of_damage(topic.name, store.index, message, path, position)
+            self._storage.log_damage(topic.name, store.index, message, path, position)
             self._damaged.add(key)
         except (_core.LogRefusedError, OSError, ValueError) as error:
             self._note_failure(chosen.log, error)

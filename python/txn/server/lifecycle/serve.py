@@ -151,10 +151,10 @@ def serve(
         if ends_with_parent:
             Thread(target=_stop_without, args=(parent, request_stop), daemon=True).start()
         _greet(broker)
-        _tell_service_manager("READY=1")
+        _notify_service_manager("READY=1")
         service_of(broker).preload.start()
         await_request(broker.reload_certificates)
-        _tell_service_manager("STOPPING=1")
+        _notify_service_manager("STOPPING=1")
     if broker.failure is not None:
         raise broker.failure
 
@@ -167,7 +167,7 @@ def _stop_without(parent: int, request_stop: Callable[[], object]) -> None:
     request_stop()
 
 
-def _tell_service_manager(state: str) -> None:
+def _notify_service_manager(state: str) -> None:
     """Send a state to the service manager, if one asks for it. Source: sd_notify(3)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):

@@ -53,7 +53,7 @@ def change_metadata(
             records = change(image)
             if records:
                 metadata.append(records)
-                metadata.force()
+                metadata.sync()
                 store_snapshot(storage, metadata, now_ms())
         finally:
             failures = storage.close_all([metadata.partition])

@@ -2,7 +2,7 @@
 
 A loop's state needs no locks, but the loop has to be woken for everything. This one holds the
 control lock whenever it runs, and releases it for as long as it sleeps. Another holder may
-meanwhile do the loop's work on its own thread, see `stand_in`. So no two threads are ever in the
+meanwhile do the loop's work on its own thread, see `run_for_loop`. So no two threads are ever in the
 loop's state, and none has to be woken for a quick answer.
 """
 
@@ -69,7 +69,7 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
             self._releasing_selector.control_lock = None
             control_lock.release_control_lock()
 
-    def stand_in(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
+    def run_for_loop(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
         """Make a call that belongs to the loop on this thread, which holds the control lock.
 
         So are the calls that it leaves to the loop's next rounds, `ROUNDS_MAX` of them. The loop
