@@ -101,7 +101,7 @@ class ObedientTransactions:
         )
         return {place: int(self.answer)}
 
-    def forces_answers_of(self, transactional_id: str) -> bool:
+    def must_sync_before_answer_of(self, transactional_id: str) -> bool:
         return transactional_id in self.two_phase
 
     def is_joined(

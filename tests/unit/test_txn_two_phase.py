@@ -420,7 +420,7 @@ def test_an_ordinary_transaction_forces_nothing_before_its_end() -> None:
         joined = bench.coordinator.join("pay", *producer, TV2, [P0])
         assert joined == {P0: 0}
         assert bench.host.forced == set()
-        assert not bench.coordinator.forces_answers_of("pay")
+        assert not bench.coordinator.must_sync_before_answer_of("pay")
         assert bench.host.syncs == []
 
     asyncio.run(run())

@@ -90,7 +90,7 @@ OFFSET_BYTES_MIN: Final = 42
 class OffsetTransactions(Protocol):
     """The services of the transaction coordinator for offsets."""
 
-    def forces_answers_of(self, transactional_id: str) -> bool:
+    def must_sync_before_answer_of(self, transactional_id: str) -> bool:
         """Say whether answers to the client of an id wait until their state is on the disk."""
         ...
 
@@ -385,7 +385,8 @@ class GroupCoordinator:
             count until a power failure.
         """
         is_forced = self.host.durability is Durability.ALWAYS or (
-            transactional_id is not None and self.transactions.forces_answers_of(transactional_id)
+            transactional_id is not None
+            and self.transactions.must_sync_before_answer_of(transactional_id)
         )
         if not is_forced:
             return ErrorCode.NONE

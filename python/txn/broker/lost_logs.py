@@ -19,7 +19,7 @@ def refuse_lost_logs(host: Host, known: Iterable[KnownEnd]) -> None:
             host.refuse_partition(*each.place, reason_of(each))
 
 
-def tell_of_lost_logs(
+def report_lost_logs(
     host: Host, known: Iterable[KnownEnd], advice_on: Callable[[str, int], str]
 ) -> None:
     """Tell an operator of the partitions without a log that may have had one."""

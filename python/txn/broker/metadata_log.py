@@ -142,7 +142,7 @@ def recover_metadata(
     if deleted:
         metadata.sync()  # a power failure could bring back a topic whose files are gone
     storage.discard(deleted, image.topics)
-    take_over_broker_settings(settings, image, identity.node_id)
+    apply_broker_settings(settings, image, identity.node_id)
     missing = [
         [AbortTransactionRecord()] if replay.is_open else [],
         _features(image),
@@ -169,7 +169,7 @@ def coordinator_topic_settings(topic: str, settings: BrokerSettings) -> dict[str
     }
 
 
-def take_over_broker_settings(settings: BrokerSettings, image: Image, node_id: int) -> None:
+def apply_broker_settings(settings: BrokerSettings, image: Image, node_id: int) -> None:
     """Apply the altered values of this broker and of every broker."""
     altered = image.broker_settings
     settings.change(here=altered.get(str(node_id), {}), everywhere=altered.get(EVERY_BROKER, {}))

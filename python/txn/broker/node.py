@@ -20,14 +20,14 @@ from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
 from txn.broker.local_host import LocalHost
-from txn.broker.lost_logs import tell_of_lost_logs
+from txn.broker.lost_logs import report_lost_logs
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.metadata_log import (
     MetadataLog,
     NodeIdentity,
+    apply_broker_settings,
     recover_metadata,
     store_snapshot,
-    take_over_broker_settings,
 )
 from txn.broker.metadata_publisher import MetadataPublisher, Subscriber
 from txn.broker.partitions import TopicPartitions
@@ -131,7 +131,7 @@ class Node:
         replicas = ReplicaManager(settings, storage, scheduler, catalog)
         replicas.serve(list(image.topics.values()))
         publisher.subscribe(replicas.on_metadata)
-        replicas.abort_given_up(storage.given_up)
+        replicas.abort_lost_transactions(storage.given_up)
         sync = partial(synced, scheduler.sync_each)
         controller = LocalController(metadata, publisher, storage, settings, identity, sync)
         host = LocalHost(
@@ -141,7 +141,7 @@ class Node:
         replicas.on_refusal(group_shards.on_refusal)
         if not power_failed:  # else a deletion of offsets may be lost, too
             known = ends_in_offsets(group_shards.committed(), host.topic_id)
-            tell_of_lost_logs(host, known, storage.advice_on)
+            report_lost_logs(host, known, storage.advice_on)
         markers = LocalMarkerSender(
             replicas.get, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
         )
@@ -305,6 +305,6 @@ def _follower_of_settings(settings: BrokerSettings, node_id: int) -> Subscriber:
 
     def follow(image: Image, delta: Delta) -> None:
         if delta.has_broker_settings:
-            take_over_broker_settings(settings, image, node_id)
+            apply_broker_settings(settings, image, node_id)
 
     return follow

@@ -91,10 +91,10 @@ class TopicPartitions:
         is_there = 0 <= index < len(self.stores) and self.stores[index] is None
         return is_there and index not in self._failures
 
-    def take_in(self, index: int, store: PartitionLog) -> None:
+    def register(self, index: int, store: PartitionLog) -> None:
         """Register a log that the caller opened."""
         with self._lock:
-            self._take_in(index, store)
+            self._register(index, store)
 
     def note_failure(self, index: int, error: CorruptLogError | StorageError) -> None:
         """Record that the caller could not open a log, and report it in the log lines."""
@@ -168,7 +168,7 @@ class TopicPartitions:
         except (CorruptLogError, StorageError) as error:
             self._note_failure(index, error)
             raise StorageError(error.message, topic=topic, partition=index) from error
-        self._take_in(index, store)
+        self._register(index, store)
         if self._failures.pop(index, None) is not None:
             log.warning("partition.opened_again", topic=topic, partition=index)
         return store
@@ -187,6 +187,6 @@ class TopicPartitions:
         else:
             log.error("partition.not_opened", topic=topic, partition=index, reason=error.message)
 
-    def _take_in(self, index: int, store: PartitionLog) -> None:
+    def _register(self, index: int, store: PartitionLog) -> None:
         store.lead(self._topic.leader_epoch(index))
         self.stores[index] = store

@@ -127,14 +127,14 @@ class ReplicaManager:
         for topic in topics:
             self._topics[topic.name] = topic
             is_anew = topic.name in self._deleted
-            open_log = self._open_anew if is_anew else self._storage.open
+            open_log = self._open_recreated if is_anew else self._storage.open
             self.partitions[topic.name] = TopicPartitions(topic, open_log, now_ms)
         places = [(topic, index) for topic in topics for index in range(topic.partition_count)]
         for (topic, index), opened in zip(places, self._storage.open_all(places), strict=True):
             if isinstance(opened, CorruptLogError | StorageError):
                 self.partitions[topic.name].note_failure(index, opened)
             elif opened is not None:
-                self.partitions[topic.name].take_in(index, opened)
+                self.partitions[topic.name].register(index, opened)
         for topic in topics:
             self._catalog.add_topic(topic, self.partitions[topic.name])
 
@@ -180,7 +180,7 @@ class ReplicaManager:
         if removal is not None:
             await asyncio.shield(removal)
 
-    def abort_given_up(self, places: Iterable[tuple[str, int]]) -> None:
+    def abort_lost_transactions(self, places: Iterable[tuple[str, int]]) -> None:
         """End open transactions in logs with an accepted loss: their records may be gone.
 
         One that cannot be opened all the same keeps no other from being served.
@@ -229,7 +229,7 @@ class ReplicaManager:
 
     # ------------------------------------------------------------ inside
 
-    def _open_anew(self, topic: Topic, index: int) -> PartitionLog:
+    def _open_recreated(self, topic: Topic, index: int) -> PartitionLog:
         """Open a partition of a topic whose name a deleted one had.
 
         Its producers may go on with the sequences that they had reached there.

@@ -113,7 +113,7 @@ def set_configs(
     resource = _resource(topic, broker, all_brokers, group)
     with running_cluster(bootstrap, command_config, settings) as running:
         _alter(running, resource, changes, is_dry_run=is_dry_run)
-    _tell("would be set" if is_dry_run else "set", resource, changes, as_json=as_json)
+    _print_change("would be set" if is_dry_run else "set", resource, changes, as_json=as_json)
 
 
 @configs_app.command()
@@ -142,7 +142,9 @@ def remove(
     resource = _resource(topic, broker, all_brokers, group)
     with running_cluster(bootstrap, command_config, settings) as running:
         _alter(running, resource, changes, is_dry_run=is_dry_run)
-    _tell("would be removed" if is_dry_run else "removed", resource, changes, as_json=as_json)
+    _print_change(
+        "would be removed" if is_dry_run else "removed", resource, changes, as_json=as_json
+    )
 
 
 def _resource(
@@ -202,7 +204,7 @@ def _lines(entries: Sequence["ConfigEntry"]) -> Iterator[str]:
         yield f"{entry.name}={value}  ({entry.source})"
 
 
-def _tell(
+def _print_change(
     done: str, resource: "ConfigResource", changes: Mapping[str, str | None], *, as_json: bool
 ) -> None:
     from txn.admin.configs import name_of

@@ -35,7 +35,7 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
 
 
 @contextmanager
-def told_half_way(done: Sequence[str]) -> Iterator[None]:
+def report_if_interrupted(done: Sequence[str]) -> Iterator[None]:
     """Say on standard error which names are done if an error or Ctrl-C ends the `with` block."""
     try:
         yield

@@ -97,7 +97,7 @@ def asked(
             from txn.explain.directory import DirectorySource
 
             directory = DirectorySource(data)
-            note_state(directory.state)
+            warn_if_not_clean(directory.state)
             try:
                 yield directory
             finally:
@@ -123,7 +123,7 @@ def asked(
         sys.exit(NOT_ASKED)
 
 
-def note_state(state: Any) -> None:
+def warn_if_not_clean(state: Any) -> None:
     """Say on standard error how a directory was left, if not cleanly."""
     from txn.inspect.layout import StopState
 

@@ -10,7 +10,7 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.completing import complete_groups, complete_topics
-from txn.cli.confirming import confirm, told_half_way
+from txn.cli.confirming import confirm, report_if_interrupted
 from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
 from txn.cli.options import AsJson, PlanAlone, Yes
@@ -294,7 +294,7 @@ def delete(
     with running_cluster(bootstrap, command_config, settings) as running:
         require_groups(running, names)
         confirm(f"Delete {', '.join(names)}, with the offsets?", is_confirmed=yes)
-        with told_half_way(done):
+        with report_if_interrupted(done):
             for name in names:
                 delete_group(running, name)
                 done.append(name)

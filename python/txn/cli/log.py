@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from txn.cli.options import AsJson
-from txn.cli.output import for_its_reader, print_json, print_lines, print_text
+from txn.cli.output import print_json, print_lines, print_text, until_reader_closes
 from txn.errors import DirectoryError
 from txn.printable import printable
 
@@ -61,7 +61,7 @@ def dump(
 
     is_damaged = is_unread = False
     try:
-        with for_its_reader():
+        with until_reader_closes():
             for file in files_to_dump(path):
                 if not as_json:
                     print_text(printable(file))

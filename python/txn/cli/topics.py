@@ -17,7 +17,7 @@ from txn.cli.cluster import (
     running_cluster,
 )
 from txn.cli.completing import complete_topics
-from txn.cli.confirming import confirm, told_half_way
+from txn.cli.confirming import confirm, report_if_interrupted
 from txn.cli.deleting import delete_records
 from txn.cli.options import AsJson, DryRun, Yes, named_values
 from txn.cli.output import print_json, print_lines, table
@@ -238,7 +238,7 @@ def delete(
         if names:
             confirm("Delete?", is_confirmed=yes)
         done: list[str] = []
-        with told_half_way(done):
+        with report_if_interrupted(done):
             for name in names:
                 delete_topic(running, name)
                 done.append(name)

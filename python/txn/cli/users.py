@@ -150,7 +150,7 @@ def add(
         with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
             for each in salted:
                 _alter(broker, deletions=[], upsertions=[{"name": name, **each.as_upsertion()}])
-    _tell(as_json, "added", name, names)
+    _print_change(as_json, "added", name, names)
 
 
 class _Salted(NamedTuple):
@@ -230,10 +230,10 @@ def remove(
         for each in names:
             deletion = {"name": name, "mechanism": HASHES_BY_MECHANISM[each].number}
             _alter(broker, deletions=[deletion], upsertions=[])
-    _tell(as_json, "removed", name, names)
+    _print_change(as_json, "removed", name, names)
 
 
-def _tell(as_json: bool, done: str, name: str, mechanisms: Sequence[str]) -> None:
+def _print_change(as_json: bool, done: str, name: str, mechanisms: Sequence[str]) -> None:
     if as_json:
         print_json({"name": name, done: list(mechanisms)})
     else:

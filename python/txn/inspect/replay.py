@@ -147,7 +147,7 @@ class ProducerStateReplay:
                 )
                 if here != there
                 and name not in forgotten
-                and (self._is_whole or self._can_tell(name, there))
+                and (self._is_whole or self._is_comparable(name, there))
             ]
             if differing and not self._around.may_be_missing(offset):
                 what = f"it has of producer {producer_id} {' and '.join(differing)}"
@@ -161,7 +161,7 @@ class ProducerStateReplay:
                 )
                 self._outcome.find(path, None, what)
 
-    def _can_tell(self, name: str, there: object) -> bool:
+    def _is_comparable(self, name: str, there: object) -> bool:
         """Return True if the rest of a log tells a fact as the whole log would."""
         return name != OPEN_TRANSACTION and there not in (None, -1)
 

@@ -127,7 +127,7 @@ def contradiction_in(root: Path, name: str) -> str | None:
         root: A data directory that no broker uses.
         name: The partition's directory in it.
     """
-    outcome = DirectoryLook(root, is_deep=False, report=_tell_nobody).open_in(name)
+    outcome = DirectoryLook(root, is_deep=False, report=_ignore_progress).open_in(name)
     findings = [(each.path, each.what) for each in outcome.findings]
     findings += [(each.path, each.what) for each in outcome.notes]
     return next((what for path, what in findings if path.parent.name == name), None)
@@ -142,10 +142,14 @@ def losses_in(root: Path, name: str) -> list[Finding]:
         root: A data directory that no broker uses; its lock may be held.
         name: The partition's directory in it.
     """
-    found = DirectoryLook(root, is_deep=False, report=_tell_nobody, is_stopped=True).losses_in(name)
+    found = DirectoryLook(root, is_deep=False, report=_ignore_progress, is_stopped=True).losses_in(
+        name
+    )
     if found:
         return found
-    return DirectoryLook(root, is_deep=True, report=_tell_nobody, is_stopped=True).losses_in(name)
+    return DirectoryLook(root, is_deep=True, report=_ignore_progress, is_stopped=True).losses_in(
+        name
+    )
 
 
 def known_end_of(root: Path, name: str) -> int:
@@ -155,12 +159,12 @@ def known_end_of(root: Path, name: str) -> int:
         root: A data directory that no broker uses; its lock may be held.
         name: The partition's directory, which is not there.
     """
-    return DirectoryLook(root, is_deep=False, report=_tell_nobody, is_stopped=True).known_end_of(
-        name
-    )
+    return DirectoryLook(
+        root, is_deep=False, report=_ignore_progress, is_stopped=True
+    ).known_end_of(name)
 
 
-def _tell_nobody(_done: int, _total: int) -> None:
+def _ignore_progress(_done: int, _total: int) -> None:
     """Report of a look that is over soon."""
 
 

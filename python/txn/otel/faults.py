@@ -12,15 +12,15 @@ from typing import Final
 _logger: Final = logging.getLogger("txn.otel")
 
 
-def tell_fault(doing: str) -> None:
+def log_fault(doing: str) -> None:
     """Log the exception that is being handled."""
     _logger.warning("tracing failed: %s", doing, exc_info=True)
 
 
 @contextmanager
-def faults_told(doing: str) -> Iterator[None]:
+def log_faults(doing: str) -> Iterator[None]:
     """Log an exception of the `with` block, and go on behind it; a signal's passes."""
     try:
         yield
     except Exception:
-        tell_fault(doing)
+        log_fault(doing)

@@ -34,7 +34,7 @@ from txn.spark import checkpoint, kafka
 from txn.spark.columns import Layout, layout_of, write_batch
 from txn.spark.driver import Driver, DriverSettings, Handout
 from txn.spark.errors import NotPreparedError, RefusedError
-from txn.spark.first_contact import meet
+from txn.spark.first_contact import await_cluster
 from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
 from txn.spark.logs import log
@@ -154,7 +154,7 @@ def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
     settings = replace(settings, id=_id_of(settings))
     _check_that_it_does_not_feed_itself(settings)
     if settings.checkpoint is not None and checkpoint.is_new(settings.checkpoint):
-        meet(settings.connection)
+        await_cluster(settings.connection)
     handout = _begin(settings)
     query = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
     known = handout.progress
@@ -176,7 +176,7 @@ def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
         settings = _disposable(settings, f"batch-{uuid.uuid4()}")
     _check_that_it_does_not_feed_itself(settings)
     if not settings.batch:  # a later one belongs to a query that runs
-        meet(settings.connection)
+        await_cluster(settings.connection)
     handout = _begin(settings)
     work = Work(settings, layout, handout)
     query, batch = _numbered(work)
@@ -223,7 +223,7 @@ def _write_open(
     work: Work, task: int, first: pa.RecordBatch, others: Iterable[pa.RecordBatch]
 ) -> Slot:
     settings = work.settings
-    with kafka.told("write", settings.connection):
+    with kafka.translate_errors("write", settings.connection):
         try:
             return _write_with(shared_client(settings.connection), work, task, first, others)
         except KafkaError as error:
@@ -341,7 +341,7 @@ def _begin(settings: SinkSettings) -> Handout:
 def _driver(settings: SinkSettings) -> Iterator[Driver]:
     open_another: Callable[[], Any] = lambda: connect(settings.connection)  # noqa: E731
     try:
-        with kafka.told("settle a batch", settings.connection):
+        with kafka.translate_errors("settle a batch", settings.connection):
             yield Driver(
                 shared_client(settings.connection),
                 DriverSettings(
@@ -366,7 +366,7 @@ def _layout(settings: SinkSettings, schema: StructType) -> Layout:
 
 
 def _numbered(work: Work) -> tuple[str, int]:
-    """(query, batch) of a batch write: as told, or the next one of its `txn.id`."""
+    """(query, batch) of a batch write: as given, or the next one of its `txn.id`."""
     if work.settings.batch is not None:
         return work.settings.query or NO_QUERY, work.settings.batch
     known = work.handout.progress
@@ -426,7 +426,7 @@ def _id_of(settings: SinkSettings) -> str:
     """`txn.id`, else the id in the checkpoint, else the query's name.
 
     The name stands in where the checkpoint is not on this machine. It also does where the
-    checkpoint is set in the session's configuration, which a data source is not told. Two queries
+    checkpoint is set in the session's configuration, which a data source does not see. Two queries
     of one name are found out by their ids, which are in their records.
     """
     if settings.id is not None:

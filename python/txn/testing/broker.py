@@ -282,7 +282,7 @@ class TestBroker:
             timeout,
             lambda: (
                 f"topic {topic!r} has {len(found)} of {count} records for {isolation} readers "
-                f"after {timeout:g} s{self._transactions_told()}"
+                f"after {timeout:g} s{self._describe_open_transactions()}"
             ),
         )
         return found
@@ -546,7 +546,7 @@ class TestBroker:
             lambda: f"expired transactions did not end: {kit.transactions(PREPARING)}",
         )
 
-    def _transactions_told(self) -> str:
+    def _describe_open_transactions(self) -> str:
         ongoing = [id for id, state in self._kit.transactions().items() if state == "Ongoing"]
         if not ongoing:
             return ""

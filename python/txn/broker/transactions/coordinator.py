@@ -33,7 +33,7 @@ from txn.broker.transactions.transactional_id import (
     Services,
     TransactionalId,
     code_for_a_batch,
-    forces_answers,
+    must_sync_before_answer,
     new_producer,
     refused,
 )
@@ -303,7 +303,7 @@ class TransactionCoordinator:
         """The reason why nothing of an id is served, or NONE: its shard loads or cannot be read."""
         return self.transactions.refusal(transactional_id)
 
-    def forces_answers_of(self, transactional_id: str) -> bool:
+    def must_sync_before_answer_of(self, transactional_id: str) -> bool:
         """Return True if answers to the client of an id wait until their state is on the disk.
 
         True where the shard is not served: its coordinator may have promised that.
@@ -315,7 +315,7 @@ class TransactionCoordinator:
         if shard.phase is not ShardPhase.ACTIVE:
             return durability is not Durability.PROCESS
         txn = shard.state.transactions.get(transactional_id)
-        return txn is not None and forces_answers(durability, txn)
+        return txn is not None and must_sync_before_answer(durability, txn)
 
     @property
     def failed_count(self) -> int:

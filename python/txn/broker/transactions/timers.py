@@ -12,7 +12,7 @@ from typing import Final
 
 from txn.broker.host import RETRY_MS, Durability, Host
 from txn.broker.transactions.partitions import TransactionPartitions
-from txn.broker.transactions.state import TxnShard, Volatile, append_in_batches, forced
+from txn.broker.transactions.state import TxnShard, Volatile, append_in_batches, until_synced
 from txn.coordinator.operations import Request
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.states import AT_REST, Txn
@@ -123,4 +123,4 @@ class Sweep:
         txn = shard.state.transactions.get(transactional_id)
         if txn is not None:
             places = self._partitions.of_markers(txn.unsynced_markers)
-            yield from forced(self._partitions.sync_opened(places))
+            yield from until_synced(self._partitions.sync_opened(places))

@@ -134,7 +134,7 @@ def decide_init(
     """
     if txn is None:
         return Write(_fresh(new_producer_id(), timeout_ms, now_ms))
-    if expected is not None and not _may_go_on(txn, expected):
+    if expected is not None and not _holds_identity(txn, expected):
         return Refuse(ErrorCode.PRODUCER_FENCED)
     if txn.state in PREPARED:
         return Refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -152,7 +152,7 @@ def decide_init(
     return Write(_empty(txn, following, last_epoch, timeout_ms, now_ms))
 
 
-def _may_go_on(txn: Txn, expected: ProducerIdAndEpoch) -> bool:
+def _holds_identity(txn: Txn, expected: ProducerIdAndEpoch) -> bool:
     """Say whether a producer holds the current identity, or the one whose answer was lost.
 
     The answer to EndTxn v5 is among those, and so is the end by a time-out: nobody else was

@@ -2,8 +2,8 @@
 
 A loop's state needs no locks, but the loop has to be woken for everything. This one holds the
 control lock whenever it runs, and releases it for as long as it sleeps. Another holder may
-meanwhile do the loop's work on its own thread, see `run_for_loop`. So no two threads are ever in the
-loop's state, and none has to be woken for a quick answer.
+meanwhile do the loop's work on its own thread, see `run_for_loop`. So no two threads are ever in
+the loop's state, and none has to be woken for a quick answer.
 """
 
 import asyncio
