@@ -68,7 +68,6 @@ from txn.identifiers import ProducerIdAndEpoch
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.security.sessions import Peer
-from txn.storage.base import ProducerIdentity
 from txn.wire.error_codes import ErrorCode
 
 MINUTE_MS: Final = 60_000
@@ -331,7 +330,7 @@ class GroupCoordinator:
         offsets: Mapping[OffsetKey, OffsetValue],
         *,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         transaction_version: int,
     ) -> ErrorCode:
         """Store offsets that count when the producer's transaction commits, all or none.
@@ -520,7 +519,7 @@ class GroupCoordinator:
         self,
         group_id: str,
         offsets: Mapping[OffsetKey, OffsetValue],
-        producer: ProducerIdentity | None,
+        producer: ProducerIdAndEpoch | None,
     ) -> ErrorCode:
         if not offsets:
             return ErrorCode.NONE

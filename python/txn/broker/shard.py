@@ -21,7 +21,8 @@ from txn.broker.members import PROCESS
 from txn.broker.runtime import Requests
 from txn.coordinator.operations import Committed, Performed, Request, Synced
 from txn.errors import CorruptLogError, StorageError
-from txn.storage.base import PartitionLog, ProducerIdentity
+from txn.identifiers import ProducerIdAndEpoch
+from txn.storage.base import PartitionLog
 from txn.wire.error_codes import ErrorCode
 
 R = TypeVar("R")
@@ -152,7 +153,7 @@ class Shard(Requests, Generic[S, R]):
         assert self.phase is ShardPhase.UNLOADED, f"shard {self.index} is {self.phase.value}"
         self.phase, self.refusal = ShardPhase.LOADING, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def append(self, records: Sequence[R], producer: tuple[int, int] | None = None) -> int:
+    def append(self, records: Sequence[R], producer: ProducerIdAndEpoch | None = None) -> int:
         """Append records as one batch and replay them; return the first one's offset.
 
         Raises StorageError: nothing changed.
@@ -165,9 +166,8 @@ class Shard(Requests, Generic[S, R]):
             encoded.append(encode(self, record))
         if self._batch_bytes_max is not None:
             self._require_size(encoded, self._batch_bytes_max())
-        identity = None if producer is None else ProducerIdentity(*producer)
         log = self._logs[self.index]
-        offset = log.append(encoded, timestamp_ms=self._host.now_ms(), producer=identity)
+        offset = log.append(encoded, timestamp_ms=self._host.now_ms(), producer=producer)
         for at, record in enumerate(records, offset):
             replay(self, record, at)
         return offset

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
+from txn.identifiers import ProducerIdAndEpoch
 from txn.partition import ActiveProducer, ProducerStateManager
 
 
@@ -19,13 +20,6 @@ class BatchKind(IntEnum):
     TRANSACTIONAL = 1
     ABORT_MARKER = 2
     COMMIT_MARKER = 3
-
-
-class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class Marker(NamedTuple):
@@ -142,7 +136,7 @@ class PartitionLog(Protocol):
         records: Sequence[tuple[bytes | None, bytes | None]],
         *,
         timestamp_ms: int,
-        producer: ProducerIdentity | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> int:
         """Append (key, value) records as one batch; return its base offset.
 

@@ -17,20 +17,12 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from txn import _core
 from txn.config import BrokerSettings, split_list, topic_settings
 from txn.errors import CorruptLogError, StorageError
-from txn.identifiers import TopicPartition
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.logs import log
 from txn.metadata.image import Image, Topic
 from txn.partition import ActiveProducer, ProducerStateManager
 from txn.partition.compaction import segment_ms
-from txn.storage.base import (
-    BatchKind,
-    Marker,
-    PartitionLog,
-    ProducerIdentity,
-    Record,
-    Space,
-    StoredBatch,
-)
+from txn.storage.base import BatchKind, Marker, PartitionLog, Record, Space, StoredBatch
 from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from txn.storage.ids import encode_id
 from txn.storage.in_place import DirectoryPlace
@@ -230,7 +222,7 @@ class NativeLog:
         records: Sequence[tuple[bytes | None, bytes | None]],
         *,
         timestamp_ms: int,
-        producer: ProducerIdentity | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> int:
         """Append (key, value) records as one batch; return its base offset."""
         try:
