@@ -1,4 +1,4 @@
-"""Text of strangers, made safe for a terminal: names of files, topics, clients; keys; values.
+"""Makes text from outside safe for a terminal: names of files, topics and clients; keys; values.
 
 Characters that a terminal would obey or hide are written out. Line ends, escape sequences and marks
 that turn the direction of text are among them.

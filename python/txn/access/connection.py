@@ -1,4 +1,4 @@
-"""`SecuritySettings` as the connection's security of the client in Rust."""
+"""Turns `SecuritySettings` into the security of a connection of the client in Rust."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Samples of a running cluster for `txn top`: topics, groups, open transactions; rates of two."""
+"""Samples topics, groups and open transactions for `txn top`, and computes rates of two samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

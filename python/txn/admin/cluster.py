@@ -1,4 +1,4 @@
-"""A running cluster that can be changed: `ClusterSource`, and the requests of an administrator.
+"""`RunningCluster`: a `ClusterSource` that also sends the requests of an administrator.
 
 Requests go through the client in Rust, as those of `txn explain` do. So every command has the same
 errors for an address, a certificate or a log-in that does not fit.

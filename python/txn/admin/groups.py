@@ -1,4 +1,4 @@
-"""Groups of a running cluster: their committed offsets moved, and groups deleted."""
+"""Moves committed offsets of groups of a running cluster, and deletes groups."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

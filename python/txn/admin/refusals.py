@@ -1,4 +1,4 @@
-"""An error code of an answer, as the error to raise."""
+"""Turns the error code of an answer into the error to raise."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The `Host` of this node's coordinators: its parts, put together.
+"""`LocalHost`: the `Host` of this node's coordinators, made of the node's parts.
 
 Invariant: it shows only published metadata of topics, so a coordinator's decision rests on nothing
 that a power failure can undo.

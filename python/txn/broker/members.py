@@ -1,6 +1,6 @@
-"""Members of enumerations that each transaction looks up many times.
+"""Members of enumerations that each transaction uses many times.
 
-CPython 3.11 takes 0.1 us to look up a member by its class, and nearly nothing for a name of the
+CPython 3.11 needs 0.1 us to look up a member by its class, and nearly nothing for a name of the
 module. Without these names the decisions of a transaction of three partitions take 4 % more
 instructions. Other modules name members by their class.
 """

@@ -1,11 +1,11 @@
-"""The broker itself, put together: metadata, partitions, coordinators, and the work of handlers.
+"""The node: metadata, partitions, coordinators, and the work of handlers.
 
 `Node.start` builds each part from the ones before: the metadata log and its image, the publisher,
-the partitions, the controller, the coordinators. A part that is built
-has its state; no constructor reads or writes a log.
+the partitions, the controller, the coordinators. A part that is built has its state. No constructor
+reads or writes a log.
 
-Silent about I/O: logs come from a `LogStorage`, time and waiting from a `Scheduler`, the
-sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
+The node does no I/O itself. It gets logs from a `LogStorage`, time and waiting from a `Scheduler`,
+and publishes topics to the sockets through a `Catalog`. `txn.server` gives it real ones.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""The shell's part of a broker: where logs are kept, time and waiting, and the sockets' catalog.
+"""The ports of a node to the outside: log storage, time and waiting, and the sockets' catalog.
 
-`txn.server` gives a node real ones, the simulation its own.
+`txn.server` implements them for a real broker, and the simulation implements its own.
 """
 
 import uuid

@@ -1,4 +1,4 @@
-"""Futures of syncs: they end when partitions are on the disk (P2)."""
+"""Futures of syncs, which are done once partitions are on the disk (P2)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Checking the settings of a start, without the start: the work of `txn serve --check`."""
+"""`txn serve --check`: checks the settings of a broker without starting it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

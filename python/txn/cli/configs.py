@@ -1,4 +1,4 @@
-"""`txn configs`: the settings of topics, brokers and groups of a cluster; seen, set, taken away."""
+"""`txn configs`: show, set and remove settings of topics, brokers and groups of a cluster."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""A question before something is lost, and the part that is done where a command stops half-way."""
+"""Asks before data is lost, and reports how far a command came that stops half-way."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""`txn topics delete-records`: the records before an offset, taken away from partitions."""
+"""`txn topics delete-records`: delete the records before an offset from partitions."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`txn explain`: why readers of a topic stand where they do."""
+"""`txn explain`: show the open transactions that hold back the readers of a topic."""
 
 import sys
 from collections.abc import Iterator, Sequence

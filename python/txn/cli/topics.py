@@ -1,4 +1,4 @@
-"""`txn topics`: the topics of a cluster, txn's or Apache Kafka's; made, enlarged and deleted.
+"""`txn topics`: list, describe, create, grow and delete topics of a cluster.
 
 `delete-records` is in `deleting`.
 """

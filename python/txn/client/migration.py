@@ -1,4 +1,4 @@
-"""Names of other clients that `txn.Producer` and its blocks do without, and their replacements."""
+"""Names from other clients that `txn.Producer` and its blocks lack, and what replaces them."""
 
 from collections.abc import Mapping
 from typing import Final, NoReturn

@@ -1,7 +1,7 @@
-"""Leaves a client's secrets out of librdkafka's texts.
+"""Removes a client's secrets from librdkafka's texts.
 
-A broker refuses a log-in in words of its own, and an endpoint a token. They may repeat the secret
-that was sent. librdkafka passes them on, in its log and its errors.
+The text with which a broker refuses a log-in, or an endpoint a token, may repeat the secret that was
+sent. librdkafka passes the text on, in its log and its errors.
 
 | secret | known by |
 |---|---|

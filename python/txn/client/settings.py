@@ -1,9 +1,9 @@
 """Kafka's settings for producers and consumers, checked where exactly-once depends on them.
 
-Every property keeps its Kafka (librdkafka) name and its value; nothing is renamed. Three things are
-done with them. Settings that were given twice or contradict exactly-once are refused before any
-I/O. Keywords turn into names (`linger_ms` is `linger.ms`). The few properties that exactly-once
-needs are set when they were left out, and a producer's partitioner.
+Every property keeps its Kafka (librdkafka) name and its value. This module does three things.
+It refuses settings that are given twice or contradict exactly-once, before any I/O. It turns
+keywords into names (`linger_ms` is `linger.ms`). It sets the few properties that exactly-once needs
+and the partitioner of a producer, where they are left out.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Stored records of a cluster, read once or for ever, with a group or without.
+"""Reads stored records of a cluster, to the end or for ever, with a group or without.
 
 Without a group nothing is committed and no group is joined: the reader begins at given offsets.
 With one the group's members share the partitions, and its committed offsets say where to begin.

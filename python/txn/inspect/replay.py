@@ -1,4 +1,4 @@
-"""The rules of a partition, fed with its batches, and compared with the stored state.
+"""Replays the batches of a partition by its rules, and compares the result with the stored state.
 
 A partition's producers and aborted transactions follow from its batches alone, by
 `txn.partition.ProducerStateManager.replay`. So a `.snapshot` has to be the state of that replay at

@@ -1,7 +1,7 @@
-"""Faults of tracing itself: they go to the logger `txn.otel`, and never to the program.
+"""Faults of tracing are logged by `txn.otel`, and never reach the program.
 
-A header that is no text, a sampler, a propagator or a processor may raise. The span or the link is
-lost then, and neither records nor a transaction's result change.
+A header that is no text, a sampler, a propagator or a processor may raise. Then the span or the link
+is lost. Records and the result of a transaction stay the same.
 """
 
 import logging

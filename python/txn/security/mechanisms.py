@@ -1,7 +1,7 @@
 """The server's side of a SASL mechanism: tokens that end in a principal or a refusal.
 
 Pure. `scram`, `plain` and `oauth` have the mechanisms. An exchange is made for one authentication
-and never used again. Every token comes from a client that nobody knows.
+and never used again. Every token comes from a client that is not authenticated yet.
 
 Source: RFC 4422; KIP-12, KIP-43.
 """

@@ -1,6 +1,6 @@
 """PLAIN: the server's side, `AUTHZID NUL NAME NUL PASSWORD` in one token.
 
-Pure. Where the protocol below is not TLS everybody on the way reads the password.
+Pure. Without TLS below, anybody between client and server can read the password.
 
 Source: RFC 4616.
 """

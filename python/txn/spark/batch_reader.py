@@ -1,9 +1,8 @@
 """The batch source: `spark.read.format("txn")`, a table that each action reads anew.
 
 Spark asks a source in Python for its tasks once for each `load()`. It runs them for each action on
-that table, which may be days later: a query joins it with every micro-batch. So tasks keep no
-offsets of their own. Each works out the meaning of the options when it runs, and reads its cut of
-that range.
+that table, which may be days later: a query joins it with every micro-batch. So tasks store no
+offsets. Each task resolves the options when it runs, and reads its cut of that range.
 
 # Cuts
 A task with a whole partition reads everything between the two boundaries. Where `minPartitions`

@@ -1,4 +1,4 @@
-"""Decided and open transactions of a query: for people and for monitoring."""
+"""Reports the decided and the open transactions of a query, for people and for monitoring."""
 
 import json
 import time

@@ -1,9 +1,9 @@
 """The start that Spark's Kafka source has noted in a checkpoint, before the query's first batch.
 
 Spark's Kafka source writes down where a new query starts (`<checkpoint>/sources/<n>/0`), and only
-then is the first batch planned. A query that is killed in between has that note X
-source in Python is not told the place of the checkpoint, so it cannot read the note. It would start
-where its options say now: at another "latest", without the records in between.
+then is the first batch planned. A query that is killed in between has that note and no
+batch. A source in Python does not know the path of the checkpoint, so it cannot read the note. It
+would start where its options say now: at another "latest", without the records in between.
 
 So `start` plans the first batch of such a query itself, in Spark's own log of offsets. The batch
 has no rows and ends at the noted start. Spark runs it as one that was planned before a kill, and

@@ -1,4 +1,4 @@
-"""Making the source and the sink known to a Spark session."""
+"""Registers the source and the sink with a Spark session."""
 
 import shutil
 import sys

@@ -1,7 +1,7 @@
-"""Operations that a broker needs of a place to keep logs.
+"""`PartitionLog`: the operations that a broker needs of the log of a partition.
 
-Two implementations: `native` (the Rust logs, on disk) and `txn.testing.MemoryLog` (for tests).
-Appends are synchronous and go to the page cache; only `sync` waits for the disk.
+There are two implementations: `native` (the Rust logs, on disk) and `txn.testing.MemoryLog` (for
+tests). Appends are synchronous and go to the page cache; only `sync` waits for the disk.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,14 +1,20 @@
-"""The data directory: whose it is, and whether it was left in order.
+"""The data directory: its owner, its lock, and how its last use ended.
 
-`meta.properties` says that a directory is a Kafka log directory and which node's. `.lock` is held
-while a process uses it and names the boot of the machine it ran in; Apache Kafka sees the lock too.
-`.kafka_cleanshutdown` is there only between a clean stop and the next start. It has the broker
-epoch of the stop, by which Kafka's controller knows that nothing was lost since. A directory
-without that mark, last used in another boot, has seen the machine go down under it: unsynced data
-may be gone. So may it be where the storage lost its cache in the same boot: then `LOST_CACHE`
-stands in place of the boot. `.lock` also has a digest of `quorum-state`. Apache Kafka notes
-nothing in `.lock`, and each of its starts writes another `quorum-state`: so a directory that it
-used last is told by that.
+| file | meaning |
+|---|---|
+| `meta.properties` | the directory is a Kafka log directory, of this node |
+| `.lock` | a process uses it; the content names the boot of the machine, and a digest |
+| `.kafka_cleanshutdown` | it was stopped in order; the content is the broker epoch of the stop |
+
+Invariant: the mark of a clean stop exists only between a clean stop and the next start. A directory
+without the mark that was last used in another boot was in use when the machine went down. So
+unsynced data may be gone. The same holds if the storage lost its cache in this boot: then
+`LOST_CACHE` replaces the boot in `.lock`. The digest is that of `quorum-state`. Each start of Apache
+Kafka writes another `quorum-state` and nothing in `.lock`, so a digest that differs shows that
+Apache Kafka used the directory last.
+
+Apache Kafka sees the lock, too. Its controller knows by the broker epoch that nothing was lost.
+
 Source: KIP-631, Apache Kafka's log directory layout.
 """
 

@@ -1,4 +1,4 @@
-"""Offsets of logs in checkpoints: where each starts and ends, is on the disk, and is cleaned up to.
+"""The checkpoints of logs: their start, their end, their recovery point and their cleaned end.
 
 Each class keeps the entries of one checkpoint, or of the two that prove how far a log has come. It
 asks the logs that are open, and remembers the entries of the others. Any thread may call it.

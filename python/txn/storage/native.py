@@ -1,7 +1,7 @@
-"""Logs on disk, by the Rust extension.
+"""Logs on disk: `NativeLog` wraps `_core.PartitionLog`, and `NativeStorage` opens and tracks them.
 
-A thin coat over `_core.PartitionLog`: records become batches, refusals become
-`StorageError`, damage becomes `CorruptLogError`.
+The wrapper turns records into batches, refusals into `StorageError` and damage into
+`CorruptLogError`.
 """
 
 import os

@@ -1,13 +1,13 @@
 """Snapshots of the metadata log are `<offset>-<epoch>.checkpoint` in its directory.
 
 A snapshot has the contents of the log below an offset, as record batches from offset 0 on. The
-first and the last are control batches. One is written at a stop in order if the log has grown since
-the newest. It is for Apache Kafka, which else forgets users that the log still has. Kafka 4.2
-replays a log without a snapshot as one change. There the removal of a user's credential may take
-those of all others of the mechanism along.
+first and the last are control batches. A stop in order writes one if the log has grown since the
+newest. It is for Apache Kafka, which otherwise forgets users that the log still has: Kafka 4.2
+replays a log without a snapshot as one change, and there the removal of one user's credential may
+remove the credentials of all users of the mechanism.
 
-A snapshot gets its name once it is on the disk, so none under that name is torn; the ones before it
-go afterwards. The log keeps all its records, so a damaged snapshot is passed over where they begin
+Invariant: a snapshot gets its name once it is on the disk, so no named snapshot is torn. Older ones
+are removed afterwards. The log keeps all its records, so a damaged snapshot is ignored if they begin
 at offset 0.
 
 Source: KIP-630; Apache Kafka, `RecordsSnapshotWriter`.

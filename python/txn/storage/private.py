@@ -1,8 +1,8 @@
 """Files and directories for this user alone: modes 0600 and 0700, under any umask.
 
-Records, keys and transactional ids stand in a broker's files. A mode is given as a file is made,
-not by the umask. That is the whole process's, and an embedded broker is not alone in it. A
-directory or file that is there keeps the mode it has; one that is replaced whole is a new one.
+A broker's files contain records, keys and transactional ids. Each file is created with its mode.
+The umask belongs to the whole process, which an embedded broker shares with a program, so it stays
+unchanged. A directory or file that exists keeps its mode; a file that is replaced is a new one.
 """
 
 import errno

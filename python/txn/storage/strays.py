@@ -4,7 +4,7 @@ A topic's record comes before its directories, and the record of its deletion be
 So a stray partition with records proves that the metadata log has lost its end. A stray directory
 without records proves nothing: a power failure during the creation of a topic can leave one.
 
-Deviation from Kafka, which has the word: there a start removes stray partitions.
+Deviation from Apache Kafka: its start removes stray partitions.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""Work on many things by some threads, which take no file descriptors. A `multiprocessing` pool
-needs a pipe, and an executor cannot be used once the interpreter has begun to end.
+"""Maps a function over many items in a few threads, without any file descriptor.
+
+A `multiprocessing` pool needs a pipe, and an executor cannot be used once the interpreter ends.
 """
 
 import threading

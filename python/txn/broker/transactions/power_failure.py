@@ -1,4 +1,4 @@
-"""The repairs of a start after a power failure: lost markers are written again, clients are fenced.
+"""Repairs after a power failure: the start writes lost markers again and fences clients.
 
 Invariant: a marker that was lost is written before any later one, and it is on the disk before
 anything is served. Every client that may mean a state that is gone is fenced (P7), but for one of

@@ -1,8 +1,8 @@
 """A broker inside this process: `txn.Broker`.
 
-A program holds a `Broker`; its threads hold the `Service` alone. So a broker that a program lost
-is collected: it warns and stops. One that still runs when the interpreter ends is closed in order.
-In a forked child both are dead, and touch nothing of the parent's.
+A program holds a `Broker`; its threads hold only the `Service`. So a broker without a reference is
+collected: it warns and stops. A broker that still runs when the interpreter ends is closed in order.
+In a forked child neither can be used, and neither changes anything of the parent.
 """
 
 import _thread

@@ -1,4 +1,4 @@
-"""Changing the metadata of a stopped broker: its data directory is locked, and nothing is served.
+"""Changes the metadata of a stopped broker: it locks the data directory and serves nothing.
 
 Retention, compaction, timeouts and elections are left to the next start, which has the broker's
 settings. So a directory that was not stopped in order is refused, as its recovery is a start's.

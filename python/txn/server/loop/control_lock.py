@@ -1,4 +1,4 @@
-"""An event loop under the control lock: another thread stands in for it while it sleeps.
+"""An event loop under the control lock: another thread may do its work while it sleeps.
 
 A loop's state needs no locks, but the loop has to be woken for everything. This one holds the
 control lock whenever it runs, and releases it for as long as it sleeps. Another holder may
