@@ -1,7 +1,7 @@
 """Removes a client's secrets from librdkafka's texts.
 
-The text with which a broker refuses a log-in, or an endpoint a token, may repeat the secret that was
-sent. librdkafka passes the text on, in its log and its errors.
+The text with which a broker refuses a log-in, or an endpoint a token, may repeat the secret that
+was sent. librdkafka passes the text on, in its log and its errors.
 
 | secret | known by |
 |---|---|

@@ -1,9 +1,9 @@
 """Compares open transactions of partitions with the records of the coordinator, as a start does.
 
 Only a stopped directory is compared, because a broker at work changes both sides. A directory whose
-metadata has no `__transaction_state` is only a part of one. After a power failure, or if the storage
-has lost its cache, the next start ends transactions that the coordinator does not know. Then such a
-transaction is a note and not a finding.
+metadata has no `__transaction_state` is only a part of one. After a power failure, or if the
+storage has lost its cache, the next start ends transactions that the coordinator does not know.
+Then such a transaction is a note and not a finding.
 """
 
 import os

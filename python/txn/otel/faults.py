@@ -1,7 +1,7 @@
 """Faults of tracing are logged by `txn.otel`, and never reach the program.
 
-A header that is no text, a sampler, a propagator or a processor may raise. Then the span or the link
-is lost. Records and the result of a transaction stay the same.
+A header that is no text, a sampler, a propagator or a processor may raise. Then the span or the
+link is lost. Records and the result of a transaction stay the same.
 """
 
 import logging

@@ -14,8 +14,8 @@ again, so without the id they would be taken for those of the old topic. Rows of
 be skipped, or read as the continuation of the old one. Checkpoints of earlier versions and of
 Spark's Kafka source have no ids; they get them with the next batch.
 
-A query that starts where another source started has that start as the end of its first batch, with a
-note that this batch is empty (`txn.spark.noted_start`).
+A query that starts where another source started has that start as the end of its first batch, with
+a note that this batch is empty (`txn.spark.noted_start`).
 
 A partition that the options do not choose any more keeps its offset in that key, too. So a warning
 is logged once, and the query continues there when the options choose the partition again.

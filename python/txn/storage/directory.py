@@ -9,9 +9,9 @@
 Invariant: the mark of a clean stop exists only between a clean stop and the next start. A directory
 without the mark that was last used in another boot was in use when the machine went down. So
 unsynced data may be gone. The same holds if the storage lost its cache in this boot: then
-`LOST_CACHE` replaces the boot in `.lock`. The digest is that of `quorum-state`. Each start of Apache
-Kafka writes another `quorum-state` and nothing in `.lock`, so a digest that differs shows that
-Apache Kafka used the directory last.
+`LOST_CACHE` replaces the boot in `.lock`. The digest is that of `quorum-state`. Each start of
+Apache Kafka writes another `quorum-state` and nothing in `.lock`, so a digest that differs shows
+that Apache Kafka used the directory last.
 
 Apache Kafka sees the lock, too. Its controller knows by the broker epoch that nothing was lost.
 

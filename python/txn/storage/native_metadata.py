@@ -7,8 +7,8 @@ replays a log without a snapshot as one change, and there the removal of one use
 remove the credentials of all users of the mechanism.
 
 Invariant: a snapshot gets its name once it is on the disk, so no named snapshot is torn. Older ones
-are removed afterwards. The log keeps all its records, so a damaged snapshot is ignored if they begin
-at offset 0.
+are removed afterwards. The log keeps all its records, so a damaged snapshot is ignored if they
+begin at offset 0.
 
 Source: KIP-630; Apache Kafka, `RecordsSnapshotWriter`.
 """

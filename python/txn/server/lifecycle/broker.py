@@ -1,8 +1,8 @@
 """A broker inside this process: `txn.Broker`.
 
 A program holds a `Broker`; its threads hold only the `Service`. So a broker without a reference is
-collected: it warns and stops. A broker that still runs when the interpreter ends is closed in order.
-In a forked child neither can be used, and neither changes anything of the parent.
+collected: it warns and stops. A broker that still runs when the interpreter ends is closed in
+order. In a forked child neither can be used, and neither changes anything of the parent.
 """
 
 import _thread
