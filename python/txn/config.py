@@ -940,7 +940,7 @@ def known_property(table: Mapping[str, Property], kind: str, name: str) -> Prope
 
 
 def is_broker_property(name: str) -> bool:
-    """Say whether a broker has a property of this name, perhaps one of a listener."""
+    """Return True if a broker has a property of this name, perhaps one of a listener."""
     return _broker_property(name) is not None
 
 
@@ -1076,7 +1076,7 @@ class BrokerSettings:
 
 
 def fits(entry: Property, text: str) -> bool:
-    """Say whether a property can have a value."""
+    """Return True if a property can have a value."""
     try:
         entry.parse(text)
     except (ValueError, KeyError):

@@ -146,7 +146,7 @@ class _Queue(io.RawIOBase):
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Say whether that is a terminal's."""
+        """Return True if that is a terminal's."""
         return os.isatty(self._descriptor)
 
 

@@ -16,7 +16,7 @@ def printable(text: object) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Say whether a word of the command line was UTF-8: Python keeps other bytes as surrogates."""
+    """Return True if a word was UTF-8: Python keeps other bytes of a command line as surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

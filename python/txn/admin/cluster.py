@@ -92,7 +92,7 @@ class RunningCluster(ClusterSource):
         return self.ask(ApiKey.METADATA, METADATA_VERSIONS, request)
 
     def require_topics(self, names: Iterable[str]) -> None:
-        """Go on if there are topics of these names, and the user may see them.
+        """Check that topics of these names exist and that the user may see them.
 
         Raises:
             ConfigError: a topic is not there; the message has the nearest name.

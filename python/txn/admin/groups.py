@@ -34,7 +34,7 @@ class NewGroup:
     nearest: str | None
 
     def note(self) -> str:
-        """Tell in a sentence that a plan makes it: its name may be misspelled."""
+        """Return a sentence that a plan creates the group: its name may be misspelled."""
         hint = "" if self.nearest is None else f"; did you mean {self.nearest}?"
         return f"there is no group {self.group_id!r} yet: this makes it{hint}"
 
@@ -86,7 +86,7 @@ def restored(
 
 
 def require_no_members(cluster: RunningCluster, group_id: str) -> None:
-    """Go on if a group has no members, or is not there. Raises RejectedError."""
+    """Check that a group has no members, or does not exist. Raises RejectedError."""
     facts = cluster.group(group_id)
     if facts.state not in (EMPTY, DEAD):
         clients = ", ".join(sorted({repr(member.client_id) for member in facts.members}))
@@ -117,7 +117,7 @@ def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetCha
 
 
 def require_groups(cluster: RunningCluster, group_ids: Iterable[str]) -> None:
-    """Go on if there are groups of these names.
+    """Check that groups of these names exist.
 
     Raises:
         ConfigError: there is no such group; the message has the nearest name.

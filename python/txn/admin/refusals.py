@@ -29,7 +29,7 @@ ADVICE: Final[Mapping[ErrorCode, str]] = {
 
 
 def require(code: int, message: str | None, refused: str, *, needs: str) -> None:
-    """Go on if there is no error.
+    """Check an error code.
 
     Args:
         code: The number of the error.

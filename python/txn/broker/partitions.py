@@ -63,7 +63,7 @@ class TopicPartitions:
         return len(self.stores)
 
     def has(self, index: int) -> bool:
-        """Say whether there is one of that number; it is not opened."""
+        """Return True if there is one of that number; it is not opened."""
         return 0 <= index < len(self.stores)
 
     def __getitem__(self, index: int) -> PartitionLog:
@@ -87,7 +87,7 @@ class TopicPartitions:
         return (self[index] for index in range(len(self)))
 
     def is_untouched(self, index: int) -> bool:
-        """Say whether there is one of that number that nothing has tried to open yet."""
+        """Return True if there is one of that number that nothing has tried to open yet."""
         is_there = 0 <= index < len(self.stores) and self.stores[index] is None
         return is_there and index not in self._failures
 
@@ -102,7 +102,7 @@ class TopicPartitions:
             self._note_failure(index, error)
 
     def withdraw(self, index: int, error: CorruptLogError) -> None:
-        """Take one out of service until the next start; it need not be open."""
+        """Stop serving one until the next start; it need not be open."""
         with self._lock:
             store, self.stores[index] = self.stores[index], None
             if store is not None:
@@ -140,7 +140,7 @@ class TopicPartitions:
             return self._withdrawn.copy()
 
     def has_failures(self, *, are_final: bool) -> bool:
-        """Say whether one cannot be used: until the next start, or for now."""
+        """Return True if one cannot be used: until the next start, or for now."""
         with self._lock:
             return any(failure.is_final is are_final for failure in self._failures.values())
 

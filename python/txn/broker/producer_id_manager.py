@@ -69,7 +69,7 @@ class ProducerIdManager:
             self._host.allocate_producer_ids(self._arrive)
 
     def _arrive(self, block: range | StorageError) -> None:
-        """Take a block, or the reason why there is none; the next taker asks again."""
+        """Handle a block, or the reason why there is none; the next caller asks again."""
         self._is_asked = False
         waiting, self._waiting = self._waiting, []
         refusal = block if isinstance(block, StorageError) else None

@@ -87,7 +87,7 @@ class ReplicaManager:
         return None if partitions.is_untouched(index) else partitions[index]
 
     def has(self, topic: str, index: int) -> bool:
-        """Say whether there is such a partition; it is not opened."""
+        """Return True if there is such a partition; it is not opened."""
         partitions = self.partitions.get(topic)
         return partitions is not None and 0 <= index < len(partitions.stores)
 
@@ -97,7 +97,7 @@ class ReplicaManager:
         return 0 if partitions is None else len(partitions.stores)
 
     def is_untouched(self, topic: str, index: int) -> bool:
-        """Say whether a partition is there and was not opened: it holds nothing."""
+        """Return True if a partition is there and was not opened: it holds nothing."""
         partitions = self.partitions.get(topic)
         return partitions is not None and partitions.is_untouched(index)
 
@@ -152,7 +152,7 @@ class ReplicaManager:
             self._configure(topic)
 
     def refuse(self, topic: str, index: int, reason: str) -> None:
-        """Take a partition that is damaged out of service until the next start.
+        """Stop serving a damaged partition until the next start.
 
         From now on all that needs it is answered with KAFKA_STORAGE_ERROR, as if it could not be
         opened. Nothing of it is changed.
@@ -214,7 +214,7 @@ class ReplicaManager:
                 )
 
     def forget_idle_producers(self) -> None:
-        """Let every partition forget producers that have been idle for long, now and then."""
+        """Remove producers that have been idle for long from every partition, now and then."""
         now_ms = self._scheduler.monotonic_ms()
         idle_ms = self._settings["producer.id.expiration.ms"]
         for store in self.opened():

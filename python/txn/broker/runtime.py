@@ -147,7 +147,7 @@ class Requests:
             self._wait(running, wait)
 
     def _advance(self, running: "_Running", failure: StorageError | None = None) -> Wait | None:
-        """Go on to the next wait and return it; None at the end."""
+        """Run to the next wait and return it; None at the end."""
         request, value = running.request, None
         while True:
             try:
@@ -269,13 +269,13 @@ class _Running:
                 self._promise.set_result(answer)
 
     def enter(self, performing: Request[Any]) -> Request[Any]:
-        """Go on with the request that performs an operation of this one."""
+        """Continue the request that performs an operation of this one."""
         assert self.outer is None, "it is performed in turn"
         self.outer, self.request = self.request, performing
         return performing
 
     def leave(self) -> Request[Any]:
-        """Go on with the request whose operation was performed."""
+        """Continue the request whose operation was performed."""
         assert self.outer is not None, "it performs nothing"
         self.request, self.outer = self.outer, None
         return self.request

@@ -161,7 +161,7 @@ class Catalog(Protocol):
     def publish_creation_rates(
         self, default: float | None, of_addresses: Mapping[str, float]
     ) -> None:
-        """Let addresses connect so often a second from now on; without a default any other may."""
+        """Limit connections per second by address; `default` is for all others."""
         ...
 
     def forget_verdicts(self) -> None:

@@ -56,7 +56,7 @@ def describe(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell settings with their values and sources. A secret one has no value here.
+    """Show settings with their values and sources. A secret one has no value here.
 
     \b
     Examples:
@@ -129,7 +129,7 @@ def remove(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take settings of one topic, broker or group away: the next wider ones hold then.
+    """Remove settings of one topic, broker or group: the next wider ones apply then.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
 
 @contextmanager
 def report_if_interrupted(done: Sequence[str]) -> Iterator[None]:
-    """Say on standard error which names are done if an error or Ctrl-C ends the `with` block."""
+    """Print which names are done if an error or Ctrl-C ends the `with` block."""
     try:
         yield
     except BaseException:

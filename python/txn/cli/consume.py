@@ -229,7 +229,7 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
 
 
 def _require_order(wanted: _Wanted, start: "OffsetSpec", end: "OffsetSpec") -> None:
-    """Go on if records may lie between two places. Raises ConfigError."""
+    """Check that records may lie between two places. Raises ConfigError."""
     from txn.admin.offset_specs import OffsetSpecKind
 
     if end.kind is OffsetSpecKind.EARLIEST:

@@ -124,7 +124,7 @@ def asked(
 
 
 def warn_if_not_clean(state: Any) -> None:
-    """Say on standard error how a directory was left, if not cleanly."""
+    """Warn on standard error if a directory was not closed in order."""
     from txn.inspect.layout import StopState
 
     if state is StopState.IN_USE:

@@ -312,7 +312,7 @@ def _require_one_way(
     *,
     is_of_all: bool,
 ) -> None:
-    """Go on if options name partitions and one way to their offsets. Raises ConfigError."""
+    """Check that options name partitions and one way to their offsets. Raises ConfigError."""
     if sum(each is not None for each in (to, shift_by, from_file)) != 1:
         raise ConfigError("give the offsets in one way: --to, --shift-by or --from-file")
     if from_file is not None and (topics or is_of_all):

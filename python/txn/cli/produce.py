@@ -355,7 +355,7 @@ class _Stored:
     partitions: dict[int, list[int]] = field(default_factory=dict)
 
     def note(self, error: "KafkaError | None", message: "Message") -> None:
-        """Take a report of delivery."""
+        """Handle a delivery report."""
         if error is not None:
             return
         offset = int(message.offset() or 0)

@@ -89,7 +89,7 @@ def describe(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell partitions, leaders, replicas and the settings that differ from the cluster's.
+    """Show partitions, leaders, replicas and the settings that differ from the cluster's.
 
     \b
     Examples:
@@ -268,7 +268,7 @@ def sizes(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell the bytes of topics and partitions on the disks of the brokers.
+    """Show the bytes of topics and partitions on the disks of the brokers.
 
     \b
     Examples:

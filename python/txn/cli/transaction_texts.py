@@ -23,7 +23,7 @@ FROM_CLIENTS: Final = ("records",)
 
 
 def explanation_lines(explanations: Sequence[Explanation], source: FactSource) -> Iterator[str]:
-    """Say of partitions why their readers stand where they do."""
+    """Explain which transactions hold back the readers of partitions."""
     for each in explanations:
         if each.held:
             yield from _held_partition(each, source)
@@ -133,7 +133,7 @@ def _owner_name(held: HoldingTransaction) -> str:
 def description_lines(
     owner: Owner, timeline: Timeline, held: Sequence[HoldingTransaction], source: FactSource
 ) -> Iterator[str]:
-    """Tell of one transactional id."""
+    """Describe one transactional id."""
     now_ms = source.now_ms()
     yield f"transactional id {owner.transactional_id!r}: {owner.state.label}"
     yield _labelled("producer", f"{owner.producer_id}, epoch {owner.producer_epoch}")

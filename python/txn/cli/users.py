@@ -312,7 +312,7 @@ def _typed_password(name: str) -> str:
 
 
 def _has_terminal() -> bool:
-    """Say whether the process has a terminal, which getpass opens where its input is none."""
+    """Return True if the process has a terminal, which getpass opens where its input is none."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

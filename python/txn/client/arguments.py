@@ -39,7 +39,7 @@ def is_for_arguments(
     partition: object,
     timestamp: object,
 ) -> bool:
-    """Say whether `produce` raised this for its arguments, before it did anything."""
+    """Return True if `produce` raised this for its arguments, before it did anything."""
     if isinstance(timestamp, int) and timestamp <= 0:
         return True
     is_type = isinstance(raised, TypeError)

@@ -282,7 +282,7 @@ class Consumer(confluent_kafka.Consumer):
         super().resume(self._beginnings.note_resumed(partitions))
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on reading at an offset, as `confluent_kafka.Consumer.seek` does.
+        """Continue reading at an offset, as `confluent_kafka.Consumer.seek` does.
 
         A transaction commits that offset if no record of the partition is handed out after it. An
         aborted block goes back there, if the seek was made before it and after the last commit. A
@@ -554,15 +554,15 @@ class Consumer(confluent_kafka.Consumer):
         self._doubted = {}
 
     def _is_in_block(self) -> bool:
-        """Say whether an open block commits its offsets."""
+        """Return True if an open block commits its offsets."""
         return self._in_block()
 
     def _has_committed_since(self, since_s: float) -> bool:
-        """Say whether it committed outside transactions after this `time.monotonic`."""
+        """Return True if it committed outside transactions after this `time.monotonic`."""
         return self._commit_made_s > since_s
 
     def _is_uncommitted(self, since_s: float) -> bool:
-        """Say whether it has handed out records that nothing has committed or will.
+        """Return True if it has handed out records that nothing has committed or will.
 
         A commit outside transactions since this `time.monotonic` counts for all of them.
         """

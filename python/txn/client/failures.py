@@ -305,7 +305,7 @@ def undelivered(
 
 
 def _is_fenced_member(error: KafkaError) -> bool:
-    """Say whether another consumer has taken this one's place in the group.
+    """Return True if another consumer has taken this one's place in the group.
 
     librdkafka hands it out as a fatal error, whose cause is in the text alone.
     """

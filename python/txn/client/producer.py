@@ -631,7 +631,7 @@ class Producer:
             self._on_error(error)
 
     def _discard_client(self) -> None:
-        """Let librdkafka's producer go, with all that it still holds."""
+        """Drop librdkafka's producer, with all that it still holds."""
         client, self._kafka = self._kafka, None
         if client is not None:
             client.purge()

@@ -303,7 +303,7 @@ def _require_heartbeats(settings: Settings) -> None:
 
 
 def is_false(value: object) -> bool:
-    """Say whether the value of a property is one that librdkafka takes for false."""
+    """Return True if the value of a property is one that librdkafka takes for false."""
     return _text(value) in ("false", "f", "0")
 
 
@@ -312,7 +312,7 @@ def _text(value: object) -> str:
 
 
 def take_callback(settings: dict[str, object], name: str) -> Callable[..., None] | None:
-    """Take a callback out of the settings; None if it has none. Raises ConfigError."""
+    """Remove and return a callback; None if there is none. Raises ConfigError."""
     callback = settings.pop(name, None)
     if callback is None:
         return None

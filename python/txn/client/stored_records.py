@@ -155,7 +155,7 @@ class StoredRecords:
         return is_answered
 
     def _note_commit(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
-        """Take the answer to a commit; librdkafka makes some by itself."""
+        """Handle the answer to a commit; librdkafka makes some by itself."""
         for each in places:
             done = self._done.get((each.topic, each.partition))
             while done and error is None and each.error is None and done[0][0] <= each.offset:
@@ -210,7 +210,7 @@ class StoredRecords:
             yield found
 
     def _is_wanted(self, message: Message) -> bool:
-        """Say whether it is a record below the end; a report of librdkafka is none."""
+        """Return True if it is a record below the end; a report of librdkafka is none."""
         error = message.error()
         place = _place(message)
         if error is not None:

@@ -132,7 +132,7 @@ class OpenBlock:
     has_asked_commit: bool = False
 
     def is_open(self) -> bool:
-        """Say whether the block is there and has not ended."""
+        """Return True if the block is there and has not ended."""
         block = self.block()
         return block is not None and block._is_open
 

@@ -172,7 +172,7 @@ class GroupSource(Protocol):
 def described(
     source: GroupSource, group_id: str, *, offsets_counted: int = OFFSETS_COUNTED
 ) -> DescribedGroup:
-    """Tell a group's state and its lag.
+    """Show a group's state and its lag.
 
     Args:
         source: The cluster.

@@ -508,7 +508,7 @@ class ClusterSource:
 
 
 def require(code: int, what: str) -> None:
-    """Go on if there is no error. Raises RejectedError, RetriableError."""
+    """Check an error code. Raises RejectedError, RetriableError."""
     if code == ErrorCode.NONE:
         return
     said = f"{ErrorCode(code).name}{f' for {what}' if what else ''}"

@@ -39,7 +39,7 @@ class CompletedCommits:
         self._named: dict[tuple[bytes, int], tuple[int, str]] = {}
 
     def read(self, record: TxnRecord) -> None:
-        """Take in the next record of a partition."""
+        """Read the next record of a partition."""
         transactional_id, txn = record
         if isinstance(txn, Txn) and txn.state is TxnState.PREPARE_COMMIT:
             self._prepared[transactional_id] = txn.last_offsets

@@ -220,7 +220,7 @@ class _SparkRun:
         return self._start_driver()
 
     def _is_due(self, share: float) -> bool:
-        """Say whether the next kill's share is reached and its delay has passed."""
+        """Return True if the next kill's share is reached and its delay has passed."""
         if not self._kills or share < self._kills[0].share:
             return False
         if self._due is None:

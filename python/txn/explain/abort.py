@@ -242,7 +242,7 @@ def _fence(cluster: ClusterSource, owner: Owner) -> str:
 
 
 def _was_committed(cluster: ClusterSource, owner: Owner) -> bool | None:
-    """Say how the transaction that was open ended; None if that cannot be read."""
+    """Return how the transaction that was open ended; None if that cannot be read."""
     was_committed = None
     with suppress(TxnError):  # the abort is done, though the user may not read its record
         is_its_own = False

@@ -158,7 +158,7 @@ class DirectorySource:
         base_offset: int,
         bad: segments.SegmentBatch | segments.Damage,
     ) -> bool:
-        """Say whether bad bytes of a segment are a write that was cut short at the log's end."""
+        """Return True if bad bytes of a segment are a write that was cut short at the log's end."""
         if self.state is StopState.CLEAN or base_offset != files.segments[-1]:
             return False
         end = bad.end if isinstance(bad, segments.Damage) else bad.position + bad.size_bytes
@@ -209,7 +209,7 @@ class DirectorySource:
         return self.state is StopState.LEFT and was_left_in_another_boot(self._root)
 
     def _has_lost_records(self, prepare: Txn) -> bool:
-        """Say whether a partition that can be read lacks records that a Prepare names."""
+        """Return True if a partition that can be read lacks records that a Prepare names."""
         for last in prepare.last_offsets:
             place = self._place_of(last)
             if place is None:  # its topic was deleted

@@ -266,7 +266,7 @@ def findings(
 
 
 def explain(source: FactSource, partitions: Sequence[TopicPartition]) -> list[Explanation]:
-    """Say of each partition why its readers stand where they do."""
+    """Explain for each partition which transactions hold back its readers."""
     held = held_open(source, partitions)
     ends = source.ends(partitions)
     explained = []
@@ -330,7 +330,7 @@ def _bounded(batches: Iterator[LoggedBatch], end_offset: int | None) -> Iterator
 def timeline_of(
     source: FactSource, owner: Owner | None, opened: Sequence[OpenTransaction]
 ) -> Timeline:
-    """Tell the life of a transaction.
+    """Return the life of a transaction.
 
     Args:
         source: Where to look.
@@ -416,7 +416,7 @@ def _existing(source: FactSource, partitions: Collection[TopicPartition]) -> lis
 
 
 def is_open(owner: Owner) -> bool:
-    """Say whether an id has a transaction that is open or ends just now."""
+    """Return True if an id has a transaction that is open or ends just now."""
     return owner.state in PREPARED | {TxnState.ONGOING}
 
 

@@ -167,12 +167,12 @@ def _file_of(root: Path, held: OpenTransaction) -> Path:
 
 
 def was_left_by_kafka(root: Path) -> bool:
-    """Say whether a directory was last used by an Apache Kafka."""
+    """Return True if a directory was last used by an Apache Kafka."""
     return _last_use(root).is_not_the_last(root)
 
 
 def was_left_in_another_boot(root: Path) -> bool:
-    """Say whether a directory was last used in another boot of the machine."""
+    """Return True if a directory was last used in another boot of the machine."""
     try:
         return _last_use(root).was_in_another_boot()
     except OSError:

@@ -195,7 +195,8 @@ class Surroundings:
     was_left_by_kafka: bool = False
 
     def has_lost(self, end: int, next_offset: int) -> bool:
-        """Say whether a start takes the offsets between two segments for lost with the power.
+        """Return True if a start counts the offsets between two segments as lost by a power
+        failure.
 
         As `Past::has_lost` in `rust/txn-log/src/log.rs`.
         """

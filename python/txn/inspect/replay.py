@@ -55,11 +55,11 @@ class ProducerStateReplay:
                 self._is_whole = True
 
     def stop(self) -> None:
-        """Say that the log is damaged from here on."""
+        """Note that the log is damaged from here on."""
         self._is_stopped = True
 
     def feed(self, batches: Sequence[ReplayedBatch]) -> None:
-        """Take in batches, and compare each snapshot as the log passes it."""
+        """Read batches, and compare each snapshot when the log passes it."""
         if self._is_stopped:
             return
         start = 0

@@ -524,7 +524,7 @@ def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
 
 
 def _ends_with_control_batch(path: Path) -> bool:
-    """Say whether a snapshot has its end; a start passes over one that has not."""
+    """Return True if a snapshot has its end; a start passes over one that has not."""
     last = next(iter(deque(segments.walk(path), maxlen=1)), None)
     return isinstance(last, segments.SegmentBatch) and last.is_control
 

@@ -38,7 +38,7 @@ class Returns:
         """Offset of the newest marker that ended no transaction."""
 
     def feed(self, batches: Sequence[ReplayedBatch]) -> None:
-        """Take in batches in the order of the log."""
+        """Read batches in the order of the log."""
         for batch in batches:
             offset, producer_id, kind = batch[0], batch[2], batch[6]
             if kind == TRANSACTIONAL:

@@ -53,7 +53,7 @@ def base_sequence_of(last_sequence: int, record_count: int) -> int:
 
 
 def is_later(sequence: int, than: int) -> bool:
-    """Say whether a sequence comes after another, taking the shorter way round."""
+    """Return True if a sequence comes after another, taking the shorter way round."""
     return 0 < (sequence - than) % SEQUENCE_COUNT < SEQUENCE_COUNT // 2
 
 

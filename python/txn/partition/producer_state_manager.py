@@ -351,7 +351,7 @@ class ProducerStateManager:
         self._expected.pop(producer_id, None)
 
     def block_txn(self, producer_id: int, holder: object = None) -> None:
-        """Let nothing more into a producer's open transaction; holds until the marker.
+        """Close a producer's open transaction to further batches, until the marker.
 
         Its client has prepared it and left, and another client now decides its end. Later batches
         of the first client must not be decided with it (P7). Or it is decided, and its records
@@ -368,12 +368,12 @@ class ProducerStateManager:
             self._sealed.setdefault(producer_id, holder)
 
     def unblock_txn(self, producer_id: int, holder: object = None) -> None:
-        """Take a block back: no marker will come. That of another holder stays."""
+        """Remove a block: no marker will come. That of another holder stays."""
         if producer_id in self._sealed and self._sealed[producer_id] is holder:
             del self._sealed[producer_id]
 
     def note_loss(self) -> None:
-        """Take it that records may be gone: an empty log is not known to have held none."""
+        """Assume that records may be gone: an empty log is not known to have held none."""
         self._may_lack_records = True
 
     def end_of(self, producer_id: int) -> int:

@@ -62,7 +62,7 @@ PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-
 
 
 def is_about_security(name: str) -> bool:
-    """Say whether `read_security` reads or refuses a property of this name."""
+    """Return True if `read_security` reads or refuses a property of this name."""
     return name.lower().startswith(FAMILIES)
 
 

@@ -98,7 +98,7 @@ def read_listeners(
 
 
 def is_address(host: str) -> bool:
-    """Say whether a host is written as an IP address without a zone."""
+    """Return True if a host is written as an IP address without a zone."""
     from ipaddress import ip_address  # 2 ms of a start
 
     try:

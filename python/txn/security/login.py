@@ -51,7 +51,7 @@ class Effect(Enum):
 
     NONE = "none"
     REQUIRE = "require"
-    """Take nothing but requests of the authentication from it."""
+    """Accept only requests of the authentication from it."""
     REQUIRE_RAW = "require raw"
     """The same, and tokens come bare."""
     ADMIT = "admit"
@@ -156,7 +156,7 @@ class Login:
         return Step(effect, is_again=self.is_again)
 
     def admits_versions(self, *, is_served: bool) -> bool:
-        """Say whether ApiVersions is answered now; before a handshake it is answered once.
+        """Return True if ApiVersions is answered now; before a handshake it is answered once.
 
         Args:
             is_served: It has a version that is served. A client may try another first.
@@ -176,7 +176,7 @@ class Login:
         return self._refuse(ErrorCode.ILLEGAL_SASL_STATE, reason, message)
 
     def respond(self, token: bytes, *, now_ms: int, monotonic_ms: int) -> Step:
-        """Take the next token of the client.
+        """Handle the next token of the client.
 
         An exception of the exchange that is no refusal passes, and changes nothing.
         """

@@ -52,7 +52,7 @@ class Exchange(Protocol):
     """One authentication of one client."""
 
     def respond(self, token: bytes) -> bytes | Success:
-        """Take the client's next token; return the next challenge, or the end.
+        """Handle the client's next token; return the next challenge, or the end.
 
         Raises:
             RefusedError: the client is refused, and the exchange is over.

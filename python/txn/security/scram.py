@@ -102,7 +102,7 @@ def credential_of(hash_: ScramHash, salted: bytes, salt: bytes, iterations: int)
 
 
 def matches(hash_: ScramHash, credential: ScramCredential, password: str) -> bool:
-    """Say whether a credential is of this password."""
+    """Return True if a credential is of this password."""
     salted = salted_password(hash_, password, credential.salt, credential.iterations)
     mine = credential_of(hash_, salted, credential.salt, credential.iterations)
     return hmac.compare_digest(mine.stored_key, credential.stored_key)

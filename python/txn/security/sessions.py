@@ -63,12 +63,12 @@ class Session(NamedTuple):
 
 
 def is_sasl(security_protocol: str) -> bool:
-    """Say whether clients of a security protocol authenticate by SASL."""
+    """Return True if clients of a security protocol authenticate by SASL."""
     return security_protocol in (SASL_PLAINTEXT, SASL_SSL)
 
 
 def is_tls(security_protocol: str) -> bool:
-    """Say whether a security protocol encrypts."""
+    """Return True if a security protocol encrypts."""
     return security_protocol in (SSL, SASL_SSL)
 
 

@@ -39,7 +39,7 @@ def query_id(location: str) -> str | None:
 
 
 def is_new(location: str) -> bool:
-    """Say whether no batch of the query is through; false when the checkpoint is not here."""
+    """Return True if no batch of the query is through; false when the checkpoint is not here."""
     path = local_path(location)
     if path is None:
         return False

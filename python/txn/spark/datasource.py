@@ -130,7 +130,7 @@ def with_tokens(tokens: Tokens) -> type[TxnDataSource]:
 
 
 def _check_version(least: tuple[int, int], what: str) -> None:
-    """Tell of a PySpark whose data sources in Python lack a part that is needed.
+    """Report a PySpark whose data sources in Python lack a part that is needed.
 
     Raises:
         ConfigError: it is older than `least`.

@@ -153,7 +153,7 @@ def task_id(txn_id: str, unique: str) -> str:
 
 
 def is_task_id(txn_id: str, transactional_id: str) -> bool:
-    """Say whether a transactional id is that of a task under this `txn.id`.
+    """Return True if a transactional id is that of a task under this `txn.id`.
 
     Exact, since one `txn.id` may begin like another: `a` must not abort a transaction of `a.b`.
     """

@@ -163,7 +163,7 @@ def code_of(error: KafkaError) -> int:
 
 
 def is_retriable(error: KafkaError) -> bool:
-    """Say whether the request may succeed later; it was repeated until its time was over."""
+    """Return True if the request may succeed later; it was repeated until its time was over."""
     return bool(error.args[2])
 
 

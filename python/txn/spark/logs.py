@@ -17,7 +17,7 @@ class _LastResortHandler(logging.Handler):
 
 
 def _has_listener(name: str) -> bool:
-    """Say whether a handler, other than this one and those that drop lines, gets a record."""
+    """Return True if a handler, other than this one and those that drop lines, gets a record."""
     logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None:
         if any(

@@ -40,7 +40,7 @@ BEGINNING: Final = "beginning"
 
 
 def is_note(key: str) -> bool:
-    """Say whether a key of a mark's JSON is no topic."""
+    """Return True if a key of a mark's JSON is no topic."""
     return key.startswith("{") or key in (IDS, LEFT_OUT)
 
 

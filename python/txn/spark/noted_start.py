@@ -194,7 +194,7 @@ def _options(writer: Any, others: dict[str, Any]) -> dict[str, str]:
 
 
 def _begins_at(starting: str, note: str) -> bool:
-    """Say whether an option has the noted offsets, perhaps among those of added partitions."""
+    """Return True if an option has the noted offsets, perhaps among those of added partitions."""
     try:
         given = json.loads(starting)
     except ValueError:  # earliest, latest

@@ -89,7 +89,7 @@ class Boundary:
         return self.topics[topic] if topic in self.topics else self.at[topic][partition]
 
     def names(self, symbol: int) -> bool:
-        """Say whether a partition is placed at `EARLIEST` or `LATEST`."""
+        """Return True if a partition is placed at `EARLIEST` or `LATEST`."""
         if self.is_time:
             return False
         if isinstance(self.at, int):

@@ -168,7 +168,7 @@ class WriteBatch:
     tasks: frozenset[int] | None = None
 
     def includes(self, task: int) -> bool:
-        """Say whether this task writes."""
+        """Return True if this task writes."""
         return self.tasks is None or task in self.tasks
 
 
@@ -178,7 +178,7 @@ BatchPlan = SkipBatch | WriteBatch
 def judge(
     progress: Progress | None, query: str, batch: int, *, trusts_checkpoint: bool = False
 ) -> BatchPlan:
-    """Say what to do with a micro-batch that Spark has started.
+    """Return what to do with a micro-batch that Spark has started.
 
     Args:
         progress: The newest record, which must not be DECIDED: that is finished first.

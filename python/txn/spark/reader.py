@@ -128,7 +128,7 @@ class Reader:
         return checked
 
     def _is_present(self, span: Range, described: Mapping[str, tuple[int, str | None]]) -> bool:
-        """Say whether a range belongs to a topic that is there."""
+        """Return True if a range belongs to a topic that is there."""
         topic, number = span.place
         count, topic_id = described.get(topic, (0, None))
         if number < count and (None in (topic_id, span.topic_id) or topic_id == span.topic_id):
@@ -151,7 +151,7 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def report_missing(settings: SourceSettings, place: TopicPartition, story: str) -> None:
-    """Tell of records that are not there any more.
+    """Report records that are not there any more.
 
     Raises:
         DataLossError: `failOnDataLoss` is true.
@@ -230,7 +230,7 @@ class _Records:
             yield chunk
 
     def _is_replaced(self, client: KafkaClient) -> bool:
-        """Say whether the topic has another id than the planned one."""
+        """Return True if the topic has another id than the planned one."""
         topic, _ = self._span.place
         if self._span.topic_id is None:
             return False
@@ -274,7 +274,7 @@ class _Records:
         raise error
 
     def _is_there(self, client: KafkaClient) -> bool:
-        """Say whether the partition is there; a node that has just started may not know it."""
+        """Return True if the partition is there; a node that has just started may not know it."""
         topic, number = place = self._span.place
         described = SelectedPartitions(client, self._settings).describe_known([place])
         if number < described.get(topic, (0, None))[0]:

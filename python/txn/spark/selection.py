@@ -66,7 +66,7 @@ class SelectedPartitions:
         return places, {name: id for name, (_, id) in described.items() if id is not None}
 
     def chooses(self, place: TopicPartition) -> bool:
-        """Say whether the options choose a partition; it need not be there."""
+        """Return True if the options choose a partition; it need not be there."""
         (topic, number), chosen = place, self._settings.topics
         if chosen.assigned is not None:
             return number in chosen.assigned.get(topic, ())

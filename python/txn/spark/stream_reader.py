@@ -218,7 +218,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return moved
 
     def _is_due(self, starts: Offsets, ends: Offsets) -> bool:
-        """Say whether minOffsetsPerTrigger lets a batch begin."""
+        """Return True if minOffsetsPerTrigger lets a batch begin."""
         now_ms = int(time.monotonic() * 1000)
         return self._delay is None or self._delay.is_due(starts, ends, now_ms)
 

@@ -384,7 +384,7 @@ def _numbered(work: Work) -> tuple[str, int]:
 
 
 def _is_nameless(settings: SinkSettings) -> bool:
-    """Say whether a query has neither a name nor a checkpoint of its own.
+    """Return True if a query has neither a name nor a checkpoint of its own.
 
     Spark puts its checkpoint into another directory at every start, under that of the session's
     configuration. So nobody can come back to it, and each batch has an id of its own.

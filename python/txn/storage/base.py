@@ -108,7 +108,7 @@ class PartitionLog(Protocol):
         ...
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Take over the topic settings in force, by Kafka's names; they count at once."""
+        """Apply the topic settings in force, by Kafka's names; they count at once."""
         ...
 
     @property

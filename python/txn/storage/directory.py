@@ -106,11 +106,11 @@ class Use:
         return b"%b\n%b\n%b\n" % (self.boot, self.quorum_state, self.durability)
 
     def was_in_another_boot(self) -> bool:
-        """Say whether the machine was started again since. Raises OSError as `now` does."""
+        """Return True if the machine was started again since. Raises OSError as `now` does."""
         return self.boot not in (b"", _boot())
 
     def is_not_the_last(self, root: Path) -> bool:
-        """Say whether an Apache Kafka has used the directory since."""
+        """Return True if an Apache Kafka has used the directory since."""
         return not self.boot or self.quorum_state not in (b"", _digest(root / QUORUM_STATE))
 
     def with_lost_cache(self) -> Self:
@@ -223,7 +223,7 @@ class DataDirectory:
         return directory
 
     def note_boot(self) -> None:
-        """Say that the directory is used in this boot of the machine.
+        """Record that the directory is used in this boot of the machine.
 
         To be called once recovery has dealt with `power_failed`: a recovery that is cut short
         has to find it again. Nobody else notes a use while the directory is locked, so one note
@@ -235,7 +235,8 @@ class DataDirectory:
         self._is_boot_noted = True
 
     def note_lost_cache(self) -> None:
-        """Say that the storage lost unsynced data: this start counts as one after a power failure.
+        """Record that the storage lost unsynced data: this start counts as one after a power
+        failure.
 
         So does each later one, until a recovery comes to its end (`note_boot`). Idempotent.
         Raises DirectoryError, OSError.
@@ -258,7 +259,7 @@ class DataDirectory:
             raise _unusable(self.path, self.path / LOCK, error) from error
 
     def mark_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """Say that every log was closed in order; the next start need not scan them.
+        """Record that every log was closed in order; the next start need not scan them.
 
         `broker_epoch` is that of the newest registration of an Apache Kafka broker with this
         directory: without it the next one would start as if it had lost records.
@@ -270,7 +271,7 @@ class DataDirectory:
         sync_directory(self.path, self._sync)
 
     def release(self) -> None:
-        """Let another process have the directory.
+        """Unlock the directory for other processes.
 
         Unlocked as well as closed: a fork that still has the descriptor would keep the lock.
         """
@@ -459,7 +460,7 @@ def _is_marked_clean(path: Path) -> bool:
 
 
 def _warn_if_open_to_others(path: Path) -> None:
-    """Tell of rights that are wider than needed; they are somebody's choice, and stay."""
+    """Warn about rights that are wider than needed; somebody chose them, so they stay."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & ~DIRECTORY_MODE:
         log.warning("directory.open_to_others", path=str(path), mode=f"{mode:04o}")

@@ -25,7 +25,7 @@ class DirectoryPlace:
         self.lock_file = self._find(None)
 
     def is_kept(self) -> bool:
-        """Say whether it is there. A path that cannot be looked at proves nothing."""
+        """Return False if it is not there. A path that cannot be read proves nothing."""
         return self._find(self.lock_file) == self.lock_file
 
     def require_kept(self) -> None:

@@ -195,7 +195,7 @@ class NativeLog:
         return self.log.size_bytes
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Take over the topic settings in force; they count from the next batch on."""
+        """Apply the topic settings in force; they count from the next batch on."""
         self.log.configure(_log_settings(settings))
 
     @property
@@ -460,7 +460,7 @@ class NativeStorage:
         durability: _core.Durability,
         notes: "StoredNotes",
     ) -> None:
-        """Take the arguments of `load` and the notes it has read."""
+        """Store the arguments of `load` and the notes it has read."""
         self.root = root
         self._durability = durability
         self.was_clean = was_clean
@@ -523,7 +523,7 @@ class NativeStorage:
         )
 
     def is_in_place(self) -> bool:
-        """Say whether the data directory is at its path; else it was moved, removed or replaced."""
+        """Return False if the data directory was moved away, removed or replaced."""
         return self._place.is_kept()
 
     def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> list[Stray]:
@@ -753,7 +753,7 @@ class NativeStorage:
     def _note_refusal(
         self, topic: str, index: int, error: CorruptLogError, *, is_of_log: bool = True
     ) -> None:
-        """Have the next starts refuse a partition too, see `txn.storage.refusals`."""
+        """Store a refusal for later starts, see `txn.storage.refusals`."""
         place: TopicPartition = (topic, index)
         flags = self._flags_of(place)
         known = vars(error)
@@ -833,7 +833,7 @@ class NativeStorage:
         return self._losses.keys()
 
     def damage_of(self, topic: Topic, index: int) -> CorruptLogError | None:
-        """Say why a start would refuse a partition, None if it would not; changes nothing.
+        """Return why a start would refuse a partition, None if it would not; changes nothing.
 
         Raises:
             StorageError: it cannot be read.

@@ -191,7 +191,7 @@ def _batches(content: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _names_voters(content: bytes) -> bool:
-    """Say whether there are control records other than those of leaders, begins and ends.
+    """Return True if there are control records other than those of leaders, begins and ends.
 
     The voters of a quorum that may change are such. Source: KIP-853.
     """

@@ -23,7 +23,7 @@ ASIDE_SUFFIX: Final = "given-up"
 
 
 def denied_by_owner(path: Path) -> str | None:
-    """Say whose a file or directory is that this user may not use; None where that is no reason."""
+    """Return the owner of a path that this user may not use; None if that is no reason."""
     try:
         owner = path.lstat().st_uid
     except OSError:

@@ -387,7 +387,7 @@ class TestBroker:
             return Snapshot(self._place.path, self._ahead.ms, self._properties, self._own_process)
 
     def reset(self, snapshot: "Snapshot | None" = None) -> None:
-        """Go back to a snapshot, or to an empty broker, at the same address.
+        """Return to a snapshot, or to an empty broker, at the same address.
 
         Open clients anew: producers of before have sequences that the broker has not seen.
         """

@@ -315,7 +315,7 @@ class KitClient:
 
 
 def _init_producer(kafka: _core.KafkaClient, transactional_id: str) -> tuple[int, int]:
-    """Take a transactional id, with half the timeout as long as the broker finds it too long."""
+    """Initialise a transactional id, halving the timeout while the broker finds it too long."""
     timeout_ms = TRANSACTION_TIMEOUT_MS
     while True:
         try:

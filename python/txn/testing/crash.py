@@ -386,7 +386,7 @@ class _Player:
         """Set when the others' runs are of no use any more."""
 
     def expect(self, contents: Contents) -> None:
-        """Take an output as the right one. Raises RejectedError: it is empty, or names another."""
+        """Set the expected output. Raises RejectedError: it is empty, or names another."""
         places = [*self._topics, *self._files]
         for place in contents:
             if place not in places:
@@ -645,7 +645,7 @@ class _Stage:
         return "; ".join(left)
 
     def expire_transactions(self) -> None:
-        """Let the time-out of transactions pass that were left open."""
+        """Advance the clock beyond the timeout of transactions that were left open."""
         if any(state == "Ongoing" for state in self.broker.transactions().values()):
             self.story.add_line("its open transactions expire")
             self.broker.clock.advance(self.story.timeout_ms(TRANSACTION_TIMEOUT_MS) / 1000 + 1)

@@ -469,7 +469,7 @@ class Proxy:
                     self._give_own_answers(link)
 
     async def _apply_fault(self, link: Link, asked: Asked) -> bool:
-        """Let a fault happen to a request; False: its connection is to be cut."""
+        """Apply a fault to a request; False: its connection is to be cut."""
         request = asked.request
         due = [each for each in self._faults if each.counts(request)]
         if not due:

@@ -140,7 +140,7 @@ class Recovery:
         return any(self._host.accepts_loss(TRANSACTIONS_TOPIC, index) for index in indexes)
 
     def _continue_open(self, shard: TxnShard) -> None:
-        """Let the open transactions of a shard go on, each until its time is up."""
+        """Resume the open transactions of a shard, each until its timeout."""
         known = shard.state
         for transactional_id, txn in known.transactions.decoded():
             if transactional_id in known.findings.withheld:

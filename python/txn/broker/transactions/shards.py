@@ -208,7 +208,7 @@ class TxnShards(Shards[TxnShardState, TxnRecord]):
                     self.completed.read(record)
 
     def sync_before_ack(self, before: Txn | None, txn: Txn) -> None:
-        """Let answers to Produce wait for the disk while a two-phase transaction is open.
+        """Make answers to Produce wait for the disk while a two-phase transaction is open.
 
         A no-op but for `durability=commit`: else all of them wait, or none.
         """

@@ -153,7 +153,7 @@ def decide_init(
 
 
 def _holds_identity(txn: Txn, expected: ProducerIdAndEpoch) -> bool:
-    """Say whether a producer holds the current identity, or the one whose answer was lost.
+    """Return True if a producer holds the current identity, or the one whose answer was lost.
 
     The answer to EndTxn v5 is among those, and so is the end by a time-out: nobody else was
     given the identity that followed.
@@ -410,7 +410,7 @@ def plan(prepare: Txn) -> End:
 
 
 def ended_as(txn: Txn, producer: ProducerIdAndEpoch) -> bool:
-    """Say whether a producer shows the identity under which this transaction was ended."""
+    """Return True if a producer shows the identity under which this transaction was ended."""
     if txn.client_version < TV2 or txn.state not in _ENDED:
         return False
     return producer == _identity_before_end(txn)

@@ -229,7 +229,7 @@ def _encode_usual_tagged(
 
 
 def at_rest_since_ms(data: bytes) -> int | None:
-    """Say since when the id of a value is at rest; None if it is not, or of another version.
+    """Return since when the id of a value is at rest; None if it is not, or of another version.
 
     Cheap, and looks at nothing else: `check_value` does.
     """
@@ -258,7 +258,7 @@ def decode_record(key: bytes, value: bytes | None) -> TxnRecord | None:
 
 
 def is_completed_commit(value: Txn | bytes | None) -> bool:
-    """Say whether a record is the end of a commit, also one of an id at rest."""
+    """Return True if a record is the end of a commit, also one of an id at rest."""
     if isinstance(value, bytes):
         return value[_STATE_AT] == TxnState.COMPLETE_COMMIT
     return value is not None and value.state is TxnState.COMPLETE_COMMIT

@@ -512,7 +512,8 @@ class Service:
 
     @property
     def _may_show_unsynced_records(self) -> bool:
-        """Say whether readers may see what a power failure takes, though this broker promises more.
+        """Return True if readers may see what a power failure takes, though this broker promises
+        more.
 
         The last broker promised less and was killed, or an operator accepted a loss, which ends
         transactions whose records no commit has synced.
@@ -716,7 +717,7 @@ def _close_shared(addresses: Collection[tuple[str, int]], directory: str) -> Non
 
 
 def _is_at(descriptor: int, addresses: Collection[tuple[str, int]]) -> bool:
-    """Say whether a socket's own end has one of the addresses."""
+    """Return True if a socket's own end has one of the addresses."""
     import socket
 
     one = socket.socket(fileno=descriptor)

@@ -182,7 +182,7 @@ def _notify_service_manager(state: str) -> None:
 
 
 def _greet(broker: Broker) -> None:
-    """Tell the addresses on standard output, whose reader may have stopped. Raises OSError."""
+    """Print the addresses to standard output, whose reader may have stopped. Raises OSError."""
     if sys.stdout is None:
         return
     output = LineWriter(sys.stdout.fileno())
@@ -204,7 +204,7 @@ def _greeting(broker: Broker) -> str:
 def _stop_requests() -> Iterator[
     tuple[Callable[[], object], Callable[[Callable[[], object]], object]]
 ]:
-    """Take SIGTERM and SIGINT for requests to stop: (make one, wait for one).
+    """Turn SIGTERM and SIGINT into requests to stop: (make one, wait for one).
 
     The wait takes a call, which it makes at each SIGHUP.
 

@@ -91,7 +91,7 @@ class ClientTurns:
         return next((client for client in self._queues if self._may_begin(client)), None)
 
     def _serve(self, client: Hashable) -> None:
-        """Let a client's oldest request begin, and have the client wait behind the others."""
+        """Begin a client's oldest request, and put the client behind the others."""
         queue = self._queues.pop(client)
         waiting = queue.popleft()
         if queue:

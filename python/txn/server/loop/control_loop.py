@@ -112,7 +112,7 @@ def _log_callback_error(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> N
 
 
 def _is_large(response: Body) -> bool:
-    """Say whether a response has many entries, in its lists and in those of its entries."""
+    """Return True if a response has many entries, in its lists and in those of its entries."""
     return _counted(response, 0) >= LARGE_ENTRIES
 
 
@@ -130,7 +130,7 @@ def _counted(body: tuple[object, ...], entries: int) -> int:
 
 
 def _is_of_login(login: "Login", api_key: int, is_served: bool) -> bool:
-    """Say whether a request is answered or refused by the authentication of its connection."""
+    """Return True if a request is answered or refused by the authentication of its connection."""
     if api_key == ApiKey.API_VERSIONS:
         return not login.admits_versions(is_served=is_served)
     return api_key in LOGIN_KEYS
@@ -235,7 +235,7 @@ class ServerCatalog:
     def publish_creation_rates(
         self, default: float | None, of_addresses: Mapping[str, float]
     ) -> None:
-        """Let addresses connect so often a second from now on; without a default any other may."""
+        """Limit connections per second by address; `default` is for all others."""
         self._server.limit_creation_rates(default, of_addresses)
 
     def forget_verdicts(self) -> None:
@@ -247,7 +247,7 @@ class ServerCatalog:
         self._server.publish_quotas(quotas, samples=samples, length_s=length_s)
 
     def close(self) -> None:
-        """Let go of the server; nothing is passed on any more."""
+        """Release the server; nothing is passed on any more."""
         del self._server
 
 
@@ -313,7 +313,7 @@ class ControlLoop:
         self._loop.close()
 
     def _let_reactors_decide(self) -> None:
-        """Let reactors decide for the loop; the server holds it weakly, see `ServerCatalog`."""
+        """Let reactors decide; the server holds this loop weakly, see `ServerCatalog`."""
         api_keys = decided_by_reactors(self._node.durability)
         if not api_keys:
             return

@@ -234,7 +234,7 @@ class GroupLags:
 
 
 def _leaves_out(committed: Iterable[TopicPartition], filled: Mapping[str, frozenset[int]]) -> bool:
-    """Say whether a topic of these partitions has filled ones beside them."""
+    """Return True if a topic of these partitions has filled ones beside them."""
     left = {topic: len(filled.get(topic, ())) for topic, _ in committed}
     for topic, index in committed:
         left[topic] -= index in filled.get(topic, ())

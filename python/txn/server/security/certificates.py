@@ -248,7 +248,7 @@ def _file_state(path: str) -> tuple[int, ...] | None:
 
 
 def _warn_if_readable(path: str) -> None:
-    """Tell of a private key that other users may read."""
+    """Warn about a private key that other users may read."""
     found = os.stat(path)
     mode = stat.S_IMODE(found.st_mode)
     open_to = stat.S_IROTH
