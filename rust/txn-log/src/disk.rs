@@ -29,9 +29,9 @@ pub enum Change<'a> {
     Rename(&'a Path, &'a Path),
     /// A file is removed.
     Remove(&'a Path),
-    /// A file's bytes are forced to the disk.
+    /// A file's bytes are synced.
     Sync(&'a Path),
-    /// A directory's entries are forced to the disk.
+    /// A directory's entries are synced.
     SyncDirectory(&'a Path),
 }
 
@@ -212,13 +212,13 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
 static SYNCS: Histogram = Histogram::new();
 static SYNCS_IN_PROGRESS: AtomicU64 = AtomicU64::new(0);
 
-/// Number of times that this process has forced a file of a log to the disk, and their duration.
+/// Number of times that this process has synced a file of a log, and their duration.
 #[must_use]
 pub fn sync_times() -> Times {
     SYNCS.times()
 }
 
-/// Number of files of logs that are being forced to the disk now.
+/// Number of files of logs that are being synced now.
 #[must_use]
 pub fn syncs_in_progress() -> u64 {
     SYNCS_IN_PROGRESS.load(Ordering::Relaxed)

@@ -12,8 +12,8 @@
 //! the lock of the change, whose thread the scheduler may have put aside.
 //!
 //! # Who moves the high watermark
-//! The [`Role`] says it. A sole replica has no other copy to wait for: its high watermark is its
-//! log end. A leader and a follower are told theirs.
+//! The [`Role`] decides it. A sole replica has no other copy to wait for: its high watermark is its
+//! log end. A leader and a follower get theirs from their caller.
 
 use std::collections::VecDeque;
 use std::hint;
@@ -60,7 +60,7 @@ pub enum Isolation {
     TxnCommitted,
 }
 
-/// The role of a log in its partition.
+/// The role of this node's replica in its partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// The only replica: the high watermark is the log end.
@@ -71,6 +71,14 @@ pub enum Role {
     Leader,
     /// Takes batches from the leader, and the high watermark with them.
     Follower,
+}
+
+impl Role {
+    /// True if clients' batches are appended here.
+    #[must_use]
+    pub fn is_leader(self) -> bool {
+        self != Self::Follower
+    }
 }
 
 /// The published offsets, and the state that changes of them need.

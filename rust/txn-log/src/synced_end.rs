@@ -1,4 +1,4 @@
-//! The end of a log's part that is on the disk.
+//! The offset up to which a log is on the disk.
 
 use std::time::Instant;
 

@@ -30,7 +30,7 @@ use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
 use crate::opener::Opener;
 use crate::options::Options;
 use crate::panics::panic_text;
-use crate::partition::PartitionRole;
+use crate::partition::ReplicaState;
 use crate::produce::Refused;
 use crate::quotas::{ClientQuota, QuotaClient, Quotas, Window};
 use crate::reactor::{MAILBOX, Reactor};
@@ -228,17 +228,22 @@ impl Server {
         self.shared.client_quotas.decided(client, spent)
     }
 
-    /// Gives a partition another role, once no append to it is under way. Requests that wait for it
-    /// are answered if they no longer can be served.
+    /// Sets the state of a partition's replica, once no append to it is under way. Waiting requests
+    /// that can no longer be served are answered.
     ///
-    /// The log is told of its role by its owner: of a leader's before this, of a follower's after.
+    /// The caller also sets the role of the log: a leader's before this call, a follower's after it.
     ///
     /// # Errors
     /// Kafka's error code: there is no such partition.
-    pub fn set_role(&self, topic: &str, partition: i32, role: PartitionRole) -> Result<(), i16> {
+    pub fn set_replica_state(
+        &self,
+        topic: &str,
+        partition: i32,
+        state: ReplicaState,
+    ) -> Result<(), i16> {
         let found = self.shared.catalog.find(TopicKey::Name(topic.as_bytes()));
         let found = found.ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
-        found.partition(partition)?.set_role(role);
+        found.partition(partition)?.set_state(state);
         self.post_to_all(|| Message::RoleChanged);
         Ok(())
     }

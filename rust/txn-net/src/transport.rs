@@ -177,9 +177,9 @@ impl Transport {
     }
 
     /// Tells the client that nothing follows, before the socket is closed.
-    pub fn say_goodbye(&mut self) {
+    pub fn close_notify(&mut self) {
         if let Self::Tls(stream) = self {
-            stream.say_goodbye();
+            stream.close_notify();
         }
     }
 }

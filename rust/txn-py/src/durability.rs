@@ -1,4 +1,4 @@
-//! `txn._core.Durability`: logs forced to the disk while Python goes on.
+//! `txn._core.Durability`: logs synced while Python goes on.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -54,7 +54,7 @@ impl PartitionLog {
         };
         drop(writer); // the reporter of a failed sync takes it
         let synced = self.sync_rest();
-        self.let_go();
+        self.release();
         finished.and(synced)
     }
 
@@ -95,7 +95,7 @@ impl PartitionLog {
             .unwrap_or_else(PoisonError::into_inner)
             .condition = Condition::Closed;
         self.is_deleted.store(true, Ordering::Release);
-        self.let_go();
+        self.release();
         let name = self.directory.file_name().unwrap_or_default();
         let pending_deletes = doomed_name(&name.to_string_lossy());
         let pending_deletes = self.directory.with_file_name(pending_deletes);
@@ -110,7 +110,7 @@ impl PartitionLog {
         }
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.pending_deletes.remove_all();
         self.replace_segments(Vec::new());
