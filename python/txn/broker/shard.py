@@ -38,7 +38,7 @@ class ShardPhase(Enum):
     UNLOADED = "unloaded"
 
 
-_UNLOADED: Final = ShardPhase.UNLOADED
+_UNLOADED: Final = ShardPhase.UNLOADED  # a name of its own as in `broker.members`
 
 LOADS_MAX: Final = 2
 """Number of times that a start reads a shard's log, while a disk keeps it from being read."""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from txn.broker.host import Durability, HangUpError, Host
 from txn.broker.last_clients import LastClients
 from txn.broker.marker_sender import MarkerSender
-from txn.broker.members import ONGOING
 from txn.broker.producer_id_manager import ProducerIdManager
 from txn.broker.runtime import Requests
 from txn.broker.shard import Shard, ShardPhase
@@ -42,7 +41,7 @@ from txn.coordinator.transaction.connections import CLOSE_MS, ConnectionUse, Lat
 from txn.coordinator.transaction.decide import TV1
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import TRANSACTIONAL_ID_BYTES_MAX
-from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnResult
+from txn.coordinator.transaction.states import NO_TIMEOUT_MS, ONGOING, Txn, TxnResult
 from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

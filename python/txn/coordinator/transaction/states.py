@@ -85,6 +85,10 @@ AT_REST: Final = COMPLETED | {TxnState.EMPTY}
 
 COMPLETION: Final[Mapping[TxnState, TxnState]] = {PREPARE[o]: COMPLETE[o] for o in TxnResult}
 
+EMPTY: Final = TxnState.EMPTY
+ONGOING: Final = TxnState.ONGOING
+"""Each transaction uses these members many times; see `broker.members` for the measurement."""
+
 _BEGIN_OR_FORGET = frozenset(
     {TxnState.EMPTY, TxnState.ONGOING, TxnState.PREPARE_ABORT, TxnState.DEAD}
 )

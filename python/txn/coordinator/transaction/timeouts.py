@@ -14,16 +14,12 @@ of day, as in Kafka.
 Sources: KIP-98; KIP-593 (expiration); KIP-939.
 """
 
-from typing import Final
-
-from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
-
-_ONGOING: Final = TxnState.ONGOING
+from txn.coordinator.transaction.states import AT_REST, ONGOING, Txn
 
 
 def has_deadline(txn: Txn) -> bool:
     """Return True if a transaction is open that the coordinator has to abort some time."""
-    return txn.state is _ONGOING and not txn.is_two_phase
+    return txn.state is ONGOING and not txn.is_two_phase
 
 
 def deadline_ms(txn: Txn, begun_ms: int) -> int:
