@@ -42,14 +42,14 @@ Group = Annotated[
 @configs_app.command()
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Of these settings alone.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Show only these settings.")
     ] = None,
     topic: Topic = None,
     broker: Broker = None,
     all_brokers: AllBrokers = False,
     group: Group = None,
     has_all: Annotated[
-        bool, typer.Option("--all", help="Also settings that have their default.")
+        bool, typer.Option("--all", help="Show settings that have their default, too.")
     ] = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -99,7 +99,7 @@ def set_configs(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set settings of one topic, broker or group. They hold at once.
+    """Set settings of one topic, broker or group. They apply at once.
 
     \b
     Examples:

@@ -108,8 +108,8 @@ def set_quotas(
 
     \b
     Keys: producer_byte_rate and consumer_byte_rate (bytes a second), request_percentage (of one
-    thread's time), controller_mutation_rate (partitions made or deleted a second); of addresses
-    connection_creation_rate (a second).
+    thread's time), controller_mutation_rate (partitions created or deleted a second). An address
+    has connection_creation_rate (a second).
 
     \b
     Examples:

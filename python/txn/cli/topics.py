@@ -131,7 +131,7 @@ def create(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a topic. `txn settings --topic` lists its settings.
+    """Create a topic. `txn settings --topic` lists its settings.
 
     \b
     Examples:

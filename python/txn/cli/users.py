@@ -216,7 +216,7 @@ def remove(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a user, or one of its mechanisms. Connections that are open stay so.
+    """Remove a user, or one of its mechanisms. Open connections stay open.
 
     \b
     Exit codes: 0 done, 1 refused, 2 wrong usage, no such user, or no broker answers.
