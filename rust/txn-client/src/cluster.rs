@@ -172,7 +172,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a connection back for the next call; a broken or busy one is closed.
+    /// Returns a connection to the pool for the next call; a broken or busy one is closed.
     pub fn put_back(&self, connection: BrokerConnection) {
         if connection.is_broken() {
             // Its node probably restarted: the other idle connections to it are dead too.

@@ -84,7 +84,7 @@ impl<'a> Patience<'a> {
         self.check_interrupt()
     }
 
-    /// Takes the error of a read or a write that may be repeated.
+    /// Accepts the error of a read or a write that may be repeated.
     ///
     /// # Errors
     /// Every other one.

@@ -46,7 +46,7 @@ pub struct DiskFault {
 
 /// Someone who sees every change to the files of a directory before it is made.
 pub trait Witness: Send + Sync {
-    /// Lets the change happen, or not.
+    /// Allows the change, or refuses it with an error.
     ///
     /// # Errors
     /// The fault's error.
@@ -168,7 +168,7 @@ pub(crate) fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> io::Resul
 /// Last part of the name of whatever stood in the way of a file.
 pub(crate) const ASIDE_SUFFIX: &str = "given-up";
 
-/// Gives whatever stands in the way of a file another name, if it is there.
+/// Renames an entry that has the name of a file and is none, if there is one.
 pub(crate) fn move_aside(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".");

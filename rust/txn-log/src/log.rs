@@ -253,7 +253,7 @@ impl PartitionLog {
             .unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
-    /// Says whether what is written is synced before an idle file is closed to open
+    /// Returns true if what is written is synced before an idle file is closed to open
     /// another, so that a later [`PartitionLog::sync`] is told of bytes that were lost. For logs
     /// of which no sync is promised it is a waste. Before the first append.
     pub fn set_syncs_before_close(&self, syncs: bool) {

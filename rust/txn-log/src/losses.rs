@@ -199,7 +199,7 @@ fn newest_trace(directory: &Path) -> io::Result<i64> {
     Ok(newest.max(epochs.and_then(|epochs| epochs.last_start()).unwrap_or(0)))
 }
 
-/// Gives up the parts that a plan does not keep, durably; returns the base offset of the first
+/// Removes the parts that a plan does not keep, durably; returns the base offset of the first
 /// segment of the rest.
 ///
 /// # Errors

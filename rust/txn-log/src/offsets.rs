@@ -203,7 +203,7 @@ impl Offsets {
         self.lock().role
     }
 
-    /// Takes a role. A high watermark stays, but that of a sole replica is its log end.
+    /// Sets the role. The high watermark stays, but that of a sole replica is its log end.
     pub fn set_role(&self, role: Role) {
         self.change(|changing, state| {
             changing.role = role;
@@ -245,7 +245,7 @@ impl Offsets {
         });
     }
 
-    /// Takes the log end back. No `read_committed` reader sees anything until
+    /// Lowers the log end. No `read_committed` reader sees anything until
     /// [`Self::end_truncation`]: a committed transaction may have lost its marker.
     pub fn truncate_to(&self, log_end: i64) {
         self.change(|changing, state| {

@@ -43,7 +43,7 @@ pub use ring::{
 };
 use ring::{RING, RingFile};
 
-/// Tells a file from every other one that had or will have its name.
+/// Distinguishes a file from every other one that had or will have its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,

@@ -571,7 +571,7 @@ impl UnopenedSegments<'_> {
         })
     }
 
-    /// Takes note of the parts that go: the tail of one segment, and all that are behind it.
+    /// Notes the removed parts: the tail of one segment, and all segments behind it.
     fn note_cuts(
         &self,
         cuts: &mut Vec<Cut>,

@@ -125,7 +125,7 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Takes the sealed segments below an offset off the list, and out of the producer state.
+    /// Removes the sealed segments below an offset from the list and from the producer state.
     fn take_segments_below(
         &self,
         _writer: &MutexGuard<'_, LogWriter>,

@@ -30,7 +30,7 @@ use crate::segment::Incoming;
 use crate::truncation::LowerCheckpoints;
 
 impl PartitionLog {
-    /// Takes a role under a leader epoch; returns the log end. That is where a leader's epoch
+    /// Sets the role under a leader epoch; returns the log end. That is where a leader's epoch
     /// begins, also if nothing is ever written in it. The high watermark stays, but that of a sole
     /// replica is its log end. Batches decided under the role before are appended before this, or
     /// refused.

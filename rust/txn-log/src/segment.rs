@@ -189,7 +189,7 @@ impl Segment {
         self.tail().next_offset
     }
 
-    /// Says that every batch was read with its checksum.
+    /// Notes that every batch was read with its checksum.
     pub fn note_verified(&self) {
         self.is_verified.store(true, Ordering::Release);
     }

@@ -19,7 +19,7 @@ impl SyncedEnd {
         }
     }
 
-    /// Takes back a recovery point that no longer is in the log.
+    /// Lowers a recovery point that is no longer in the log.
     pub fn lower_to(&mut self, end: i64) {
         self.end = self.end.min(end);
     }

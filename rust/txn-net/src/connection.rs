@@ -212,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// Takes over the principal that the client authenticated as.
+    /// Sets the principal that the client authenticated as.
     pub fn log_in(&mut self, principal: Arc<str>) {
         self.principal = principal;
         self.latest = RefCell::default();
@@ -231,7 +231,7 @@ impl Connection {
         self.transport.socket_mut()
     }
 
-    /// Goes on with the transport's handshake; at its end the connection has a principal, if its
+    /// Continues the transport's handshake; at its end the connection has a principal, if its
     /// client has a certificate.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl Connection {
         self.transport.tls()
     }
 
-    /// Tells the client that nothing follows, before the socket is closed.
+    /// Sends the client a close_notify before the socket is closed.
     pub fn close_notify(&mut self) {
         if self.is_established {
             self.transport.close_notify();

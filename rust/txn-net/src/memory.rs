@@ -127,7 +127,7 @@ impl RequestMemory {
         held.is_short
     }
 
-    /// Tells the reactors if connections have begun to wait.
+    /// Notifies the reactors if connections have begun to wait.
     fn notify_reactors(&self, mut held: MutexGuard<'_, Held>) {
         let is_new = held.is_waited_for() && !held.is_short;
         held.is_short |= is_new;

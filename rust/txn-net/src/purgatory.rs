@@ -145,7 +145,7 @@ impl DelayedResponse {
         self.rests_until.filter(|&until| now < until)
     }
 
-    /// Says whether it is ready; any later change wakes it.
+    /// Returns true if it is ready; any later change wakes it.
     pub fn is_ready(&self) -> bool {
         // A swap, not a store: it has to see the state that the log published before it fired.
         self.watch.has_fired.swap(false, Ordering::AcqRel);

@@ -279,7 +279,7 @@ impl Server {
         self.shared.control_lock.take();
     }
 
-    /// Lets others decide.
+    /// Releases the control lock.
     pub fn release_control_lock(&self) {
         self.shared.control_lock.release();
     }
@@ -326,7 +326,7 @@ impl Server {
         self.shared.control.take_refused()
     }
 
-    /// Takes limits on connections in place of the earlier ones. Connections beyond a new
+    /// Replaces the limits on connections. Connections beyond a new
     /// `max_connections` are closed, the least recently used first.
     pub fn limit_connections(&self, limits: ConnectionLimits) {
         self.shared.quotas.set_limits(limits);
@@ -334,7 +334,7 @@ impl Server {
         self.post_to_all(|| Message::TooManyConnections);
     }
 
-    /// Takes rates at which addresses may connect in place of the earlier ones.
+    /// Replaces the rates at which addresses may connect.
     pub fn limit_creation_rates(&self, rates: CreationRates) {
         self.shared.quotas.set_creation_rates(rates);
     }
@@ -397,7 +397,7 @@ impl Server {
         self.post(token, Message::RequireAuthentication(token, is_raw));
     }
 
-    /// Lets a request's connection be used, by a principal.
+    /// Admits the connection of a request under a principal.
     ///
     /// After `lifetime` it is closed with its next request, unless that is a handshake.
     pub fn authenticated(&self, token: RequestToken, principal: &str, lifetime: Option<Duration>) {
@@ -411,7 +411,7 @@ impl Server {
         self.post(token, Message::Mute(token, duration));
     }
 
-    /// Goes on with a parked Produce, except where joining was refused.
+    /// Continues a parked Produce, except where joining was refused.
     pub fn resume(&self, token: RequestToken, refused: Vec<Refused>) {
         self.post(token, Message::Resume(token, refused));
     }

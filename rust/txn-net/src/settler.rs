@@ -5,7 +5,7 @@
 //! the durability service rings a [`Bell`], and the reactor that decides continues all requests
 //! whose waits have ended. While the loop is at work, it continues them itself.
 
-/// Goes on with the waits that have ended.
+/// Continues the waits that have ended.
 pub struct Settler {
     /// On the calling thread, which holds the control lock.
     pub settle: Box<dyn Fn() + Send + Sync>,
@@ -13,5 +13,5 @@ pub struct Settler {
     pub leave: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Tells the reactor that waits have ended; false: it is gone, and the loop has to be woken.
+/// Notifies the reactor that waits have ended; false: it is gone, and the loop has to be woken.
 pub type Bell = Box<dyn Fn() -> bool + Send + Sync>;

@@ -28,7 +28,7 @@ type SyncResult = (u64, Vec<(usize, String)>);
 pub struct SyncResults {
     waits: Mutex<EndedWaits>,
     wakeup: OwnedFd,
-    /// Tells the reactor that goes on with them.
+    /// Notifies the reactor that continues them.
     pub(crate) bell: OnceLock<Bell>,
 }
 

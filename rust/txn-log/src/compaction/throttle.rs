@@ -65,7 +65,7 @@ impl Throttle {
         state.paid_at
     }
 
-    /// Lets everybody go; nobody waits or works after this.
+    /// Wakes all waiting cleaners; no cleaner waits or works after this.
     pub fn stop(&self) {
         self.state().is_stopped = true;
         self.stopped.notify_all();

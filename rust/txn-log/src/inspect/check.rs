@@ -239,7 +239,7 @@ impl CheckState {
 }
 
 impl CheckFindings {
-    /// Takes note of a batch whose bytes are sound, and of where its offsets lie.
+    /// Notes a batch whose bytes are sound, and the place of its offsets.
     fn note(&mut self, batch: &BatchView<'_>, position: u64) {
         let (expected, found) = (self.next_offset, batch.base_offset());
         let end = position + batch.bytes().len() as u64;

@@ -18,7 +18,7 @@ const DOOMED_SUFFIX: &str = "-delete";
 const NAME_BYTES_MAX: usize = 255;
 
 impl PartitionLog {
-    /// Takes no more batches after a failed sync: the kernel may have dropped bytes.
+    /// Refuses further batches after a failed sync: the kernel may have dropped bytes.
     pub(crate) fn fail_after_sync(&self, error: &io::Error) {
         self.has_failed_sync.store(true, Ordering::Release);
         let reason = format!("a sync failed: {error}");

@@ -71,7 +71,7 @@ impl TlsSocket {
         &self.listener
     }
 
-    /// Goes on with the handshake as far as the socket lets it.
+    /// Continues the handshake as far as the socket allows.
     ///
     /// # Errors
     /// The client cannot be spoken with; it has been told so if it speaks TLS.
@@ -225,7 +225,7 @@ impl TlsSocket {
         Ok(())
     }
 
-    /// Tells the client that nothing follows, if the socket takes it now.
+    /// Sends the client a close_notify, if the socket accepts it now.
     pub fn close_notify(&mut self) {
         self.session.send_close_notify();
         let _ = self.write_out();
