@@ -232,7 +232,7 @@ fn is_slow(error: &io::Error) -> bool {
 }
 
 impl Drop for TlsStream {
-    /// Sends the node a close_notify, if that does not have to wait.
+    /// Sends the node a `close_notify`, if that does not have to wait.
     fn drop(&mut self) {
         if self.socket.get_ref().set_nonblocking(true).is_ok() {
             self.session.send_close_notify();

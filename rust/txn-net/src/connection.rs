@@ -253,7 +253,7 @@ impl Connection {
         self.transport.tls()
     }
 
-    /// Sends the client a close_notify before the socket is closed.
+    /// Sends the client a `close_notify` before the socket is closed.
     pub fn close_notify(&mut self) {
         if self.is_established {
             self.transport.close_notify();

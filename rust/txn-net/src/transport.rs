@@ -176,7 +176,7 @@ impl Transport {
         }
     }
 
-    /// Sends the client a close_notify before the socket is closed.
+    /// Sends the client a `close_notify` before the socket is closed.
     pub fn close_notify(&mut self) {
         if let Self::Tls(stream) = self {
             stream.close_notify();

@@ -225,7 +225,7 @@ impl TlsSocket {
         Ok(())
     }
 
-    /// Sends the client a close_notify, if the socket accepts it now.
+    /// Sends the client a `close_notify`, if the socket accepts it now.
     pub fn close_notify(&mut self) {
         self.session.send_close_notify();
         let _ = self.write_out();
