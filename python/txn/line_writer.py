@@ -29,7 +29,7 @@ class LineWriter:
 
     Args:
         descriptor: Takes the bytes; it stays open.
-        told: Makes a line that says how many lines were left out.
+        told: Returns a line with the number of lines left out.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ class RunningCluster(ClusterSource):
         for name in names:
             if name in self._topics:
                 continue
-            name.encode()  # `main` tells of a name that is no UTF-8
+            name.encode()  # `main` reports a name that is no UTF-8
             if (fault := name_fault(name)) is not None:
                 raise ConfigError(f"{fault}{did_you_mean(name, self._topics)}")
             (found,) = self.metadata([name]).topics

@@ -59,7 +59,7 @@ def shifted_by(
     """Plan to move a group by so many offsets, backwards below 0, within each log.
 
     Raises:
-        ConfigError: the group has no offset in a partition, or nobody leads it.
+        ConfigError: the group has no offset in a partition, or has no leader.
     """
     committed = cluster.committed_offsets(group_id)
     for topic, index in partitions:
@@ -76,7 +76,7 @@ def restored(
 ) -> list[OffsetChange]:
     """Plan to commit given offsets, within each log.
 
-    Raises ConfigError: a partition is not there, or nobody leads it.
+    Raises ConfigError: a partition is not there, or has no leader.
     """
     for topic, index in offsets:
         cluster.require_topics([topic])

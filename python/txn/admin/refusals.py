@@ -39,7 +39,7 @@ def require(code: int, message: str | None, refused: str, *, needs: str) -> None
 
     Raises:
         RejectedError: it is refused, or its user may not.
-        RetriableError: somebody else will answer, or the same one in a moment.
+        RetriableError: another broker will answer, or the same one in a moment.
     """
     if code == ErrorCode.NONE:
         return

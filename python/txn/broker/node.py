@@ -88,7 +88,7 @@ class Node:
         self.verifier: TransactionVerifier = transactions
         self.groups = groups
         self.authorizer = authorizer
-        """Decides on every request; None: nobody is refused."""
+        """Decides on every request; None: no request is refused."""
         self.quotas = quotas
         self.response_cache = ResponseCache(self.image)
         self._storage = storage

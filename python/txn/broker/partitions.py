@@ -156,7 +156,7 @@ class TopicPartitions:
         return self._topic.leader_epoch(index) if store is None else store.leader_epoch
 
     def _open(self, index: int) -> PartitionLog:
-        """Open one; an operator is told when that fails at first, and when it succeeds again."""
+        """Open one; the log reports the first failure, and the next success."""
         topic = self._topic.name
         failure = self._failures.get(index)
         if failure is not None and (

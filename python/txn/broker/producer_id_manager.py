@@ -21,7 +21,7 @@ class NoProducerIdError(StorageError):
 
 
 class ProducerIdManager:
-    """Gives out producer ids that nobody had. All calls come from one thread."""
+    """Gives out unused producer ids. All calls come from one thread."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

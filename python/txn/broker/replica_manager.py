@@ -190,7 +190,7 @@ class ReplicaManager:
         for topic, index in places:
             try:
                 store = self.get(topic, index)
-            except StorageError:  # told as it was opened
+            except StorageError:  # logged when it was opened
                 continue
             if store is None:
                 continue

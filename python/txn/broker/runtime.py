@@ -92,7 +92,7 @@ class Requests:
         return given
 
     def start(self, key: str | None, request: Request[Any]) -> None:
-        """Run a request whose answer nobody waits for once its key is free."""
+        """Run a request without a waiter once its key is free."""
         self._enter(_Running(key, request, _no_answer))
 
     def run_blocking(self, request: Request[T]) -> T:
@@ -303,4 +303,4 @@ def _place_of(log: PartitionLog) -> tuple[str, int]:
 
 
 def _no_answer(_: ErrorCode) -> None:
-    """The answer of a request that nobody waits for."""
+    """The answer of a request without a waiter."""

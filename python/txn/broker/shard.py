@@ -196,7 +196,7 @@ class Shard(Requests, Generic[S, R]):
     # ------------------------------------------------------------ requests
 
     def start(self, key: str | None, request: Request[Any]) -> None:
-        """Run a request whose answer nobody waits for; none of an unloaded shard."""
+        """Run a request without a waiter; none of an unloaded shard."""
         if self.phase is _UNLOADED:
             request.close()
         else:

@@ -123,7 +123,7 @@ class Scheduler(Protocol):
         ...
 
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
-        """Begin to sync partitions, side by side; tell when all are synced or have failed.
+        """Begin to sync partitions, in parallel; report when all are synced or have failed.
 
         Records appended before this call are on the disk then. Waiters for one log share its syncs.
         """

@@ -16,7 +16,7 @@ TIMEOUT_S: Final = 10.0
 """Limit of a connect, and of the wait for each answer."""
 
 NOT_ASKED: Final = 2
-"""Exit code: wrong usage, or there was nobody to ask."""
+"""Exit code: wrong usage, or no broker answered."""
 
 
 def one_line(error: TxnError) -> str:

@@ -290,7 +290,7 @@ def _password(name: str, file: Path | None, variable: str | None) -> str:
 
 
 def _typed_password(name: str) -> str:
-    """Ask for a new password, twice. Raises ConfigError: nobody answers."""
+    """Ask for a new password, twice. Raises ConfigError: there is no terminal."""
     nobody = ConfigError(
         "nobody can type the password: standard input is no terminal. Give --password-file or "
         "--password-env"

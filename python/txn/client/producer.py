@@ -485,7 +485,7 @@ class Producer:
                 "milliseconds since 1970, as in Java's producer. Give a later time, or none"
             )
         if (
-            isinstance(timestamp, int)  # another type is told by its TypeError
+            isinstance(timestamp, int)  # another type raises its TypeError
             and LIKE_SECONDS_FIRST <= timestamp <= LIKE_SECONDS_LAST
         ):
             warnings.warn(seconds_suspected(timestamp), stacklevel=3)

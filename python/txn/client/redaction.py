@@ -24,7 +24,8 @@ from txn.security.client_names import SECRETS
 HIDDEN: Final = "…"
 
 PREFIX_MAX: Final = 16
-"""So much of a secret tells it: librdkafka cuts a text off at 512 bytes, and with it a token."""
+"""Such a part of a secret identifies it: librdkafka cuts a text off at 512 bytes, and with it a
+token."""
 
 JSON_WEB_TOKEN: Final = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*")
 

@@ -120,7 +120,7 @@ class StoredRecords:
         """Commit the offsets of records that were `done`, and leave the group.
 
         Each ends after `LEAVE_S`, and at a signal whose handler raises. `uncommitted` tells
-        whether the commit took effect; a group is not left where nobody answered it.
+        whether the commit took effect; without an answer the reader does not leave its group.
         """
         try:
             is_answered = self._commit()

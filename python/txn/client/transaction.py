@@ -764,7 +764,7 @@ class Transaction:
             while 0 < self._produced <= len(client) and not deadline.has_passed:
                 self._producer._wait_only(min(PAUSE_SECONDS, deadline.remaining))
         except TxnError:
-            pass  # the abort that follows meets it too, and tells it
+            pass  # the abort that follows meets and reports it, too
 
     def _give_up_abort(self, deadline: Deadline, reason: BaseException) -> None:
         failure = self._unsettled(f" within {deadline.seconds:g} s")

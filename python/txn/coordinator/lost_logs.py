@@ -5,7 +5,7 @@ The checkpoints name each log within a second of its first record. Two kinds of 
 logs, too:
 
     a Prepare to commit that was completed    its offsets were on the disk: a proof
-    a committed offset above 0                a client's word: worth telling
+    a committed offset above 0                a client's claim: it is reported
 
 Topics that were deleted are known by no name, and prove nothing. Neither does a Prepare that is not
 completed yet: see `coordinator.transaction.lost_cache`.
@@ -24,7 +24,7 @@ from txn.identifiers import TopicPartition
 
 
 class KnownEnd(NamedTuple):
-    """An end that a partition's log had come to, and the record that tells."""
+    """An end that a partition's log had come to, and the record that proves it."""
 
     place: TopicPartition
     end: int

@@ -77,7 +77,7 @@ def plan_by_id(cluster: ClusterSource, transactional_id: str) -> AbortPlan | Not
     """Plan to abort the open transaction of a transactional id.
 
     Raises:
-        ConfigError: nobody knows the id; the message has the nearest one.
+        ConfigError: the id is unknown; the message has the nearest one.
         RejectedError: it must not be aborted: it is decided, or takes part in a two-phase commit.
     """
     owner = cluster.owner(transactional_id)

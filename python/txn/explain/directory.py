@@ -96,7 +96,7 @@ class DirectorySource:
         """The partitions that the metadata has on this node; one without records has no files."""
         try:
             node_id, *_ = read_identity(self._root / META)
-        except DirectoryError:  # damaged: a start will tell
+        except DirectoryError:  # damaged: a start will report it
             return
         for topic in self._image.topics.values():
             for index, placement in topic.placements.items():

@@ -46,7 +46,7 @@ class Standing(Enum):
 
     @property
     def is_finding(self) -> bool:
-        """True if somebody has to act."""
+        """True if an operator has to act."""
         return self not in (Standing.RUNNING, Standing.ENDING)
 
 

@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Note:
-    """Something worth knowing that is nobody's fault."""
+    """A note: worth knowing, and no fault."""
 
     path: Path
     what: str
@@ -225,7 +225,7 @@ def read_text(path: Path, read: Callable[[str], T], outcome: Outcome) -> T | Non
 
 
 def read_bytes(path: Path, outcome: Outcome) -> bytes | None:
-    """Read a file; None where the outcome tells why it could not be read.
+    """Read a file; None where the outcome has the reason why it could not be read.
 
     Raises:
         FileNotFoundError: beside a broker at work: it went away while it was looked at.

@@ -162,7 +162,7 @@ class ProducerStateReplay:
                 self._outcome.find(path, None, what)
 
     def _is_comparable(self, name: str, there: object) -> bool:
-        """Return True if the rest of a log tells a fact as the whole log would."""
+        """Return True if the rest of a log shows a fact as the whole log would."""
         return name != OPEN_TRANSACTION and there not in (None, -1)
 
     # -------------------------------------------------------- transaction indexes

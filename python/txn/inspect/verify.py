@@ -563,7 +563,7 @@ def _sealed_end(directory: Path) -> int | None:
 
 
 def _has_segments(directory: Path) -> bool:
-    with suppress(OSError):  # its verification tells
+    with suppress(OSError):  # its verification reports it
         return bool(list_partition(directory).segments)
     return True
 

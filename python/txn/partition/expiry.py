@@ -25,7 +25,7 @@ NEWEST_BATCH: Final = "newest batch"
 
 
 class Returns:
-    """Follows a replay, and tells which facts of a producer a snapshot may lack.
+    """Follows a replay, and returns which facts of a producer a snapshot may lack.
 
     Args:
         open_producer_ids: Producers with an open transaction where the replay begins.

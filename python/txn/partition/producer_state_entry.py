@@ -157,7 +157,7 @@ class ProducerStateEntry:
     def kept_offsets(self) -> list[int]:
         """List the last offsets of the batches by which a retry is known; [-1] if there is none.
 
-        Of batches without sequences the newest is enough: it tells the epoch.
+        Of batches without sequences the newest is enough: it has the epoch.
         """
         numbered = [batch[3] for batch in self.batches if batch[0] >= 0]
         return numbered or [self.last_offset]

@@ -132,7 +132,7 @@ class ProducerStateManager:
             record_count: At least 1.
             max_timestamp_ms: As it will be stored: the append time, where the log sets it.
             is_transactional: Whether it belongs to a transaction.
-            transactional_id_hash: Of the id that the request shows; None if nobody looks at it.
+            transactional_id_hash: Of the id that the request shows; None if it is not checked.
 
         Returns:
             A verdict, see `ProducerStateManager`. A refused batch leaves the state as it is.
@@ -225,7 +225,7 @@ class ProducerStateManager:
     def forget_aborted(self, last_offsets: Sequence[int]) -> None:
         """Forget the aborted transactions with these markers, since nothing is left of them.
 
-        A reader that is told of an aborted transaction skips its producer's records up to the
+        A reader that gets an aborted transaction skips its producer's records up to the
         marker. If compaction has dropped that marker, the reader would skip committed records
         behind it (P4).
         """
@@ -471,7 +471,7 @@ class ProducerStateManager:
     ) -> AdmitResult | None:
         """Keep an unknown producer's batches in order while some of them are asked to join.
 
-        One that has sequence 0 if it is admitted (`begins`) has nobody before it.
+        One that has sequence 0 if it is admitted (`begins`) has no predecessor.
         """
         is_early = is_out_of_turn(self._waiting.get(producer_id), producer_epoch, base_sequence)
         if refused is JOIN and not is_early:

@@ -124,7 +124,7 @@ OPERATIONS_OF: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
-"""The operations that make sense on a type; Metadata and others tell them as bits."""
+"""The operations that make sense on a type; Metadata and others return them as bits."""
 
 
 class Acl(NamedTuple):

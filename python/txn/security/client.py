@@ -100,4 +100,4 @@ class SecuritySettings:
 
 
 PLAIN: Final = SecuritySettings()
-"""A plain connection, which authenticates nobody."""
+"""A plain connection without authentication."""

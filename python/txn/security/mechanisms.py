@@ -39,7 +39,7 @@ class RefusedError(Exception):
 
     Attributes:
         name: The name that the client gave, if it came so far.
-        message: The text for the client; None: Kafka's general one, which tells it nothing.
+        message: The text for the client; None: Kafka's general one, without a reason.
     """
 
     def __init__(self, reason: str, *, name: str = "", message: str | None = None) -> None:

@@ -62,6 +62,6 @@ class PlainExchange:
 
 
 def _are_equal(one: str, other: str) -> bool:
-    """Compare secrets, in a time that tells neither their length nor their common start."""
+    """Compare secrets, in a time that shows neither their length nor their common start."""
     digests = [hashlib.sha256(text.encode()).digest() for text in (one, other)]
     return hmac.compare_digest(*digests)

@@ -19,7 +19,7 @@ SASL_SSL: Final = "SASL_SSL"
 class Listener(NamedTuple):
     """A socket that accepts connections.
 
-    `address` is the bound (host, port), `advertised` the one that Metadata tells clients.
+    `address` is the bound (host, port), `advertised` the one in Metadata answers.
     `is_inter_broker`: other brokers connect here, rather than clients.
     """
 
@@ -36,7 +36,7 @@ class Listener(NamedTuple):
 
 
 def stays() -> bool:
-    """A client of which nobody knows that it left."""
+    """A client that is not known to have left."""
     return False
 
 

@@ -249,7 +249,7 @@ class Driver:
         try:
             self._check_open(slots, handout.began_ms)
         except NotPreparedError:
-            self._renew_token(handout.token)  # a successor, which aborts them, is told of as such
+            self._renew_token(handout.token)  # if a successor aborted them, the error says so
             raise
         decided = Progress(
             state=BatchStage.DECIDED if slots else BatchStage.DONE,
@@ -383,7 +383,7 @@ class Driver:
         return done, token
 
     def _open_transactions(self) -> list[TransactionIdentity]:
-        """The open transactions of tasks; nobody's, once all that was decided is committed."""
+        """The open transactions of tasks; none is needed once all decided ones are committed."""
         listed = self._client.list_transactions(["Ongoing"], f"{self._settings.id}.")
         names = [name for name, _, _ in listed if is_task_id(self._settings.id, name)]
         if not names:

@@ -65,7 +65,7 @@ class OwnIdentities:
         *,
         is_two_phase: bool | None = None,
     ) -> TransactionIdentity:
-        """An identity for one transaction; nobody else gets it.
+        """An identity for one transaction; no other transaction gets it.
 
         Args:
             client: For this thread.

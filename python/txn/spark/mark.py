@@ -89,7 +89,7 @@ class Mark:
         return Mark(self.at | again, self.ids, left_out)
 
     def as_beginning(self) -> "Mark":
-        """The mark as the end of a batch that only tells where a query begins."""
+        """The mark as the end of a batch that only records where a query begins."""
         return replace(self, is_beginning=True)
 
 
@@ -114,7 +114,7 @@ def id_text(topic_id: bytes) -> str:
 
 
 def made_anew(before: Mark, now: Mark) -> set[str]:
-    """Topics that another one of the same name has replaced, as far as ids tell."""
+    """Topics that another one of the same name has replaced, as far as their ids show."""
     return {
         topic
         for topic, topic_id in before.ids.items()

@@ -239,7 +239,7 @@ def check_skipped(progress: Progress | None, batch: int, source_ends: str | None
     Args:
         progress: The newest record.
         batch: The number of the skipped batch.
-        source_ends: A digest of where its sources end, if the checkpoint tells.
+        source_ends: A digest of where its sources end, if the checkpoint has them.
 
     Raises:
         RefusedError: the batch ends elsewhere.

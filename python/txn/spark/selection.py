@@ -244,7 +244,7 @@ def check_all_are_named(boundary: Boundary, places: Iterable[TopicPartition]) ->
     places = set(places)
     chosen = {(name, number) for name, each in boundary.at.items() for number in each}
     for name in boundary.topics:
-        # Without a partition its first one is named, so that the check tells of it.
+        # Without a partition its first one is named, so that the check reports it.
         chosen |= {place for place in places if place[0] == name} or {(name, 0)}
     strange, left = sorted(chosen - places), sorted(places - chosen)
     if strange or left:

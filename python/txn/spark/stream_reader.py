@@ -4,7 +4,7 @@ The first batch of a query reads nothing of the partitions that start at "latest
 notes only the ends of batches. Otherwise a crash in that batch would move the start to a later
 "latest", and the records in between would never be read.
 
-PySpark 4.2 is the first to tell a source in Python where a batch starts and how large it may be,
+PySpark 4.2 is the first to pass to a source in Python where a batch starts and how large it may be,
 so this module cannot be imported with an older one. `txn.spark.reader` is for all of them.
 
 Source: KafkaMicroBatchStream, Spark 4.2 (behaviour).

@@ -276,7 +276,7 @@ def settle(
     Args:
         settings: The requested settings.
         parts: The messages of the tasks; none if the batch had no tasks.
-        handout: The identities handed out, if this process knows; else the messages tell.
+        handout: The identities handed out, if this process has them; else the messages do.
         batch: The number Spark gave it.
 
     Raises:
@@ -387,7 +387,7 @@ def _is_nameless(settings: SinkSettings) -> bool:
     """Return True if a query has neither a name nor a checkpoint of its own.
 
     Spark puts its checkpoint into another directory at every start, under that of the session's
-    configuration. So nobody can come back to it, and each batch has an id of its own.
+    configuration. So no later run can continue it, and each batch has an id of its own.
     """
     return settings.id is None and settings.name is None and settings.checkpoint is None
 
@@ -397,9 +397,9 @@ def _for_one_batch(settings: SinkSettings, id: str) -> SinkSettings:
 
 
 def _disposable(settings: SinkSettings, id: str) -> SinkSettings:
-    """The settings of a write under an id to which nobody comes back.
+    """The settings of a write under an id that no later run uses.
 
-    Its transactions have to time out: after a kill nobody else would end them.
+    Its transactions have to time out: after a kill nothing else would end them.
 
     Raises:
         ConfigError: a two-phase commit is asked for, whose transactions never time out.
@@ -454,7 +454,7 @@ def _check_that_it_does_not_feed_itself(settings: SinkSettings) -> None:
     """Check that the query does not read the progress that each of its batches writes.
 
     Raises:
-        ConfigError: it does, as far as its checkpoint tells.
+        ConfigError: it does, as far as its checkpoint shows.
     """
     if settings.checkpoint is None:
         return

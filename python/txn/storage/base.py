@@ -195,7 +195,7 @@ class PartitionLog(Protocol):
     def producers(self) -> list[ActiveProducer]:
         """List the producers that the log knows, as its stored batches make them.
 
-        Raises StorageError: an append failed, and the disk cannot tell its outcome.
+        Raises StorageError: an append failed, and the disk cannot show its outcome.
         """
         ...
 

@@ -98,7 +98,7 @@ class Use:
 
     @classmethod
     def now(cls, root: Path, durability: str) -> Self:
-        """The use by this process. Raises OSError: the machine does not tell its boot."""
+        """The use by this process. Raises OSError: the machine does not show its boot id."""
         return cls(_boot(), _digest(root / QUORUM_STATE), durability.encode())
 
     def encode(self) -> bytes:
@@ -354,7 +354,7 @@ def _refuse_files_of_others(path: Path) -> None:
         kept = [
             (entry.path, is_directory)
             for entry in entries
-            # Others, as lost+found, are nobody's here.
+            # Others, such as lost+found, belong to no partition.
             if not (is_directory := entry.is_dir()) or PARTITION.fullmatch(entry.name)
         ]
     for name, is_directory in [(str(path), True), *sorted(kept)]:

@@ -218,7 +218,7 @@ class RecoveryPoints(_OpenLogs):
     ) -> None:
         super().__init__()
         self.deleted: set[str] = set()
-        """Names of topics of which the checkpoints may still tell, though they are gone."""
+        """Names of topics which the checkpoints may still list, though they are gone."""
         self._points = Checkpoint(root / RECOVERY_POINTS, lambda: self._next_points, stored=points)
         self._ends = Checkpoint(root / HIGH_WATERMARKS, lambda: self._next_ends, stored=ends)
         self._next_points: dict[TopicPartition, int] = {}
@@ -258,7 +258,7 @@ class RecoveryPoints(_OpenLogs):
         self._earlier_ends.clear()
 
     def names_of(self, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic that are not open and that an earlier run tells of."""
+        """The partitions of a topic that are not open and that an earlier run listed."""
         return [place for place in {*self._earlier, *self._earlier_ends} if place[0] == topic]
 
     def add(self, place: TopicPartition, log: "PartitionLog") -> None:

@@ -364,7 +364,7 @@ class NativeLog:
             raise self._failure("sync", error) from error
 
     def sync_failure(self, reason: str) -> StorageError:
-        """What to raise when somebody else could not sync its log."""
+        """Return the error to raise when another thread could not sync its log."""
         return self._failure("sync", OSError(reason))
 
     def close(self) -> None:
@@ -542,7 +542,7 @@ class NativeStorage:
 
         Args:
             deleted: The ids of topics that are gone.
-            known: The topics that are there; the checkpoints tell of no others from now on.
+            known: The topics that are there; the checkpoints list no others from now on.
 
         Raises:
             StorageError: something cannot be removed.
@@ -915,7 +915,7 @@ class NativeStorage:
         try:
             self._note_progress((topic, index), LossStage.BEGUN)
             first = _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
-            # They may tell of more than the rest of the log.
+            # They may list more than the rest of the log.
             self._recovery_points.forget_earlier(topic, index)
             self._log_starts.move(topic, index, first, plan.next_offset)
             self._recovery_points.write()
@@ -1161,7 +1161,7 @@ class NativeStorage:
         self._recovery_points.write()
 
     def write_log_starts(self) -> None:
-        """Write where logs were told to start. Raises OSError."""
+        """Write the starts that were set for logs. Raises OSError."""
         self._log_starts.write()
 
     def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:

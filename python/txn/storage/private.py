@@ -56,7 +56,7 @@ def make_directory(path: Path) -> None:
             if directory.is_symlink():
                 where = f"it is a link to {os.readlink(directory)}, where nothing is"
                 raise FileNotFoundError(errno.ENOENT, where, str(directory))
-            with suppress(FileExistsError):  # somebody else was faster
+            with suppress(FileExistsError):  # another process was faster
                 directory.mkdir(DIRECTORY_MODE)
             sync_parent_entry(directory, os.fsync)
     if not path.is_dir():
@@ -75,7 +75,7 @@ def replace_file(
 
     Args:
         path: The file; may be missing.
-        temporary: A name in the same directory that nobody else uses.
+        temporary: A name in the same directory that nothing else uses.
         text: Its new content.
         sync: Syncs the file of a descriptor.
 

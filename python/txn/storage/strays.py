@@ -76,7 +76,7 @@ def strays_in(root: Path, image: Image, deleted: Collection[uuid.UUID]) -> list[
         if topic_id is None or topic_id in deleted:
             continue
         if image.names.get(topic_id, named[1]) != named[1]:
-            continue  # a copy of another topic's, which somebody gave a new name
+            continue  # a copy of another topic's, which was renamed
         strays.append(Stray(directory, topic_id, _has_records(directory)))
     return strays
 

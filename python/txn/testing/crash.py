@@ -562,7 +562,7 @@ class _Stage:
         return self.start("the program starts again")
 
     def end(self, run: Run) -> None:
-        """End a run, and tell its end if it was a bad one."""
+        """End a run, and add a line to the story if it failed."""
         if run.code() is None:
             run.stop()
         elif run.code() and run.pid not in self._told:

@@ -227,7 +227,7 @@ class _Thread:
             self._loop = self._thread = None
 
     def abandon(self) -> None:
-        """Forget the parent's loop in a forked child; take no lock that somebody may hold."""
+        """Forget the parent's loop in a forked child; take no lock that another thread may hold."""
         self.__init__()  # type: ignore[misc]
 
 

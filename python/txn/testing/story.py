@@ -31,7 +31,7 @@ RELEVANT: Final = (
     ApiKey.OFFSET_COMMIT,
     ApiKey.END_TXN,
 )
-"""Requests that every story tells; others only with an error or a fault."""
+"""Requests that every story shows; others only with an error or a fault."""
 
 USUAL: Final = ("MEMBER_ID_REQUIRED",)
 """Errors of every run. Source: KIP-394."""

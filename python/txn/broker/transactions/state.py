@@ -1,6 +1,6 @@
 """The state of a shard of `__transaction_state`, and the appends that change it.
 
-Invariant: what the log tells is in `TxnShardState.transactions` alone, and changes only by the
+Invariant: the content of the log is in `TxnShardState.transactions` alone, and changes only by the
 replay of a record. All the rest is in memory: an id's timer and its end under way (`Volatile`), and
 the findings of the start (`Findings`), which no log has.
 """

@@ -1,4 +1,4 @@
-"""The timers of transactional ids, and the sweep that forgets those nobody used for long.
+"""The timers of transactional ids, and the sweep that forgets unused ids.
 
 Invariant: an open transaction with a deadline has a timer that rings no later than the deadline
 (P5). A timer decides nothing: it starts a request in the id's line, which looks at the state then.

@@ -7,7 +7,7 @@ or answers. It is a generator that its shard runs (`broker.runtime`): while one 
 the next one of the id waits for it. So no step looks whether the state has changed meanwhile.
 
 The methods are in the order of a transaction's life: `initialize`, `add` or `join`, `end`, and the
-aborts that nobody asked its client for. `_begin_end` appends the Prepare, and
+aborts that its client did not ask for. `_begin_end` appends the Prepare, and
 `coordinator.transaction.ending` takes over there. A Prepare is always finished: at once, by a retry
 every `RETRY_MS` while a disk refuses, or at the next start.
 """
@@ -423,7 +423,7 @@ class TransactionalId:
     ) -> Request[InitProducerIdResult]:
         """Abort a commit that is prepared and cannot be synced, as `_give_up` does.
 
-        Until the abort is on the disk a start may find the commit, so no answer tells of it before.
+        Until the abort is on the disk a start may find the commit, so no answer reports it before.
         """
         prepare = decide_undo(ending.plan.prepare, now_ms=self._services.host.now_ms())
         try:

@@ -69,7 +69,7 @@ TV2: Final = 2
 _ENDED: Final = PREPARED | COMPLETED
 
 NewProducerId = Callable[[], int]
-"""Gives a producer id that nobody had; asked only when one is needed."""
+"""Returns an unused producer id; called only when one is needed."""
 
 
 class Refuse(NamedTuple):

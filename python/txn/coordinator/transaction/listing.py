@@ -33,7 +33,7 @@ def compile_pattern(text: str) -> Pattern:
     Raises:
         ValueError: it is none, or too large; says why.
     """
-    # Loaded when somebody first asks: a broker that starts does not need it.
+    # Loaded on the first use: a broker that starts does not need it.
     import re2
 
     options = re2.Options()

@@ -346,7 +346,7 @@ class Service:
         """Leave a forked child: close the sockets and files it shares, and nothing else.
 
         Closed here, a socket or file stays as it is in the parent. Kept open, the lock and the
-        port would outlive the parent, and clients wait at connections that nobody serves.
+        port would outlive the parent, and clients wait at connections that no process serves.
         """
         self._forked_from = parent
         self.is_open = False
@@ -544,7 +544,7 @@ class Service:
             self._fail(BrokerFailedError(message, reason=str(error)))
 
     def _fail_without_directory(self) -> None:
-        """Serve nobody any more: files that are made now are missing where the others are.
+        """Stop serving: files that are made now are missing where the others are.
 
         Source: Apache Kafka, which stops once it has no log directory left.
         """
@@ -695,7 +695,7 @@ def _listener(spec: ListenerSpec, bound: tuple[str, int]) -> Listener:
 
 
 def _reachable(host: str) -> str:
-    """The host that clients are told; this machine's name if it listens on every address."""
+    """The host in answers to clients; this machine's name if it listens on every address."""
     import socket
 
     return socket.gethostname() if host in EVERY_ADDRESS else host

@@ -43,7 +43,7 @@ class CompactedLog(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Name that tells it apart."""
+        """A name that is unique."""
         return self.topic.topic_id, self.store.index
 
 
@@ -140,7 +140,7 @@ class LogCleaner:
         return True
 
     def _candidates(self) -> Iterator[LogToClean[CompactedLog]]:
-        """Cleanable parts of the logs that nobody is at."""
+        """Cleanable parts of the logs that no cleaner works on."""
         now_ms = self._node.host.now_ms()
         for compacted in self.compacted_logs():
             if compacted.key in self._in_work or compacted.key in self._damaged:

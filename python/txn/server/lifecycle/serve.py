@@ -108,7 +108,7 @@ def serve(
     """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
 
     SIGHUP has it read the certificates of its listeners again. A service manager that gives
-    NOTIFY_SOCKET is told when it answers and when it stops.
+    NOTIFY_SOCKET gets a message when it answers and when it stops.
 
     A line `NAME on HOST:PORT` follows for each further listener, and a line
     `metrics on http://HOST:PORT/metrics` where metrics are served.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class ClientLeftError(Exception):
-    """The client of a request has closed its connection: nobody waits for the answer."""
+    """The client of a request has closed its connection: it does not wait for the answer."""
 
 
 class _Waiting(NamedTuple):
@@ -47,10 +47,10 @@ class ClientTurns:
 
         Args:
             client: Requests of the same client share a queue, first come, first served.
-            is_there: Says whether somebody still waits for the answer.
+            is_there: Returns whether the client still waits for the answer.
 
         Raises:
-            ClientLeftError: nobody waits for it any more, by the time of its turn.
+            ClientLeftError: the client has left by the time of its turn.
         """
         await self._enter(client, is_there)
         try:

@@ -24,7 +24,7 @@ class ControlLock(Protocol):
     """Its holder runs the loop's work."""
 
     def take_control_lock(self) -> None:
-        """Wait until nobody holds it, and take it."""
+        """Wait until the lock is free, and acquire it."""
         ...
 
     def release_control_lock(self) -> None:
@@ -53,7 +53,7 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._releasing_selector = _ReleasingSelector()
         self._due: list[Handle] | None = None
-        """The calls of a stand-in's next round; None: nobody stands in."""
+        """The calls of a stand-in's next round; None: no other thread runs them."""
         self._has_timers = False
         """A stand-in has begun a timer."""
         super().__init__(self._releasing_selector)

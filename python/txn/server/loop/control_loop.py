@@ -199,7 +199,7 @@ class ServerCatalog:
         """Serve a topic's partitions; a reactor asks for the log of each when it first needs it.
 
         The server holds them weakly: they know the node and so the server, a cycle through Rust
-        that nobody would ever collect.
+        that would never be collected.
         """
         held = ref(partitions)
 

@@ -51,10 +51,10 @@ class LoopScheduler:
         await self._loop.run_in_executor(None, call)
 
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
-        """Begin to sync partitions, side by side; tell when all are synced or have failed.
+        """Begin to sync partitions, in parallel; report when all are synced or have failed.
 
         The syncs begin in the next turn of the loop, so that all callers of this one share them.
-        After `close` nothing is begun and nobody told. A refusal would look like a disk that fails,
+        After `close` nothing is begun or reported. A refusal would look like a disk that fails,
         and a commit would turn into an abort.
         """
         if self._is_closed:

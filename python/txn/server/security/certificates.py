@@ -235,7 +235,7 @@ class _Source:
 
 
 def _anonymous(_subject: str) -> str:
-    """The principal of a client whose certificate names nobody."""
+    """The principal of a client whose certificate has no name."""
     return ANONYMOUS
 
 
