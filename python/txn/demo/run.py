@@ -197,7 +197,7 @@ class _SparkRun:
                 share = self._share()
                 self._progress(share, self._story())
                 if self._is_due(share):
-                    driver = self._strike(driver, share)
+                    driver = self._kill(driver, share)
                 elif driver.poll() == 0 and not self._kills:
                     break
                 elif driver.poll() is not None:
@@ -208,7 +208,7 @@ class _SparkRun:
         self._progress(1.0, self._story())
         return self._result
 
-    def _strike(self, driver: subprocess.Popen[bytes], share: float) -> subprocess.Popen[bytes]:
+    def _kill(self, driver: subprocess.Popen[bytes], share: float) -> subprocess.Popen[bytes]:
         kill = self._kills.pop(0)
         self._due = None
         at_s = time.monotonic() - self._started

@@ -360,7 +360,7 @@ class Replayed:
         start = self._restore(files, end_offset)
         for base_offset in _segments_from(files, start):
             if start < end_offset:
-                self._read(files, base_offset, lambda batches: self._take(files, batches, start))
+                self._read(files, base_offset, lambda batches: self._feed(files, batches, start))
         unstable = self.producer_state.first_unstable_offset()
         # A start beyond the end is a damaged checkpoint, which `txn log verify` finds.
         is_start = files.segments[0] < log_start_offset <= end_offset
@@ -379,7 +379,7 @@ class Replayed:
                     return offset
         return files.segments[0]
 
-    def _take(self, files: PartitionFiles, batches: Sequence[ReplayedBatch], start: int) -> None:
+    def _feed(self, files: PartitionFiles, batches: Sequence[ReplayedBatch], start: int) -> None:
         try:
             self.producer_state.replay([batch for batch in batches if batch[0] >= start])
         except AssertionError as error:

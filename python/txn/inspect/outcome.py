@@ -160,7 +160,7 @@ class Outcome:
         ]
         self.findings.sort(key=_place_in_line)
 
-    def take(self, other: "Outcome") -> None:
+    def add_all(self, other: "Outcome") -> None:
         """Add the findings of a part."""
         self.findings += other.findings
         self.notes += other.notes

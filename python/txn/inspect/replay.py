@@ -66,10 +66,10 @@ class ProducerStateReplay:
         base_offsets = [batch[0] for batch in batches]
         while self._snapshots and base_offsets and self._snapshots[0] <= base_offsets[-1]:
             end = bisect_left(base_offsets, self._snapshots[0])
-            self._take(batches[start:end])
+            self._replay_batches(batches[start:end])
             self._compare(self._snapshots.pop(0))
             start = end
-        self._take(batches[start:])
+        self._replay_batches(batches[start:])
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Open transactions at the log's end; nothing behind damage."""
@@ -101,7 +101,7 @@ class ProducerStateReplay:
             expected = [entry for entry in known if base_offset <= entry.last_offset < end]
             self._compare_index(base_offset, end, expected)
 
-    def _take(self, batches: Sequence[ReplayedBatch]) -> None:
+    def _replay_batches(self, batches: Sequence[ReplayedBatch]) -> None:
         try:
             self._producer_state.replay(batches)
         except AssertionError as error:  # no log can do that to a replay from its start

@@ -223,7 +223,7 @@ class DirectoryLook:
         directory, outcome = self._root / name, self._outcome
         plans = [(each, self._surroundings(each)) for each in self._partitions if each == directory]
         found, ends = _verify_partitions(plans, outcome.state, self._report)
-        outcome.take(found)
+        outcome.add_all(found)
         self._verify_as_a_start([each for each, _ in plans], outcome)
         self._verify_all_are_there(outcome)
         place = partition_of(directory)
@@ -252,7 +252,7 @@ class DirectoryLook:
             read_text(self._root / CLEAN, texts.read_clean_mark, outcome)
         plans = [(directory, self._surroundings(directory)) for directory in self._partitions]
         partitions, ends = _verify_partitions(plans, outcome.state, self._report)
-        outcome.take(partitions)
+        outcome.add_all(partitions)
         self._verify_as_a_start(self._partitions, outcome)
         self._verify_all_are_there(outcome)
         self._verify_all_are_known(outcome)
@@ -547,7 +547,7 @@ def _verify_partitions(
     with ThreadPoolExecutor(min(os.cpu_count() or 1, WORKERS_MAX)) as pool:
         looks = pool.map(lambda plan: _look(plan[0], plan[1], progress), plans)
         for (directory, _), look in zip(plans, looks, strict=True):
-            whole.take(look.outcome)
+            whole.add_all(look.outcome)
             for name in sorted(look.metadata_snapshots):
                 _verify_metadata_snapshot(directory / name, whole)
             partition = partition_of(directory)

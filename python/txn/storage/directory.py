@@ -312,10 +312,10 @@ def _locked(path: Path, *, makes: bool) -> int:
     try:
         if makes:
             make_directory(path)
-            _refuse_files_of_others(path)
+            _refuse_inaccessible_files(path)
         elif not (path / META).is_file():
             raise DirectoryError(f"{path} is no data directory: it holds no {META}", path=str(path))
-        _refuse_strangers(path)
+        _refuse_foreign_files(path)
         lock, whole_file = _open_lock(path / LOCK, makes=makes)
     except OSError as error:
         raise _unusable(path, path / LOCK, error) from error
@@ -345,7 +345,7 @@ def _unusable(path: Path, place: Path, error: OSError) -> DirectoryError:
     return DirectoryError(f"cannot use {path} as data directory: {reason}", path=str(path))
 
 
-def _refuse_files_of_others(path: Path) -> None:
+def _refuse_inaccessible_files(path: Path) -> None:
     """Refuse a directory that has files which this user may not use.
 
     Found one by one they look like damage, or like a disk that fails. Raises OSError.
@@ -382,7 +382,7 @@ def _open_lock(path: Path, *, makes: bool) -> tuple[int, bytes]:
     return os.memfd_create(LOCK), WHOLE_FILE
 
 
-def _refuse_strangers(path: Path) -> None:
+def _refuse_foreign_files(path: Path) -> None:
     """Refuse a directory that holds files but is no log directory."""
     if os.path.lexists(path / META):
         return

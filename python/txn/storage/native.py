@@ -1012,10 +1012,10 @@ class NativeStorage:
         opened: Callable[[tuple[Topic, int]], Opened],
         found: Sequence[tuple[Topic, int]],
     ) -> list[Opened]:
-        def tell(done: int) -> None:
+        def report(done: int) -> None:
             log.info("logs.recovering", done=done, of=len(found))
 
-        return map_in_threads(threads, opened, found, tell=tell, tell_s=PROGRESS_S)
+        return map_in_threads(threads, opened, found, report=report, report_s=PROGRESS_S)
 
     def write_checkpoints(self) -> None:
         """Write the checkpoints for the logs as a power failure left them; blocks.
