@@ -3,8 +3,8 @@
     make ──► load_shard ──► on_loaded ──► replay … ──► on_unloaded ──► elect: load_shard …
                    └──► out of service, until the next start
 
-A coordinator derives from `Shards` and gives what differs: the state, its records, and the effects
-of the events. So leadership that moves, and another kind of group, need no life cycle of their own.
+A coordinator derives from `Shards` and adds its own state, records and effects of the events. So
+leadership that moves, and another kind of group, need no life cycle of their own.
 
 Invariant: a shard that is elected is served only once its log was replayed and is as durable as
 promised. A shard that failed is left to the next start, which looks for losses.

@@ -62,7 +62,7 @@ class Cluster:
     servers: str = DEFAULT_SERVERS
     security: SecuritySettings = PLAIN
     options: str = f"--bootstrap {DEFAULT_SERVERS}"
-    """As a command names it again, without secrets."""
+    """Return the options as a later command names them, without secrets."""
 
 
 def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] | None) -> Cluster:

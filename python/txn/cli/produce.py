@@ -349,7 +349,7 @@ class _Stored:
     topic: str
     cluster_options: str
     result: "BlockResult | None" = None
-    """Of the transaction; None before its end, or without one."""
+    """The result of the transaction; None before its end, or without one."""
     read: int = 0
     """The number of records that were read."""
     partitions: dict[int, list[int]] = field(default_factory=dict)

@@ -106,7 +106,7 @@ class Beginnings:
         """Yield what to assign for partitions, and hold back those that cannot begin yet.
 
         Args:
-            partitions: What the program or its group wants to be assigned.
+            partitions: The partitions that the program or its group wants to be assigned.
             ask: Whether to wait for committed offsets here. The next poll asks if not.
         """
         offsetless = [each for each in partitions if each.offset in NO_OFFSET]

@@ -377,7 +377,7 @@ class Consumer(confluent_kafka.Consumer):
             )
 
     def _seek_back(self, partition: TopicPartition) -> None:
-        """Seek as a rewind does, and drop what was noted before; see `_note_rewound`."""
+        """Seek as a rewind does, and drop the earlier notes; see `_note_rewound`."""
         super().seek(partition)
 
     def poll(self, timeout: float = -1) -> Message | None:

@@ -1,4 +1,4 @@
-"""Names from other clients that `txn.Producer` and its blocks lack, and what replaces them."""
+"""Names from other clients that `txn.Producer` and its blocks lack, and their replacements."""
 
 from collections.abc import Mapping
 from typing import Final, NoReturn

@@ -171,7 +171,7 @@ class Transaction:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with the way of a block to do what other clients call."""
+            """Raise AttributeError, with the block's replacement for another client's call."""
             hint = hint_for(name, INSTEAD_IN_BLOCK)
             raise AttributeError(f"a transaction has no {name!r}{hint}", name=name, obj=self)
 

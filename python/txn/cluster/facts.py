@@ -112,7 +112,7 @@ class Completion:
 
 
 class AtStart(Enum):
-    """What a start does about a power failure that took a trace of a decided transaction."""
+    """The action of a start after a power failure that removed a trace of a decided transaction."""
 
     ABORTED = "power took records of this commit, which was never answered: it is aborted"
     COMMITTED_AGAIN = "it is committed, and power took its marker, which is written again"
@@ -214,7 +214,7 @@ class FactSource(Protocol):
         ...
 
     def at_start(self, held: OpenTransaction) -> AtStart | None:
-        """How the next start ends a transaction, where power took a trace of its decision."""
+        """Return how the next start ends a transaction if a power failure removed a trace of it."""
         ...
 
     def unread(self, transactional_id: str | None = None) -> list[str]:

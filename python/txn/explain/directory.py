@@ -186,7 +186,7 @@ class DirectorySource:
     # ------------------------------------------------------------ after a power failure
 
     def at_start(self, held: OpenTransaction) -> AtStart | None:
-        """How the next start ends a transaction, where power took a trace of its decision."""
+        """Return how the next start ends a transaction if a power failure removed a trace of it."""
         if not self._has_lost_power:
             return None
         for transactional_id in self._histories:
@@ -205,7 +205,7 @@ class DirectorySource:
 
     @cached_property
     def _has_lost_power(self) -> bool:
-        """Whether the next start takes the directory for one that the power failed under."""
+        """Return True if the next start counts as one after a power failure."""
         return self.state is StopState.LEFT and was_left_in_another_boot(self._root)
 
     def _has_lost_records(self, prepare: Txn) -> bool:

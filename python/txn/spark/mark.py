@@ -54,7 +54,7 @@ class Mark:
     left_out: Offsets = field(default_factory=dict)
     """The same of partitions that were read once, and that the options do not choose any more."""
     is_beginning: bool = False
-    """Whether the query begins here: the batch that ends here reads nothing."""
+    """True if the query begins here: the batch that ends here reads nothing."""
 
     @staticmethod
     def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> "Mark":

@@ -1,4 +1,4 @@
-"""The progress record of a query's micro-batches: what was decided, and what follows from it.
+"""The progress record of a query's micro-batches: the decision, and its consequences.
 
 Pure: no client, no clock. `driver.py` reads and writes these records. They live in a compacted
 topic, keyed by the query's `txn.id`, and are written only inside transactions of the query's

@@ -350,7 +350,8 @@ class NativeLog:
         return self.producer_state.describe()
 
     def _settle(self) -> None:
-        """Wait for the append that is under way, and bring the producers to what is stored."""
+        """Wait for the append that is under way, and restore the producers from the stored
+        batches."""
         try:
             self.log.settle()
         except OSError as error:

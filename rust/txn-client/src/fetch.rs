@@ -3,8 +3,8 @@
 //! One answer is decoded while the next is on its way. The following offsets are known from batch
 //! headers alone, so the next request leaves before the records of this answer are looked at.
 //!
-//! # What is shown
-//! - Control batches (markers) are never shown.
+//! # The records that are returned
+//! - Control batches (markers) are never returned.
 //! - With `read_committed` the node answers up to the last stable offset and names the aborted
 //!   transactions of the range. Going through the batches by offset, a producer id counts as aborted
 //!   from the first offset of such a transaction to its abort marker; its batches in between are skipped.
@@ -41,7 +41,7 @@ const ANSWER_BYTES_MAX: i32 = 1 << 30;
 /// `ListOffsets` timestamp for the first offset on the node's own disk; since version 8 (KIP-405).
 const EARLIEST_LOCAL: i64 = -4;
 
-/// What to read.
+/// The range to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection {
     /// First offset, inclusive.

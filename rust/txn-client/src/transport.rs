@@ -124,7 +124,7 @@ impl Write for Transport {
         }
     }
 
-    /// Sends what a write under TLS has taken and not sent.
+    /// Sends the bytes that a write under TLS has accepted and not sent.
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),

@@ -56,12 +56,12 @@ const REQUEST_BYTES: usize = 1 << 20;
 const RECORD_OVERHEAD_BYTES: usize = 40;
 const HEADER_OVERHEAD_BYTES: usize = 10;
 
-/// How rows are put into batches.
+/// The options by which rows are put into batches.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterSettings {
     /// Size after which a batch is full, before compression.
     pub batch_bytes: usize,
-    /// How batches are compressed.
+    /// The codec of the batches.
     pub codec: Codec,
     /// The client's knowledge of a topic counts up to this age when the writer meets the topic.
     pub metadata_age_max: Duration,
@@ -81,7 +81,7 @@ pub struct Writer {
     links: BTreeMap<Address, Link>,
     sealed: u64,
     acknowledged: u64,
-    /// Whether this writer took `who` for itself.
+    /// True if this writer took `who` for itself.
     has_claimed: bool,
     /// Set by an acknowledgement: the timeout starts anew.
     has_progressed: bool,
@@ -100,7 +100,7 @@ struct WrittenTopic {
 struct WrittenPartition {
     open: Option<BatchBuilder>,
     next_sequence: i32,
-    /// How many batches were sealed.
+    /// The number of sealed batches.
     sealed: u64,
     /// Numbers of the sealed batches that are not acknowledged.
     unacknowledged: BTreeSet<u64>,
@@ -108,12 +108,12 @@ struct WrittenPartition {
     has_joined: bool,
     /// Where its batches in flight are.
     leader: Option<Address>,
-    /// Whether a batch of it failed and has not been sent again yet.
+    /// True if a batch of it failed and has not been sent again yet.
     is_rewinding: bool,
 }
 
 impl WrittenPartition {
-    /// Whether the node still remembers the oldest unacknowledged batch once it has stored this one.
+    /// True if the node still remembers the oldest unacknowledged batch once it has stored this one.
     fn may_send(&self, sealed: &SealedBatch) -> bool {
         let oldest = self.unacknowledged.first();
         oldest.is_none_or(|oldest| sealed.number - oldest < IN_FLIGHT_MAX as u64)
@@ -178,7 +178,7 @@ impl Writer {
         self.note(result)
     }
 
-    /// Sends what is left and waits for every acknowledgement; returns the rows written so far.
+    /// Sends the rest and waits for every acknowledgement; returns the rows written so far.
     ///
     /// # Errors
     /// As `write`.

@@ -1,8 +1,8 @@
 """The start of the coordinator, and the election to a shard: logs are read, and every id goes on.
 
 Invariant: nothing is served before every Prepare that can be decided is decided, and every record
-and marker that an answer may rest on is on the disk. What the start cannot decide is kept as
-`Findings`, and the requests ask those.
+and marker that an answer may rest on is on the disk. Undecided ids are kept as
+`Findings`, which the requests ask.
 
     read the logs ──► prove losses ──► decide Prepares ──► lost markers ──► finish Prepares
                   ──► fence, end hanging transactions ──► open transactions go on

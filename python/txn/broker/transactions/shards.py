@@ -2,7 +2,7 @@
 
 Invariant: a record is appended only if it is a legal move of its id, and every effect beside the
 fold follows from a record that was appended: timers, acknowledgements that wait for the disk, and
-what is in memory of an id. So a request writes its record and has nothing more to keep in step.
+the state of an id in memory. So a request writes its record and has nothing more to keep in step.
 """
 
 from collections.abc import Callable, Iterator

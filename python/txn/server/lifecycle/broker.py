@@ -512,8 +512,7 @@ class Service:
 
     @property
     def _may_show_unsynced_records(self) -> bool:
-        """Return True if readers may see what a power failure takes, though this broker promises
-        more.
+        """Return True if readers may see records that are not durable as this broker promises.
 
         The last broker promised less and was killed, or an operator accepted a loss, which ends
         transactions whose records no commit has synced.

@@ -54,7 +54,7 @@ class _Exchange:
 
     @property
     def head(self) -> Head:
-        """What was received."""
+        """The bytes received."""
         return bytes(self._head) if len(self._head) <= HEAD_BYTES_MAX else None
 
     def read(self) -> bool:

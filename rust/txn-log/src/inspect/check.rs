@@ -37,7 +37,7 @@ pub enum Suspect {
 /// Something that should not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// In which file.
+    /// The file.
     pub suspect: Suspect,
     /// Where in it.
     pub position: u64,
@@ -161,7 +161,7 @@ impl Check {
         })
     }
 
-    /// How far it is.
+    /// The position that the check has reached.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.walk.position()

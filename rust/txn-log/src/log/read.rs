@@ -15,7 +15,7 @@ use crate::sound_run::WantedRun;
 pub struct Slice {
     /// `None` if there is nothing to read.
     file: Option<OpenFile>,
-    /// Of the first batch.
+    /// The position of the first batch.
     pub position: u64,
     /// Bytes; 0 if there is nothing.
     pub len: u64,
