@@ -22,7 +22,7 @@ class KafkaError(Exception):
     """
 
 def take_pending_exception() -> BaseException | None:
-    """Take the exception that C code has set before it called Python; None if it has set none."""
+    """Return and clear the exception that C code set before it called Python; None if there is none."""
 
 def crc32c(data: bytes) -> int:
     """Return the CRC-32C (Castagnoli) of bytes."""
@@ -554,7 +554,7 @@ class ClientPresence:
     """Tells whether the client of a connection is there. Any thread may ask."""
 
     def has_left(self) -> bool:
-        """Say whether it sends no more: it closed the connection, or that is closed."""
+        """Return True if it sends no more: it closed the connection, or that is closed."""
 
 TlsFiles = tuple[bytes, bytes, str | None, bytes, str, Sequence[str], Sequence[str]]
 """(certificate chain, private key, its password, trusted certificates, client auth, protocols): PEM;
@@ -565,7 +565,7 @@ class TlsContext:
     """The TLS of one listener: its certificate and its rules for clients'."""
 
     def __new__(cls, files: TlsFiles, principal_of: Callable[[str], str | None]) -> TlsContext:
-        """Take the certificates. Raises ValueError, whose text has no part of a key.
+        """Store the certificates. Raises ValueError, whose text has no part of a key.
 
         `principal_of` is called on a reactor with the subject of a client's certificate, in the
         form of RFC 2253. None refuses the client, and so does an exception (reported as
@@ -626,7 +626,7 @@ class BodyShape:
     """Where in the bodies of one version of a request lengths, counts and tagged fields are."""
 
     def __new__(cls, steps: Sequence[tuple[int, int]], is_flexible: bool) -> BodyShape:
-        """Take the steps of a body in their order, see `txn.wire.shapes`. Raises ValueError."""
+        """Store the steps of a body in their order, see `txn.wire.shapes`. Raises ValueError."""
 
     def plain(self, body: bytes, items_max: int | None = None) -> bytes:
         """Look through a body; return it without tagged fields and with -1 as the length of every
@@ -738,7 +738,7 @@ class Server:
         creation_rate: int,
         listeners: Sequence[tuple[int, int, bool]],
     ) -> None:
-        """Take limits on connections in place of the earlier ones, under which there were none.
+        """Replace the limits on connections; before the first call there are none.
 
         `overrides`: the most connections of single IP addresses. `listeners`: (max_connections,
         creation_rate, whether the broker's own limits do not hold) of each. Surplus connections are
@@ -747,7 +747,7 @@ class Server:
     def limit_creation_rates(
         self, default: float | None, of_addresses: Mapping[str, float]
     ) -> None:
-        """Take rates at which IP addresses may connect, per second, in place of the earlier ones.
+        """Replace the rates at which IP addresses may connect, per second.
 
         A connection beyond its rate is closed after a while. `default`: that of all other
         addresses; None: any rate. Raises ValueError: an address is none.
@@ -793,7 +793,7 @@ class Server:
     def take_control_lock(self) -> None:
         """Wait until no thread decides; until `release_control_lock` none but the caller does."""
     def release_control_lock(self) -> None:
-        """Let others decide."""
+        """End the decisions of this thread."""
     def has_room(self) -> bool:
         """True if there is memory for a large answer; if not, `take_room` tells when there is."""
     def take_room(self) -> bool:
@@ -827,7 +827,7 @@ class Server:
         with its next request, unless that is a SaslHandshake.
         """
     def resume(self, token: int, refused: Sequence[tuple[str, int, int]]) -> None:
-        """Go on with a parked Produce; refused: (topic, partition, kafka_error_code) of partitions
+        """Continue a parked Produce; refused: (topic, partition, kafka_error_code) of partitions
         that could not join.
         """
     def disconnect(self, token: int) -> None: ...

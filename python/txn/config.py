@@ -178,7 +178,7 @@ def _overrides() -> Property:
 
 
 def _secret() -> Property:
-    """A text that nobody is shown."""
+    """A text that is never shown."""
     return Property(ConfigType.PASSWORD, str, None, "a text")
 
 
@@ -390,7 +390,7 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
     {"internal.segment.bytes": (_int(None, 1), "segment.bytes, for tests: any size.")},
     is_internal=True,
 )
-"""Topic settings; those not internal are the ones DescribeConfigs tells."""
+"""Topic settings; those not internal are the ones that DescribeConfigs lists."""
 
 BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
     _about(
@@ -940,7 +940,7 @@ def known_property(table: Mapping[str, Property], kind: str, name: str) -> Prope
 
 
 def is_broker_property(name: str) -> bool:
-    """Say whether a broker has a property of this name, perhaps one of a listener."""
+    """Return True if a broker has a property of this name, perhaps one of a listener."""
     return _broker_property(name) is not None
 
 
@@ -1001,7 +1001,7 @@ class BrokerSettings:
             )
 
     def _require_reachable(self) -> None:
-        """Refuse limits that let nobody in."""
+        """Refuse limits under which no client can connect."""
         if not (self["max.connections.per.ip"] or self["max.connections.per.ip.overrides"]):
             raise ConfigError(
                 "broker property max.connections.per.ip is 0, and nobody can connect: give "
@@ -1076,7 +1076,7 @@ class BrokerSettings:
 
 
 def fits(entry: Property, text: str) -> bool:
-    """Say whether a property can have a value."""
+    """Return True if a property can have a value."""
     try:
         entry.parse(text)
     except (ValueError, KeyError):

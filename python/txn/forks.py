@@ -120,7 +120,7 @@ def _modules_loading() -> set[str]:
 
 
 def _is_importing() -> bool:
-    """Say whether the calling thread itself loads a module."""
+    """Return True if the calling thread itself loads a module."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":

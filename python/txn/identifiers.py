@@ -27,4 +27,4 @@ class ProducerIdAndEpoch(NamedTuple):
         return self.producer_epoch >= LAST_PRODUCER_EPOCH
 
 
-NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

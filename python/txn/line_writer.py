@@ -29,16 +29,16 @@ class LineWriter:
 
     Args:
         descriptor: Takes the bytes; it stays open.
-        told: Makes a line that says how many lines were left out.
+        describe_left_out: Returns a line with the number of lines left out.
     """
 
     def __init__(
         self,
         descriptor: int,
-        told: Callable[[int], str] = lambda count: f"{count} lines were left out\n",
+        describe_left_out: Callable[[int], str] = lambda count: f"{count} lines were left out\n",
     ) -> None:
         self._descriptor = descriptor
-        self._told = told
+        self._describe_left_out = describe_left_out
         self.failure: OSError | None = None
         """The error of the last write, if it failed."""
         self._begin()
@@ -91,9 +91,9 @@ class LineWriter:
                     self._changed.wait()
                 contents, self._waiting, self._bytes = self._waiting, [], 0
                 if self._lost:
-                    contents.insert(0, self._told(self._lost).encode())
+                    contents.insert(0, self._describe_left_out(self._lost).encode())
                 if self._left_out:
-                    contents.append(self._told(self._left_out).encode())
+                    contents.append(self._describe_left_out(self._left_out).encode())
                 self._lost = self._left_out = 0
                 self._is_writing = True
             lost = sum(content.count(b"\n") for content in contents if not self._write(content))
@@ -146,21 +146,21 @@ class _Queue(io.RawIOBase):
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Say whether that is a terminal's."""
+        """Return True if that is a terminal's."""
         return os.isatty(self._descriptor)
 
 
-def line_stream(stream: TextIO, told: Callable[[int], str]) -> TextIO:
+def line_stream(stream: TextIO, describe_left_out: Callable[[int], str]) -> TextIO:
     """Return a stream that writes to the same descriptor, whole lines at a time, without waiting.
 
     The end of the program waits `FLUSH_S` for the last lines.
 
     Args:
         stream: A stream with a descriptor of its own.
-        told: As `LineWriter` takes it.
+        describe_left_out: As `LineWriter` takes it.
     """
     stream.flush()
-    writer = LineWriter(stream.fileno(), told)
+    writer = LineWriter(stream.fileno(), describe_left_out)
     atexit.register(writer.flush)
     queue = cast("BinaryIO", _Queue(writer, stream.fileno()))
     return io.TextIOWrapper(queue, stream.encoding, "backslashreplace", line_buffering=True)

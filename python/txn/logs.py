@@ -155,8 +155,8 @@ def _is_journal(stream: TextIO) -> bool:
 def show_on_stderr(level: int = logging.INFO) -> None:
     """Send the log lines to standard error; for programs, not for libraries.
 
-    From here on a thread writes the texts of `sys.stderr`, and nobody waits for their reader. A
-    stream without a descriptor stays as it is. Lines that found no room are told by
+    From here on a thread writes the texts of `sys.stderr`, and no thread waits for their reader. A
+    stream without a descriptor stays as it is. Lines that found no room are reported by
     `log.lines_dropped`, once standard error takes lines again.
     """
     from txn.line_writer import line_stream  # a broker within a program needs none

@@ -1,4 +1,4 @@
-"""Text of strangers, made safe for a terminal: names of files, topics, clients; keys; values.
+"""Makes text from outside safe for a terminal: names of files, topics and clients; keys; values.
 
 Characters that a terminal would obey or hide are written out. Line ends, escape sequences and marks
 that turn the direction of text are among them.
@@ -16,7 +16,7 @@ def printable(text: object) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Say whether a word of the command line was UTF-8: Python keeps other bytes as surrogates."""
+    """Return True if a word was UTF-8: Python keeps other bytes of a command line as surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -38,7 +38,7 @@ from txn.identifiers import ProducerIdAndEpoch
 from txn.inspect import segments
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txn.server.loop import eager
-from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity
+from txn.storage.base import BatchKind, PartitionLog
 from txn.storage.checkpoints import LOG_STARTS, read_checkpoint
 from txn.storage.directory import CLEAN, LOCK, META, DataDirectory
 from txn.storage.native import NativeLog, NativeStorage
@@ -202,7 +202,7 @@ def write_transaction(
         store = node.replicas.get(*place)
         assert store is not None
         store.append([(None, f"plain {value}".encode())], timestamp_ms=NOW_MS)
-        identity = ProducerIdentity(producer.producer_id, producer.producer_epoch)
+        identity = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch)
         records = [(b"key", f"{value}.{each}".encode() * 3) for each in range(3)]
         store.append(records, timestamp_ms=NOW_MS, producer=identity)
 

@@ -33,7 +33,8 @@ from txn.coordinator.group.classic import (
     group_value,
 )
 from txn.coordinator.group.records import OffsetKey, encode_offset_key, encode_offset_value
-from txn.storage.base import Marker, ProducerIdentity
+from txn.identifiers import ProducerIdAndEpoch
+from txn.storage.base import Marker
 from txn.wire.error_codes import ErrorCode
 
 S = GroupState
@@ -373,7 +374,7 @@ class OffsetMachine(RuleBasedStateMachine):
             encode_offset_key(put.key),
             encode_offset_value(self.node.value(put.offset, place[0])),
         )
-        producer = None if producer_id is None else ProducerIdentity(producer_id, 0)
+        producer = None if producer_id is None else ProducerIdAndEpoch(producer_id, 0)
         self.node.log_of(group).append([record], timestamp_ms=0, producer=producer)
         self.node.restart()
 

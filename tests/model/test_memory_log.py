@@ -12,13 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from txn import _core
 from txn.config import BrokerSettings
 from txn.errors import StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import Topic
-from txn.storage.base import Marker, PartitionLog, ProducerIdentity
+from txn.storage.base import Marker, PartitionLog
 from txn.storage.native import NativeLog, NativeStorage
 from txn.testing import MemoryLog
 
 TOPIC = Topic("orders", uuid.UUID(int=5), 1)
-PRODUCER = st.builds(ProducerIdentity, st.integers(0, 2), st.integers(0, 2))
+PRODUCER = st.builds(ProducerIdAndEpoch, st.integers(0, 2), st.integers(0, 2))
 Call = Callable[[PartitionLog], object]
 
 
@@ -45,7 +46,7 @@ class EitherLog(RuleBasedStateMachine):
         later_ms=st.integers(-50, 50),
     )
     def broker_appends(
-        self, values: list[bytes], producer: ProducerIdentity | None, later_ms: int
+        self, values: list[bytes], producer: ProducerIdAndEpoch | None, later_ms: int
     ) -> None:
         self.now_ms += later_ms
         records = [(b"key", value) for value in values]
@@ -58,7 +59,7 @@ class EitherLog(RuleBasedStateMachine):
         is_transactional=st.booleans(),
     )
     def client_appends(
-        self, producer: ProducerIdentity, sequence: int, version: int, is_transactional: bool
+        self, producer: ProducerIdAndEpoch, sequence: int, version: int, is_transactional: bool
     ) -> None:
         name_hash = 7 if is_transactional else None
         batch = _core.encode_batch(
@@ -75,13 +76,13 @@ class EitherLog(RuleBasedStateMachine):
         assert self.native.log.append_of_client(batch, version, name_hash) == stored
 
     @rule(producer=PRODUCER)
-    def partition_joins(self, producer: ProducerIdentity) -> None:
+    def partition_joins(self, producer: ProducerIdAndEpoch) -> None:
         for log in (self.memory, self.native):
             log.producer_state.allow_txn(*producer)
 
     @rule(producer=PRODUCER, is_commit=st.booleans(), coordinator_epoch=st.integers(0, 1))
     def transaction_ends(
-        self, producer: ProducerIdentity, is_commit: bool, coordinator_epoch: int
+        self, producer: ProducerIdAndEpoch, is_commit: bool, coordinator_epoch: int
     ) -> None:
         marker = Marker(*producer, coordinator_epoch, is_commit, self.now_ms)
         self._agree(lambda log: log.append_marker(marker))

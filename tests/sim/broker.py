@@ -30,10 +30,11 @@ from txn.broker.node import Node
 from txn.broker.syncs import Failures as SyncFailures
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.partition import ADMIT, ASK_TO_JOIN, DUPLICATE
 from txn.security.sessions import Session
 from txn.server.loop import eager
-from txn.storage.base import BatchKind, PartitionLog, ProducerIdentity, StoredBatch
+from txn.storage.base import BatchKind, PartitionLog, StoredBatch
 from txn.wire.error_codes import ErrorCode
 
 PRODUCE = 0
@@ -65,7 +66,7 @@ class Produce:
     """A Produce request, decoded. Without a transactional id it is of an idempotent producer."""
 
     transactional_id: str | None
-    producer: ProducerIdentity
+    producer: ProducerIdAndEpoch
     batches: tuple[ProduceData, ...]
 
 

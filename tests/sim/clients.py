@@ -15,7 +15,7 @@ from sim.agenda import Agenda, SimLoop
 from sim.broker import PRODUCE, Produce, ProduceData, SimBroker
 from sim.history import Attempt, Fate, History, Identity, Place, PlainWrite
 from sim.network import DisconnectedError, NetworkFault, SimConnection
-from txn.storage.base import ProducerIdentity
+from txn.identifiers import NO_PRODUCER, ProducerIdAndEpoch
 from txn.wire.bodies.txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -52,7 +52,7 @@ VERSIONS: Final = {
     },
     2: {PRODUCE: 12, INIT_PRODUCER_ID: 5, END_TXN: 5, TXN_OFFSET_COMMIT: 5},
 }
-NOBODY: Final = ProducerIdentity(-1, -1)
+
 RETRIABLE: Final = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -196,7 +196,7 @@ class Sender(SimClient):
 
     def __init__(self, world: ClientsWorld, name: str, chance: random.Random) -> None:
         super().__init__(world, name, chance)
-        self.producer = NOBODY
+        self.producer = NO_PRODUCER
         self.sequences: dict[Place, int] = {}
         self.produce_version = 12
         self.transactional_id: str | None = None
@@ -205,7 +205,7 @@ class Sender(SimClient):
     def identity(self) -> Identity:
         return self.producer.producer_id, self.producer.producer_epoch
 
-    def take(self, producer: ProducerIdentity) -> None:
+    def take(self, producer: ProducerIdAndEpoch) -> None:
         """Go on with an identity; sequences of another start at 0."""
         if producer != self.producer:
             self.sequences.clear()
@@ -305,7 +305,7 @@ class PlainProducer(Sender):
         while code is not ErrorCode.NONE:
             answer = await self.ask(INIT_PRODUCER_ID, 4, request)
             code = answer.error_code
-        self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+        self.take(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
 
     def acknowledged(self, batch: ProduceData) -> None:
         for value in batch.values:
@@ -356,9 +356,9 @@ class TransactionalProducer(Sender):
 
     # ------------------------------------------------------------ requests
 
-    async def initialize(self, shown: ProducerIdentity | None) -> None:
+    async def initialize(self, shown: ProducerIdAndEpoch | None) -> None:
         """Take the transactional id over, or go on from its identity (KIP-360)."""
-        known = shown or NOBODY
+        known = shown or NO_PRODUCER
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.script.timeout_ms,
@@ -372,7 +372,7 @@ class TransactionalProducer(Sender):
         self.say(f"  {code.name}: {answer.producer_id}/{answer.producer_epoch}")
         if code is not ErrorCode.NONE:
             raise FencedError
-        self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+        self.take(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)
         self.has_lost_end = False
 
@@ -504,7 +504,7 @@ class TransactionalProducer(Sender):
         attempt.ended_us = self.world.agenda.now_us
         self.attempt = None
         if self.version == 2:
-            self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+            self.take(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
 
     def was_refused(self, attempt: Attempt, code: ErrorCode) -> None:
         """The end of a transaction was refused for good."""

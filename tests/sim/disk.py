@@ -28,18 +28,11 @@ from support.python_syncs import sync_in_turn
 from txn import _core
 from txn.config import BrokerSettings, topic_settings
 from txn.errors import CorruptLogError, StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import Image, Topic
 from txn.partition import ADMIT, ActiveProducer
 from txn.partition.producer_state_entry import BATCHES_KEPT
-from txn.storage.base import (
-    BatchKind,
-    Marker,
-    PartitionLog,
-    ProducerIdentity,
-    Record,
-    Space,
-    StoredBatch,
-)
+from txn.storage.base import BatchKind, Marker, PartitionLog, Record, Space, StoredBatch
 from txn.storage.log_offsets import CleanedEnds, LogStarts, RecoveryPoints
 from txn.storage.native import NativeLog
 from txn.storage.strays import Stray
@@ -670,9 +663,9 @@ class SimLog(NativeLog):
         records: Sequence[tuple[bytes | None, bytes | None]],
         *,
         timestamp_ms: int,
-        producer: ProducerIdentity | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> int:
-        identity = producer or ProducerIdentity(-1, -1)
+        identity = producer or ProducerIdAndEpoch(-1, -1)
         kind = BatchKind.PLAIN if producer is None else BatchKind.TRANSACTIONAL
 
         append_to_log = super().append
@@ -684,7 +677,7 @@ class SimLog(NativeLog):
         return self.log_end_offset - len(records)
 
     def append_marker(self, marker: Marker) -> int:
-        identity = ProducerIdentity(marker.producer_id, marker.producer_epoch)
+        identity = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
         kind = BatchKind.COMMIT_MARKER if marker.is_commit else BatchKind.ABORT_MARKER
 
         append_to_log = super().append_marker
@@ -698,7 +691,7 @@ class SimLog(NativeLog):
     def append_client_batch(
         self,
         origin: int,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         base_sequence: int,
         values: Sequence[bytes],
         timestamp_ms: int,
@@ -729,7 +722,7 @@ class SimLog(NativeLog):
 
     def _write(
         self,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         kind: BatchKind,
         records: Sequence[tuple[bytes | None, bytes | None]],
         timestamp_ms: int,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sim.clients import RETRIABLE, ClientsWorld, Script, ScriptedTransaction, SimClient
 from sim.history import Fate, Place
-from txn.storage.base import ProducerIdentity
+from txn.identifiers import ProducerIdAndEpoch
 from txn.wire.bodies.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -29,7 +29,7 @@ from txn.wire.bodies.txn_tools import (
 from txn.wire.error_codes import ErrorCode
 
 DELETE_RECORDS, WRITE_TXN_MARKERS, DESCRIBE_PRODUCERS = 21, 27, 61
-HANGING: Final = ProducerIdentity(9_000_000, 3)
+HANGING: Final = ProducerIdAndEpoch(9_000_000, 3)
 """Whose transaction hangs; the coordinator gave out no such id."""
 HANGING_VALUE: Final = b"hanging"
 
@@ -68,7 +68,7 @@ class Aborter(SimClient):
     async def _find_and_abort(self, place: Place, step: ScriptedTransaction) -> bool:
         """Abort one of the transactions that are open; False if there is none to abort."""
         found = [
-            (ProducerIdentity(active.producer_id, active.producer_epoch), active)
+            (ProducerIdAndEpoch(active.producer_id, active.producer_epoch), active)
             for active in await self._producers(place)
             if active.current_txn_start_offset >= 0
         ]
@@ -110,7 +110,7 @@ class Aborter(SimClient):
         return self.history.owner.get(values[0] or b"") if values else None
 
     async def _abort(
-        self, place: Place, producer: ProducerIdentity, coordinator_epoch: int
+        self, place: Place, producer: ProducerIdAndEpoch, coordinator_epoch: int
     ) -> ErrorCode:
         self.say(
             f"aborts {producer.producer_id}/{producer.producer_epoch} on {place[0]}-{place[1]}"

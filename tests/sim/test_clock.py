@@ -9,7 +9,8 @@ from sim.agenda import US_PER_S, Agenda
 from sim.broker import Failures, SimBroker
 from sim.disk import Disk, SimLog
 from txn.broker.host import Durability
-from txn.storage.base import Marker, ProducerIdentity
+from txn.identifiers import ProducerIdAndEpoch
+from txn.storage.base import Marker
 
 DAY_US = 86_400 * US_PER_S
 
@@ -28,7 +29,7 @@ def broker() -> Iterator[SimBroker]:
     )
     assert broker.start()
     log = source_of(broker)
-    producer = ProducerIdentity(7, 0)
+    producer = ProducerIdAndEpoch(7, 0)
     log.append([(None, b"x")], timestamp_ms=broker.now_ms(), producer=producer)
     log.append_marker(Marker(*producer, 0, is_commit=True, timestamp_ms=broker.now_ms()))
     yield broker

@@ -22,7 +22,7 @@ from sim.clients import (
     TransactionalProducer,
 )
 from sim.history import Attempt, Fate, Identity
-from txn.storage.base import ProducerIdentity
+from txn.identifiers import ProducerIdAndEpoch
 from txn.wire.bodies.txn import InitProducerIdRequest
 from txn.wire.error_codes import ErrorCode
 
@@ -79,7 +79,7 @@ class TwoPhaseProducer(TransactionalProducer):
             else:
                 return
 
-    async def initialize(self, shown: ProducerIdentity | None) -> None:
+    async def initialize(self, shown: ProducerIdAndEpoch | None) -> None:
         """Take the transactional id over, keep the open transaction, and end it as was decided."""
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -98,7 +98,7 @@ class TwoPhaseProducer(TransactionalProducer):
         )
         if code is not ErrorCode.NONE:
             raise FencedError
-        self.take(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+        self.take(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         self.history.initialized(self.name, self.script.transactional_id, self.identity, asked_us)
         self.has_lost_end = False
         if ongoing[0] >= 0:

@@ -31,7 +31,8 @@ from sim.copiers import add_offsets, commit_offsets, offsets_in, request_to_comm
 from sim.history import Attempt, Fate, Identity, Place
 from sim.network import DisconnectedError, NetworkFault
 from sim.two_phase import TwoPhaseProducer
-from txn.storage.base import ProducerIdentity, StoredBatch
+from txn.identifiers import ProducerIdAndEpoch
+from txn.storage.base import StoredBatch
 
 LEFT = ("written", "writing", "adding", "more", "offsets", "committing", "aborting")
 """Values of `ScriptedTransaction.left`: how the ordinary instance leaves its last transaction.
@@ -191,7 +192,7 @@ class Heir(TwoPhaseProducer):
         self._left = before.left
         self._is_first = True
 
-    async def initialize(self, shown: ProducerIdentity | None) -> None:
+    async def initialize(self, shown: ProducerIdAndEpoch | None) -> None:
         try:
             await super().initialize(shown)
             if self._is_first and self.attempt is None:

@@ -118,7 +118,7 @@ def test_only_a_stream_without_a_batch_asks_for_its_output_first(
     def ask(_: options.ClusterAccess) -> None:
         raise AskedError
 
-    monkeypatch.setattr(writer, "meet", meet)
+    monkeypatch.setattr(writer, "await_cluster", meet)
     monkeypatch.setattr(writer, "shared_client", ask)
     given = {"kafka.bootstrap.servers": NOWHERE, "topic": "t", "txn.id": "q"}
     settings = options.sink_settings({**given, "checkpointLocation": str(tmp_path)})

@@ -271,7 +271,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     """The sink's functions talk to this instead of a broker."""
     cluster = FakeKafka()
     monkeypatch.setattr(sink, "shared_client", lambda _: cluster)
-    monkeypatch.setattr(sink, "meet", lambda _: None)
+    monkeypatch.setattr(sink, "await_cluster", lambda _: None)
     monkeypatch.setattr(sink, "OWN", OwnIdentities())
     return cluster
 

@@ -16,7 +16,7 @@ from txn.coordinator.transaction.connections import ConnectionUse
 from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.security.sessions import Peer
-from txn.storage.base import Marker, ProducerIdentity
+from txn.storage.base import Marker
 from txn.testing import FakeHost, MemoryLog
 from txn.wire.error_codes import ErrorCode
 
@@ -101,7 +101,7 @@ class ObedientTransactions:
         )
         return {place: int(self.answer)}
 
-    def forces_answers_of(self, transactional_id: str) -> bool:
+    def must_sync_before_answer_of(self, transactional_id: str) -> bool:
         return transactional_id in self.two_phase
 
     def is_joined(
@@ -180,7 +180,7 @@ class GroupNode:
             committer or Committer(group_id),
             {key: self.value(offset, topic)},
             transactional_id="t",
-            producer=ProducerIdentity(producer_id, 0),
+            producer=ProducerIdAndEpoch(producer_id, 0),
             transaction_version=2,
         )
         return code

@@ -5,9 +5,9 @@ from pathlib import Path
 import txn
 from txn import _core
 from txn.clock import now_ms
+from txn.identifiers import ProducerIdAndEpoch
 from txn.inspect.segments import SegmentBatch, walk
 from txn.server.lifecycle.broker import service_of
-from txn.storage.base import ProducerIdentity
 
 
 def let_hang(
@@ -19,7 +19,7 @@ def let_hang(
     """
     store = service_of(broker).node.replicas.get(topic, 0)
     assert store is not None
-    producer = ProducerIdentity(producer_id, 0)
+    producer = ProducerIdAndEpoch(producer_id, 0)
     return store.append([(None, value)], timestamp_ms=now_ms() - age_ms, producer=producer)
 
 

@@ -38,10 +38,10 @@ class LoopThread:
         self._thread.start()
         self.control_lock.was_released.wait(WAIT_S)
 
-    def stand_in(self, call: Callable[[], object]) -> None:
+    def run_for_loop(self, call: Callable[[], object]) -> None:
         """Make a call as a reactor does."""
         with self.control_lock.lock:
-            self.loop.stand_in(call)
+            self.loop.run_for_loop(call)
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -60,7 +60,7 @@ def test_a_call_is_made_on_the_thread_of_who_stands_in_and_knows_its_loop(
     loop_thread: LoopThread,
 ) -> None:
     seen: list[object] = []
-    loop_thread.stand_in(
+    loop_thread.run_for_loop(
         lambda: seen.extend((threading.current_thread(), asyncio.get_running_loop()))
     )
     assert seen == [threading.current_thread(), loop_thread.loop]
@@ -81,7 +81,7 @@ def test_what_is_left_for_later_wakes_the_loop(
 ) -> None:
     """It sleeps without an end, so nothing else would."""
     done = threading.Event()
-    loop_thread.stand_in(lambda: leave(loop_thread.loop, done))
+    loop_thread.run_for_loop(lambda: leave(loop_thread.loop, done))
     assert done.wait(WAIT_S)
 
 
@@ -104,7 +104,7 @@ def test_the_next_rounds_are_made_by_who_stands_in_and_later_ones_by_the_loop(
 
     done = threading.Event()
     threads: list[threading.Thread] = []
-    loop_thread.stand_in(lambda: loop_thread.loop.create_task(note(ROUNDS_MAX + 2)))
+    loop_thread.run_for_loop(lambda: loop_thread.loop.create_task(note(ROUNDS_MAX + 2)))
     assert done.wait(WAIT_S)
     assert threads[:ROUNDS_MAX] == [threading.current_thread()] * ROUNDS_MAX
     assert threading.current_thread() not in threads[ROUNDS_MAX:]
@@ -116,7 +116,7 @@ def test_a_call_that_is_cancelled_before_its_round_is_not_made(loop_thread: Loop
         loop_thread.loop.call_soon(made.append, "cancelled").cancel()
 
     made: list[str] = []
-    loop_thread.stand_in(cancel_one)
+    loop_thread.run_for_loop(cancel_one)
     assert made == ["kept"]
 
 
@@ -135,7 +135,7 @@ def test_a_bug_in_a_later_round_goes_to_the_loops_handler_and_harms_no_other(
         loop_thread.loop.call_soon(fail)
         loop_thread.loop.call_soon(made.append, "the other")
 
-    loop_thread.stand_in(both)
+    loop_thread.run_for_loop(both)
     assert (told, made) == ([bug], ["the other"])
 
 
@@ -154,8 +154,8 @@ def test_an_answer_that_is_waited_for_in_the_loop_may_come_from_who_stands_in(
         promises.append(asyncio.get_running_loop().create_future())
         loop_thread.loop.create_task(waits(promises[0], heard))
 
-    loop_thread.stand_in(begin)
-    loop_thread.stand_in(lambda: promises[0].set_result("decided"))
+    loop_thread.run_for_loop(begin)
+    loop_thread.run_for_loop(lambda: promises[0].set_result("decided"))
     assert done.wait(WAIT_S)
     assert heard == ["decided"]
 
@@ -167,7 +167,7 @@ def test_what_fails_leaves_the_thread_and_the_loop_as_they_were(loop_thread: Loo
 
     done = threading.Event()
     with pytest.raises(ValueError, match="a bug"):
-        loop_thread.stand_in(fail)
+        loop_thread.run_for_loop(fail)
     assert done.wait(WAIT_S)
     with pytest.raises(RuntimeError, match="no running event loop"):
         asyncio.get_running_loop()
@@ -197,7 +197,7 @@ def test_the_loop_and_those_who_stand_in_are_never_in_it_together(loop_thread: L
 
     def as_a_reactor() -> None:
         for _ in range(rounds):
-            loop_thread.stand_in(add)
+            loop_thread.run_for_loop(add)
 
     def in_the_loop(left: int) -> None:
         add()
@@ -223,6 +223,6 @@ def test_asyncios_debug_mode_does_not_take_who_stands_in_for_a_mistake(
     monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     loop_thread = LoopThread()
     done = threading.Event()
-    loop_thread.stand_in(lambda: loop_thread.loop.call_soon(done.set))
+    loop_thread.run_for_loop(lambda: loop_thread.loop.call_soon(done.set))
     assert done.wait(WAIT_S)
     loop_thread.stop()

@@ -197,7 +197,7 @@ class Crowd:
         self.answered[token] = asyncio.Event()
         connection = Connection(session(host, token))
         request = (token, DESCRIBE_CONFIGS, 1, 1, None, LARGE, host, 0, None, token, connection)
-        self.loop.stand_in(lambda: self._control.serve([request], []))
+        self.loop.run_for_loop(lambda: self._control.serve([request], []))
         return connection
 
     def wait(self, token: int) -> None:

@@ -20,7 +20,6 @@ from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.states import TxnResult
 from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
-from txn.storage.base import ProducerIdentity
 from txn.testing import FakeHost
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.groups import OffsetFetchGroup, OffsetFetchRequest, OffsetFetchTopic
@@ -61,7 +60,7 @@ class Both:
             Committer("g"),
             dict.fromkeys(keys or (KEY,), value),
             transactional_id="t",
-            producer=ProducerIdentity(producer.producer_id, producer.producer_epoch),
+            producer=ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch),
             transaction_version=2,
         )
 

@@ -50,7 +50,7 @@ def test_P1_a_start_removes_no_files_of_a_topic_before_its_deletion_is_on_the_di
     already: the topic was there, and empty.
     """
     storage, metadata, log = with_orders(tmp_path)
-    metadata.force()
+    metadata.sync()
     log.sync()
     storage.write_recovery_points()
     segment = max(tmp_path.glob("__cluster_metadata-0/*.log"))
@@ -58,7 +58,7 @@ def test_P1_a_start_removes_no_files_of_a_topic_before_its_deletion_is_on_the_di
     metadata.append([RemoveTopicRecord(TOPIC_ID)])
 
     with (
-        patch.object(MetadataLog, "force", side_effect=PowerFailure),
+        patch.object(MetadataLog, "sync", side_effect=PowerFailure),
         pytest.raises(PowerFailure),
     ):
         recovered(tmp_path)

@@ -14,10 +14,10 @@ import pytest
 
 from txn.config import BrokerSettings
 from txn.errors import CorruptLogError, StorageError
+from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import Topic
 from txn.partition import ProducerStateManager
 from txn.partition.admission import AdmitResult
-from txn.storage.base import ProducerIdentity
 from txn.storage.checkpoints import (
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -439,7 +439,7 @@ def test_P3_a_block_waits_for_the_batch_that_was_admitted_beside_it(
     monkeypatch.setattr(ProducerStateManager, "admit", admit_slowly)
     store = storage_in(tmp_path).open(ORDERS, 0)
     records = [(None, b"a"), (None, b"b")]
-    producer = ProducerIdentity(7, 0)
+    producer = ProducerIdAndEpoch(7, 0)
     with ThreadPoolExecutor() as threads:
         appended = threads.submit(store.append, records, timestamp_ms=0, producer=producer)
         assert is_admitted.wait(10)

@@ -26,7 +26,7 @@ from support.client_script import (
     scripted,
 )
 from support.spans import provider_to
-from txn.client.consumer import what_was_lost
+from txn.client.consumer import lost_partitions_text
 from txn.client.transaction import BlockResult
 from txn.errors import AbortableError, FencedError, InDoubtError, RejectedError
 from txn.otel import (
@@ -412,7 +412,7 @@ def test_ctrl_c_while_a_record_is_noted_makes_the_consumer_lose_its_place(
     consumer = Consumer(bootstrap_servers="h:1", group_id="g")
     with pytest.raises(KeyboardInterrupt):
         read(consumer)
-    lost = what_was_lost(consumer, None, produced=False)
+    lost = lost_partitions_text(consumer, None, produced=False)
     consumer.close()
     assert lost is not None
     assert "interrupted" in lost
@@ -428,7 +428,7 @@ def test_ctrl_c_while_the_instrumentor_notes_a_record_makes_the_consumer_lose_it
     consumer = txn.client.Consumer(bootstrap_servers="h:1", group_id="g")
     with pytest.raises(KeyboardInterrupt):
         read(consumer)
-    lost = what_was_lost(consumer, None, produced=False)
+    lost = lost_partitions_text(consumer, None, produced=False)
     consumer.close()
     instrumentor.uninstrument()
     assert lost is not None

@@ -26,15 +26,15 @@ class Bench:
         self.host.unfinished_allocations.pop(0)(block)
 
     def take(self, count: int) -> list[int]:
-        return [self.ids.take() for _ in range(count)]
+        return [self.ids.generate() for _ in range(count)]
 
 
 def test_P7_no_id_is_given_out_before_its_block_has_come() -> None:
     bench = Bench()
     with pytest.raises(NoProducerIdError):
-        bench.ids.take()
+        bench.ids.generate()
     with pytest.raises(NoProducerIdError):
-        bench.ids.take()
+        bench.ids.generate()
     assert bench.asked_for == 1
     bench.arrive(range(50, 60))
     assert bench.take(2) == [50, 51]
@@ -43,7 +43,7 @@ def test_P7_no_id_is_given_out_before_its_block_has_come() -> None:
 def test_the_next_block_is_asked_for_before_the_last_id_is_taken() -> None:
     bench = Bench()
     with pytest.raises(NoProducerIdError):
-        bench.ids.take()
+        bench.ids.generate()
     bench.arrive(range(100))
     bench.take(90)
     assert bench.asked_for == 0
@@ -63,7 +63,7 @@ def test_every_waiter_gets_an_id_of_its_own_however_many_there_are() -> None:
     def take(failure: StorageError | None = None) -> None:
         assert failure is None
         try:
-            taken.append(bench.ids.take())
+            taken.append(bench.ids.generate())
         except NoProducerIdError:
             bench.ids.call_when_ready(take)
 
@@ -85,12 +85,12 @@ def test_a_block_that_could_not_be_allocated_is_asked_for_again() -> None:
     bench.ids.call_when_ready(failures.append)
     bench.arrive(range(7, 9))
     assert failures == [refusal, None]
-    assert bench.ids.take() == 7
+    assert bench.ids.generate() == 7
 
 
 def test_a_start_takes_ids_without_waiting_for_the_loop() -> None:
     ids = ProducerIdManager(FakeHost())
-    assert len({ids.take_now() for _ in range(20)}) == 20
+    assert len({ids.generate_blocking() for _ in range(20)}) == 20
 
 
 def test_a_waiter_that_fails_keeps_no_other_from_its_id() -> None:
@@ -102,7 +102,7 @@ def test_a_waiter_that_fails_keeps_no_other_from_its_id() -> None:
         raise AssertionError("a request with a bug")
 
     bench.ids.call_when_ready(fail)
-    bench.ids.call_when_ready(lambda _: taken.append(bench.ids.take()))
+    bench.ids.call_when_ready(lambda _: taken.append(bench.ids.generate()))
     with pytest.raises(AssertionError, match="a request with a bug"):
         bench.arrive(range(50, 60))
     assert taken == [50]

@@ -8,7 +8,7 @@ from support.txn_bench import COMMIT, P0, P1, TIMEOUT_MS, Bench
 from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.records import encode_key
-from txn.identifiers import NOBODY, ProducerIdAndEpoch
+from txn.identifiers import NO_PRODUCER, ProducerIdAndEpoch
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT
 from txn.storage.base import Marker
@@ -52,11 +52,11 @@ def test_P9_ids_of_a_damaged_partition_are_not_coordinated_here() -> None:
     producer, code = ProducerIdAndEpoch(1_000, 0), ErrorCode.NOT_COORDINATOR
     coordinator = bench.coordinator
     assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == InitProducerIdResult(
-        NOBODY, code
+        NO_PRODUCER, code
     )
     assert coordinator.add_partitions("pay", producer, [P0]) is code
     assert coordinator.verify_partitions("pay", producer, [P0]) == {P0: code}
-    assert bench.end(producer, COMMIT) == InitProducerIdResult(NOBODY, code)
+    assert bench.end(producer, COMMIT) == InitProducerIdResult(NO_PRODUCER, code)
     retriable = int(ErrorCode.KAFKA_STORAGE_ERROR)
     assert coordinator.join("pay", 1_000, 0, TV2, [P0]) == {P0: retriable}
 

@@ -25,7 +25,7 @@ from txn.coordinator.operations import Performed, Request
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.states import TxnResult, TxnState
-from txn.identifiers import NOBODY, ProducerIdAndEpoch
+from txn.identifiers import NO_PRODUCER, ProducerIdAndEpoch
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN
 from txn.wire.error_codes import ErrorCode
@@ -228,11 +228,11 @@ def test_ids_of_a_coordinator_that_is_loading_are_told_to_come_again() -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     producer = ProducerIdAndEpoch(1_000, 0)
     assert coordinator.init_producer_id("pay", TIMEOUT_MS, None) == InitProducerIdResult(
-        NOBODY, loading
+        NO_PRODUCER, loading
     )
     assert coordinator.add_partitions("pay", producer, [P0]) is loading
     assert coordinator.end("pay", producer, COMMIT, bumps_epoch=False) == InitProducerIdResult(
-        NOBODY, loading
+        NO_PRODUCER, loading
     )
 
 
@@ -240,5 +240,7 @@ def test_requests_for_an_unknown_id_make_no_log_for_it() -> None:
     bench = Bench()
     unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert bench.coordinator.add_partitions("pay", ProducerIdAndEpoch(1_000, 0), [P0]) is unknown
-    assert bench.end(ProducerIdAndEpoch(1_000, 0), COMMIT) == InitProducerIdResult(NOBODY, unknown)
+    assert bench.end(ProducerIdAndEpoch(1_000, 0), COMMIT) == InitProducerIdResult(
+        NO_PRODUCER, unknown
+    )
     assert TRANSACTIONS_TOPIC not in bench.host.topics

@@ -13,7 +13,7 @@ from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnResult, TxnState
-from txn.identifiers import LAST_PRODUCER_EPOCH, NOBODY, ProducerIdAndEpoch
+from txn.identifiers import LAST_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT, ASK_TO_JOIN, REFUSE
 from txn.security.sessions import Peer
@@ -178,7 +178,7 @@ def test_a_kept_transaction_is_named_and_its_client_gets_the_next_epoch(
 
 def test_with_nothing_open_there_is_nothing_to_name() -> None:
     bench = Bench()
-    assert bench.start(keep_prepared=True).ongoing == NOBODY
+    assert bench.start(keep_prepared=True).ongoing == NO_PRODUCER
     assert bench.start(keep_prepared=True).producer.producer_epoch == 1
 
 
@@ -235,7 +235,7 @@ def test_a_plain_start_aborts_what_was_kept() -> None:
     bench.prepared()
     kept = bench.start(keep_prepared=True).producer
     fresh = bench.start()
-    assert (fresh.code, fresh.ongoing) == (ErrorCode.NONE, NOBODY)
+    assert (fresh.code, fresh.ongoing) == (ErrorCode.NONE, NO_PRODUCER)
     assert fresh.producer.producer_epoch > kept.producer_epoch
     assert bench.committed() == []
     assert bench.end(kept, ABORT).code is ErrorCode.PRODUCER_FENCED
@@ -420,7 +420,7 @@ def test_an_ordinary_transaction_forces_nothing_before_its_end() -> None:
         joined = bench.coordinator.join("pay", *producer, TV2, [P0])
         assert joined == {P0: 0}
         assert bench.host.forced == set()
-        assert not bench.coordinator.forces_answers_of("pay")
+        assert not bench.coordinator.must_sync_before_answer_of("pay")
         assert bench.host.syncs == []
 
     asyncio.run(run())

@@ -1,1 +1,1 @@
-"""The way to a secured cluster: files read, tokens fetched, and given to a client."""
+"""How a client reaches a secured cluster: it reads certificate files and fetches tokens here."""

@@ -1,4 +1,4 @@
-"""`SecuritySettings` as the connection's security of the client in Rust."""
+"""Turns `SecuritySettings` into the security of a connection of the client in Rust."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from txn.errors import ConfigError, RejectedError, TxnError
 from txn.security.client import SecuritySettings
 from txn.wire.error_codes import ErrorCode
 
-AT_THE_DOOR: Final = frozenset(
+AUTHENTICATION_CODES: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,  # not retriable: the handshake of TLS
         ErrorCode.UNSUPPORTED_SASL_MECHANISM,
@@ -17,7 +17,7 @@ AT_THE_DOOR: Final = frozenset(
         ErrorCode.SASL_AUTHENTICATION_FAILED,
     }
 )
-"""Codes of a listener that lets this client not in, where the error is not retriable."""
+"""Codes of a listener that rejects this client, where the error is not retriable."""
 
 
 def client_security(settings: SecuritySettings) -> _core.ClientSecurity | None:
@@ -55,11 +55,11 @@ def client_security(settings: SecuritySettings) -> _core.ClientSecurity | None:
         raise ConfigError(f"{error}. Correct the settings ssl.* and sasl.*") from error
 
 
-def closed_door(error: _core.KafkaError) -> TxnError | None:
+def authentication_error(error: _core.KafkaError) -> TxnError | None:
     """Return the error of a log-in, a certificate or a token that fails; None for another one."""
     if isinstance(error.__cause__, TxnError):  # of the function for tokens
         return error.__cause__
     message, code, is_retriable = error.args
-    if is_retriable or code not in AT_THE_DOOR:
+    if is_retriable or code not in AUTHENTICATION_CODES:
         return None
     return RejectedError(message, code=code)

@@ -1,8 +1,8 @@
-"""Java's spelling of a client's security settings, as librdkafka's settings.
+"""Translates a client's security settings from Java's spelling to librdkafka's.
 
 A configuration in librdkafka's own names is passed on untouched, or refused if it has credentials
 and no `security.protocol`. One with a name, or a token file, that only Java's client has is read by
-`txn.security.client_reader`, and written anew in librdkafka's names.
+`txn.security.client_reader`, and written in librdkafka's names.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Certificates and keys of files and of settings, as PEM.
+"""Reads certificates and keys from files and settings, and returns them as PEM.
 
 A file is PEM or a keystore (PKCS12 or JKS); its content decides, not its name. The process that
 opens a client reads the file at that moment.

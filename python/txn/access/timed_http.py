@@ -1,7 +1,7 @@
-"""HTTP with one limit of time for the whole answer: status, headers, body and trailers.
+"""HTTP with one time limit for the whole answer: status, headers, body and trailers.
 
-The time-out of a socket is one of each read. An answer that comes byte by byte never meets it, and
-neither do interim answers (`100 Continue`) without end.
+The timeout of a socket applies to each read alone. An answer that comes byte by byte never exceeds
+it, and neither do endless interim answers (`100 Continue`).
 """
 
 import io

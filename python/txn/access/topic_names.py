@@ -49,11 +49,11 @@ def topic_names(
         names = client.topics()
         described = client.describe_topics(names)
     except _core.KafkaError as error:
-        from txn.access.connection import closed_door
+        from txn.access.connection import authentication_error
 
         if not error.args[2]:
-            raise closed_door(error) or RejectedError(str(error)) from error
-        raise closed_door(error) or RetriableError(f"{error}. {advice}") from error
+            raise authentication_error(error) or RejectedError(str(error)) from error
+        raise authentication_error(error) or RetriableError(f"{error}. {advice}") from error
     finally:
         client.close()
     pairs = zip(names, described, strict=True)

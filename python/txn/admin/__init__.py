@@ -1,1 +1,1 @@
-"""Topics, offsets, settings and groups of a running cluster: asked for and changed."""
+"""Reads and changes the topics, offsets, settings and groups of a running cluster."""

@@ -1,4 +1,4 @@
-"""Samples of a running cluster for `txn top`: topics, groups, open transactions; rates of two."""
+"""Samples topics, groups and open transactions for `txn top`, and computes rates of two samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,8 +83,8 @@ def sampled(cluster: RunningCluster) -> Sample:
         for name, own in partitions.items()
     }
     stable = {each: end.last_stable_offset for each, end in ends.items()}
-    groups = _unless_refused(partial(_groups, cluster, stable))
-    transactions = _unless_refused(partial(_transactions, cluster))
+    groups = _result_or_none(partial(_groups, cluster, stable))
+    transactions = _result_or_none(partial(_transactions, cluster))
     return Sample(cluster.now_ms(), topics, groups, transactions)
 
 
@@ -110,7 +110,7 @@ def _groups(
 ) -> dict[str, GroupActivity]:
     found = {}
     for group in cluster.groups():
-        committed = _unless_refused(partial(cluster.committed_offsets, group.group_id))
+        committed = _result_or_none(partial(cluster.committed_offsets, group.group_id))
         lag = total = None
         if committed is not None:
             total = sum(committed.values())
@@ -133,7 +133,7 @@ def _transactions(cluster: RunningCluster) -> list[TransactionActivity]:
     ]
 
 
-def _unless_refused(ask: Callable[[], Found]) -> Found | None:
+def _result_or_none(ask: Callable[[], Found]) -> Found | None:
     try:
         return ask()
     except RejectedError:

@@ -1,4 +1,4 @@
-"""A running cluster that can be changed: `ClusterSource`, and the requests of an administrator.
+"""`RunningCluster`: a `ClusterSource` that also sends the requests of an administrator.
 
 Requests go through the client in Rust, as those of `txn explain` do. So every command has the same
 errors for an address, a certificate or a log-in that does not fit.
@@ -92,7 +92,7 @@ class RunningCluster(ClusterSource):
         return self.ask(ApiKey.METADATA, METADATA_VERSIONS, request)
 
     def require_topics(self, names: Iterable[str]) -> None:
-        """Go on if there are topics of these names, and the user may see them.
+        """Check that topics of these names exist and that the user may see them.
 
         Raises:
             ConfigError: a topic is not there; the message has the nearest name.
@@ -101,7 +101,7 @@ class RunningCluster(ClusterSource):
         for name in names:
             if name in self._topics:
                 continue
-            name.encode()  # `main` tells of a name that is no UTF-8
+            name.encode()  # `main` reports a name that is no UTF-8
             if (fault := name_fault(name)) is not None:
                 raise ConfigError(f"{fault}{did_you_mean(name, self._topics)}")
             (found,) = self.metadata([name]).topics

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups of a running cluster: read, set and taken away."""
+"""Reads, sets and removes settings of topics, brokers and groups of a running cluster."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Groups of a running cluster: their committed offsets moved, and groups deleted."""
+"""Moves committed offsets of groups of a running cluster, and deletes groups."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class NewGroup:
     nearest: str | None
 
     def note(self) -> str:
-        """Tell in a sentence that a plan makes it: its name may be misspelled."""
+        """Return a sentence that a plan creates the group: its name may be misspelled."""
         hint = "" if self.nearest is None else f"; did you mean {self.nearest}?"
         return f"there is no group {self.group_id!r} yet: this makes it{hint}"
 
@@ -59,7 +59,7 @@ def shifted_by(
     """Plan to move a group by so many offsets, backwards below 0, within each log.
 
     Raises:
-        ConfigError: the group has no offset in a partition, or nobody leads it.
+        ConfigError: the group has no offset in a partition, or has no leader.
     """
     committed = cluster.committed_offsets(group_id)
     for topic, index in partitions:
@@ -76,7 +76,7 @@ def restored(
 ) -> list[OffsetChange]:
     """Plan to commit given offsets, within each log.
 
-    Raises ConfigError: a partition is not there, or nobody leads it.
+    Raises ConfigError: a partition is not there, or has no leader.
     """
     for topic, index in offsets:
         cluster.require_topics([topic])
@@ -86,7 +86,7 @@ def restored(
 
 
 def require_no_members(cluster: RunningCluster, group_id: str) -> None:
-    """Go on if a group has no members, or is not there. Raises RejectedError."""
+    """Check that a group has no members, or does not exist. Raises RejectedError."""
     facts = cluster.group(group_id)
     if facts.state not in (EMPTY, DEAD):
         clients = ", ".join(sorted({repr(member.client_id) for member in facts.members}))
@@ -117,7 +117,7 @@ def commit(cluster: RunningCluster, group_id: str, changes: Collection[OffsetCha
 
 
 def require_groups(cluster: RunningCluster, group_ids: Iterable[str]) -> None:
-    """Go on if there are groups of these names.
+    """Check that groups of these names exist.
 
     Raises:
         ConfigError: there is no such group; the message has the nearest name.

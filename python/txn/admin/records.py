@@ -58,7 +58,7 @@ def planned_deletions(
     Raises:
         ConfigError: a topic or partition is not there, or ends before its offset.
         RejectedError: the user may not see a topic.
-        RetriableError: nobody leads a partition at the moment.
+        RetriableError: a partition has no leader at the moment.
     """
     for topic, index in offsets:
         cluster.require_topics([topic])

@@ -1,4 +1,4 @@
-"""An error code of an answer, as the error to raise."""
+"""Turns the error code of an answer into the error to raise."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -29,7 +29,7 @@ ADVICE: Final[Mapping[ErrorCode, str]] = {
 
 
 def require(code: int, message: str | None, refused: str, *, needs: str) -> None:
-    """Go on if there is no error.
+    """Check an error code.
 
     Args:
         code: The number of the error.
@@ -39,7 +39,7 @@ def require(code: int, message: str | None, refused: str, *, needs: str) -> None
 
     Raises:
         RejectedError: it is refused, or its user may not.
-        RetriableError: somebody else will answer, or the same one in a moment.
+        RetriableError: another broker will answer, or the same one in a moment.
     """
     if code == ErrorCode.NONE:
         return

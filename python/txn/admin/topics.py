@@ -1,4 +1,4 @@
-"""Topics of a running cluster: described, made, enlarged and deleted."""
+"""Describes, creates, grows and deletes topics of a running cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Composes the pure parts into a broker; silent about I/O."""
+"""Composes the pure parts into a broker. It does no I/O itself: `txn.server` passes that in."""

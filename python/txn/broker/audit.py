@@ -136,7 +136,7 @@ class Allowance:
         self._left_out = 0
 
     def take(self, now: float) -> tuple[bool, int]:
-        """Say whether a line may be written, and how many were left out before it."""
+        """Return whether a line may be written, and how many were left out before it."""
         earned = (now - self._counted_at) * ACTS_PER_SECOND
         self._lines = min(self._lines + earned, ACTS_AT_ONCE)
         self._counted_at = now

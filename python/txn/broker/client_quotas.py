@@ -34,14 +34,14 @@ KINDS: Final = {
 """Key → the kind of quota that the sockets count."""
 
 CLIENT_ID_KEPT: Final = 255
-"""Characters of a client id that tell buckets apart; a client may send 32 KB of it."""
+"""Characters of a client id that distinguish buckets; a client may send 32 KB of it."""
 
 BUCKETS_MAX: Final = 10_000
 """Buckets that are kept; the one that was idle for longest goes first. It is full when its client
 comes back. A client that invents client ids gains nothing by that."""
 
 WAIT_MS_MAX: Final = 2**31 - 1
-"""Clients are told a time of 32 bits."""
+"""The throttle time in answers has 32 bits."""
 
 
 @dataclass(slots=True)

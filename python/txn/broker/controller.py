@@ -149,7 +149,7 @@ class LocalController:
     """A `Controller` that writes this node's metadata log.
 
     Args:
-        metadata: The log; nobody else writes it.
+        metadata: The log; it has no other writer.
         publisher: Publishes changes that are durable.
         storage: Tells if partitions have room, and forgets earlier topics of a name.
         settings: Of the broker.
@@ -359,7 +359,7 @@ class LocalController:
 
     def _publish_all(self) -> None:
         """Force every change on this thread, and publish it. Raises StorageError."""
-        self._metadata.force()
+        self._metadata.sync()
         self._durable = self._count
         while self._changes:
             self._publish_next()

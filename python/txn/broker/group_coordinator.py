@@ -68,7 +68,6 @@ from txn.identifiers import ProducerIdAndEpoch
 from txn.logs import log
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.security.sessions import Peer
-from txn.storage.base import ProducerIdentity
 from txn.wire.error_codes import ErrorCode
 
 MINUTE_MS: Final = 60_000
@@ -90,7 +89,7 @@ OFFSET_BYTES_MIN: Final = 42
 class OffsetTransactions(Protocol):
     """The services of the transaction coordinator for offsets."""
 
-    def forces_answers_of(self, transactional_id: str) -> bool:
+    def must_sync_before_answer_of(self, transactional_id: str) -> bool:
         """Say whether answers to the client of an id wait until their state is on the disk."""
         ...
 
@@ -331,7 +330,7 @@ class GroupCoordinator:
         offsets: Mapping[OffsetKey, OffsetValue],
         *,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         transaction_version: int,
     ) -> ErrorCode:
         """Store offsets that count when the producer's transaction commits, all or none.
@@ -385,7 +384,8 @@ class GroupCoordinator:
             count until a power failure.
         """
         is_forced = self.host.durability is Durability.ALWAYS or (
-            transactional_id is not None and self.transactions.forces_answers_of(transactional_id)
+            transactional_id is not None
+            and self.transactions.must_sync_before_answer_of(transactional_id)
         )
         if not is_forced:
             return ErrorCode.NONE
@@ -519,7 +519,7 @@ class GroupCoordinator:
         self,
         group_id: str,
         offsets: Mapping[OffsetKey, OffsetValue],
-        producer: ProducerIdentity | None,
+        producer: ProducerIdAndEpoch | None,
     ) -> ErrorCode:
         if not offsets:
             return ErrorCode.NONE

@@ -91,7 +91,7 @@ class Host(Protocol):
         ...
 
     def has_partition(self, topic: str, index: int) -> bool:
-        """Say whether there is such a partition; it is not opened."""
+        """Return True if there is such a partition; it is not opened."""
         ...
 
     def partition_count(self, topic: str) -> int:
@@ -99,11 +99,11 @@ class Host(Protocol):
         ...
 
     def is_untouched(self, topic: str, index: int) -> bool:
-        """Say whether a partition is there and nothing is known in it, so that it is not open."""
+        """Return True if a partition is there, holds nothing and is not open."""
         ...
 
     def refuse_partition(self, topic: str, index: int, reason: str) -> None:
-        """Take a partition that is damaged out of service until the next start.
+        """Stop serving a damaged partition until the next start.
 
         Args:
             topic: Its topic, which must exist.
@@ -113,7 +113,7 @@ class Host(Protocol):
         ...
 
     def accepts_loss(self, topic: str, index: int) -> bool:
-        """Say whether an operator accepted the loss of a partition for this start."""
+        """Return True if an operator accepted the loss of a partition for this start."""
         ...
 
     def coordinator_partitions(self, topic: str) -> CoordinatorPartitions:

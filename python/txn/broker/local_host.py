@@ -1,4 +1,4 @@
-"""The `Host` of this node's coordinators: its parts, put together.
+"""`LocalHost`: the `Host` of this node's coordinators, made of the node's parts.
 
 Invariant: it shows only published metadata of topics, so a coordinator's decision rests on nothing
 that a power failure can undo.
@@ -63,11 +63,11 @@ class LocalHost:
         self._scheduler.spawn(work)
 
     def is_untouched(self, topic: str, index: int) -> bool:
-        """Say whether a partition is there and was not opened: it holds nothing."""
+        """Return True if a partition is there and was not opened: it holds nothing."""
         return self._replicas.is_untouched(topic, index)
 
     def refuse_partition(self, topic: str, index: int, reason: str) -> None:
-        """Take a partition that is damaged out of service until the next start."""
+        """Stop serving a damaged partition until the next start."""
         self._replicas.refuse(topic, index, reason)
 
     def accepts_loss(self, topic: str, index: int) -> bool:

@@ -1,8 +1,8 @@
-"""The look of a start for a cache that the storage has lost, before the start decides anything.
+"""Checks, before a start decides anything, whether the storage has lost its cache.
 
-A start after a kill believes that all written bytes are there. Where a record disproves that, this
-start is given up, and everything is loaded again as after a power failure. The rules of proof are
-in `coordinator.transaction.lost_cache`.
+A start after a kill assumes that all written bytes are there. If a record disproves that, the start
+is abandoned, and everything is loaded again as after a power failure. The rules of proof are in
+`coordinator.transaction.lost_cache`.
 """
 
 import uuid

@@ -19,10 +19,10 @@ def refuse_lost_logs(host: Host, known: Iterable[KnownEnd]) -> None:
             host.refuse_partition(*each.place, reason_of(each))
 
 
-def tell_of_lost_logs(
+def report_lost_logs(
     host: Host, known: Iterable[KnownEnd], advice_on: Callable[[str, int], str]
 ) -> None:
-    """Tell an operator of the partitions without a log that may have had one."""
+    """Log the partitions without a log that may have had one."""
     for each in known:
         if host.is_untouched(*each.place):
             topic, partition = each.place

@@ -77,7 +77,7 @@ class MetadataLog:
             [(None, encode(record)) for record in records], timestamp_ms=self._now_ms()
         )
 
-    def force(self) -> None:
+    def sync(self) -> None:
         """Wait until all records are on the disk, under any `durability`. Raises StorageError.
 
         Lost records stay lost. But partitions of a topic that nobody knows would be in the way of
@@ -140,9 +140,9 @@ def recover_metadata(
         )
     _require_all_is_here(image, identity)
     if deleted:
-        metadata.force()  # a power failure could bring back a topic whose files are gone
+        metadata.sync()  # a power failure could bring back a topic whose files are gone
     storage.discard(deleted, image.topics)
-    take_over_broker_settings(settings, image, identity.node_id)
+    apply_broker_settings(settings, image, identity.node_id)
     missing = [
         [AbortTransactionRecord()] if replay.is_open else [],
         _features(image),
@@ -154,7 +154,7 @@ def recover_metadata(
             metadata.append(records)
             for record in records:
                 image.apply(record)
-    metadata.force()
+    metadata.sync()
     return metadata, image
 
 
@@ -169,7 +169,7 @@ def coordinator_topic_settings(topic: str, settings: BrokerSettings) -> dict[str
     }
 
 
-def take_over_broker_settings(settings: BrokerSettings, image: Image, node_id: int) -> None:
+def apply_broker_settings(settings: BrokerSettings, image: Image, node_id: int) -> None:
     """Apply the altered values of this broker and of every broker."""
     altered = image.broker_settings
     settings.change(here=altered.get(str(node_id), {}), everywhere=altered.get(EVERY_BROKER, {}))

@@ -1,11 +1,11 @@
-"""The broker itself, put together: metadata, partitions, coordinators, and the work of handlers.
+"""The node: metadata, partitions, coordinators, and the work of handlers.
 
 `Node.start` builds each part from the ones before: the metadata log and its image, the publisher,
-the partitions, the controller, the coordinators. A part that is built
-has its state; no constructor reads or writes a log.
+the partitions, the controller, the coordinators. A part that is built has its state. No constructor
+reads or writes a log.
 
-Silent about I/O: logs come from a `LogStorage`, time and waiting from a `Scheduler`, the
-sockets' view of topics is a `Catalog`. `txn.server` gives it real ones.
+The node does no I/O itself. It gets logs from a `LogStorage`, time and waiting from a `Scheduler`,
+and publishes topics to the sockets through a `Catalog`. `txn.server` gives it real ones.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
 from txn.broker.local_host import LocalHost
-from txn.broker.lost_logs import tell_of_lost_logs
+from txn.broker.lost_logs import report_lost_logs
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.metadata_log import (
     MetadataLog,
     NodeIdentity,
+    apply_broker_settings,
     recover_metadata,
     store_snapshot,
-    take_over_broker_settings,
 )
 from txn.broker.metadata_publisher import MetadataPublisher, Subscriber
 from txn.broker.partitions import TopicPartitions
@@ -88,7 +88,7 @@ class Node:
         self.verifier: TransactionVerifier = transactions
         self.groups = groups
         self.authorizer = authorizer
-        """Decides on every request; None: nobody is refused."""
+        """Decides on every request; None: no request is refused."""
         self.quotas = quotas
         self.response_cache = ResponseCache(self.image)
         self._storage = storage
@@ -131,7 +131,7 @@ class Node:
         replicas = ReplicaManager(settings, storage, scheduler, catalog)
         replicas.serve(list(image.topics.values()))
         publisher.subscribe(replicas.on_metadata)
-        replicas.abort_given_up(storage.given_up)
+        replicas.abort_lost_transactions(storage.given_up)
         sync = partial(synced, scheduler.sync_each)
         controller = LocalController(metadata, publisher, storage, settings, identity, sync)
         host = LocalHost(
@@ -141,7 +141,7 @@ class Node:
         replicas.on_refusal(group_shards.on_refusal)
         if not power_failed:  # else a deletion of offsets may be lost, too
             known = ends_in_offsets(group_shards.committed(), host.topic_id)
-            tell_of_lost_logs(host, known, storage.advice_on)
+            report_lost_logs(host, known, storage.advice_on)
         markers = LocalMarkerSender(
             replicas.get, group_shards.on_offsets_marker, group_shards.on_offsets_refusal
         )
@@ -305,6 +305,6 @@ def _follower_of_settings(settings: BrokerSettings, node_id: int) -> Subscriber:
 
     def follow(image: Image, delta: Delta) -> None:
         if delta.has_broker_settings:
-            take_over_broker_settings(settings, image, node_id)
+            apply_broker_settings(settings, image, node_id)
 
     return follow

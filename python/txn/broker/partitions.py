@@ -63,7 +63,7 @@ class TopicPartitions:
         return len(self.stores)
 
     def has(self, index: int) -> bool:
-        """Say whether there is one of that number; it is not opened."""
+        """Return True if there is one of that number; it is not opened."""
         return 0 <= index < len(self.stores)
 
     def __getitem__(self, index: int) -> PartitionLog:
@@ -87,14 +87,14 @@ class TopicPartitions:
         return (self[index] for index in range(len(self)))
 
     def is_untouched(self, index: int) -> bool:
-        """Say whether there is one of that number that nothing has tried to open yet."""
+        """Return True if there is one of that number that nothing has tried to open yet."""
         is_there = 0 <= index < len(self.stores) and self.stores[index] is None
         return is_there and index not in self._failures
 
-    def take_in(self, index: int, store: PartitionLog) -> None:
+    def register(self, index: int, store: PartitionLog) -> None:
         """Register a log that the caller opened."""
         with self._lock:
-            self._take_in(index, store)
+            self._register(index, store)
 
     def note_failure(self, index: int, error: CorruptLogError | StorageError) -> None:
         """Record that the caller could not open a log, and report it in the log lines."""
@@ -102,7 +102,7 @@ class TopicPartitions:
             self._note_failure(index, error)
 
     def withdraw(self, index: int, error: CorruptLogError) -> None:
-        """Take one out of service until the next start; it need not be open."""
+        """Stop serving one until the next start; it need not be open."""
         with self._lock:
             store, self.stores[index] = self.stores[index], None
             if store is not None:
@@ -140,7 +140,7 @@ class TopicPartitions:
             return self._withdrawn.copy()
 
     def has_failures(self, *, are_final: bool) -> bool:
-        """Say whether one cannot be used: until the next start, or for now."""
+        """Return True if one cannot be used: until the next start, or for now."""
         with self._lock:
             return any(failure.is_final is are_final for failure in self._failures.values())
 
@@ -156,7 +156,7 @@ class TopicPartitions:
         return self._topic.leader_epoch(index) if store is None else store.leader_epoch
 
     def _open(self, index: int) -> PartitionLog:
-        """Open one; an operator is told when that fails at first, and when it succeeds again."""
+        """Open one; the log reports the first failure, and the next success."""
         topic = self._topic.name
         failure = self._failures.get(index)
         if failure is not None and (
@@ -168,7 +168,7 @@ class TopicPartitions:
         except (CorruptLogError, StorageError) as error:
             self._note_failure(index, error)
             raise StorageError(error.message, topic=topic, partition=index) from error
-        self._take_in(index, store)
+        self._register(index, store)
         if self._failures.pop(index, None) is not None:
             log.warning("partition.opened_again", topic=topic, partition=index)
         return store
@@ -187,6 +187,6 @@ class TopicPartitions:
         else:
             log.error("partition.not_opened", topic=topic, partition=index, reason=error.message)
 
-    def _take_in(self, index: int, store: PartitionLog) -> None:
+    def _register(self, index: int, store: PartitionLog) -> None:
         store.lead(self._topic.leader_epoch(index))
         self.stores[index] = store

@@ -21,7 +21,7 @@ class NoProducerIdError(StorageError):
 
 
 class ProducerIdManager:
-    """Gives out producer ids that nobody had. All calls come from one thread."""
+    """Gives out unused producer ids. All calls come from one thread."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -32,7 +32,7 @@ class ProducerIdManager:
         self._is_asked = False
         self._waiting: list[Callable[[StorageError | None], object]] = []
 
-    def take(self) -> int:
+    def generate(self) -> int:
         """The next producer id. Raises NoProducerIdError."""
         if not self._block:
             if not self._next_block:
@@ -46,11 +46,11 @@ class ProducerIdManager:
             self._ask()
         return taken
 
-    def take_now(self) -> int:
+    def generate_blocking(self) -> int:
         """The next producer id; blocks, for a start. Raises StorageError."""
         if not self._block and not self._next_block:
             self._arrive(self._host.allocate_producer_ids_now())
-        return self.take()
+        return self.generate()
 
     def call_when_ready(self, call: Callable[[StorageError | None], object]) -> None:
         """Make a call once an id is there, or with the reason why none can be allocated.
@@ -69,7 +69,7 @@ class ProducerIdManager:
             self._host.allocate_producer_ids(self._arrive)
 
     def _arrive(self, block: range | StorageError) -> None:
-        """Take a block, or the reason why there is none; the next taker asks again."""
+        """Handle a block, or the reason why there is none; the next caller asks again."""
         self._is_asked = False
         waiting, self._waiting = self._waiting, []
         refusal = block if isinstance(block, StorageError) else None

@@ -87,7 +87,7 @@ class ReplicaManager:
         return None if partitions.is_untouched(index) else partitions[index]
 
     def has(self, topic: str, index: int) -> bool:
-        """Say whether there is such a partition; it is not opened."""
+        """Return True if there is such a partition; it is not opened."""
         partitions = self.partitions.get(topic)
         return partitions is not None and 0 <= index < len(partitions.stores)
 
@@ -97,7 +97,7 @@ class ReplicaManager:
         return 0 if partitions is None else len(partitions.stores)
 
     def is_untouched(self, topic: str, index: int) -> bool:
-        """Say whether a partition is there and was not opened: it holds nothing."""
+        """Return True if a partition is there and was not opened: it holds nothing."""
         partitions = self.partitions.get(topic)
         return partitions is not None and partitions.is_untouched(index)
 
@@ -127,14 +127,14 @@ class ReplicaManager:
         for topic in topics:
             self._topics[topic.name] = topic
             is_anew = topic.name in self._deleted
-            open_log = self._open_anew if is_anew else self._storage.open
+            open_log = self._open_recreated if is_anew else self._storage.open
             self.partitions[topic.name] = TopicPartitions(topic, open_log, now_ms)
         places = [(topic, index) for topic in topics for index in range(topic.partition_count)]
         for (topic, index), opened in zip(places, self._storage.open_all(places), strict=True):
             if isinstance(opened, CorruptLogError | StorageError):
                 self.partitions[topic.name].note_failure(index, opened)
             elif opened is not None:
-                self.partitions[topic.name].take_in(index, opened)
+                self.partitions[topic.name].register(index, opened)
         for topic in topics:
             self._catalog.add_topic(topic, self.partitions[topic.name])
 
@@ -152,7 +152,7 @@ class ReplicaManager:
             self._configure(topic)
 
     def refuse(self, topic: str, index: int, reason: str) -> None:
-        """Take a partition that is damaged out of service until the next start.
+        """Stop serving a damaged partition until the next start.
 
         From now on all that needs it is answered with KAFKA_STORAGE_ERROR, as if it could not be
         opened. Nothing of it is changed.
@@ -180,7 +180,7 @@ class ReplicaManager:
         if removal is not None:
             await asyncio.shield(removal)
 
-    def abort_given_up(self, places: Iterable[tuple[str, int]]) -> None:
+    def abort_lost_transactions(self, places: Iterable[tuple[str, int]]) -> None:
         """End open transactions in logs with an accepted loss: their records may be gone.
 
         One that cannot be opened all the same keeps no other from being served.
@@ -190,7 +190,7 @@ class ReplicaManager:
         for topic, index in places:
             try:
                 store = self.get(topic, index)
-            except StorageError:  # told as it was opened
+            except StorageError:  # logged when it was opened
                 continue
             if store is None:
                 continue
@@ -214,7 +214,7 @@ class ReplicaManager:
                 )
 
     def forget_idle_producers(self) -> None:
-        """Let every partition forget producers that have been idle for long, now and then."""
+        """Remove producers that have been idle for long from every partition, now and then."""
         now_ms = self._scheduler.monotonic_ms()
         idle_ms = self._settings["producer.id.expiration.ms"]
         for store in self.opened():
@@ -229,7 +229,7 @@ class ReplicaManager:
 
     # ------------------------------------------------------------ inside
 
-    def _open_anew(self, topic: Topic, index: int) -> PartitionLog:
+    def _open_recreated(self, topic: Topic, index: int) -> PartitionLog:
         """Open a partition of a topic whose name a deleted one had.
 
         Its producers may go on with the sequences that they had reached there.

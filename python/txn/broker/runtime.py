@@ -92,7 +92,7 @@ class Requests:
         return given
 
     def start(self, key: str | None, request: Request[Any]) -> None:
-        """Run a request whose answer nobody waits for once its key is free."""
+        """Run a request without a waiter once its key is free."""
         self._enter(_Running(key, request, _no_answer))
 
     def run_blocking(self, request: Request[T]) -> T:
@@ -147,7 +147,7 @@ class Requests:
             self._wait(running, wait)
 
     def _advance(self, running: "_Running", failure: StorageError | None = None) -> Wait | None:
-        """Go on to the next wait and return it; None at the end."""
+        """Run to the next wait and return it; None at the end."""
         request, value = running.request, None
         while True:
             try:
@@ -269,13 +269,13 @@ class _Running:
                 self._promise.set_result(answer)
 
     def enter(self, performing: Request[Any]) -> Request[Any]:
-        """Go on with the request that performs an operation of this one."""
+        """Continue the request that performs an operation of this one."""
         assert self.outer is None, "it is performed in turn"
         self.outer, self.request = self.request, performing
         return performing
 
     def leave(self) -> Request[Any]:
-        """Go on with the request whose operation was performed."""
+        """Continue the request whose operation was performed."""
         assert self.outer is not None, "it performs nothing"
         self.request, self.outer = self.outer, None
         return self.request
@@ -303,4 +303,4 @@ def _place_of(log: PartitionLog) -> tuple[str, int]:
 
 
 def _no_answer(_: ErrorCode) -> None:
-    """The answer of a request that nobody waits for."""
+    """The answer of a request without a waiter."""

@@ -21,7 +21,8 @@ from txn.broker.members import PROCESS
 from txn.broker.runtime import Requests
 from txn.coordinator.operations import Committed, Performed, Request, Synced
 from txn.errors import CorruptLogError, StorageError
-from txn.storage.base import PartitionLog, ProducerIdentity
+from txn.identifiers import ProducerIdAndEpoch
+from txn.storage.base import PartitionLog
 from txn.wire.error_codes import ErrorCode
 
 R = TypeVar("R")
@@ -37,7 +38,7 @@ class ShardPhase(Enum):
     UNLOADED = "unloaded"
 
 
-_UNLOADED: Final = ShardPhase.UNLOADED
+_UNLOADED: Final = ShardPhase.UNLOADED  # a name of its own as in `broker.members`
 
 LOADS_MAX: Final = 2
 """Number of times that a start reads a shard's log, while a disk keeps it from being read."""
@@ -152,7 +153,7 @@ class Shard(Requests, Generic[S, R]):
         assert self.phase is ShardPhase.UNLOADED, f"shard {self.index} is {self.phase.value}"
         self.phase, self.refusal = ShardPhase.LOADING, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def append(self, records: Sequence[R], producer: tuple[int, int] | None = None) -> int:
+    def append(self, records: Sequence[R], producer: ProducerIdAndEpoch | None = None) -> int:
         """Append records as one batch and replay them; return the first one's offset.
 
         Raises StorageError: nothing changed.
@@ -165,9 +166,8 @@ class Shard(Requests, Generic[S, R]):
             encoded.append(encode(self, record))
         if self._batch_bytes_max is not None:
             self._require_size(encoded, self._batch_bytes_max())
-        identity = None if producer is None else ProducerIdentity(*producer)
         log = self._logs[self.index]
-        offset = log.append(encoded, timestamp_ms=self._host.now_ms(), producer=identity)
+        offset = log.append(encoded, timestamp_ms=self._host.now_ms(), producer=producer)
         for at, record in enumerate(records, offset):
             replay(self, record, at)
         return offset
@@ -196,7 +196,7 @@ class Shard(Requests, Generic[S, R]):
     # ------------------------------------------------------------ requests
 
     def start(self, key: str | None, request: Request[Any]) -> None:
-        """Run a request whose answer nobody waits for; none of an unloaded shard."""
+        """Run a request without a waiter; none of an unloaded shard."""
         if self.phase is _UNLOADED:
             request.close()
         else:

@@ -108,7 +108,7 @@ class Shards(Generic[S, R]):
         """Replay a partition into its shard; False: it cannot be read and is out of service."""
         error = shard.load(lambda: self._read_log(shard), lambda: self.empty(shard.state))
         if error is not None:
-            self._take_out_of_service(shard, error)
+            self._stop_serving(shard, error)
         return error is None
 
     def fail(self, shard: Shard[S, R], fault: str) -> None:
@@ -136,7 +136,7 @@ class Shards(Generic[S, R]):
         try:
             yield COMMITTED  # requests before the unloading may have been waiting for that
         except StorageError as error:
-            self._take_out_of_service(shard, error)
+            self._stop_serving(shard, error)
             return
         shard.activate()
         self.on_loaded(shard)
@@ -145,7 +145,7 @@ class Shards(Generic[S, R]):
         for batch in shard.log.batches():
             self.read(shard, batch)
 
-    def _take_out_of_service(self, shard: Shard[S, R], error: Exception) -> None:
+    def _stop_serving(self, shard: Shard[S, R], error: Exception) -> None:
         if isinstance(error, CorruptLogError):
             self._host.refuse_partition(self.topic, shard.index, error.message)
         self.fail(shard, shard.advice_on(error))

@@ -1,6 +1,6 @@
-"""The shell's part of a broker: where logs are kept, time and waiting, and the sockets' catalog.
+"""The ports of a node to the outside: log storage, time and waiting, and the sockets' catalog.
 
-`txn.server` gives a node real ones, the simulation its own.
+`txn.server` implements them for a real broker, and the simulation implements its own.
 """
 
 import uuid
@@ -123,7 +123,7 @@ class Scheduler(Protocol):
         ...
 
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
-        """Begin to sync partitions, side by side; tell when all are synced or have failed.
+        """Begin to sync partitions, in parallel; report when all are synced or have failed.
 
         Records appended before this call are on the disk then. Waiters for one log share its syncs.
         """
@@ -161,7 +161,7 @@ class Catalog(Protocol):
     def publish_creation_rates(
         self, default: float | None, of_addresses: Mapping[str, float]
     ) -> None:
-        """Let addresses connect so often a second from now on; without a default any other may."""
+        """Limit connections per second by address; `default` is for all others."""
         ...
 
     def forget_verdicts(self) -> None:

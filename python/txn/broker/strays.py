@@ -1,4 +1,4 @@
-"""The refusal of a start for stray partitions, see `txn.storage.strays`."""
+"""Refuses a start if the data directory has stray partitions, see `txn.storage.strays`."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Futures of syncs: they end when partitions are on the disk (P2)."""
+"""Futures of syncs, which are done once partitions are on the disk (P2)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ Failures = dict[int, StorageError]
 """Failures by the identity of the partition that could not be synced."""
 
 SyncEach = Callable[[Sequence[PartitionLog], Callable[[Failures], None]], None]
-"""Begins to sync partitions, side by side; tells when all are synced or have failed."""
+"""Begins to sync partitions in parallel; reports when all are synced or have failed."""
 
 
 def synced(sync_each: SyncEach, stores: Iterable[PartitionLog]) -> "asyncio.Future[None]":

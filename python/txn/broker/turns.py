@@ -24,16 +24,16 @@ class Turns:
         self._left = ITEMS_PER_TURN
 
     def are_over(self, items: int) -> bool:
-        """Count the next items; say whether other requests have to have their turn first."""
+        """Count the next items; return True if other requests have to run first."""
         self._left -= items
         return self._left < 0
 
     async def give_way(self) -> None:
-        """Let others have their turn."""
+        """Let other requests run."""
         self._left = ITEMS_PER_TURN
         await asyncio.sleep(0)
 
     async def next(self, items: int = 1) -> None:
-        """Let others have their turn if this one is over; to be called before each item."""
+        """Let other requests run if this turn is over; to be called before each item."""
         if self.are_over(items):
             await self.give_way()

@@ -34,5 +34,5 @@ class TransactionVerifier(Protocol):
     def is_joined(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
     ) -> bool:
-        """Say whether a partition is part of the producer's open transaction in this moment."""
+        """Return True if a partition is part of the producer's open transaction in this moment."""
         ...

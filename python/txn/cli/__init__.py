@@ -2,10 +2,10 @@
 
 Exit codes: 0 done, 1 refused, 2 wrong usage.
 
-A broker is started often, and somebody waits for it. So `plain_serve` reads a `txn serve` that is
-written plainly, and `plain_topics` such a `txn topics list`. `commands` reads every other command,
-help and mistakes; it loads typer and its imports, three fifths of the time until a broker serves.
-Hence the imports inside `main`: it is the fork in the road.
+Users wait for the start of a broker, so it has to be fast. `plain_serve` reads the usual form of
+`txn serve`, and `plain_topics` that of `txn topics list`, without typer. `commands` reads every
+other command, help and mistakes. It imports typer, which takes three fifths of the time until a
+broker serves. So `main` imports only the module that it needs.
 """
 
 import errno
@@ -41,31 +41,31 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()  # Python would do it later, and end with 120 if that fails
     except TxnError as error:
-        from txn.cli.no_answer import in_words
+        from txn.cli.no_answer import one_line
 
-        _tell(in_words(error))
+        _print_error(one_line(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
-        _tell("interrupted")
+        _print_error("interrupted")
         sys.exit(INTERRUPTED)
     except UnwritableError as error:
-        _tell(f"cannot write the output: {error}")
+        _print_error(f"cannot write the output: {error}")
         sys.exit(1)
     except UnicodeEncodeError:
         wrong = next((word for word in sys.argv if not is_utf8(word)), None)
         if wrong is None:
             raise
-        _tell(f"{wrong!a} is no UTF-8, which names of a cluster are. Correct it")
+        _print_error(f"{wrong!a} is no UTF-8, which names of a cluster are. Correct it")
         sys.exit(2)
     except OSError as error:
         if error.filename is not None or error.errno not in UNWRITABLE:
             raise
         sys.stdout = None
         if error.errno != errno.EPIPE:  # else its reader has read enough
-            _tell(f"cannot write the output: {error.strerror}")
+            _print_error(f"cannot write the output: {error.strerror}")
         sys.exit(1)
     finally:
-        _give_up_unwritten_errors()
+        _discard_unwritten_errors()
 
 
 def _replace_closed_streams() -> None:
@@ -104,12 +104,12 @@ def _run() -> None:
     run()
 
 
-def _tell(reason: str) -> None:
+def _print_error(reason: str) -> None:
     with suppress(OSError):  # the disk of a log file may be full
         print(f"txn: {reason}", file=sys.stderr)
 
 
-def _give_up_unwritten_errors() -> None:
+def _discard_unwritten_errors() -> None:
     """Drop text that stderr does not take: Python would change the exit code to 120 for it."""
     try:
         sys.stderr.flush()

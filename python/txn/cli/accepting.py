@@ -1,4 +1,4 @@
-"""Accepting losses by name: the work of `txn log accept-loss`."""
+"""`txn log accept-loss`: accepts the loss of damaged parts, partition by partition."""
 
 import re
 from collections.abc import Iterator, Sequence

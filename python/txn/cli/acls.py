@@ -410,7 +410,7 @@ ADVICE: Final = {
 
 
 def _require(code: int, message: str | None, entry: str) -> None:
-    """Go on if there is no error. Raises RejectedError."""
+    """Check an error code. Raises RejectedError."""
     if code == ErrorCode.NONE:
         return
     known = ErrorCode(code)

@@ -1,4 +1,4 @@
-"""Checking the settings of a start, without the start: the work of `txn serve --check`."""
+"""`txn serve --check`: checks the settings of a broker without starting it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -93,7 +93,8 @@ def _check_metrics(settings: BrokerSettings) -> None:
 
 
 def _shown(name: str, text: str, start: Start, references: Mapping[str, str]) -> str:
-    """A setting's value; that of a config provider, which keeps secrets, is told by reference."""
+    """A setting's value; that of a config provider, which keeps secrets, is shown as its
+    reference."""
     return text if name in start.given else references.get(name, text)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from txn.cli.no_answer import ADVICE, DEFAULT_SERVERS, TIMEOUT_S, no_answer_ends
+from txn.cli.no_answer import ADVICE, DEFAULT_SERVERS, TIMEOUT_S, exit_if_unreachable
 from txn.errors import ConfigError
 from txn.security.client import PLAIN, SecuritySettings
 
@@ -108,7 +108,7 @@ def running_cluster(
     from txn.admin.cluster import RunningCluster
 
     found = cluster(bootstrap, config, settings)
-    with no_answer_ends():
+    with exit_if_unreachable():
         running = RunningCluster(
             found.servers,
             security=found.security,
@@ -142,7 +142,7 @@ def any_broker(
 
     found = cluster(bootstrap, config, settings)
     brokers = Brokers(found.servers, security=found.security, timeout_s=timeout_s, advice=ADVICE)
-    with no_answer_ends():
+    with exit_if_unreachable():
         try:
             yield brokers.any()
         finally:

@@ -21,7 +21,7 @@ def describe(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a cluster's id, controller, brokers and number of topics.
+    """Show a cluster's id, controller, brokers and number of topics.
 
     \b
     Examples:

@@ -155,7 +155,7 @@ def run() -> None:
 
 
 def _in_one_line(text: str, error: Any) -> str:
-    """Tell a mistake in the words of a command line, and how to see its help."""
+    """Print a mistake in the words of a command line, and how to see its help."""
     plain = text.replace(": Value error, ", ": ").rstrip(".")  # said by pydantic below typer
     parts = [plain if plain.endswith("?") else f"{plain}."]
     option = getattr(error, "option_name", "")

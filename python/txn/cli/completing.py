@@ -1,7 +1,7 @@
 """Names of topics and groups for the completion of a shell, asked of the cluster.
 
-The cluster is that of the options on the line. Completion answers nothing where it does not answer
-within `TIMEOUT_S`: a shell shows no errors there.
+The options on the line name the cluster. If it does not answer within `TIMEOUT_S`, there are no
+completions, because a shell shows no errors there.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`txn configs`: the settings of topics, brokers and groups of a cluster; seen, set, taken away."""
+"""`txn configs`: show, set and remove settings of topics, brokers and groups of a cluster."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,21 +42,21 @@ Group = Annotated[
 @configs_app.command()
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Of these settings alone.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Show only these settings.")
     ] = None,
     topic: Topic = None,
     broker: Broker = None,
     all_brokers: AllBrokers = False,
     group: Group = None,
     has_all: Annotated[
-        bool, typer.Option("--all", help="Also settings that have their default.")
+        bool, typer.Option("--all", help="Show settings that have their default, too.")
     ] = False,
     bootstrap: Bootstrap = None,
     command_config: CommandConfig = None,
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell settings with their values and sources. A secret one has no value here.
+    """Show settings with their values and sources. A secret one has no value here.
 
     \b
     Examples:
@@ -99,7 +99,7 @@ def set_configs(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set settings of one topic, broker or group. They hold at once.
+    """Set settings of one topic, broker or group. They apply at once.
 
     \b
     Examples:
@@ -113,7 +113,7 @@ def set_configs(
     resource = _resource(topic, broker, all_brokers, group)
     with running_cluster(bootstrap, command_config, settings) as running:
         _alter(running, resource, changes, is_dry_run=is_dry_run)
-    _tell("would be set" if is_dry_run else "set", resource, changes, as_json=as_json)
+    _print_change("would be set" if is_dry_run else "set", resource, changes, as_json=as_json)
 
 
 @configs_app.command()
@@ -129,7 +129,7 @@ def remove(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take settings of one topic, broker or group away: the next wider ones hold then.
+    """Remove settings of one topic, broker or group: the next wider ones apply then.
 
     \b
     Examples:
@@ -142,7 +142,9 @@ def remove(
     resource = _resource(topic, broker, all_brokers, group)
     with running_cluster(bootstrap, command_config, settings) as running:
         _alter(running, resource, changes, is_dry_run=is_dry_run)
-    _tell("would be removed" if is_dry_run else "removed", resource, changes, as_json=as_json)
+    _print_change(
+        "would be removed" if is_dry_run else "removed", resource, changes, as_json=as_json
+    )
 
 
 def _resource(
@@ -202,7 +204,7 @@ def _lines(entries: Sequence["ConfigEntry"]) -> Iterator[str]:
         yield f"{entry.name}={value}  ({entry.source})"
 
 
-def _tell(
+def _print_change(
     done: str, resource: "ConfigResource", changes: Mapping[str, str | None], *, as_json: bool
 ) -> None:
     from txn.admin.configs import name_of

@@ -1,4 +1,4 @@
-"""A question before something is lost, and the part that is done where a command stops half-way."""
+"""Asks before data is lost, and reports how far a command came that stops half-way."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,8 +35,8 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
 
 
 @contextmanager
-def told_half_way(done: Sequence[str]) -> Iterator[None]:
-    """Say on standard error which names are done if an error or Ctrl-C ends the `with` block."""
+def report_if_interrupted(done: Sequence[str]) -> Iterator[None]:
+    """Print which names are done if an error or Ctrl-C ends the `with` block."""
     try:
         yield
     except BaseException:

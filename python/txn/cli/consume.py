@@ -19,9 +19,9 @@ from txn.cli.cluster import (
 )
 from txn.cli.completing import complete_groups
 from txn.cli.options import Isolation, IsolationLevel, TopicsOrPartitions
-from txn.cli.output import for_its_reader, print_bytes
+from txn.cli.output import print_bytes, until_reader_closes
 from txn.cli.record_texts import Columns, Format, Record, as_json_line, as_line
-from txn.cli.stopping import has_lost_its_reader, sigterm_as_ctrl_c
+from txn.cli.stopping import is_reader_gone, sigterm_as_ctrl_c
 from txn.counts import counted
 from txn.errors import ConfigError, RetriableError, TxnError
 
@@ -134,7 +134,7 @@ def consume(
             with running_cluster(bootstrap, command_config, settings) as running:
                 reader = _reader(running, chosen, wanted)
             try:
-                with for_its_reader():
+                with until_reader_closes():
                     printing.run(reader)
             finally:
                 reader.close()
@@ -229,7 +229,7 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
 
 
 def _require_order(wanted: _Wanted, start: "OffsetSpec", end: "OffsetSpec") -> None:
-    """Go on if records may lie between two places. Raises ConfigError."""
+    """Check that records may lie between two places. Raises ConfigError."""
     from txn.admin.offset_specs import OffsetSpecKind
 
     if end.kind is OffsetSpecKind.EARLIEST:
@@ -329,7 +329,7 @@ class _Printing:
             self.in_hand = 0
             if self._left is not None:
                 self._left -= len(shown)
-            if self._left == 0 or (not batch and has_lost_its_reader()):
+            if self._left == 0 or (not batch and is_reader_gone()):
                 return
             if reader.outage not in (None, outage):
                 print(f"txn: waiting for the cluster: {reader.outage}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`txn topics delete-records`: the records before an offset, taken away from partitions."""
+"""`txn topics delete-records`: delete the records before an offset from partitions."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.confirming import confirm
-from txn.cli.no_answer import in_words
+from txn.cli.no_answer import one_line
 from txn.cli.options import AsJson, PlanAlone, Yes
 from txn.cli.output import print_json, print_lines, table
 from txn.errors import ConfigError, TxnError
@@ -97,7 +97,7 @@ def delete_records(
         print_lines(done)
     refusals = [outcome for outcome in outcomes if isinstance(outcome, TxnError)]
     for refusal in refusals:
-        print(f"txn: {in_words(refusal)}", file=sys.stderr)
+        print(f"txn: {one_line(refusal)}", file=sys.stderr)
     sys.exit(1 if refusals else 0)
 
 
@@ -172,7 +172,7 @@ def _planned(plan: Sequence["Deletion"]) -> list[str]:
 def _data(deletion: "Deletion", outcome: int | TxnError | None) -> dict[str, Any]:
     """A partition as JSON; without an outcome nothing was done."""
     topic, index = deletion.partition
-    error = in_words(outcome) if isinstance(outcome, TxnError) else None
+    error = one_line(outcome) if isinstance(outcome, TxnError) else None
     start = deletion.offset if error is None else deletion.start_offset
     return {
         "topic": topic,

@@ -1,4 +1,4 @@
-"""`txn explain`: why readers of a topic stand where they do."""
+"""`txn explain`: show the open transactions that hold back the readers of a topic."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ def asked(
             from txn.explain.directory import DirectorySource
 
             directory = DirectorySource(data)
-            note_state(directory.state)
+            warn_if_not_clean(directory.state)
             try:
                 yield directory
             finally:
@@ -123,8 +123,8 @@ def asked(
         sys.exit(NOT_ASKED)
 
 
-def note_state(state: Any) -> None:
-    """Say on standard error how a directory was left, if not cleanly."""
+def warn_if_not_clean(state: Any) -> None:
+    """Warn on standard error if a directory was not closed in order."""
     from txn.inspect.layout import StopState
 
     if state is StopState.IN_USE:

@@ -10,7 +10,7 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.completing import complete_groups, complete_topics
-from txn.cli.confirming import confirm, told_half_way
+from txn.cli.confirming import confirm, report_if_interrupted
 from txn.cli.explain import asked
 from txn.cli.no_answer import ADVICE
 from txn.cli.options import AsJson, PlanAlone, Yes
@@ -37,7 +37,7 @@ groups_app = typer.Typer(
 )
 
 GroupId = Annotated[
-    str, typer.Argument(metavar="GROUP", help="Its group.id.", autocompletion=complete_groups)
+    str, typer.Argument(metavar="GROUP", help="The group.id.", autocompletion=complete_groups)
 ]
 
 
@@ -100,7 +100,7 @@ def describe(
 
     Markers and records of aborted transactions do not count. The records are counted by reading
     them, up to a million offsets of a partition. Beyond that the lag is an upper bound, computed
-    from offsets. So it is in a partition of its topics in which the group has no offset.
+    from offsets. The same holds for a partition in which the group has no offset.
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def describe(
 
     \b
     Exit codes: 0 done, 2 wrong usage, no broker answers, or no such group. With --drained, 1
-    stands for a group that is not drained, or not known to be.
+    means that the group is not drained, or that this is not known.
     """
     from txn.cluster.groups import OFFSETS_COUNTED, described
     from txn.cluster.source import ClusterSource
@@ -165,8 +165,8 @@ def reset_offsets(
 ) -> None:
     """Move the committed offsets of a group without members. Shows the plan and asks first.
 
-    An offset stays within its log. A time stands for the first record at or after it. A group that
-    is not there is made. The command says so before it, and names the group that resembles it.
+    An offset stays within its log. A time means the first record at or after it. A group that does
+    not exist is created. The plan says so, and names an existing group with a similar name.
 
     \b
     Examples:
@@ -267,7 +267,7 @@ def delete(
         list[str],
         typer.Argument(
             metavar="GROUP",
-            help="Without members.",
+            help="A group without members.",
             autocompletion=complete_groups,
         ),
     ],
@@ -294,7 +294,7 @@ def delete(
     with running_cluster(bootstrap, command_config, settings) as running:
         require_groups(running, names)
         confirm(f"Delete {', '.join(names)}, with the offsets?", is_confirmed=yes)
-        with told_half_way(done):
+        with report_if_interrupted(done):
             for name in names:
                 delete_group(running, name)
                 done.append(name)
@@ -312,7 +312,7 @@ def _require_one_way(
     *,
     is_of_all: bool,
 ) -> None:
-    """Go on if options name partitions and one way to their offsets. Raises ConfigError."""
+    """Check that options name partitions and one way to their offsets. Raises ConfigError."""
     if sum(each is not None for each in (to, shift_by, from_file)) != 1:
         raise ConfigError("give the offsets in one way: --to, --shift-by or --from-file")
     if from_file is not None and (topics or is_of_all):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from txn.cli.options import AsJson
-from txn.cli.output import for_its_reader, print_json, print_lines, print_text
+from txn.cli.output import print_json, print_lines, print_text, until_reader_closes
 from txn.errors import DirectoryError
 from txn.printable import printable
 
@@ -29,7 +29,7 @@ TEXT_MAX = 100
 """Characters of a key or a value that are shown as text; JSON has all of them."""
 
 log_app = typer.Typer(
-    help="Print and verify the files of a log; give up damaged parts; declare a lost cache.",
+    help="Print and verify the files of a log; accept losses; declare a lost cache.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -61,7 +61,7 @@ def dump(
 
     is_damaged = is_unread = False
     try:
-        with for_its_reader():
+        with until_reader_closes():
             for file in files_to_dump(path):
                 if not as_json:
                     print_text(printable(file))
@@ -92,10 +92,10 @@ def verify(
 ) -> None:
     """Check that the files of a log are sound and fit together.
 
-    Reads every batch, follows offsets, replays producers and transactions, and holds indexes,
-    snapshots, checkpoints and metadata against that. Each finding names the file, the position, the
-    fault, and what to do; nothing is changed. Exit code 1 if there are findings, 2 if a file could
-    not be read: it is named, and all others are looked at.
+    The command reads every batch, checks offsets, replays producers and transactions, and compares
+    indexes, snapshots, checkpoints and metadata with the result. Each finding names the file, the
+    position, the fault, and what to do; nothing is changed. Exit code 1 if there are findings, 2 if
+    a file could not be read: it is named, and all others are checked.
     """
     from txn.inspect.verify import verify as look_at
 
@@ -126,11 +126,11 @@ def accept_loss(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up the damaged or missing part of partitions, so that they are served again.
+    """Accept the loss of the damaged or missing part of partitions, which are served again then.
 
-    Records before the damage are kept; the next start gives up the rest, if the files are still as
-    they were seen here. No offset is given out again, and transactions that were open are aborted.
-    Put back a copy instead if there is one. Exit code 1 if one of the partitions is not damaged, 2
+    Records before the damage are kept; the next start removes the rest, if the files have not
+    changed by then. No offset is assigned again, and transactions that were open are aborted.
+    Restore a copy instead if there is one. Exit code 1 if one of the partitions is not damaged, 2
     if the directory is in use or cannot be read. In both cases nothing is accepted.
     """
     from txn.cli.accepting import NothingDamagedError, accept
@@ -160,8 +160,9 @@ def lost_cache(
     """Declare that the storage lost unsynced data while the machine kept running.
 
     Use it if a volume was detached, if a file system failed and was mounted again, or if this is a
-    snapshot. The next start then counts as one after a power failure. Answered commits are whole,
-    and open transactions are aborted. Partitions that were refused after a kill are judged anew.
+    snapshot. The next start then counts as one after a power failure. Answered commits are
+    complete, and open transactions are aborted. Partitions that were refused after a kill are
+    checked again.
     Exit code 2 if the directory is in use or cannot be written.
     """
     from txn.errors import StorageError

@@ -16,10 +16,10 @@ TIMEOUT_S: Final = 10.0
 """Limit of a connect, and of the wait for each answer."""
 
 NOT_ASKED: Final = 2
-"""Exit code: wrong usage, or there was nobody to ask."""
+"""Exit code: wrong usage, or no broker answered."""
 
 
-def in_words(error: TxnError) -> str:
+def one_line(error: TxnError) -> str:
     """An error with its notes, in one line that a terminal shows as it is."""
     sentences = [str(error), *getattr(error, "__notes__", ())]
     ended = [each if each.endswith("?") else f"{each}." for each in sentences[:-1]]
@@ -27,10 +27,10 @@ def in_words(error: TxnError) -> str:
 
 
 @contextmanager
-def no_answer_ends() -> Iterator[None]:
+def exit_if_unreachable() -> Iterator[None]:
     """End the command in the `with` block with `NOT_ASKED` if no broker answers there."""
     try:
         yield
     except RetriableError as error:
-        print(f"txn: {in_words(error)}", file=sys.stderr)
+        print(f"txn: {one_line(error)}", file=sys.stderr)
         sys.exit(NOT_ASKED)

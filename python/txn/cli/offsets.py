@@ -90,5 +90,5 @@ def _data(
 
 
 def _cells(offsets: Sequence[int] | None, count: int) -> Sequence[object]:
-    """The offsets of a row; a partition that nobody leads has none."""
+    """The offsets of a row; a partition without a leader has none."""
     return ["no leader"] * count if offsets is None else offsets

@@ -10,7 +10,9 @@ from txn.cli.completing import complete_topics
 from txn.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Have the cluster check it, and stop.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Let the cluster check the change, and stop.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "--execute", help="Do not ask.")]
 PlanAlone = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")]
 

@@ -24,7 +24,7 @@ def written() -> Iterator[None]:
 
 
 @contextmanager
-def for_its_reader() -> Iterator[None]:
+def until_reader_closes() -> Iterator[None]:
     """Print in the `with` block, until the reader has gone: it has read enough.
 
     The block ends there without an error. So the exit code stays that of the command's findings.
@@ -41,7 +41,7 @@ def for_its_reader() -> Iterator[None]:
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print text without a blank line at its end."""
-    with for_its_reader():
+    with until_reader_closes():
         print_text("\n".join(map(printable, lines)).rstrip("\n"))
 
 
@@ -67,9 +67,9 @@ def print_json(data: Any, indent: int | None = 2) -> None:
     """Print data as JSON; its reader may have gone.
 
     A command that continues afterwards does not notice that the reader left. Such a command prints
-    its lines in one `for_its_reader`.
+    its lines in one `until_reader_closes`.
     """
-    with for_its_reader():
+    with until_reader_closes():
         print_text(json.dumps(data, indent=indent))
 
 

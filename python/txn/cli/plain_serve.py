@@ -1,7 +1,7 @@
-"""`txn serve` as nearly everybody writes it, read without typer.
+"""Reads the usual form of `txn serve` without typer, which is slow to import.
 
-Knows the options of `serve.py` as pairs of a name and a value. Everything else, help, mistakes
-and repetitions included, is left to typer, so that it is answered in one voice.
+It knows the options of `serve.py` as pairs of a name and a value. typer handles everything else,
+including help, mistakes and repetitions, so that all messages have the same form.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from txn.access.topic_names import topic_names
-from txn.cli.no_answer import ADVICE, DEFAULT_SERVERS, TIMEOUT_S, no_answer_ends
+from txn.cli.no_answer import ADVICE, DEFAULT_SERVERS, TIMEOUT_S, exit_if_unreachable
 from txn.cli.output import print_json, print_lines, table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def list_plainly(
 
     The command ends where no broker answers.
     """
-    with no_answer_ends():
+    with exit_if_unreachable():
         found = topic_names(servers, security=security, timeout_s=TIMEOUT_S, advice=ADVICE)
     print_topics(found, as_json=as_json)
 

@@ -23,7 +23,7 @@ from txn.cli.cluster import (
 )
 from txn.cli.completing import complete_topics
 from txn.cli.moments import parse_duration
-from txn.cli.no_answer import no_answer_ends
+from txn.cli.no_answer import exit_if_unreachable
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.cli.record_texts import Record, record_of
@@ -162,7 +162,7 @@ def produce(
                 count = len(running.topics()[topic])
                 if partition is not None and partition >= count:
                     raise ConfigError(no_partition(topic, partition, count))
-            with no_answer_ends():
+            with exit_if_unreachable():
                 more = {"compression.type": compression.value, **ALWAYS}
                 if transactional_id is not None:
                     more["transaction.timeout.ms"] = str(timeout_ms)
@@ -217,7 +217,7 @@ def _write(
                 _send(producer.produce, stored, source)
         except TxnError as error:
             if stored.count:
-                error.add_note(stored.before_error())
+                error.add_note(stored.note_before_error())
             raise
         return
     with producer:
@@ -287,7 +287,7 @@ class _Source:
         for name in self.files:
             try:
                 if name == STDIN:
-                    self._tell_terminal()
+                    self._print_terminal_hint()
                     yield from map(self.fixed.added_to, self.reading(sys.stdin.buffer, "stdin"))
                     continue
                 with Path(name).open("rb") as file:
@@ -295,7 +295,7 @@ class _Source:
             except OSError as error:
                 raise ConfigError(f"{name!r} cannot be read: {error.strerror}") from None
 
-    def _tell_terminal(self) -> None:
+    def _print_terminal_hint(self) -> None:
         if sys.stdin.isatty():
             print("Each line becomes a record. Ctrl-D ends.", file=sys.stderr)
 
@@ -355,7 +355,7 @@ class _Stored:
     partitions: dict[int, list[int]] = field(default_factory=dict)
 
     def note(self, error: "KafkaError | None", message: "Message") -> None:
-        """Take a report of delivery."""
+        """Handle a delivery report."""
         if error is not None:
             return
         offset = int(message.offset() or 0)
@@ -393,7 +393,7 @@ class _Stored:
         for index, (count, first, last) in sorted(self.partitions.items()):
             yield f"  {self.topic}-{index}: {counted(count, 'record')}, offsets {first} to {last}"
 
-    def before_error(self) -> str:
+    def note_before_error(self) -> str:
         """The records before an error, without a transaction, in a sentence."""
         if self.count == self.read:
             return f"Stored before it: {counted(self.count, 'record')}"

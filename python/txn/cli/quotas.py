@@ -108,8 +108,8 @@ def set_quotas(
 
     \b
     Keys: producer_byte_rate and consumer_byte_rate (bytes a second), request_percentage (of one
-    thread's time), controller_mutation_rate (partitions made or deleted a second); of addresses
-    connection_creation_rate (a second).
+    thread's time), controller_mutation_rate (partitions created or deleted a second). An address
+    has connection_creation_rate (a second).
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def set_quotas(
             raise ConfigError(f"{text!r} is no quota: give KEY=VALUE with a number")
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
         _alter(broker, entity, changes, validate_only=validate_only)
-    _tell("would be set" if validate_only else "set", entity, changes, as_json=as_json)
+    _print_change("would be set" if validate_only else "set", entity, changes, as_json=as_json)
 
 
 @quotas_app.command()
@@ -174,7 +174,7 @@ def remove(
             hint = did_you_mean(_name(entity), map(_name, others))
             raise RejectedError(f"no such quota of {_name(entity)}{hint}")
         _alter(broker, entity, dict.fromkeys(gone), validate_only=False)
-    _tell("removed", entity, gone, as_json=as_json)
+    _print_change("removed", entity, gone, as_json=as_json)
 
 
 def _entity(
@@ -278,7 +278,9 @@ def _line(entity: Entity, quotas: Mapping[str, float | None]) -> str:
     return f"{_name(entity)}:  {', '.join(values)}"
 
 
-def _tell(done: str, entity: Entity, quotas: Mapping[str, float | None], *, as_json: bool) -> None:
+def _print_change(
+    done: str, entity: Entity, quotas: Mapping[str, float | None], *, as_json: bool
+) -> None:
     if as_json:
         print_json(_data(entity, quotas))
     else:

@@ -1,7 +1,7 @@
 """`txn serve`: a broker as a process of its own.
 
-The command as typer sees it. When it is called plainly typer is not loaded, and `plain_serve` reads
-the same words. So an option changes in both, and a test compares them.
+This is the command for typer. `plain_serve` reads the usual form of it without typer. So an option
+has to change in both, and a test compares them.
 """
 
 from pathlib import Path

@@ -32,7 +32,7 @@ def _interrupt(_: int, __: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def has_lost_its_reader() -> bool:
+def is_reader_gone() -> bool:
     """Return whether standard output is a pipe without a reader."""
     try:
         descriptor = sys.stdout.fileno()

@@ -9,8 +9,8 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
 from txn.cli.moments import duration, moment, parse_duration
-from txn.cli.output import for_its_reader, table
-from txn.cli.stopping import has_lost_its_reader, sigterm_as_ctrl_c
+from txn.cli.output import table, until_reader_closes
+from txn.cli.stopping import is_reader_gone, sigterm_as_ctrl_c
 from txn.errors import ConfigError, RetriableError
 from txn.printable import printable
 
@@ -72,13 +72,13 @@ def top(
                 is_shown = sys.stdout.isatty() and not as_json
                 looks = _Looks(running, every_ms / 1000, count, is_patient=is_shown)
                 if as_json:
-                    with for_its_reader():
+                    with until_reader_closes():
                         for before, now in looks:
                             print(json.dumps(_data(before, now)), flush=True)
                 elif is_shown:
                     _show(looks)
                 else:
-                    with for_its_reader():
+                    with until_reader_closes():
                         for before, now in looks:
                             print("\n".join(_lines(before, now)), flush=True)
         except KeyboardInterrupt:
@@ -118,7 +118,7 @@ class _Looks:
                 before = now
             if self._left is not None:
                 self._left -= 1
-            if self._left == 0 or has_lost_its_reader():
+            if self._left == 0 or is_reader_gone():
                 return
             self._running.wait(self._every_s)
 

@@ -1,4 +1,4 @@
-"""`txn topics`: the topics of a cluster, txn's or Apache Kafka's; made, enlarged and deleted.
+"""`txn topics`: list, describe, create, grow and delete topics of a cluster.
 
 `delete-records` is in `deleting`.
 """
@@ -17,7 +17,7 @@ from txn.cli.cluster import (
     running_cluster,
 )
 from txn.cli.completing import complete_topics
-from txn.cli.confirming import confirm, told_half_way
+from txn.cli.confirming import confirm, report_if_interrupted
 from txn.cli.deleting import delete_records
 from txn.cli.options import AsJson, DryRun, Yes, named_values
 from txn.cli.output import print_json, print_lines, table
@@ -89,7 +89,7 @@ def describe(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell partitions, leaders, replicas and the settings that differ from the cluster's.
+    """Show partitions, leaders, replicas and the settings that differ from the cluster's.
 
     \b
     Examples:
@@ -131,7 +131,7 @@ def create(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a topic. `txn settings --topic` lists its settings.
+    """Create a topic. `txn settings --topic` lists its settings.
 
     \b
     Examples:
@@ -238,7 +238,7 @@ def delete(
         if names:
             confirm("Delete?", is_confirmed=yes)
         done: list[str] = []
-        with told_half_way(done):
+        with report_if_interrupted(done):
             for name in names:
                 delete_topic(running, name)
                 done.append(name)
@@ -268,7 +268,7 @@ def sizes(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell the bytes of topics and partitions on the disks of the brokers.
+    """Show the bytes of topics and partitions on the disks of the brokers.
 
     \b
     Examples:

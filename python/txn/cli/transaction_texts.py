@@ -23,7 +23,7 @@ FROM_CLIENTS: Final = ("records",)
 
 
 def explanation_lines(explanations: Sequence[Explanation], source: FactSource) -> Iterator[str]:
-    """Say of partitions why their readers stand where they do."""
+    """Explain which transactions hold back the readers of partitions."""
     for each in explanations:
         if each.held:
             yield from _held_partition(each, source)
@@ -58,7 +58,9 @@ def _held_partition(each: Explanation, source: FactSource) -> Iterator[str]:
         yield _labelled("waiting", _waiting(each.waiting))
     yield from _outlook(first.verdict, source)
     if others:
-        then = ", ".join(f"{_who(held)} since offset {held.open.first_offset}" for held in others)
+        then = ", ".join(
+            f"{_owner_name(held)} since offset {held.open.first_offset}" for held in others
+        )
         yield _labelled("after that", f"{len(others):,} more open here: {then}")
     if each.timeline is not None:
         yield from timeline_lines(each.timeline)
@@ -68,7 +70,7 @@ def _facts(held: HoldingTransaction, source: FactSource) -> Iterator[str]:
     now_ms = source.now_ms()
     opened, owner = held.open, held.owner
     identity = f"producer {opened.producer_id}, epoch {opened.producer_epoch}"
-    yield _labelled("held by", f"{_who(held)} ({identity})" if owner else identity)
+    yield _labelled("held by", f"{_owner_name(held)} ({identity})" if owner else identity)
     if held.since_ms is not None:
         yield _labelled("since", f"{moment(held.since_ms)}, {relative(held.since_ms, now_ms)}")
     if opened.last_timestamp_ms is not None:
@@ -119,7 +121,7 @@ def _waiting(waiting: WaitingRecords) -> str:
     return f"{total} in {counted(waiting.offsets, 'offset')}" + (f": {parts}" if parts else "")
 
 
-def _who(held: HoldingTransaction) -> str:
+def _owner_name(held: HoldingTransaction) -> str:
     if held.owner is None:
         return f"producer {held.open.producer_id}"
     return f"transactional id {held.owner.transactional_id!r}"
@@ -131,7 +133,7 @@ def _who(held: HoldingTransaction) -> str:
 def description_lines(
     owner: Owner, timeline: Timeline, held: Sequence[HoldingTransaction], source: FactSource
 ) -> Iterator[str]:
-    """Tell of one transactional id."""
+    """Describe one transactional id."""
     now_ms = source.now_ms()
     yield f"transactional id {owner.transactional_id!r}: {owner.state.label}"
     yield _labelled("producer", f"{owner.producer_id}, epoch {owner.producer_epoch}")

@@ -151,9 +151,9 @@ def hanging(
 ) -> None:
     """Find transactions that hold readers back and will not end by themselves in time.
 
-    Those that no coordinator knows (nothing will ever end them), those past their timeout, and
-    decided ones whose marker does not come. Each is looked at twice, so one that ends just now is
-    not named.
+    It lists transactions that no coordinator knows, which nothing will ever end. It also lists
+    those past their timeout, and decided ones whose marker does not arrive. Each is checked twice,
+    so a transaction that is just ending is not listed.
 
     \b
     Examples:
@@ -213,13 +213,13 @@ def abort(
 ) -> None:
     """End a transaction from outside. Prints the consequences and asks first.
 
-    It looks again after the answer, and leaves alone what was not shown.
+    The command checks again after the answer, and ends nothing that it has not shown.
 
-    By transactional id the coordinator aborts it as a whole and fences its producer; that is
-    always safe. By partition an abort marker goes past the coordinator. That is done only to a
-    transaction that no coordinator knows; `txn transactions hanging` names it, with the offset.
-    A transaction that the coordinator committed is refused: its marker may be lost, and an abort
-    would hide its records.
+    With a transactional id, the coordinator aborts the whole transaction and fences its producer;
+    that is always safe. With a partition, the command writes an abort marker without the
+    coordinator. It does so only for a transaction that no coordinator knows; `txn transactions
+    hanging` names it, with the offset. A transaction that the coordinator committed is refused: its
+    marker may be lost, and an abort would hide its records.
 
     \b
     Examples:

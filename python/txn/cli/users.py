@@ -150,7 +150,7 @@ def add(
         with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
             for each in salted:
                 _alter(broker, deletions=[], upsertions=[{"name": name, **each.as_upsertion()}])
-    _tell(as_json, "added", name, names)
+    _print_change(as_json, "added", name, names)
 
 
 class _Salted(NamedTuple):
@@ -216,7 +216,7 @@ def remove(
     settings: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a user, or one of its mechanisms. Connections that are open stay so.
+    """Remove a user, or one of its mechanisms. Open connections stay open.
 
     \b
     Exit codes: 0 done, 1 refused, 2 wrong usage, no such user, or no broker answers.
@@ -230,10 +230,10 @@ def remove(
         for each in names:
             deletion = {"name": name, "mechanism": HASHES_BY_MECHANISM[each].number}
             _alter(broker, deletions=[deletion], upsertions=[])
-    _tell(as_json, "removed", name, names)
+    _print_change(as_json, "removed", name, names)
 
 
-def _tell(as_json: bool, done: str, name: str, mechanisms: Sequence[str]) -> None:
+def _print_change(as_json: bool, done: str, name: str, mechanisms: Sequence[str]) -> None:
     if as_json:
         print_json({"name": name, done: list(mechanisms)})
     else:
@@ -290,7 +290,7 @@ def _password(name: str, file: Path | None, variable: str | None) -> str:
 
 
 def _typed_password(name: str) -> str:
-    """Ask for a new password, twice. Raises ConfigError: nobody answers."""
+    """Ask for a new password, twice. Raises ConfigError: there is no terminal."""
     nobody = ConfigError(
         "nobody can type the password: standard input is no terminal. Give --password-file or "
         "--password-env"
@@ -312,7 +312,7 @@ def _typed_password(name: str) -> str:
 
 
 def _has_terminal() -> bool:
-    """Say whether the process has a terminal, which getpass opens where its input is none."""
+    """Return True if the process has a terminal, which getpass opens where its input is none."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

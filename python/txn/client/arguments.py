@@ -39,7 +39,7 @@ def is_for_arguments(
     partition: object,
     timestamp: object,
 ) -> bool:
-    """Say whether `produce` raised this for its arguments, before it did anything."""
+    """Return True if `produce` raised this for its arguments, before it did anything."""
     if isinstance(timestamp, int) and timestamp <= 0:
         return True
     is_type = isinstance(raised, TypeError)
@@ -50,27 +50,29 @@ def _faults(
     topic: object, value: object, key: object, headers: object, partition: object, timestamp: object
 ) -> Iterator[str]:
     if not isinstance(topic, str):
-        yield f"topic is a str, not {_a(topic)}"
+        yield f"topic is a str, not {_kind(topic)}"
     for name, given in (("value", value), ("key", key)):
         if not isinstance(given, str | bytes | None):
-            yield f"{name} is bytes, str or None, not {_a(given)}: give {_encoded(name, given)}"
+            yield f"{name} is bytes, str or None, not {_kind(given)}: give {_encoded(name, given)}"
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     if not isinstance(pairs, list | None):
-        yield f"headers are a dict or a list of pairs, not {_a(headers)}: give {{'name': 'value'}}"
+        yield (
+            f"headers are a dict or a list of pairs, not {_kind(headers)}: give {{'name': 'value'}}"
+        )
     for pair in pairs if isinstance(pairs, list) else ():
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-            yield f"a header is a tuple of its name and its value, not {_a(pair)} {pair!r}"
+            yield f"a header is a tuple of its name and its value, not {_kind(pair)} {pair!r}"
         elif not isinstance(pair[1], str | bytes | None):
             yield (
-                f"the value of header {pair[0]!r} is bytes, str or None, not {_a(pair[1])}: give "
-                f"{_encoded('value', pair[1])}"
+                f"the value of header {pair[0]!r} is bytes, str or None, not {_kind(pair[1])}: "
+                f"give {_encoded('value', pair[1])}"
             )
     if not isinstance(partition, int | None):
-        yield f"partition is an int or None, not {_a(partition)}"
+        yield f"partition is an int or None, not {_kind(partition)}"
     if not isinstance(timestamp, int | None):
         moment = "timestamp.timestamp()" if isinstance(timestamp, datetime) else "time.time()"
         yield (
-            f"timestamp is an int, in milliseconds since 1970, not {_a(timestamp)}: give "
+            f"timestamp is an int, in milliseconds since 1970, not {_kind(timestamp)}: give "
             f"int({moment} * 1000)"
         )
 
@@ -129,7 +131,7 @@ def wrong_partition(partition: object) -> str | None:
     if isinstance(partition, TopicPartition):
         return None
     return (
-        f"partition is a TopicPartition, not {_a(partition)}: give "
+        f"partition is a TopicPartition, not {_kind(partition)}: give "
         "TopicPartition('topic', 0, offset)"
     )
 
@@ -137,9 +139,9 @@ def wrong_partition(partition: object) -> str | None:
 def wrong_wait(num_messages: object, timeout: object) -> str | None:
     """Return why a consumer cannot read by these, and the remedy; None if it can."""
     if not isinstance(num_messages, int):
-        return f"num_messages is an int, not {_a(num_messages)}"
+        return f"num_messages is an int, not {_kind(num_messages)}"
     if not isinstance(timeout, int | float):
-        return f"timeout is a number of seconds, not {_a(timeout)}: -1 waits without end"
+        return f"timeout is a number of seconds, not {_kind(timeout)}: -1 waits without end"
     return None
 
 
@@ -156,7 +158,7 @@ def wrong_partitions(partitions: object) -> str | None:
     )
 
 
-def _a(thing: object) -> str:
+def _kind(thing: object) -> str:
     if thing is None:
         return "None"
     name = type(thing).__name__

@@ -82,7 +82,7 @@ class Beginnings:
         self._gap_s = 0.0
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Take the partitions of a rebalance. An interrupt holds them back."""
+        """Assign the partitions of a rebalance. An interrupt holds them back."""
         try:
             self._assign(partitions, ask=True)
         except KafkaException:

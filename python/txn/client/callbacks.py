@@ -77,21 +77,21 @@ class Callbacks:
 
     def raise_kept(self) -> None:
         """Raise the exception that was kept, if any was."""
-        if kept := self._take():
+        if kept := self._pop_kept():
             raise kept[1]
 
-    def take(self) -> BaseException | None:
+    def pop_kept(self) -> BaseException | None:
         """Return the exception that was kept, and keep it no longer."""
-        kept = self._take()
+        kept = self._pop_kept()
         return None if kept is None else kept[1]
 
-    def note_on(self, reason: BaseException) -> None:
-        """Tell the exception that was kept, if any was, in a note of another one."""
-        if (kept := self._take()) and kept[1] is not reason:
+    def add_note_to(self, reason: BaseException) -> None:
+        """Name the exception that was kept, if any was, in a note on another one."""
+        if (kept := self._pop_kept()) and kept[1] is not reason:
             name, raised = kept
             reason.add_note(f"The producer's {name} raised {raised!r} meanwhile.")
 
-    def _take(self) -> tuple[str, BaseException] | None:
+    def _pop_kept(self) -> tuple[str, BaseException] | None:
         try:
             return self._kept.popleft()
         except IndexError:

@@ -1,4 +1,4 @@
-"""Warnings of programs that look right and are not exactly-once; each once per producer.
+"""Warns, once per producer, about programs that look right and are not exactly-once.
 
 - *A plain consumer*: its enable.auto.commit cannot be seen from outside, and is true by default.
 - *A consumer that was forgotten*: a block commits output, and its thread has read records inside

@@ -143,12 +143,14 @@ class Consumer(confluent_kafka.Consumer):
         self._unread: dict[Place, Start] = {}  # those with a relative target and no record yet
         self._kept: dict[Place, Start | None] | None = None  # starts at the begin of a block
         self._doubted: dict[Place, Start | None] = {}  # taken out of those by a commit
-        self._in_block: Callable[[], bool] = _never  # an open one, which commits its offsets
+        self._in_block: Callable[[], bool] = (
+            _outside_block  # an open one, which commits its offsets
+        )
         self._is_ahead = False  # its block has not committed, and it is not rewound
         self._commit_made_s = -math.inf  # `time.monotonic` of the last one outside transactions
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
-        self._came: set[Place] = set()  # assigned during this poll or consume
-        self._went: set[Place] = set()  # taken away during it, and not assigned again
+        self._assigned_places: set[Place] = set()  # assigned during this poll or consume
+        self._revoked_places: set[Place] = set()  # taken away during it, and not assigned again
         self._report: TxnError | None = None  # to be raised by the next poll or consume
         self._broken: TxnError | None = None  # a fatal one, to be raised by every one of them
         self._was_interrupted = False  # poll or consume raised: the records it had taken are gone
@@ -194,7 +196,7 @@ class Consumer(confluent_kafka.Consumer):
 
         def assigned(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
             self._reach.prove()
-            self._gained(partitions)
+            self._note_assigned(partitions)
             self._has_answered = False
             try:
                 if on_assign is not None:
@@ -204,12 +206,12 @@ class Consumer(confluent_kafka.Consumer):
                     self._beginnings.assign(partitions)
 
         def revoked(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
-            self._taken(partitions)
+            self._note_revoked(partitions)
             if on_revoke is not None:
                 on_revoke(consumer, partitions)
 
         def lost(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
-            self._taken(partitions)
+            self._note_revoked(partitions)
             callback = on_lost or on_revoke
             if callback is not None:
                 callback(consumer, partitions)
@@ -236,13 +238,13 @@ class Consumer(confluent_kafka.Consumer):
             raise TypeError(f"assign(): {fault}")
         with (
             self._beginnings.holding(partitions, ask=self._reach.is_proven) as begins,
-            self._leaving(self.assignment()),
+            self._unassigning(self.assignment()),
         ):
             super().assign(begins)
         self._has_answered = True
         self._is_assigned = bool(partitions)
         self._existence.watch(_places(partitions))
-        self._gained(partitions)
+        self._note_assigned(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add partitions, as `confluent_kafka.Consumer.incremental_assign` does; see `assign`."""
@@ -251,18 +253,18 @@ class Consumer(confluent_kafka.Consumer):
         self._has_answered = True
         self._is_assigned = self._is_assigned or bool(partitions)
         self._existence.watch(_places(partitions))
-        self._gained(partitions)
+        self._note_assigned(partitions)
 
     def unassign(self) -> None:
         """Give up all partitions, as `confluent_kafka.Consumer.unassign` does."""
-        with self._leaving(self.assignment()):
+        with self._unassigning(self.assignment()):
             super().unassign()
         self._has_answered = True
         self._is_assigned = False
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Give up partitions, as `confluent_kafka.Consumer.incremental_unassign` does."""
-        with self._leaving(partitions):
+        with self._unassigning(partitions):
             super().incremental_unassign(partitions)
         self._has_answered = True
         self._is_assigned = bool(self.assignment())
@@ -280,7 +282,7 @@ class Consumer(confluent_kafka.Consumer):
         super().resume(self._beginnings.note_resumed(partitions))
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on reading at an offset, as `confluent_kafka.Consumer.seek` does.
+        """Continue reading at an offset, as `confluent_kafka.Consumer.seek` does.
 
         A transaction commits that offset if no record of the partition is handed out after it. An
         aborted block goes back there, if the seek was made before it and after the last commit. A
@@ -374,8 +376,8 @@ class Consumer(confluent_kafka.Consumer):
                 "first, or run the block again"
             )
 
-    def _go_back(self, partition: TopicPartition) -> None:
-        """Seek as a rewind does: nothing before counts any more, see `_note_rewound`."""
+    def _seek_back(self, partition: TopicPartition) -> None:
+        """Seek as a rewind does, and drop what was noted before; see `_note_rewound`."""
         super().seek(partition)
 
     def poll(self, timeout: float = -1) -> Message | None:
@@ -411,25 +413,25 @@ class Consumer(confluent_kafka.Consumer):
         left = timeout
         while True:
             try:
-                messages, has_reports = self._take(num_messages, left, is_poll=is_poll)
+                messages, has_reports = self._poll_messages(num_messages, left, is_poll=is_poll)
                 if messages or not has_reports:
                     return messages
             except UnreachableError:
                 raise  # with nothing taken: nothing ever came
             except BaseException:
-                self._swallowed()
+                self._note_interrupt()
                 raise
             self._raise_report()
             if deadline.has_passed:
                 return []
             left = -1 if timeout < 0 else deadline.remaining
 
-    def _take(
+    def _poll_messages(
         self, num_messages: int, timeout: float, *, is_poll: bool
     ) -> tuple[list[Message], bool]:
         """Return librdkafka's messages without its errors, and whether there were errors."""
-        self._came.clear()
-        self._went.clear()
+        self._assigned_places.clear()
+        self._revoked_places.clear()
         if is_poll:
             message = self._poll(timeout)
             taken = [] if message is None else [message]
@@ -443,10 +445,10 @@ class Consumer(confluent_kafka.Consumer):
             note_read(self, time.monotonic())
         if self._awaited or self._sought or self._unread:
             for message in messages:
-                self._hand_out(message)
-        if self._went:
-            # Taken before their partition was, which `_taken` did not know of.
-            self._lost |= self._went & {
+                self._note_handed_out(message)
+        if self._revoked_places:
+            # Taken before their partition was, which `_note_revoked` did not know of.
+            self._lost |= self._revoked_places & {
                 (str(m.topic()), m.partition() or 0) for m in messages if m.error() is None
             }
         for report in reports:
@@ -455,7 +457,9 @@ class Consumer(confluent_kafka.Consumer):
 
     def _note_report(self, error: KafkaError) -> None:
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # in librdkafka's log, too
-            gone = [p for p in self.assignment() if (p.topic, p.partition) not in self._came]
+            gone = [
+                p for p in self.assignment() if (p.topic, p.partition) not in self._assigned_places
+            ]
             self._lost |= self._uncommitted(gone).keys()
             return
         error = self._redaction.error(error)
@@ -502,7 +506,7 @@ class Consumer(confluent_kafka.Consumer):
             if len(messages) >= num_messages or deadline.has_passed or self._report is not None:
                 return messages
 
-    def _begin_of(self, place: Place, committed: int) -> int | None:
+    def _rewind_offset(self, place: Place, committed: int) -> int | None:
         """Return the offset that a rewind goes to; None if the partition stands there already.
 
         Args:
@@ -518,7 +522,7 @@ class Consumer(confluent_kafka.Consumer):
         # for "where auto.offset.reset says".
         return self._origins.get(place, OFFSET_INVALID)
 
-    def _loss(self) -> str | None:
+    def _describe_loss(self) -> str | None:
         """Describe the records handed out since the last rewind that are out of reach now."""
         if self._lost:
             return f"it lost {_named(self._lost)} with records handed out and not committed"
@@ -526,7 +530,7 @@ class Consumer(confluent_kafka.Consumer):
             return "a signal interrupted its poll, which may have swallowed records"
         return None
 
-    def _nowhere(self) -> str | None:
+    def _describe_unknown_positions(self) -> str | None:
         """Describe the partitions whose position cannot be committed, as it is no number yet."""
         places = {p for p, offset in (*self._sought.items(), *self._left.items()) if offset is None}
         return _named(places) if places else None
@@ -536,7 +540,7 @@ class Consumer(confluent_kafka.Consumer):
 
         Partitions that the program has unassigned since the last commit are among them.
         """
-        positions = {**self._left, **self._where(self.assignment())}
+        positions = {**self._left, **self._positions_by_place(self.assignment())}
         return {place: offset for place, offset in positions.items() if offset is not None}
 
     def _note_committed(self, offsets: Offsets) -> None:
@@ -550,15 +554,15 @@ class Consumer(confluent_kafka.Consumer):
         self._doubted = {}
 
     def _is_in_block(self) -> bool:
-        """Say whether an open block commits its offsets."""
+        """Return True if an open block commits its offsets."""
         return self._in_block()
 
     def _has_committed_since(self, since_s: float) -> bool:
-        """Say whether it committed outside transactions after this `time.monotonic`."""
+        """Return True if it committed outside transactions after this `time.monotonic`."""
         return self._commit_made_s > since_s
 
     def _is_uncommitted(self, since_s: float) -> bool:
-        """Say whether it has handed out records that nothing has committed or will.
+        """Return True if it has handed out records that nothing has committed or will.
 
         A commit outside transactions since this `time.monotonic` counts for all of them.
         """
@@ -615,7 +619,7 @@ class Consumer(confluent_kafka.Consumer):
             self._origins.pop(place, None)
             self._awaited.add(place)
 
-    def _hand_out(self, message: Message) -> None:
+    def _note_handed_out(self, message: Message) -> None:
         if message.error() is not None:
             return
         topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -649,16 +653,16 @@ class Consumer(confluent_kafka.Consumer):
             if self._kept is not None:
                 self._kept.pop(place, None)
 
-    def _swallowed(self) -> None:
+    def _note_interrupt(self) -> None:
         self._was_interrupted = True
         self._awaited.clear()  # the next record need not be the first
         self._unread.clear()
 
-    def _gained(self, partitions: Iterable[TopicPartition]) -> None:
+    def _note_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             place = (partition.topic, partition.partition)
-            self._came.add(place)
-            self._went.discard(place)
+            self._assigned_places.add(place)
+            self._revoked_places.discard(place)
             if partition.offset in NO_OFFSET:
                 self._forget_starts([place])
             else:
@@ -676,14 +680,14 @@ class Consumer(confluent_kafka.Consumer):
             self._committed.pop(place, None)
             self._awaited.add(place)
 
-    def _taken(self, partitions: list[TopicPartition]) -> None:
+    def _note_revoked(self, partitions: list[TopicPartition]) -> None:
         self._lost |= self._uncommitted(partitions).keys()
-        self._went |= _places(partitions)
+        self._revoked_places |= _places(partitions)
         self._forget(partitions)
         self._forget_kept(_places(partitions))
 
     @contextmanager
-    def _leaving(self, partitions: list[TopicPartition]) -> Iterator[None]:
+    def _unassigning(self, partitions: list[TopicPartition]) -> Iterator[None]:
         """Keep the positions of partitions that the program unassigns."""
         before = dict(self._left)
         uncommitted = self._uncommitted(partitions)
@@ -694,7 +698,7 @@ class Consumer(confluent_kafka.Consumer):
             self._left = before
             raise
         self._forget(partitions)
-        for place in _places(partitions) - self._went:
+        for place in _places(partitions) - self._revoked_places:
             if self._kept is not None:
                 self._kept.setdefault(place, None)  # it was there without a start
 
@@ -706,7 +710,7 @@ class Consumer(confluent_kafka.Consumer):
             self._sought.pop(place, None)
             self._awaited.discard(place)
 
-    def _where(self, partitions: list[TopicPartition]) -> dict[Place, int | None]:
+    def _positions_by_place(self, partitions: list[TopicPartition]) -> dict[Place, int | None]:
         """Return the positions of partitions that have one; None for one that is no number."""
         positions = {(p.topic, p.partition): p.offset for p in _positions(self, partitions)}
         places = _places(partitions)
@@ -718,7 +722,7 @@ class Consumer(confluent_kafka.Consumer):
         That one begins at the offset committed last, or at the first record handed out.
         """
         found = {}
-        for place, offset in self._where(partitions).items():
+        for place, offset in self._positions_by_place(partitions).items():
             begin = self._committed.get(place, self._origins.get(place))
             is_untouched = begin is None and self._sought.get(place) is not None
             if offset != begin and not is_untouched:
@@ -773,7 +777,7 @@ def state_of(consumer: confluent_kafka.Consumer) -> PlainState | None:
     return PlainState(consumer.consumer_group_metadata(), _places(consumer.assignment()))
 
 
-def what_was_lost(
+def lost_partitions_text(
     consumer: confluent_kafka.Consumer, before: PlainState | None, *, produced: bool
 ) -> str | None:
     """Describe the partitions that the consumer lost since a block began; None if none.
@@ -784,7 +788,7 @@ def what_was_lost(
         produced: Whether the block has produced anything.
     """
     if isinstance(consumer, Consumer):
-        return consumer._loss()
+        return consumer._describe_loss()
     now = state_of(consumer)
     assert now is not None
     assert before is not None
@@ -857,7 +861,7 @@ def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
         place = (partition.topic, partition.partition)
         target: int | None = OFFSET_INVALID if partition.offset < 0 else partition.offset
         if isinstance(consumer, Consumer):
-            target = consumer._begin_of(place, partition.offset)
+            target = consumer._rewind_offset(place, partition.offset)
         if target is not None and (target != OFFSET_INVALID or place in moved):
             _seek(consumer, TopicPartition(*place, target))
     if isinstance(consumer, Consumer):
@@ -867,7 +871,7 @@ def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
 def _seek(consumer: confluent_kafka.Consumer, target: TopicPartition) -> None:
     try:
         if isinstance(consumer, Consumer):
-            consumer._go_back(target)
+            consumer._seek_back(target)
         else:
             consumer.seek(target)
     except KafkaException as raised:
@@ -893,7 +897,7 @@ def _committed(
         time.sleep(PAUSE_SECONDS)
 
 
-def _never() -> bool:
+def _outside_block() -> bool:
     return False
 
 

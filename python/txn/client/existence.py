@@ -1,7 +1,7 @@
-"""Partitions that a program assigns by hand are looked for, once, if nothing comes of them.
+"""Checks once that a partition which the program assigned exists, if no record comes from it.
 
-librdkafka waits for a partition that is not there for ever, and tells nobody who polls. A group's
-member is told of a topic that is missing by librdkafka itself.
+librdkafka waits for ever for a partition that does not exist, and `poll` reports nothing. For the
+member of a group, librdkafka itself reports a topic that is missing.
 """
 
 import time

@@ -108,7 +108,7 @@ MEMBERSHIP_LOST: Final = frozenset(
 """The consumer is no longer the member of its group that it says it is."""
 
 StateLostError: Final = partial(FencedError, action=Action.REOPEN)
-"""Makes the error for a client that nobody took the place of: another one may be opened."""
+"""Makes the error for a client that was not fenced: another one may be opened."""
 
 PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """A record dropped because its transaction failed or was aborted: a consequence, no cause."""
@@ -305,7 +305,7 @@ def undelivered(
 
 
 def _is_fenced_member(error: KafkaError) -> bool:
-    """Say whether another consumer has taken this one's place in the group.
+    """Return True if another consumer has taken this one's place in the group.
 
     librdkafka hands it out as a fatal error, whose cause is in the text alone.
     """

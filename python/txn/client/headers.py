@@ -1,8 +1,8 @@
 """Headers of records that confluent-kafka has read, safe where a name is no UTF-8.
 
 For such a name `Message.headers` raises a SystemError once, and then returns pairs with a NULL in
-the name's place. A call that Python has specialised returns them at first already. Touching a NULL
-ends the process. The garbage collector alone passes over it.
+the name's place. A call that Python has specialised returns them the first time. Any use of the
+NULL ends the process; only the garbage collector skips it.
 """
 
 import gc

@@ -1,9 +1,9 @@
-"""librdkafka's log lines, to the standard library's logger "txn.client".
+"""Sends librdkafka's log lines to the standard library's logger "txn.client".
 
-By itself it prints them to standard error, the same line ten times a second while a broker is
-away. Lines that differ in numbers alone count as the same. One goes out; the next one follows after
-`QUIET_SECONDS` at the earliest, with the number of those left out.
-`txn.client.redaction` leaves secrets out of lines before they come here.
+librdkafka itself prints them to standard error, the same line ten times a second while a broker is
+down. Lines that differ only in numbers count as the same line. After one is logged, the next one
+follows after `QUIET_SECONDS` at the earliest, with the number of lines left out.
+`txn.client.redaction` removes secrets from the lines before.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Names of other clients that `txn.Producer` and its blocks do without, and their replacements."""
+"""Names from other clients that `txn.Producer` and its blocks lack, and what replaces them."""
 
 from collections.abc import Mapping
 from typing import Final, NoReturn
@@ -57,7 +57,7 @@ def refuse_async(kind: str) -> NoReturn:
     )
 
 
-def refuse_others(names: Mapping[str, object]) -> None:
+def refuse_unknown_arguments(names: Mapping[str, object]) -> None:
     """Refuse keyword arguments of `produce` that it does not have.
 
     Raises:

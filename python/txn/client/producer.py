@@ -52,7 +52,7 @@ from txn.client.failures import (
     undelivered,
 )
 from txn.client.library_log import LibraryLog
-from txn.client.migration import hint_for, refuse_async, refuse_others
+from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
@@ -181,7 +181,7 @@ class Producer:
         if self.transactional_id is None:
             unclosed.watch(self)
         else:
-            self._take_over(Deadline(timeout))
+            self._init_transactions(Deadline(timeout))
 
     if not TYPE_CHECKING:
 
@@ -271,7 +271,7 @@ class Producer:
             FencedError: the producer has failed for good; open another.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
-        refuse_others(others)
+        refuse_unknown_arguments(others)
         if self.transactional_id is not None:
             raise RejectedError(
                 f"{self._whose} cannot produce to {topic!r} outside a transaction; use "
@@ -325,7 +325,7 @@ class Producer:
             if self.transactional_id is None and self._broken is None:
                 self._flush(timeout, "are given up: the producer is closed")
         finally:
-            self._drop()
+            self._discard_client()
 
     def __del__(self) -> None:
         # Records without a report keep it from being collected: librdkafka holds its callback.
@@ -346,7 +346,7 @@ class Producer:
             if not isinstance(error, TxnError):
                 raise  # of a callback of the program's
         finally:
-            self._drop()
+            self._discard_client()
 
     def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
@@ -362,7 +362,7 @@ class Producer:
 
     # ------------------------------------------------------------ for Transaction
 
-    def _enter(self, place: OpenBlock, timeout: float) -> None:
+    def _begin_block(self, place: OpenBlock, timeout: float) -> None:
         if self.transactional_id is None:
             raise ConfigError(
                 "the producer has no transactional id, so it has no transactions; open it with "
@@ -378,11 +378,11 @@ class Producer:
             )
         self._failures.clear()
 
-    def _holds(self, place: OpenBlock) -> bool:
+    def _holds_block(self, place: OpenBlock) -> bool:
         return self._open.get("transaction") is place
 
-    def _leave(self, place: OpenBlock) -> None:
-        if self._holds(place):
+    def _end_block(self, place: OpenBlock) -> None:
+        if self._holds_block(place):
             del self._open["transaction"]
 
     def _transaction(self) -> Transaction | None:
@@ -485,7 +485,7 @@ class Producer:
                 "milliseconds since 1970, as in Java's producer. Give a later time, or none"
             )
         if (
-            isinstance(timestamp, int)  # another type is told by its TypeError
+            isinstance(timestamp, int)  # another type raises its TypeError
             and LIKE_SECONDS_FIRST <= timestamp <= LIKE_SECONDS_LAST
         ):
             warnings.warn(seconds_suspected(timestamp), stacklevel=3)
@@ -577,7 +577,7 @@ class Producer:
         except KafkaException as raised:
             raise refused(self._whose, raised, settings) from None  # its text may have a secret
 
-    def _take_over(self, deadline: Deadline) -> None:
+    def _init_transactions(self, deadline: Deadline) -> None:
         client = self._client()
         while True:
             try:
@@ -594,16 +594,16 @@ class Producer:
                         self._serve(deadline)
                         self._reach.check(is_over=deadline.has_passed)
                 except TxnError as told:
-                    self._drop()
+                    self._discard_client()
                     raise told from None  # the time-out before it says nothing
                 except Exception:
-                    self._drop()
+                    self._discard_client()
                     raise
                 if is_over or deadline.has_passed:
                     failure = self._failure(error, "taking over its id")
                     if self._last_report:
                         failure.add_note(f"librdkafka said last: {self._last_report}")
-                    self._drop()
+                    self._discard_client()
                     raise failure from raised
 
     def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -630,8 +630,8 @@ class Producer:
         if self._on_error is not None:
             self._on_error(error)
 
-    def _drop(self) -> None:
-        """Let librdkafka's producer go, with all that it still holds."""
+    def _discard_client(self) -> None:
+        """Drop librdkafka's producer, with all that it still holds."""
         client, self._kafka = self._kafka, None
         if client is not None:
             client.purge()

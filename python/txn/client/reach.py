@@ -127,7 +127,7 @@ class Reach:
         self._start = clock()
         self._next_probe = self._start + FIRST_PROBE_SECONDS
         self.is_answered = not self._addresses
-        """A broker has answered somebody."""
+        """A broker has answered a client of this process."""
         self._refusal: str | None = None
         self.is_proven = False
         """A broker has let the client in."""
@@ -310,7 +310,7 @@ def _connected(host: str, port: int) -> socket.socket:
 
 
 def _greet(connection: socket.socket) -> AddressFault | None:
-    """Ask for the versions of a broker's requests, which every broker tells everybody."""
+    """Ask for the versions of a broker's requests, which every broker answers to everybody."""
     try:
         connection.sendall(API_VERSIONS)
         answer = _first_bytes(connection)
@@ -346,7 +346,7 @@ def _greet_tls(connection: socket.socket) -> AddressFault | None:
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             return SPEAKS_NO_TLS
-        return None  # of TLS, so librdkafka's to tell
+        return None  # of TLS, so librdkafka reports it
     except TimeoutError:
         return AddressFault(
             "does not answer when spoken to in TLS: check security.protocol",

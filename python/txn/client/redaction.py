@@ -1,7 +1,7 @@
-"""Leaves a client's secrets out of librdkafka's texts.
+"""Removes a client's secrets from librdkafka's texts.
 
-A broker refuses a log-in in words of its own, and an endpoint a token. They may repeat the secret
-that was sent. librdkafka passes them on, in its log and its errors.
+The text with which a broker refuses a log-in, or an endpoint a token, may repeat the secret that
+was sent. librdkafka passes the text on, in its log and its errors.
 
 | secret | known by |
 |---|---|
@@ -24,7 +24,8 @@ from txn.security.client_names import SECRETS
 HIDDEN: Final = "…"
 
 PREFIX_MAX: Final = 16
-"""So much of a secret tells it: librdkafka cuts a text off at 512 bytes, and with it a token."""
+"""Such a part of a secret identifies it: librdkafka cuts a text off at 512 bytes, and with it a
+token."""
 
 JSON_WEB_TOKEN: Final = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*")
 

@@ -1,9 +1,9 @@
 """Kafka's settings for producers and consumers, checked where exactly-once depends on them.
 
-Every property keeps its Kafka (librdkafka) name and its value; nothing is renamed. Three things are
-done with them. Settings that were given twice or contradict exactly-once are refused before any
-I/O. Keywords turn into names (`linger_ms` is `linger.ms`). The few properties that exactly-once
-needs are set when they were left out, and a producer's partitioner.
+Every property keeps its Kafka (librdkafka) name and its value. This module does three things.
+It refuses settings that are given twice or contradict exactly-once, before any I/O. It turns
+keywords into names (`linger_ms` is `linger.ms`). It sets the few properties that exactly-once needs
+and the partitioner of a producer, where they are left out.
 """
 
 import re
@@ -303,7 +303,7 @@ def _require_heartbeats(settings: Settings) -> None:
 
 
 def is_false(value: object) -> bool:
-    """Say whether the value of a property is one that librdkafka takes for false."""
+    """Return True if the value of a property is one that librdkafka takes for false."""
     return _text(value) in ("false", "f", "0")
 
 
@@ -312,7 +312,7 @@ def _text(value: object) -> str:
 
 
 def take_callback(settings: dict[str, object], name: str) -> Callable[..., None] | None:
-    """Take a callback out of the settings; None if it has none. Raises ConfigError."""
+    """Remove and return a callback; None if there is none. Raises ConfigError."""
     callback = settings.pop(name, None)
     if callback is None:
         return None

@@ -1,4 +1,4 @@
-"""Stored records of a cluster, read once or for ever, with a group or without.
+"""Reads stored records of a cluster, to the end or for ever, with a group or without.
 
 Without a group nothing is committed and no group is joined: the reader begins at given offsets.
 With one the group's members share the partitions, and its committed offsets say where to begin.
@@ -99,13 +99,13 @@ class StoredRecords:
             self._consumer = confluent_kafka.Consumer(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
-        self._beginnings = Beginnings(self._consumer, settings, self._take_group_error)
+        self._beginnings = Beginnings(self._consumer, settings, self._handle_group_error)
         if self.group_id is not None:
             self._consumer.subscribe(
                 list(self.topics),
                 on_assign=keeping_fatal_error(self._assigned),
                 on_revoke=keeping_fatal_error(self._revoked),
-                on_lost=keeping_fatal_error(self._taken),
+                on_lost=keeping_fatal_error(self._note_revoked),
             )
             return
         ends = self.ends
@@ -120,7 +120,7 @@ class StoredRecords:
         """Commit the offsets of records that were `done`, and leave the group.
 
         Each ends after `LEAVE_S`, and at a signal whose handler raises. `uncommitted` tells
-        whether the commit took effect; a group is not left where nobody answered it.
+        whether the commit took effect; without an answer the reader does not leave its group.
         """
         try:
             is_answered = self._commit()
@@ -155,7 +155,7 @@ class StoredRecords:
         return is_answered
 
     def _note_commit(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
-        """Take the answer to a commit; librdkafka makes some by itself."""
+        """Handle the answer to a commit; librdkafka makes some by itself."""
         for each in places:
             done = self._done.get((each.topic, each.partition))
             while done and error is None and each.error is None and done[0][0] <= each.offset:
@@ -210,14 +210,14 @@ class StoredRecords:
             yield found
 
     def _is_wanted(self, message: Message) -> bool:
-        """Say whether it is a record below the end; a report of librdkafka is none."""
+        """Return True if it is a record below the end; a report of librdkafka is none."""
         error = message.error()
         place = _place(message)
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._open.discard(place)
             else:
-                self._take_error(error, place[0])
+                self._handle_error(error, place[0])
             return False
         if self.ends is None:
             return True
@@ -226,7 +226,7 @@ class StoredRecords:
             self._open.discard(place)
         return end is None or offset < end
 
-    def _take_error(self, error: KafkaError, topic: str) -> None:
+    def _handle_error(self, error: KafkaError, topic: str) -> None:
         """Note an outage; raise the error for anything else that ends the reading."""
         error = self._redaction.error(error)
         code = error.code()
@@ -249,8 +249,8 @@ class StoredRecords:
             )
         raise translate(error, whose="the consumer", doing="reading")
 
-    def _take_group_error(self, error: KafkaError) -> None:
-        self._take_error(error, self.topics[0])
+    def _handle_group_error(self, error: KafkaError) -> None:
+        self._handle_error(error, self.topics[0])
 
     def _assigned(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
         self._is_assigned = True
@@ -263,7 +263,7 @@ class StoredRecords:
         """Give partitions up; librdkafka commits their `done` records."""
         self._give_up(places)
 
-    def _taken(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
+    def _note_revoked(self, _: confluent_kafka.Consumer, places: list[TopicPartition]) -> None:
         """Note partitions that belong to others by now: nothing is committed there any more."""
         for place, done in self._give_up(places).items():
             self._lost[place] = self._lost.get(place, 0) + sum(count for _, count in done)

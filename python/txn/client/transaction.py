@@ -58,14 +58,14 @@ from txn.client.consumer import (
     Offsets,
     PlainState,
     join,
+    lost_partitions_text,
     reached_by,
     rewind,
     state_of,
-    what_was_lost,
 )
 from txn.client.deadline import Deadline
 from txn.client.failures import StateLostError, error_of, reported_by
-from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_others
+from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_unknown_arguments
 from txn.errors import (
     AbortableError,
     FencedError,
@@ -85,7 +85,7 @@ OFFSETS_GRACE_SECONDS: Final = 5.0
 """Time past its own timeout that librdkafka may take to send offsets before it is given up."""
 
 ARRIVE_SECONDS_MAX: Final = 5.0
-"""Time that an abort waits for a first record to be stored; see `_let_one_arrive`."""
+"""Time that an abort waits for a first record to be stored; see `_await_first_stored`."""
 
 PAUSE_SECONDS: Final = 0.1
 
@@ -132,7 +132,7 @@ class OpenBlock:
     has_asked_commit: bool = False
 
     def is_open(self) -> bool:
-        """Say whether the block is there and has not ended."""
+        """Return True if the block is there and has not ended."""
         block = self.block()
         return block is not None and block._is_open
 
@@ -193,7 +193,7 @@ class Transaction:
     @property
     def _is_open(self) -> bool:
         """True from its begin to its end."""
-        return self._producer._holds(self._place)
+        return self._producer._holds_block(self._place)
 
     def __enter__(self) -> Self:
         if self._phase is not BlockPhase.NEW:
@@ -202,22 +202,22 @@ class Transaction:
                 "transaction() for each `with`"
             )
         try:
-            self._producer._enter(self._place, self._timeout)
+            self._producer._begin_block(self._place, self._timeout)
             if self._consumer is not None:
-                self._make_ready(self._consumer)
+                self._prepare_consumer(self._consumer)
             self._begin()
             if isinstance(self._consumer, Consumer):
-                self._observe(self._consumer)
+                self._watch_consumer(self._consumer)
             return self
         except BaseException as reason:
-            if not self._producer._holds(self._place):
+            if not self._producer._holds_block(self._place):
                 raise
             try:
                 # A signal may have come after the transaction began and before that was noted.
                 if not isinstance(reason, TxnError):
                     self._abort(reason)
             finally:
-                self._settle()
+                self._leave_producer()
             raise
 
     def __exit__(
@@ -268,7 +268,7 @@ class Transaction:
     def _give_up_unended(self) -> None:
         if self._phase is not BlockPhase.ENDED:
             self._producer._give_up(self._unsettled())
-        self._settle()
+        self._leave_producer()
 
     def produce(
         self,
@@ -303,7 +303,7 @@ class Transaction:
             FencedError: another producer took this transactional id.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
-        refuse_others(others)
+        refuse_unknown_arguments(others)
         self._require_open(f"produce to {topic!r}")
         self._produced += 1
         try:
@@ -355,7 +355,7 @@ class Transaction:
             elif not isinstance(consumer, Consumer):
                 self._producer._cautions.of_plain_consumer()
             elif consumer not in self._sent:
-                self._take_on(consumer)
+                self._add_consumer(consumer)
             self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
         except BaseException as raised:
             self._unsent = raised
@@ -373,9 +373,9 @@ class Transaction:
                 "`with producer.transaction() as t:`"
             )
 
-    def _settle(self) -> None:
-        """Let the producer begin another transaction, and note the result."""
-        self._producer._leave(self._place)
+    def _leave_producer(self) -> None:
+        """Free the producer for its next transaction, and set the result of this one."""
+        self._producer._end_block(self._place)
         _ahead.update((id(other), (other, self._place)) for other in self._others)
         if self._result is not None:
             return
@@ -386,7 +386,7 @@ class Transaction:
         else:
             self._result = BlockResult.ABORTED
 
-    def _make_ready(self, consumer: confluent_kafka.Consumer) -> None:
+    def _prepare_consumer(self, consumer: confluent_kafka.Consumer) -> None:
         try:
             if id(consumer) in _ahead or isinstance(consumer, Consumer):
                 self._require_free(consumer)
@@ -406,8 +406,8 @@ class Transaction:
                 f"the consumer of {self._producer._whose} is closed; open another"
             ) from raised
 
-    def _take_on(self, consumer: Consumer) -> None:
-        """Make a consumer one of the block's, which are rewound together."""
+    def _add_consumer(self, consumer: Consumer) -> None:
+        """Add a consumer to the block: an abort rewinds it with the others."""
         self._require_free(consumer)
         assert self._begun_at is not None
         if consumer._has_committed_since(self._begun_at):
@@ -417,7 +417,7 @@ class Transaction:
                 "`commit` out: the end of the block commits"
             )
         self._others.append(consumer)
-        self._observe(consumer)
+        self._watch_consumer(consumer)
         if id(consumer) in _ahead:
             raise AbortableError(
                 f"the consumer of group {consumer.group_id!r} was not rewound after an earlier "
@@ -425,7 +425,7 @@ class Transaction:
                 "another"
             )
 
-    def _observe(self, consumer: Consumer) -> None:
+    def _watch_consumer(self, consumer: Consumer) -> None:
         assert self._begun_at is not None
         self._sent[consumer] = {}
         consumer._note_begun(self._begun_at, self._place.is_open)
@@ -463,7 +463,7 @@ class Transaction:
             raise self._refusal_after(caught) from caught
         self._flush(before_commit)
         for other in self._others:
-            self._require_kept(other._loss())
+            self._require_kept(other._describe_loss())
         sent = self._send_positions(before_commit)
         # With time of its own: a commit that is asked for and cut short leaves a doubt.
         self._commit(Deadline(self._timeout), sent)
@@ -506,7 +506,7 @@ class Transaction:
         if consumer is None:
             return {}
         try:
-            reason = what_was_lost(consumer, self._before, produced=self._produced > 0)
+            reason = lost_partitions_text(consumer, self._before, produced=self._produced > 0)
             reached = reached_by(consumer)
         except KafkaException as raised:
             raise self._failure(
@@ -520,7 +520,10 @@ class Transaction:
         self._require_kept(reason)
         if not self._sends_positions:
             return {}
-        if isinstance(consumer, Consumer) and (nowhere := consumer._nowhere()) is not None:
+        if (
+            isinstance(consumer, Consumer)
+            and (nowhere := consumer._describe_unknown_positions()) is not None
+        ):
             raise RejectedError(
                 f"the consumer of {self._producer._whose} was sought, or assigned again, in "
                 f"{nowhere} to no offset that the transaction could commit, after records of it "
@@ -612,8 +615,8 @@ class Transaction:
         self._phase = BlockPhase.ENDED
         self._note_committed(sent)
         if interrupt is not None:
-            self._producer._callbacks.note_on(interrupt)
-        late = interrupt or self._producer._callbacks.take()
+            self._producer._callbacks.add_note_to(interrupt)
+        late = interrupt or self._producer._callbacks.pop_kept()
         if late is not None:
             late.add_note("The transaction was committed before this was raised.")
             raise late
@@ -646,7 +649,7 @@ class Transaction:
         self._phase = BlockPhase.ENDED
         self._producer._last_sent = None
         self._rewind_or_note(doubt)
-        self._producer._callbacks.note_on(doubt)
+        self._producer._callbacks.add_note_to(doubt)
         if reported_by(cause) is not None:
             raise doubt from cause
         cause.add_note(str(doubt))
@@ -686,7 +689,7 @@ class Transaction:
         interrupt = None if self._producer._broken else self._abort_at_cluster(reason)
         self._phase = BlockPhase.ENDED
         self._rewind_or_note(reason)
-        self._producer._callbacks.note_on(reason)
+        self._producer._callbacks.add_note_to(reason)
         if interrupt is not None:
             raise interrupt
         is_in_doubt = self._result is BlockResult.IN_DOUBT and isinstance(reason, TxnError)
@@ -708,7 +711,7 @@ class Transaction:
             try:
                 if is_first:
                     is_first = False
-                    self._let_one_arrive(client)
+                    self._await_first_stored(client)
                 time.sleep(pause)
                 client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
                 for consumer in self._sent:
@@ -747,7 +750,7 @@ class Transaction:
         if not isinstance(reason, TxnError):
             reason.add_note(str(doubt))
 
-    def _let_one_arrive(self, client: confluent_kafka.Producer) -> None:
+    def _await_first_stored(self, client: confluent_kafka.Producer) -> None:
         """Wait until a record is stored, or none is on its way any more.
 
         An abort overtakes librdkafka's outstanding requests to the coordinator. While it is still
@@ -761,7 +764,7 @@ class Transaction:
             while 0 < self._produced <= len(client) and not deadline.has_passed:
                 self._producer._wait_only(min(PAUSE_SECONDS, deadline.remaining))
         except TxnError:
-            pass  # the abort that follows meets it too, and tells it
+            pass  # the abort that follows meets and reports it, too
 
     def _give_up_abort(self, deadline: Deadline, reason: BaseException) -> None:
         failure = self._unsettled(f" within {deadline.seconds:g} s")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final, cast
 
 from txn import _core
-from txn.access.connection import client_security, closed_door
+from txn.access.connection import authentication_error, client_security
 from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
 from txn.security.client import PLAIN, SecuritySettings
 from txn.server.loop.requests import decode_untrusted
@@ -75,7 +75,9 @@ class Brokers:
         try:
             return self.at(*self._client.any_node())
         except _core.KafkaError as error:
-            raise closed_door(error) or RetriableError(f"{error}. {self._advice}") from error
+            raise authentication_error(error) or RetriableError(
+                f"{error}. {self._advice}"
+            ) from error
 
     def count_committed(self, topic: str, partition: int, start: int, end: int) -> int:
         """The records that a read_committed reader gets of `[start, end)`, by reading them.
@@ -91,7 +93,7 @@ class Brokers:
             return sum(cast(int, columns["rows"]) for columns in fetch)
         except _core.KafkaError as error:
             kind = RetriableError if error.args[2] else RejectedError
-            raise closed_door(error) or kind(str(error)) from error
+            raise authentication_error(error) or kind(str(error)) from error
 
     def at(self, host: str, port: int) -> "RemoteBroker":
         """The broker at an address; it is not asked anything yet."""
@@ -150,7 +152,7 @@ class RemoteBroker:
         except _core.KafkaError as error:
             if error.args[1] == ErrorCode.UNSUPPORTED_VERSION:
                 raise RejectedError(str(error), address=self.address) from error
-            raise closed_door(error) or RetriableError(
+            raise authentication_error(error) or RetriableError(
                 f"{error}. {self._advice}", address=self.address
             ) from error
         except (OverflowError, ValueError) as error:  # a broker may name any host and port
@@ -166,4 +168,4 @@ class RemoteBroker:
         except _core.KafkaError as error:
             is_retriable = error.args[2]
             kind = RetriableError if is_retriable else RejectedError
-            raise closed_door(error) or kind(str(error), address=self.address) from error
+            raise authentication_error(error) or kind(str(error), address=self.address) from error

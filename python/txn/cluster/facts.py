@@ -70,7 +70,7 @@ class Owner:
         partitions: Those of the open transaction; while it ends, those without a marker.
         updated_ms: When this state was reached.
         client: The last client since the start of the broker; None if there was none.
-        tells_client: Whether its coordinator tells such things; Apache Kafka's does not.
+        tells_client: Whether its coordinator reports the client; Apache Kafka's does not.
     """
 
     transactional_id: str
@@ -103,7 +103,7 @@ class Owner:
 class Completion:
     """The end that the coordinator gave to a transaction of some producer id and epoch.
 
-    `at_ms` is None where only the state tells of it, and not when it came to that.
+    `at_ms` is None where only the state shows it, and not when it began.
     """
 
     transactional_id: str

@@ -1,4 +1,4 @@
-"""Batches out of the bytes of a Fetch answer, by the reader of segments."""
+"""Reads the batches in the bytes of a Fetch answer, with the reader of segments."""
 
 import tempfile
 from collections.abc import Iterator

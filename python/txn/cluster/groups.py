@@ -53,7 +53,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """The state and the members of a group, as its coordinator tells them."""
+    """The state and the members of a group, as its coordinator reports them."""
 
     state: str
     protocol_type: str
@@ -68,7 +68,7 @@ class PartitionLag:
     committed_offset: int | None
     """None: the group has no offset here, though in other partitions of the topic."""
     offsets: PartitionOffsets | None
-    """None: nobody leads the partition, or it was deleted."""
+    """None: the partition has no leader, or it was deleted."""
     records: int | None
     """Committed records that the group has yet to read; None: not counted."""
 
@@ -133,7 +133,7 @@ class GroupSource(Protocol):
         ...
 
     def group(self, group_id: str) -> GroupFacts:
-        """A group, as its coordinator tells it."""
+        """A group, as its coordinator reports it."""
         ...
 
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, int]:
@@ -172,7 +172,7 @@ class GroupSource(Protocol):
 def described(
     source: GroupSource, group_id: str, *, offsets_counted: int = OFFSETS_COUNTED
 ) -> DescribedGroup:
-    """Tell a group's state and its lag.
+    """Show a group's state and its lag.
 
     Args:
         source: The cluster.
@@ -251,7 +251,7 @@ def assigned_partitions(assignment: bytes) -> Sequence[TopicPartition]:
 def _pending_offsets(
     source: GroupSource, group_id: str, topics: Mapping[str, Sequence[int]]
 ) -> PendingOffsets | None:
-    """The group's offsets in open transactions; None: there are none, or nobody tells.
+    """The group's offsets in open transactions; None: there are none, or no broker reports them.
 
     The group's coordinator leads the partition that keeps its offsets. Each partition is named to
     it: asked for all, it leaves out those without a committed offset. Source: KIP-447.

@@ -56,7 +56,7 @@ TRANSACTION_KEY: Final = 1
 """FindCoordinator key types: the key is a group, a transactional id."""
 
 UNKNOWN_STATE: Final = "?"
-"""The state of a group where the broker's ListGroups does not tell it."""
+"""The state of a group where the broker's ListGroups does not have it."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
@@ -350,7 +350,7 @@ class ClusterSource:
         return sorted(listed, key=lambda group: group.group_id)
 
     def group(self, group_id: str) -> GroupFacts:
-        """A group, as its coordinator tells it; Dead if there is none."""
+        """A group, as its coordinator reports it; Dead if there is none."""
         request = {"groups": (group_id,), "include_authorized_operations": False}
 
         def ask() -> Any:
@@ -431,7 +431,7 @@ class ClusterSource:
         partitions: Collection[TopicPartition],
         request_for: Callable[[Mapping[str, Sequence[int]]], Fields],
     ) -> dict[TopicPartition, Any]:
-        """Ask every leader about its partitions; those that nobody leads are left out.
+        """Ask every leader about its partitions; those without a leader are left out.
 
         Raises:
             RejectedError: a partition cannot be asked; it says which, and why.
@@ -475,7 +475,7 @@ class ClusterSource:
         return self._nodes[node_id]
 
     def _settled(self, ask: Callable[[], Any], what: str) -> Any:
-        """Ask until the answer is not that somebody else or a later moment is to be asked."""
+        """Ask again while the answer names another broker, or asks for a later attempt."""
         for _ in range(TRIES_MAX):
             answer = ask()
             if answer.error_code not in MOVING:
@@ -508,7 +508,7 @@ class ClusterSource:
 
 
 def require(code: int, what: str) -> None:
-    """Go on if there is no error. Raises RejectedError, RetriableError."""
+    """Check an error code. Raises RejectedError, RetriableError."""
     if code == ErrorCode.NONE:
         return
     said = f"{ErrorCode(code).name}{f' for {what}' if what else ''}"

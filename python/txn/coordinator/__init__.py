@@ -1,1 +1,1 @@
-"""Transactions and groups. Pure."""
+"""The rules of transactions and groups. Pure: no clock, file, socket or thread."""

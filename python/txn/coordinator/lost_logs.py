@@ -5,7 +5,7 @@ The checkpoints name each log within a second of its first record. Two kinds of 
 logs, too:
 
     a Prepare to commit that was completed    its offsets were on the disk: a proof
-    a committed offset above 0                a client's word: worth telling
+    a committed offset above 0                a client's claim: it is reported
 
 Topics that were deleted are known by no name, and prove nothing. Neither does a Prepare that is not
 completed yet: see `coordinator.transaction.lost_cache`.
@@ -24,7 +24,7 @@ from txn.identifiers import TopicPartition
 
 
 class KnownEnd(NamedTuple):
-    """An end that a partition's log had come to, and the record that tells."""
+    """An end that a partition's log had come to, and the record that proves it."""
 
     place: TopicPartition
     end: int
@@ -39,7 +39,7 @@ class CompletedCommits:
         self._named: dict[tuple[bytes, int], tuple[int, str]] = {}
 
     def read(self, record: TxnRecord) -> None:
-        """Take in the next record of a partition."""
+        """Read the next record of a partition."""
         transactional_id, txn = record
         if isinstance(txn, Txn) and txn.state is TxnState.PREPARE_COMMIT:
             self._prepared[transactional_id] = txn.last_offsets

@@ -47,7 +47,7 @@ class Synced(NamedTuple):
 
 
 class GiveWay(NamedTuple):
-    """Let others have their turn, between two of very many partitions.
+    """Let other requests run, between two of very many partitions.
 
     The key stays held, so nothing is decided on it meanwhile. A start waits for nobody.
     """

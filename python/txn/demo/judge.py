@@ -41,7 +41,7 @@ class ComparedRows:
 
 
 class Judge:
-    """The truth about the flights, and how far topics tell it."""
+    """The truth about the flights, and how much of it the topics have."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers

@@ -197,7 +197,7 @@ class _SparkRun:
                 share = self._share()
                 self._progress(share, self._story())
                 if self._is_due(share):
-                    driver = self._strike(driver, share)
+                    driver = self._kill(driver, share)
                 elif driver.poll() == 0 and not self._kills:
                     break
                 elif driver.poll() is not None:
@@ -208,7 +208,7 @@ class _SparkRun:
         self._progress(1.0, self._story())
         return self._result
 
-    def _strike(self, driver: subprocess.Popen[bytes], share: float) -> subprocess.Popen[bytes]:
+    def _kill(self, driver: subprocess.Popen[bytes], share: float) -> subprocess.Popen[bytes]:
         kill = self._kills.pop(0)
         self._due = None
         at_s = time.monotonic() - self._started
@@ -220,7 +220,7 @@ class _SparkRun:
         return self._start_driver()
 
     def _is_due(self, share: float) -> bool:
-        """Say whether the next kill's share is reached and its delay has passed."""
+        """Return True if the next kill's share is reached and its delay has passed."""
         if not self._kills or share < self._kills[0].share:
             return False
         if self._due is None:

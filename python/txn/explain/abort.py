@@ -77,7 +77,7 @@ def plan_by_id(cluster: ClusterSource, transactional_id: str) -> AbortPlan | Not
     """Plan to abort the open transaction of a transactional id.
 
     Raises:
-        ConfigError: nobody knows the id; the message has the nearest one.
+        ConfigError: the id is unknown; the message has the nearest one.
         RejectedError: it must not be aborted: it is decided, or takes part in a two-phase commit.
     """
     owner = cluster.owner(transactional_id)
@@ -242,7 +242,7 @@ def _fence(cluster: ClusterSource, owner: Owner) -> str:
 
 
 def _was_committed(cluster: ClusterSource, owner: Owner) -> bool | None:
-    """Say how the transaction that was open ended; None if that cannot be read."""
+    """Return how the transaction that was open ended; None if that cannot be read."""
     was_committed = None
     with suppress(TxnError):  # the abort is done, though the user may not read its record
         is_its_own = False

@@ -96,7 +96,7 @@ class DirectorySource:
         """The partitions that the metadata has on this node; one without records has no files."""
         try:
             node_id, *_ = read_identity(self._root / META)
-        except DirectoryError:  # damaged: a start will tell
+        except DirectoryError:  # damaged: a start will report it
             return
         for topic in self._image.topics.values():
             for index, placement in topic.placements.items():
@@ -158,7 +158,7 @@ class DirectorySource:
         base_offset: int,
         bad: segments.SegmentBatch | segments.Damage,
     ) -> bool:
-        """Say whether bad bytes of a segment are a write that was cut short at the log's end."""
+        """Return True if bad bytes of a segment are a write that was cut short at the log's end."""
         if self.state is StopState.CLEAN or base_offset != files.segments[-1]:
             return False
         end = bad.end if isinstance(bad, segments.Damage) else bad.position + bad.size_bytes
@@ -209,7 +209,7 @@ class DirectorySource:
         return self.state is StopState.LEFT and was_left_in_another_boot(self._root)
 
     def _has_lost_records(self, prepare: Txn) -> bool:
-        """Say whether a partition that can be read lacks records that a Prepare names."""
+        """Return True if a partition that can be read lacks records that a Prepare names."""
         for last in prepare.last_offsets:
             place = self._place_of(last)
             if place is None:  # its topic was deleted
@@ -360,7 +360,7 @@ class Replayed:
         start = self._restore(files, end_offset)
         for base_offset in _segments_from(files, start):
             if start < end_offset:
-                self._read(files, base_offset, lambda batches: self._take(files, batches, start))
+                self._read(files, base_offset, lambda batches: self._feed(files, batches, start))
         unstable = self.producer_state.first_unstable_offset()
         # A start beyond the end is a damaged checkpoint, which `txn log verify` finds.
         is_start = files.segments[0] < log_start_offset <= end_offset
@@ -379,7 +379,7 @@ class Replayed:
                     return offset
         return files.segments[0]
 
-    def _take(self, files: PartitionFiles, batches: Sequence[ReplayedBatch], start: int) -> None:
+    def _feed(self, files: PartitionFiles, batches: Sequence[ReplayedBatch], start: int) -> None:
         try:
             self.producer_state.replay([batch for batch in batches if batch[0] >= start])
         except AssertionError as error:

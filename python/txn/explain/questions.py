@@ -266,7 +266,7 @@ def findings(
 
 
 def explain(source: FactSource, partitions: Sequence[TopicPartition]) -> list[Explanation]:
-    """Say of each partition why its readers stand where they do."""
+    """Explain for each partition which transactions hold back its readers."""
     held = held_open(source, partitions)
     ends = source.ends(partitions)
     explained = []
@@ -330,11 +330,11 @@ def _bounded(batches: Iterator[LoggedBatch], end_offset: int | None) -> Iterator
 def timeline_of(
     source: FactSource, owner: Owner | None, opened: Sequence[OpenTransaction]
 ) -> Timeline:
-    """Tell the life of a transaction.
+    """Return the life of a transaction.
 
     Args:
         source: Where to look.
-        owner: Whose newest transaction; None if nobody knows it.
+        owner: Whose newest transaction; None if it is not known.
         opened: Where it is known to be open; the rest is looked up by time.
     """
     notes: list[str] = []
@@ -381,7 +381,7 @@ def _begin_of(
 
 
 def unknown_id(source: FactSource, transactional_id: str, advice: str) -> ConfigError:
-    """Return the error for an id that nobody knows, with the nearest one, or else the advice."""
+    """Return the error for an unknown id, with the nearest one, or else the advice."""
     with suppress(RejectedError):  # the user may not see them
         advice = did_you_mean(transactional_id, source.transactional_ids()) or advice
     return ConfigError(f"no coordinator knows transactional id {transactional_id!r}{advice}")
@@ -393,7 +393,7 @@ def described(
     """Describe a transactional id: its state, its newest transaction, its open partitions.
 
     Raises:
-        ConfigError: nobody knows it; the message has the nearest id.
+        ConfigError: it is unknown; the message has the nearest id.
     """
     owner = source.owner(transactional_id)
     if owner is None:
@@ -416,7 +416,7 @@ def _existing(source: FactSource, partitions: Collection[TopicPartition]) -> lis
 
 
 def is_open(owner: Owner) -> bool:
-    """Say whether an id has a transaction that is open or ends just now."""
+    """Return True if an id has a transaction that is open or ends just now."""
     return owner.state in PREPARED | {TxnState.ONGOING}
 
 

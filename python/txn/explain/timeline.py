@@ -102,7 +102,7 @@ def coordinator_events(records: Sequence[StateRecord]) -> list[Event]:
 
 
 def is_cut_off(records: Sequence[StateRecord]) -> bool:
-    """Say whether compaction has taken the beginning of a transaction."""
+    """Return True if compaction has taken the beginning of a transaction."""
     first = next((each.txn for each in records if each.txn is not None), None)
     return first is not None and first.state in PREPARED
 

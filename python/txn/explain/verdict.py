@@ -46,7 +46,7 @@ class Standing(Enum):
 
     @property
     def is_finding(self) -> bool:
-        """True if somebody has to act."""
+        """True if an operator has to act."""
         return self not in (Standing.RUNNING, Standing.ENDING)
 
 
@@ -79,7 +79,7 @@ class Verdict:
 
 
 def owns(owner: Owner, held: OpenTransaction) -> bool:
-    """Say whether a coordinator knows a transaction as open, or ending, on its partition."""
+    """Return True if a coordinator knows a transaction as open, or ending, on its partition."""
     if held.partition not in owner.partitions or owner.producer_id != held.producer_id:
         return False
     if owner.state is TxnState.ONGOING:
@@ -97,7 +97,7 @@ def judge(
     unread: Sequence[str] = (),
     at_start: AtStart | None = None,
 ) -> Verdict:
-    """Say how an open transaction stands.
+    """Return the standing of an open transaction.
 
     Args:
         held: The open transaction of the partition.

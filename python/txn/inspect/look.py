@@ -1,4 +1,4 @@
-"""One look at a partition's directory: segments, and everything that stands beside them."""
+"""Verifies the directory of one partition: its segments and all other files."""
 
 import struct
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""Logs that are gone, by the coordinators' records in a data directory that nobody uses."""
+"""Finds logs that are gone, by the coordinators' records in a directory that no broker uses."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

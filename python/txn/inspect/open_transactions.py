@@ -1,9 +1,9 @@
-"""Open transactions of partitions, held against the records of the coordinator, as a start does.
+"""Compares open transactions of partitions with the records of the coordinator, as a start does.
 
-Asked of a stopped directory alone: beside a broker the two are never seen at the same moment.
-A directory without `__transaction_state`, in its metadata too, is a part of one. After a power
-failure the next start ends the transactions that the coordinator does not know, so that is a note.
-So it is where the storage has lost its cache, as the next start will find.
+Only a stopped directory is compared, because a broker at work changes both sides. A directory whose
+metadata has no `__transaction_state` is only a part of one. After a power failure, or if the
+storage has lost its cache, the next start ends transactions that the coordinator does not know.
+Then such a transaction is a note and not a finding.
 """
 
 import os
@@ -167,12 +167,12 @@ def _file_of(root: Path, held: OpenTransaction) -> Path:
 
 
 def was_left_by_kafka(root: Path) -> bool:
-    """Say whether a directory was last used by an Apache Kafka."""
+    """Return True if a directory was last used by an Apache Kafka."""
     return _last_use(root).is_not_the_last(root)
 
 
 def was_left_in_another_boot(root: Path) -> bool:
-    """Say whether a directory was last used in another boot of the machine."""
+    """Return True if a directory was last used in another boot of the machine."""
     try:
         return _last_use(root).was_in_another_boot()
     except OSError:

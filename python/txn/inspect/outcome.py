@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Note:
-    """Something worth knowing that is nobody's fault."""
+    """A note: worth knowing, and no fault."""
 
     path: Path
     what: str
@@ -160,7 +160,7 @@ class Outcome:
         ]
         self.findings.sort(key=_place_in_line)
 
-    def take(self, other: "Outcome") -> None:
+    def add_all(self, other: "Outcome") -> None:
         """Add the findings of a part."""
         self.findings += other.findings
         self.notes += other.notes
@@ -195,7 +195,8 @@ class Surroundings:
     was_left_by_kafka: bool = False
 
     def has_lost(self, end: int, next_offset: int) -> bool:
-        """Say whether a start takes the offsets between two segments for lost with the power.
+        """Return True if a start counts the offsets between two segments as lost by a power
+        failure.
 
         As `Past::has_lost` in `rust/txn-log/src/log.rs`.
         """
@@ -224,7 +225,7 @@ def read_text(path: Path, read: Callable[[str], T], outcome: Outcome) -> T | Non
 
 
 def read_bytes(path: Path, outcome: Outcome) -> bytes | None:
-    """Read a file; None where the outcome tells why it could not be read.
+    """Read a file; None where the outcome has the reason why it could not be read.
 
     Raises:
         FileNotFoundError: beside a broker at work: it went away while it was looked at.

@@ -1,4 +1,4 @@
-"""The rules of a partition, fed with its batches, and compared with the stored state.
+"""Replays the batches of a partition by its rules, and compares the result with the stored state.
 
 A partition's producers and aborted transactions follow from its batches alone, by
 `txn.partition.ProducerStateManager.replay`. So a `.snapshot` has to be the state of that replay at
@@ -55,21 +55,21 @@ class ProducerStateReplay:
                 self._is_whole = True
 
     def stop(self) -> None:
-        """Say that the log is damaged from here on."""
+        """Note that the log is damaged from here on."""
         self._is_stopped = True
 
     def feed(self, batches: Sequence[ReplayedBatch]) -> None:
-        """Take in batches, and compare each snapshot as the log passes it."""
+        """Read batches, and compare each snapshot when the log passes it."""
         if self._is_stopped:
             return
         start = 0
         base_offsets = [batch[0] for batch in batches]
         while self._snapshots and base_offsets and self._snapshots[0] <= base_offsets[-1]:
             end = bisect_left(base_offsets, self._snapshots[0])
-            self._take(batches[start:end])
+            self._replay_batches(batches[start:end])
             self._compare(self._snapshots.pop(0))
             start = end
-        self._take(batches[start:])
+        self._replay_batches(batches[start:])
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Open transactions at the log's end; nothing behind damage."""
@@ -101,7 +101,7 @@ class ProducerStateReplay:
             expected = [entry for entry in known if base_offset <= entry.last_offset < end]
             self._compare_index(base_offset, end, expected)
 
-    def _take(self, batches: Sequence[ReplayedBatch]) -> None:
+    def _replay_batches(self, batches: Sequence[ReplayedBatch]) -> None:
         try:
             self._producer_state.replay(batches)
         except AssertionError as error:  # no log can do that to a replay from its start
@@ -147,7 +147,7 @@ class ProducerStateReplay:
                 )
                 if here != there
                 and name not in forgotten
-                and (self._is_whole or self._can_tell(name, there))
+                and (self._is_whole or self._is_comparable(name, there))
             ]
             if differing and not self._around.may_be_missing(offset):
                 what = f"it has of producer {producer_id} {' and '.join(differing)}"
@@ -161,8 +161,8 @@ class ProducerStateReplay:
                 )
                 self._outcome.find(path, None, what)
 
-    def _can_tell(self, name: str, there: object) -> bool:
-        """Return True if the rest of a log tells a fact as the whole log would."""
+    def _is_comparable(self, name: str, there: object) -> bool:
+        """Return True if the rest of a log shows a fact as the whole log would."""
         return name != OPEN_TRANSACTION and there not in (None, -1)
 
     # -------------------------------------------------------- transaction indexes

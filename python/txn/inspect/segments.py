@@ -133,7 +133,7 @@ def check(
 def refusal_of(
     directory: Path, settings: dict[str, Any], past: dict[str, Any]
 ) -> tuple[str, Path, int] | None:
-    """Say why a start would refuse a partition, as (reason, file, position); None: it would not.
+    """Return why a start would refuse a partition, as (reason, file, position); None: it would not.
 
     Raises:
         OSError: something cannot be read.

@@ -127,7 +127,7 @@ def contradiction_in(root: Path, name: str) -> str | None:
         root: A data directory that no broker uses.
         name: The partition's directory in it.
     """
-    outcome = DirectoryLook(root, is_deep=False, report=_tell_nobody).open_in(name)
+    outcome = DirectoryLook(root, is_deep=False, report=_ignore_progress).open_in(name)
     findings = [(each.path, each.what) for each in outcome.findings]
     findings += [(each.path, each.what) for each in outcome.notes]
     return next((what for path, what in findings if path.parent.name == name), None)
@@ -142,10 +142,14 @@ def losses_in(root: Path, name: str) -> list[Finding]:
         root: A data directory that no broker uses; its lock may be held.
         name: The partition's directory in it.
     """
-    found = DirectoryLook(root, is_deep=False, report=_tell_nobody, is_stopped=True).losses_in(name)
+    found = DirectoryLook(root, is_deep=False, report=_ignore_progress, is_stopped=True).losses_in(
+        name
+    )
     if found:
         return found
-    return DirectoryLook(root, is_deep=True, report=_tell_nobody, is_stopped=True).losses_in(name)
+    return DirectoryLook(root, is_deep=True, report=_ignore_progress, is_stopped=True).losses_in(
+        name
+    )
 
 
 def known_end_of(root: Path, name: str) -> int:
@@ -155,12 +159,12 @@ def known_end_of(root: Path, name: str) -> int:
         root: A data directory that no broker uses; its lock may be held.
         name: The partition's directory, which is not there.
     """
-    return DirectoryLook(root, is_deep=False, report=_tell_nobody, is_stopped=True).known_end_of(
-        name
-    )
+    return DirectoryLook(
+        root, is_deep=False, report=_ignore_progress, is_stopped=True
+    ).known_end_of(name)
 
 
-def _tell_nobody(_done: int, _total: int) -> None:
+def _ignore_progress(_done: int, _total: int) -> None:
     """Report of a look that is over soon."""
 
 
@@ -219,7 +223,7 @@ class DirectoryLook:
         directory, outcome = self._root / name, self._outcome
         plans = [(each, self._surroundings(each)) for each in self._partitions if each == directory]
         found, ends = _verify_partitions(plans, outcome.state, self._report)
-        outcome.take(found)
+        outcome.add_all(found)
         self._verify_as_a_start([each for each, _ in plans], outcome)
         self._verify_all_are_there(outcome)
         place = partition_of(directory)
@@ -248,7 +252,7 @@ class DirectoryLook:
             read_text(self._root / CLEAN, texts.read_clean_mark, outcome)
         plans = [(directory, self._surroundings(directory)) for directory in self._partitions]
         partitions, ends = _verify_partitions(plans, outcome.state, self._report)
-        outcome.take(partitions)
+        outcome.add_all(partitions)
         self._verify_as_a_start(self._partitions, outcome)
         self._verify_all_are_there(outcome)
         self._verify_all_are_known(outcome)
@@ -279,7 +283,7 @@ class DirectoryLook:
                 {"cleanup.policy": topic.settings.get("cleanup.policy", "delete")} if topic else {}
             )
             try:
-                refusal = segments.refusal_of(directory, settings, self._past_of(directory))
+                refusal = segments.refusal_of(directory, settings, self._history_of(directory))
             except OSError as error:
                 if not any(each.path.is_relative_to(directory) for each in outcome.findings):
                     outcome.not_read(directory, error)  # else a finding says why
@@ -291,7 +295,7 @@ class DirectoryLook:
             if not any(finding.path == path for finding in outcome.findings):
                 outcome.find(path, position, reason)
 
-    def _past_of(self, directory: Path) -> dict[str, Any]:
+    def _history_of(self, directory: Path) -> dict[str, Any]:
         """Facts that a start would have about a log's earlier life."""
         place = partition_of(directory) or (directory.name, 0)
         state = self._outcome.state
@@ -520,7 +524,7 @@ def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
 
 
 def _ends_with_control_batch(path: Path) -> bool:
-    """Say whether a snapshot has its end; a start passes over one that has not."""
+    """Return True if a snapshot has its end; a start passes over one that has not."""
     last = next(iter(deque(segments.walk(path), maxlen=1)), None)
     return isinstance(last, segments.SegmentBatch) and last.is_control
 
@@ -543,7 +547,7 @@ def _verify_partitions(
     with ThreadPoolExecutor(min(os.cpu_count() or 1, WORKERS_MAX)) as pool:
         looks = pool.map(lambda plan: _look(plan[0], plan[1], progress), plans)
         for (directory, _), look in zip(plans, looks, strict=True):
-            whole.take(look.outcome)
+            whole.add_all(look.outcome)
             for name in sorted(look.metadata_snapshots):
                 _verify_metadata_snapshot(directory / name, whole)
             partition = partition_of(directory)
@@ -559,7 +563,7 @@ def _sealed_end(directory: Path) -> int | None:
 
 
 def _has_segments(directory: Path) -> bool:
-    with suppress(OSError):  # its verification tells
+    with suppress(OSError):  # its verification reports it
         return bool(list_partition(directory).segments)
     return True
 

@@ -50,7 +50,7 @@ class Synonym(NamedTuple):
 
 
 class Described(NamedTuple):
-    """One setting, as DescribeConfigs tells it."""
+    """One setting, as DescribeConfigs returns it."""
 
     name: str
     value: str | None

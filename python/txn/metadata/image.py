@@ -60,7 +60,7 @@ class Placement(NamedTuple):
     leader_epoch: int
 
     def fault(self, node_id: int, directory_id: uuid.UUID) -> str | None:
-        """Say why a node cannot serve the partition from one directory; None if it can."""
+        """Return why a node cannot serve the partition from one directory; None if it can."""
         if self.replicas != (node_id,):
             nodes = ", ".join(str(replica) for replica in self.replicas)
             return f"it is kept on node {nodes}, and this is node {node_id}"
@@ -277,7 +277,7 @@ def name_fault(name: str, alike: str | None = None) -> str | None:
 
 
 def is_reserved(topic: str) -> bool:
-    """Say whether only coordinators and the controller may write a topic."""
+    """Return True if only coordinators and the controller may write a topic."""
     return topic in INTERNAL_TOPICS or topic in RESERVED_TOPICS
 
 

@@ -161,7 +161,7 @@ class Filter(NamedTuple):
     is_strict: bool
 
     def selects(self, entity: Entity) -> bool:
-        """Say whether an entity is selected; a filter without parts selects all, or none."""
+        """Return True if an entity is selected; a filter without parts selects all, or none."""
         asked = len(self.names) + len(self.kinds)
         if self.is_strict and asked != len(entity):
             return False

@@ -39,7 +39,7 @@ class MetadataReplay:
         return self._held is not None
 
     def read(self, value: bytes) -> None:
-        """Take in the next record's value.
+        """Read the next record's value.
 
         Raises:
             ValueError: it cannot be read, see `records.decode`.

@@ -64,7 +64,7 @@ class SnapshotRecords:
         return [*self._features.values(), *self._kept.values()]
 
     def read(self, value: bytes) -> None:
-        """Take in the next record's value.
+        """Read the next record's value.
 
         Raises:
             ValueError: it cannot be read, see `records.decode`.

@@ -1,7 +1,7 @@
-"""Faults of tracing itself: they go to the logger `txn.otel`, and never to the program.
+"""Faults of tracing are logged by `txn.otel`, and never reach the program.
 
-A header that is no text, a sampler, a propagator or a processor may raise. The span or the link is
-lost then, and neither records nor a transaction's result change.
+A header that is no text, a sampler, a propagator or a processor may raise. Then the span or the
+link is lost. Records and the result of a transaction stay the same.
 """
 
 import logging
@@ -12,15 +12,15 @@ from typing import Final
 _logger: Final = logging.getLogger("txn.otel")
 
 
-def tell_fault(doing: str) -> None:
+def log_fault(doing: str) -> None:
     """Log the exception that is being handled."""
     _logger.warning("tracing failed: %s", doing, exc_info=True)
 
 
 @contextmanager
-def faults_told(doing: str) -> Iterator[None]:
+def log_faults(doing: str) -> Iterator[None]:
     """Log an exception of the `with` block, and go on behind it; a signal's passes."""
     try:
         yield
     except Exception:
-        tell_fault(doing)
+        log_fault(doing)

@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, SpanContext, get_current_span
 
 from txn.client.headers import headers_of
 from txn.client.producer import Headers
-from txn.otel.faults import tell_fault
+from txn.otel.faults import log_fault
 
 Carrier = Mapping[str, str]
 """Header → value."""
@@ -75,7 +75,7 @@ def fields_of(message: Message) -> Carrier:
             if value is not None and name.lower() in fields
         }
     except Exception:
-        tell_fault("reading the headers of a record")
+        log_fault("reading the headers of a record")
         return {}
 
 
@@ -84,7 +84,7 @@ def span_context_of(fields: Carrier) -> SpanContext | None:
     try:
         context = get_current_span(_extracted(fields)).get_span_context()
     except Exception:
-        tell_fault("reading the context of a record")
+        log_fault("reading the context of a record")
         return None
     return context if context.is_valid else None
 

@@ -18,7 +18,7 @@ from confluent_kafka import Message
 from opentelemetry.trace import SpanContext
 
 import txn.client
-from txn.otel.faults import tell_fault
+from txn.otel.faults import log_fault
 from txn.otel.headers import Carrier, fields_of, span_context_of
 
 LINKS_MAX: Final = 128
@@ -45,9 +45,9 @@ def note(consumer: txn.client.Consumer, messages: Iterable[Message]) -> None:
     try:
         _note(consumer, messages)
     except Exception:
-        tell_fault("noting the records of a consumer")
+        log_fault("noting the records of a consumer")
     except BaseException:  # the records do not reach the program
-        consumer._swallowed()
+        consumer._note_interrupt()
         raise
 
 

@@ -31,7 +31,7 @@ from txn.client.producer import Headers, Producer
 from txn.client.transaction import BlockResult, Transaction
 from txn.errors import FencedError, TxnError
 from txn.otel import records_read
-from txn.otel.faults import faults_told
+from txn.otel.faults import log_faults
 from txn.otel.headers import Stamp, links_of
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
@@ -113,11 +113,11 @@ class TracedTransaction(Transaction):
         except BaseException as error:
             is_fenced = isinstance(error, FencedError)
             result = BlockResult.FENCED if is_fenced else BlockResult.ABORTED
-            with faults_told("the span of a transaction that could not begin"):
+            with log_faults("the span of a transaction that could not begin"):
                 _end(self._start(begun_ns), result, 0, error)
             raise
         try:
-            with faults_told("beginning the span of a transaction"):
+            with log_faults("beginning the span of a transaction"):
                 span = self._start(begun_ns)
                 self._context = set_span_in_context(span)
                 self._token = contexts.attach(self._context)
@@ -173,7 +173,7 @@ class TracedTransaction(Transaction):
             )
         except BaseException as error:
             if send is not None:
-                with faults_told("the error of a record"):
+                with log_faults("the error of a record"):
                     send.span.record_exception(error)
             raise
         if send is not None:
@@ -188,7 +188,7 @@ class TracedTransaction(Transaction):
         """
         if self._span is not None:
             for link in links_of(messages):
-                with faults_told("linking records"):
+                with log_faults("linking records"):
                     self._span.add_link(link.context)
 
     def _start(self, begun_ns: int) -> Span:
@@ -203,7 +203,7 @@ class TracedTransaction(Transaction):
                 return None
             if topic not in self._sends:
                 self._sends[topic] = None
-                with faults_told("beginning the span of a topic"):
+                with log_faults("beginning the span of a topic"):
                     self._sends[topic] = _TopicSend(self._tracer, topic, self._context)
             return self._sends[topic]
 
@@ -218,13 +218,13 @@ class TracedTransaction(Transaction):
             return
         sends = [send for send in self._sends.values() if send is not None]
         for send in sends:
-            with faults_told("ending the span of a topic"):
+            with log_faults("ending the span of a topic"):
                 send.end(result, error)
-        with faults_told("linking the records of its consumer"):
+        with log_faults("linking the records of its consumer"):
             span.add_event("txn.block.end", timestamp=body_ended_ns)
             for read in records_read.take(self._consumer) if self._consumer is not None else ():
                 span.add_link(read)
-        with faults_told("ending the span of a transaction"):
+        with log_faults("ending the span of a transaction"):
             _end(span, result, sum(send.produced for send in sends), error)
 
 

@@ -1,8 +1,7 @@
-"""The rules of one partition, pure: `ProducerStateManager` is the producer state every batch
-passes.
+"""The rules of one partition, pure: every batch passes its `ProducerStateManager`.
 
-`admission` decides and `producer_state` remembers. `stable_offset` and `aborted_index` determine
-the view of a read_committed reader, `snapshot` is the state as bytes.
+`admission` decides, and `producer_state_entry` remembers. `stable_offset` and `aborted_index`
+determine the view of a read_committed reader, `snapshot` is the state as bytes.
 """
 
 from txn.partition.admission import ADMIT, ASK_TO_JOIN, DUPLICATE, REFUSE, AbortedTxn, AdmitResult

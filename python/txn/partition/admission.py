@@ -143,7 +143,7 @@ def refusal(
 
 
 def begins_at_zero(origin: int, is_transactional: bool, is_unwritten: bool) -> bool:
-    """Say whether a client that is unknown here has stored nothing of its epoch, for sure."""
+    """Return True if a client that is unknown here has stored nothing of its epoch, for sure."""
     return is_unwritten or (origin == CLIENT_V2 and is_transactional)
 
 
@@ -163,7 +163,8 @@ def _refusal_to_coordinator(
 def is_out_of_turn(
     waiting: tuple[int, int] | None, producer_epoch: int, base_sequence: int
 ) -> bool:
-    """Say whether an earlier batch of this unknown producer was asked to join and is not here yet.
+    """Return True if an earlier batch of this unknown producer was asked to join and is not here
+    yet.
 
     A client sends ahead. If the coordinator turned its first batch away for the moment, the second
     must not take the first's place. Else the first could never be stored.

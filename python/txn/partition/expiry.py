@@ -25,7 +25,7 @@ NEWEST_BATCH: Final = "newest batch"
 
 
 class Returns:
-    """Follows a replay, and tells which facts of a producer a snapshot may lack.
+    """Follows a replay, and returns which facts of a producer a snapshot may lack.
 
     Args:
         open_producer_ids: Producers with an open transaction where the replay begins.
@@ -38,7 +38,7 @@ class Returns:
         """Offset of the newest marker that ended no transaction."""
 
     def feed(self, batches: Sequence[ReplayedBatch]) -> None:
-        """Take in batches in the order of the log."""
+        """Read batches in the order of the log."""
         for batch in batches:
             offset, producer_id, kind = batch[0], batch[2], batch[6]
             if kind == TRANSACTIONAL:

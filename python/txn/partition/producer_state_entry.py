@@ -53,7 +53,7 @@ def base_sequence_of(last_sequence: int, record_count: int) -> int:
 
 
 def is_later(sequence: int, than: int) -> bool:
-    """Say whether a sequence comes after another, taking the shorter way round."""
+    """Return True if a sequence comes after another, taking the shorter way round."""
     return 0 < (sequence - than) % SEQUENCE_COUNT < SEQUENCE_COUNT // 2
 
 
@@ -157,7 +157,7 @@ class ProducerStateEntry:
     def kept_offsets(self) -> list[int]:
         """List the last offsets of the batches by which a retry is known; [-1] if there is none.
 
-        Of batches without sequences the newest is enough: it tells the epoch.
+        Of batches without sequences the newest is enough: it has the epoch.
         """
         numbered = [batch[3] for batch in self.batches if batch[0] >= 0]
         return numbered or [self.last_offset]

@@ -132,7 +132,7 @@ class ProducerStateManager:
             record_count: At least 1.
             max_timestamp_ms: As it will be stored: the append time, where the log sets it.
             is_transactional: Whether it belongs to a transaction.
-            transactional_id_hash: Of the id that the request shows; None if nobody looks at it.
+            transactional_id_hash: Of the id that the request shows; None if it is not checked.
 
         Returns:
             A verdict, see `ProducerStateManager`. A refused batch leaves the state as it is.
@@ -225,7 +225,7 @@ class ProducerStateManager:
     def forget_aborted(self, last_offsets: Sequence[int]) -> None:
         """Forget the aborted transactions with these markers, since nothing is left of them.
 
-        A reader that is told of an aborted transaction skips its producer's records up to the
+        A reader that gets an aborted transaction skips its producer's records up to the
         marker. If compaction has dropped that marker, the reader would skip committed records
         behind it (P4).
         """
@@ -351,7 +351,7 @@ class ProducerStateManager:
         self._expected.pop(producer_id, None)
 
     def block_txn(self, producer_id: int, holder: object = None) -> None:
-        """Let nothing more into a producer's open transaction; holds until the marker.
+        """Close a producer's open transaction to further batches, until the marker.
 
         Its client has prepared it and left, and another client now decides its end. Later batches
         of the first client must not be decided with it (P7). Or it is decided, and its records
@@ -368,12 +368,12 @@ class ProducerStateManager:
             self._sealed.setdefault(producer_id, holder)
 
     def unblock_txn(self, producer_id: int, holder: object = None) -> None:
-        """Take a block back: no marker will come. That of another holder stays."""
+        """Remove a block: no marker will come. That of another holder stays."""
         if producer_id in self._sealed and self._sealed[producer_id] is holder:
             del self._sealed[producer_id]
 
     def note_loss(self) -> None:
-        """Take it that records may be gone: an empty log is not known to have held none."""
+        """Assume that records may be gone: an empty log is not known to have held none."""
         self._may_lack_records = True
 
     def end_of(self, producer_id: int) -> int:
@@ -471,7 +471,7 @@ class ProducerStateManager:
     ) -> AdmitResult | None:
         """Keep an unknown producer's batches in order while some of them are asked to join.
 
-        One that has sequence 0 if it is admitted (`begins`) has nobody before it.
+        One that has sequence 0 if it is admitted (`begins`) has no predecessor.
         """
         is_early = is_out_of_turn(self._waiting.get(producer_id), producer_epoch, base_sequence)
         if refused is JOIN and not is_early:

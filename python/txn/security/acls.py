@@ -124,7 +124,7 @@ OPERATIONS_OF: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
-"""The operations that make sense on a type; Metadata and others tell them as bits."""
+"""The operations that make sense on a type; Metadata and others return them as bits."""
 
 
 class Acl(NamedTuple):
@@ -155,7 +155,7 @@ class AclFilter(NamedTuple):
     permission: Permission
 
     def matches(self, acl: Acl) -> bool:
-        """Say whether the filter selects an entry."""
+        """Return True if the filter selects an entry."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._names(acl)
@@ -276,7 +276,7 @@ class AclIndex:
         return verdict
 
     def allows_any(self, requester: Requester, operation: Operation, kind: ResourceType) -> bool:
-        """Say whether entries allow an operation on some resource of a type.
+        """Return True if entries allow an operation on some resource of a type.
 
         It need not exist. An operation that implies another does not count here. Source: KIP-679.
         """
@@ -354,7 +354,7 @@ def _short_address(host: str) -> str:
 
 
 def _is_overruled(allowed: Pattern, denied: set[Pattern]) -> bool:
-    """Say that an allowed pattern names nothing that is not denied."""
+    """Return True if an allowed pattern names nothing that is not denied."""
     kind, name = allowed
     if allowed == (PatternType.LITERAL, WILDCARD):
         return False
@@ -379,24 +379,24 @@ class Authorizer:
         self._index = AclIndex()
 
     def change(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
-        """Take over a change of the entries."""
+        """Apply a change of the entries."""
         self._index = self._index.changed(added, removed)
 
     def load(self, acls: Iterable[Acl]) -> None:
-        """Take over all entries."""
+        """Replace all entries."""
         self._index = AclIndex.of(acls)
 
     def allows(
         self, requester: Requester, operation: Operation, kind: ResourceType, name: str
     ) -> bool:
-        """Say whether an operation on one resource is allowed."""
+        """Return True if an operation on one resource is allowed."""
         if requester.principal in self.super_users:
             return True
         verdict = self._index.verdict(requester, operation, kind, name)
         return self._default if verdict is Verdict.NO_ENTRY else verdict is Verdict.ALLOWED
 
     def allows_any(self, requester: Requester, operation: Operation, kind: ResourceType) -> bool:
-        """Say whether an operation is allowed on some resource of a type, be it there or not.
+        """Return True if an operation is allowed on some resource of a type, be it there or not.
 
         As in Kafka, a resource with an arbitrary name is asked for first.
         """

@@ -1,7 +1,7 @@
-"""The way of a client to a secured listener, as values that hold no open file.
+"""`SecuritySettings`: how a client connects to a secured listener, as values without open files.
 
-`client_reader` makes them of a mapping, `txn.access` makes a connection's security of them.
-Secrets are left out of every `repr`.
+`client_reader` reads them from a mapping, and `txn.access` opens connections with them. No `repr`
+has a secret.
 """
 
 from collections.abc import Callable
@@ -100,4 +100,4 @@ class SecuritySettings:
 
 
 PLAIN: Final = SecuritySettings()
-"""A plain connection, which authenticates nobody."""
+"""A plain connection without authentication."""

@@ -62,7 +62,7 @@ PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-
 
 
 def is_about_security(name: str) -> bool:
-    """Say whether `read_security` reads or refuses a property of this name."""
+    """Return True if `read_security` reads or refuses a property of this name."""
     return name.lower().startswith(FAMILIES)
 
 
@@ -421,7 +421,7 @@ class _Reader:
         if unsecured is not None and not sources:
             sources["an unsecured token"] = unsecured
         named = list(sources)
-        if endpoint is None:  # then nobody asks with the client's secret
+        if endpoint is None:  # then no request is made with the client's secret
             secrets = self._client_values("client.secret", "clientSecret", options)
             named += [self._prefix + each for each in secrets]
         if sources and len(named) > 1:

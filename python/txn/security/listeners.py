@@ -3,7 +3,7 @@
 | setting | meaning |
 |---|---|
 | `listeners` | NAME://HOST:PORT of each socket; without a host, every address |
-| `advertised.listeners` | the address that clients of a listener are told, if not its own |
+| `advertised.listeners` | the address in answers to clients of a listener, if not its own |
 | `listener.security.protocol.map` | NAME:PROTOCOL of each listener; Kafka's own names are known |
 | `inter.broker.listener.name` | the listener that other brokers use |
 
@@ -11,7 +11,7 @@ Pure.
 
 Deviations from Apache Kafka 4.2:
 
-- Every listener is advertised. Kafka starts with a listener that is not, and tells its clients of
+- Every listener is advertised. Kafka starts with a listener that is not, and gives its clients
   no broker.
 - Without `listeners`, one PLAINTEXT listener has the host and port of `txn.Broker` or `--listen`.
 
@@ -98,7 +98,7 @@ def read_listeners(
 
 
 def is_address(host: str) -> bool:
-    """Say whether a host is written as an IP address without a zone."""
+    """Return True if a host is written as an IP address without a zone."""
     from ipaddress import ip_address  # 2 ms of a start
 
     try:

@@ -1,18 +1,18 @@
 """The authentication of one connection, step by step: handshake, tokens, and both again.
 
-Pure. `Login` decides, and the server carries out its `Step`s. It answers, tells the sockets the
+Pure. `Login` decides, and the server carries out its `Step`s. It answers, passes the sockets the
 principal, and closes a refused connection after a pause.
 
 | state | SaslHandshake | SaslAuthenticate | ApiVersions |
 |---|---|---|---|
 | new | begins | closed | answered |
-| versions told | begins | closed | closed |
+| versions answered | begins | closed | closed |
 | between them | refused, 34 | goes on | refused, 34 |
 | authenticated, no expiry | 34, goes on being served | 34, goes on being served | answered |
 | authenticated for a time | begins again | 34, goes on being served | answered |
 | begun again with another mechanism | closed | refused, 58 | closed |
 
-A client begins again once a second at most. Sooner it is told 34, or closed if its session is over.
+A client begins again once a second at most. Sooner it gets 34, or is closed if its session is over.
 A client that asks for versions in a version that is not served may ask again.
 
 A second authentication keeps mechanism and principal; else the connection is refused. The sockets
@@ -51,7 +51,7 @@ class Effect(Enum):
 
     NONE = "none"
     REQUIRE = "require"
-    """Take nothing but requests of the authentication from it."""
+    """Accept only requests of the authentication from it."""
     REQUIRE_RAW = "require raw"
     """The same, and tokens come bare."""
     ADMIT = "admit"
@@ -71,7 +71,7 @@ class Step(NamedTuple):
         message: Text for the client.
         token: Token for the client.
         principal: The client, if it is admitted.
-        lifetime_ms: Its session; None: as long as the connection. Clients are told 0 for that.
+        lifetime_ms: Its session; None: as long as the connection. Clients get 0 for that.
         is_again: It had authenticated before.
         reason: Why it is refused, for the log.
         name: The name that it gave, for the log.
@@ -156,7 +156,7 @@ class Login:
         return Step(effect, is_again=self.is_again)
 
     def admits_versions(self, *, is_served: bool) -> bool:
-        """Say whether ApiVersions is answered now; before a handshake it is answered once.
+        """Return True if ApiVersions is answered now; before a handshake it is answered once.
 
         Args:
             is_served: It has a version that is served. A client may try another first.
@@ -176,7 +176,7 @@ class Login:
         return self._refuse(ErrorCode.ILLEGAL_SASL_STATE, reason, message)
 
     def respond(self, token: bytes, *, now_ms: int, monotonic_ms: int) -> Step:
-        """Take the next token of the client.
+        """Handle the next token of the client.
 
         An exception of the exchange that is no refusal passes, and changes nothing.
         """
@@ -232,7 +232,7 @@ class Login:
         return self._expires_ms is not None and not is_early
 
     def _refuse_token(self, reason: str, message: str | None, name: str = "") -> Step:
-        # The general text tells nothing of the user: a client may not learn that there is one.
+        # The general text says nothing about the user: a client may not learn that there is one.
         general = (
             f"Authentication failed during {'re-' * self.is_again}authentication due to invalid "
             f"credentials with SASL mechanism {self.mechanism}"

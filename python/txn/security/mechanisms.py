@@ -1,7 +1,7 @@
 """The server's side of a SASL mechanism: tokens that end in a principal or a refusal.
 
 Pure. `scram`, `plain` and `oauth` have the mechanisms. An exchange is made for one authentication
-and never used again. Every token comes from a client that nobody knows.
+and never used again. Every token comes from a client that is not authenticated yet.
 
 Source: RFC 4422; KIP-12, KIP-43.
 """
@@ -39,7 +39,7 @@ class RefusedError(Exception):
 
     Attributes:
         name: The name that the client gave, if it came so far.
-        message: The text for the client; None: Kafka's general one, which tells it nothing.
+        message: The text for the client; None: Kafka's general one, without a reason.
     """
 
     def __init__(self, reason: str, *, name: str = "", message: str | None = None) -> None:
@@ -52,7 +52,7 @@ class Exchange(Protocol):
     """One authentication of one client."""
 
     def respond(self, token: bytes) -> bytes | Success:
-        """Take the client's next token; return the next challenge, or the end.
+        """Handle the client's next token; return the next challenge, or the end.
 
         Raises:
             RefusedError: the client is refused, and the exchange is over.

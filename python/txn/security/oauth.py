@@ -1,6 +1,6 @@
 """OAUTHBEARER: the server's side, a bearer token in one message.
 
-Pure: `validate` checks the token. A client whose token is refused is told the reason in JSON,
+Pure: `validate` checks the token. A client whose token is refused gets the reason in JSON,
 answers with one byte, and is refused then.
 
     GS2_HEADER ^A auth=Bearer TOKEN ^A [KEY=VALUE ^A …] ^A
@@ -36,7 +36,7 @@ class InvalidTokenError(Exception):
 
     Attributes:
         name: The principal that it claims, if it could be read.
-        status: The `status` of RFC 7628 that the client is told.
+        status: The `status` of RFC 7628 that the client gets.
     """
 
     def __init__(self, reason: str, *, name: str = "", status: str = "invalid_token") -> None:

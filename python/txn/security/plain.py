@@ -1,6 +1,6 @@
 """PLAIN: the server's side, `AUTHZID NUL NAME NUL PASSWORD` in one token.
 
-Pure. Where the protocol below is not TLS everybody on the way reads the password.
+Pure. Without TLS below, anybody between client and server can read the password.
 
 Source: RFC 4616.
 """
@@ -62,6 +62,6 @@ class PlainExchange:
 
 
 def _are_equal(one: str, other: str) -> bool:
-    """Compare secrets, in a time that tells neither their length nor their common start."""
+    """Compare secrets, in a time that shows neither their length nor their common start."""
     digests = [hashlib.sha256(text.encode()).digest() for text in (one, other)]
     return hmac.compare_digest(*digests)

@@ -1,13 +1,13 @@
 """Principals of client certificates, by Kafka's `ssl.principal.mapping.rules`.
 
-A rule is `DEFAULT`, which takes the certificate's subject as it is, or `RULE:pattern/replacement/`.
+A rule is `DEFAULT`, which uses the certificate's subject unchanged, or `RULE:pattern/replacement/`.
 The pattern has to match the whole subject. `L` or `U` behind the rule makes lower or upper case.
 The first rule that applies counts; if none does, the client is refused.
 
 Pure.
 
-Deviation from Apache Kafka: a rule that Kafka takes and that fails with each client that it applies
-to is refused. So is a pattern with a part of Java's that `txn.java_pattern` does not read.
+Deviation from Apache Kafka: a rule that would fail for each client that it applies to is refused at
+the start. So is a pattern with a construct that `txn.java_pattern` does not support.
 
 Source: KIP-371; Apache Kafka 4.2, `SslPrincipalMapper`.
 """

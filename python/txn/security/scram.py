@@ -12,9 +12,9 @@ overheard proves nothing again. A user that does not exist has a salt too, alway
 fails at the same step as a wrong password does. As in Apache Kafka, passwords are not
 normalized by SASLprep.
 
-Deviation from Apache Kafka: Kafka refuses an unknown user at its first message, which tells names
-apart. A `tokenauth=true` extension asks for a delegation token; there are none, so it fails as an
-unknown user.
+Deviation from Apache Kafka: Kafka refuses an unknown user at its first message, which tells
+existing names apart. A `tokenauth=true` extension asks for a delegation token; there are none, so
+it fails as an unknown user.
 
 Sources: RFC 5802, RFC 7677; KIP-84, KIP-554.
 """
@@ -102,7 +102,7 @@ def credential_of(hash_: ScramHash, salted: bytes, salt: bytes, iterations: int)
 
 
 def matches(hash_: ScramHash, credential: ScramCredential, password: str) -> bool:
-    """Say whether a credential is of this password."""
+    """Return True if a credential is of this password."""
     salted = salted_password(hash_, password, credential.salt, credential.iterations)
     mine = credential_of(hash_, salted, credential.salt, credential.iterations)
     return hmac.compare_digest(mine.stored_key, credential.stored_key)
@@ -142,7 +142,7 @@ class ScramExchange:
         find: Gives the credential of a name, None if there is none.
         nonce: The server's part of the nonce: printable, without a comma, never used before.
         fake_key: Key of the salts of names that do not exist; the same as long as the broker
-            runs, and known to nobody else.
+            runs, and known only here.
     """
 
     def __init__(

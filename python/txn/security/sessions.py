@@ -19,7 +19,7 @@ SASL_SSL: Final = "SASL_SSL"
 class Listener(NamedTuple):
     """A socket that accepts connections.
 
-    `address` is the bound (host, port), `advertised` the one that Metadata tells clients.
+    `address` is the bound (host, port), `advertised` the one in Metadata answers.
     `is_inter_broker`: other brokers connect here, rather than clients.
     """
 
@@ -36,7 +36,7 @@ class Listener(NamedTuple):
 
 
 def stays() -> bool:
-    """A client of which nobody knows that it left."""
+    """A client that is not known to have left."""
     return False
 
 
@@ -63,12 +63,12 @@ class Session(NamedTuple):
 
 
 def is_sasl(security_protocol: str) -> bool:
-    """Say whether clients of a security protocol authenticate by SASL."""
+    """Return True if clients of a security protocol authenticate by SASL."""
     return security_protocol in (SASL_PLAINTEXT, SASL_SSL)
 
 
 def is_tls(security_protocol: str) -> bool:
-    """Say whether a security protocol encrypts."""
+    """Return True if a security protocol encrypts."""
     return security_protocol in (SSL, SASL_SSL)
 
 

@@ -1,9 +1,8 @@
 """The batch source: `spark.read.format("txn")`, a table that each action reads anew.
 
 Spark asks a source in Python for its tasks once for each `load()`. It runs them for each action on
-that table, which may be days later: a query joins it with every micro-batch. So tasks keep no
-offsets of their own. Each works out the meaning of the options when it runs, and reads its cut of
-that range.
+that table, which may be days later: a query joins it with every micro-batch. So tasks store no
+offsets. Each task resolves the options when it runs, and reads its cut of that range.
 
 # Cuts
 A task with a whole partition reads everything between the two boundaries. Where `minPartitions`
@@ -37,7 +36,7 @@ from txn.spark.mark import named
 from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
 from txn.spark.python_worker import begin_task
 from txn.spark.ranges import Range
-from txn.spark.reader import Reader, miss
+from txn.spark.reader import Reader, report_missing
 from txn.spark.selection import check_all_are_named
 
 OFFSET_MAX: Final = (1 << 63) - 1
@@ -81,7 +80,7 @@ class BatchReader(Reader, DataSourceReader):
 
     def _rows_now(self, plan: Callable[[], Sequence[Range]]) -> Iterator[pa.RecordBatch]:
         spans = self._settled(lambda: self._checked(plan()))
-        with kafka.told("read", self._settings.connection):
+        with kafka.translate_errors("read", self._settings.connection):
             for span in spans:
                 yield from self._rows_in(span)
 
@@ -133,7 +132,7 @@ class BatchReader(Reader, DataSourceReader):
         """
         last = max(span.start, span.end)
         if last > high:
-            miss(
+            report_missing(
                 self._settings,
                 span.place,
                 f"offsets {high} to {last} (exclusive) of {named(span.place)} are asked for "

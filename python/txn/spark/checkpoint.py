@@ -39,7 +39,7 @@ def query_id(location: str) -> str | None:
 
 
 def is_new(location: str) -> bool:
-    """Say whether no batch of the query is through; false when the checkpoint is not here."""
+    """Return True if no batch of the query is through; false when the checkpoint is not here."""
     path = local_path(location)
     if path is None:
         return False
@@ -76,7 +76,7 @@ def source_offsets(location: str, batch: int) -> list[tuple[str, int, int]]:
 
 
 def source_ends(location: str, batch: int) -> str | None:
-    """A digest of where a batch's sources end; None when the checkpoint does not tell it here.
+    """A digest of where a batch's sources end; None when the checkpoint does not have it here.
 
     A replay of a batch finds the same. A checkpoint of an earlier time lets Spark plan a batch of
     that number anew: it finds the same only if it ends at the same place.

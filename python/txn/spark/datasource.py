@@ -56,7 +56,7 @@ class TxnDataSource(DataSource):
 
     Spark makes one object per query on the driver and pickles it for the process that commits
     micro-batches. For the process that plans the tasks of a micro-batch it makes a new one each
-    time. The two have to do different things when asked for a writer, and are told apart by that.
+    time. The two have to do different things when asked for a writer, and this distinguishes them.
     """
 
     tokens: ClassVar[Tokens] = NO_TOKENS
@@ -130,7 +130,7 @@ def with_tokens(tokens: Tokens) -> type[TxnDataSource]:
 
 
 def _check_version(least: tuple[int, int], what: str) -> None:
-    """Tell of a PySpark whose data sources in Python lack a part that is needed.
+    """Report a PySpark whose data sources in Python lack a part that is needed.
 
     Raises:
         ConfigError: it is older than `least`.

@@ -153,7 +153,7 @@ def task_id(txn_id: str, unique: str) -> str:
 
 
 def is_task_id(txn_id: str, transactional_id: str) -> bool:
-    """Say whether a transactional id is that of a task under this `txn.id`.
+    """Return True if a transactional id is that of a task under this `txn.id`.
 
     Exact, since one `txn.id` may begin like another: `a` must not abort a transaction of `a.b`.
     """
@@ -202,7 +202,7 @@ class Driver:
         """
         began_ms = self._now_ms()
         self._ensure_topic()
-        token = self._take_token() if own is None else self._proved(own)
+        token = self._init_token() if own is None else self._renew_token(own)
         accepts = own is None and self._settings.on_lost is OnLost.ACCEPT
         progress = self._read()
         if progress is not None and progress.state is BatchStage.DECIDED:
@@ -211,7 +211,7 @@ class Driver:
                 self._check_replayable(progress, ended, token)
             progress, token = self._note_end(progress, ended, token)
         elif orphans := self._open_transactions():
-            token = self._proved(token)
+            token = self._renew_token(token)
             self._abort(orphans)
         if progress is not None and progress.state is BatchStage.LOST and accepts:
             progress, token = self._accepted(progress, token)
@@ -249,7 +249,7 @@ class Driver:
         try:
             self._check_open(slots, handout.began_ms)
         except NotPreparedError:
-            self._proved(handout.token)  # a successor, which aborts them, is told of as such
+            self._renew_token(handout.token)  # if a successor aborted them, the error says so
             raise
         decided = Progress(
             state=BatchStage.DECIDED if slots else BatchStage.DONE,
@@ -266,7 +266,7 @@ class Driver:
         if ended.lost:
             self._check_replayable(decided, ended, token)
             self._note_end(decided, ended, token)
-            raise ReplayError(_loss(ended.lost, decided) + REPLAYED, batch=batch)
+            raise ReplayError(_lost_text(ended.lost, decided) + REPLAYED, batch=batch)
         try:
             if slots:
                 _, token = self._note_end(decided, ended, token)
@@ -289,14 +289,14 @@ class Driver:
                 raise
             self._client.create_topic(topic, 1, dict(PROGRESS_TOPIC_CONFIGS))
 
-    def _take_token(self) -> TransactionIdentity:
+    def _init_token(self) -> TransactionIdentity:
         name = driver_id(self._settings.id)
         return TransactionIdentity(name, *self._client.init_producer_id(name, self._timeout_ms))
 
-    def _proved(self, token: TransactionIdentity) -> TransactionIdentity:
+    def _renew_token(self, token: TransactionIdentity) -> TransactionIdentity:
         """Prove that no other driver has begun, by taking the token again; return the new one."""
         name, *producer = token.transactional_id, token.producer_id, token.producer_epoch
-        with self._telling_of_a_successor(token):
+        with self._explaining_fencing(token):
             return TransactionIdentity(
                 name, *self._client.init_producer_id(name, self._timeout_ms, *producer)
             )
@@ -341,9 +341,9 @@ class Driver:
             return
         self._record(decided, token)
         if is_unknown:
-            story = _told_of_expired(ended.lost, decided) + TO_ACCEPT
+            story = _expired_text(ended.lost, decided) + TO_ACCEPT
         else:
-            story = _loss(ended.lost, decided) + (BY_HAND if is_disposable else TO_REPLAY)
+            story = _lost_text(ended.lost, decided) + (BY_HAND if is_disposable else TO_REPLAY)
         raise LostError(story, batch=decided.batch)
 
     def _note_end(
@@ -383,7 +383,7 @@ class Driver:
         return done, token
 
     def _open_transactions(self) -> list[TransactionIdentity]:
-        """The open transactions of tasks; nobody's, once all that was decided is committed."""
+        """The open transactions of tasks; none is needed once all decided ones are committed."""
         listed = self._client.list_transactions(["Ongoing"], f"{self._settings.id}.")
         names = [name for name, _, _ in listed if is_task_id(self._settings.id, name)]
         if not names:
@@ -445,7 +445,7 @@ class Driver:
         """Write a record (None: remove it) in a driver's transaction; return the next token."""
         who = (token.transactional_id, token.producer_id, token.producer_epoch)
         client = self._client
-        with self._telling_of_a_successor(token):
+        with self._explaining_fencing(token):
             writer = client.writer(*who)
             key = self._settings.id.encode()
             value = progress.to_json() if progress is not None else None
@@ -456,10 +456,10 @@ class Driver:
             following = TransactionIdentity(who[0], *client.end_txn(*who, commit=True))
             # Version 1 leaves the epoch as it is. A second writer with the same epoch would start
             # its sequences at 0 again, and its records would be dropped as duplicates.
-            return following if client.transaction_version >= 2 else self._proved(following)
+            return following if client.transaction_version >= 2 else self._renew_token(following)
 
     @contextmanager
-    def _telling_of_a_successor(self, token: TransactionIdentity) -> Iterator[None]:
+    def _explaining_fencing(self, token: TransactionIdentity) -> Iterator[None]:
         try:
             yield
         except KafkaError as error:
@@ -572,7 +572,7 @@ BY_HAND: Final = (
 )
 
 
-def _loss(lost: Sequence[_Lost], decided: Progress) -> str:
+def _lost_text(lost: Sequence[_Lost], decided: Progress) -> str:
     return (
         f"batch {decided.batch} was decided, and {len(lost)} of its {len(decided.slots)} "
         "transactions were aborted before they could be committed: no driver came back within "
@@ -580,7 +580,7 @@ def _loss(lost: Sequence[_Lost], decided: Progress) -> str:
     )
 
 
-def _told_of_expired(lost: Sequence[_Lost], decided: Progress) -> str:
+def _expired_text(lost: Sequence[_Lost], decided: Progress) -> str:
     return (
         f"batch {decided.batch} was decided, and the cluster does not know {len(lost)} of its "
         f"{len(decided.slots)} transactions any more (transactional.id.expiration.ms), so they may "

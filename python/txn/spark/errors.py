@@ -100,7 +100,7 @@ def reason_of(message: str) -> str:
 
 
 def _causes(stack_trace: str) -> str:
-    """Java's error and its causes, each told once."""
+    """Java's error and its causes, each once."""
     told: list[str] = []
     for cause in _JAVAS.findall(stack_trace):
         if not any(cause in known for known in told):

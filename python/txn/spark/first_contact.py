@@ -30,18 +30,18 @@ SILENCE_S: Final = 30.0
 
 LOOK_S: Final = 0.5
 
-_met: Final[set[str]] = set()
+_answered: Final[set[str]] = set()
 """Bootstrap servers that led this process to a broker once."""
 
 
-def meet(access: ClusterAccess) -> None:
+def await_cluster(access: ClusterAccess) -> None:
     """Wait until an address of the cluster answers as a broker does, for some seconds at most.
 
     Raises:
         ConfigError: an address cannot be read.
         UnreachableError: none does; the message has the fault of each.
     """
-    if access.bootstrap_servers in _met:
+    if access.bootstrap_servers in _answered:
         return
     # Here, since it brings confluent-kafka with it, and tasks have no need of that.
     from txn.client.reach import addresses_in, fault_in, look
@@ -57,7 +57,7 @@ def meet(access: ClusterAccess) -> None:
         for host, port in addresses_in(access.bootstrap_servers):
             fault = look(host, port, has_tls)
             if fault is None:
-                _met.add(access.bootstrap_servers)
+                _answered.add(access.bootstrap_servers)
                 return
             faults[f"{host}:{port}"] = fault
         patience_s = SILENCE_S if any(f.is_silence for f in faults.values()) else REFUSAL_S

@@ -87,7 +87,7 @@ def sink(
 
 
 def _running_query(session: SparkSession) -> str | None:
-    """The query whose micro-batch runs on this thread; None where that cannot be told."""
+    """The query whose micro-batch runs on this thread; None where that is not known."""
     try:
         context = session.sparkContext
     except Exception:  # Connect has no SparkContext, and says so with an error of its own

@@ -65,7 +65,7 @@ class OwnIdentities:
         *,
         is_two_phase: bool | None = None,
     ) -> TransactionIdentity:
-        """An identity for one transaction; nobody else gets it.
+        """An identity for one transaction; no other transaction gets it.
 
         Args:
             client: For this thread.
@@ -109,7 +109,7 @@ OWN = OwnIdentities()
 
 
 def _is_newer(identity: TransactionIdentity, used: TransactionIdentity) -> bool:
-    """Say whether an identity comes after one that was used.
+    """Return True if an identity comes after one that was used.
 
     A producer id that ran out of epochs is replaced by another one. An old one comes back
     only from a driver that was replaced; the cluster refuses it.

@@ -1,4 +1,4 @@
-"""Decided and open transactions of a query: for people and for monitoring."""
+"""Reports the decided and the open transactions of a query, for people and for monitoring."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from txn._core import KafkaError
 from txn.cluster.brokers import Brokers
 from txn.errors import RejectedError, RetriableError
 from txn.spark.driver import driver_id, is_task_id, read_progress
-from txn.spark.first_contact import meet
+from txn.spark.first_contact import await_cluster
 from txn.spark.kafka import code_of, connect, described_transactions
 from txn.spark.options import PROGRESS_TOPIC, ClusterAccess, cluster_access, option_texts
 from txn.spark.tokens import registered
@@ -175,5 +175,5 @@ def _committed(brokers: Brokers, group: str) -> list[tuple[str, int, int]]:
 def _access(bootstrap_servers: str, options: Mapping[str, object]) -> ClusterAccess:
     texts = option_texts(options) | {"kafka.bootstrap.servers": bootstrap_servers}
     access = cluster_access({"kafka.client.id": "txn-status", **texts}, registered)
-    meet(access)
+    await_cluster(access)
     return access

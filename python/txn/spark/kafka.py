@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from txn import _core
 from txn._core import KafkaError
-from txn.access.connection import client_security, closed_door
+from txn.access.connection import authentication_error, client_security
 from txn.errors import ConfigError, RejectedError, RetriableError
 from txn.spark.errors import NoAnswerError
 from txn.spark.options import ClusterAccess
@@ -163,7 +163,7 @@ def code_of(error: KafkaError) -> int:
 
 
 def is_retriable(error: KafkaError) -> bool:
-    """Say whether the request may succeed later; it was repeated until its time was over."""
+    """Return True if the request may succeed later; it was repeated until its time was over."""
     return bool(error.args[2])
 
 
@@ -186,7 +186,7 @@ FINAL: Final[Mapping[int, str]] = {
 
 
 @contextmanager
-def told(what: str, connection: ClusterAccess) -> Iterator[None]:
+def translate_errors(what: str, connection: ClusterAccess) -> Iterator[None]:
     """Raise errors of the cluster that no repetition can heal as such.
 
     `txn.spark.run` starts a query again after a KafkaError, and ends with these.
@@ -199,7 +199,7 @@ def told(what: str, connection: ClusterAccess) -> Iterator[None]:
         yield
     except KafkaError as error:
         servers, code = connection.bootstrap_servers, code_of(error)
-        closed = closed_door(error)
+        closed = authentication_error(error)
         if isinstance(closed, RetriableError):  # no token now
             raise NoAnswerError(f"{servers}: {closed}", code=code) from error
         if closed is not None:

@@ -10,18 +10,18 @@ import sys
 from typing import Final
 
 
-class _WhenNobodyListens(logging.Handler):
+class _LastResortHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if not _has_listener(record.name):
             print(self.format(record), file=sys.stderr, flush=True)
 
 
 def _has_listener(name: str) -> bool:
-    """Say whether a handler, other than this one and those that drop lines, gets a record."""
+    """Return True if a handler, other than this one and those that drop lines, gets a record."""
     logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None:
         if any(
-            not isinstance(h, logging.NullHandler | _WhenNobodyListens) for h in logger.handlers
+            not isinstance(h, logging.NullHandler | _LastResortHandler) for h in logger.handlers
         ):
             return True
         logger = logger.parent if logger.propagate else None
@@ -29,7 +29,7 @@ def _has_listener(name: str) -> bool:
 
 
 log: Final = logging.getLogger("txn.spark")
-if not any(isinstance(handler, _WhenNobodyListens) for handler in log.handlers):
-    _handler = _WhenNobodyListens(logging.WARNING)
+if not any(isinstance(handler, _LastResortHandler) for handler in log.handlers):
+    _handler = _LastResortHandler(logging.WARNING)
     _handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(_handler)

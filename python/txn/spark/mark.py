@@ -14,11 +14,11 @@ again, so without the id they would be taken for those of the old topic. Rows of
 be skipped, or read as the continuation of the old one. Checkpoints of earlier versions and of
 Spark's Kafka source have no ids; they get them with the next batch.
 
-A query that takes over the start of another source has it as the end of its first batch, with a
-note that this batch is empty (`txn.spark.noted_start`).
+A query that starts where another source started has that start as the end of its first batch, with
+a note that this batch is empty (`txn.spark.noted_start`).
 
-A partition that the options do not choose any more keeps its place in that key, too. So it is
-told once, and goes on there when the options choose it again.
+A partition that the options do not choose any more keeps its offset in that key, too. So a warning
+is logged once, and the query continues there when the options choose the partition again.
 
 Pure: no client. Source: KIP-516 (topic ids).
 """
@@ -40,7 +40,7 @@ BEGINNING: Final = "beginning"
 
 
 def is_note(key: str) -> bool:
-    """Say whether a key of a mark's JSON is no topic."""
+    """Return True if a key of a mark's JSON is no topic."""
     return key.startswith("{") or key in (IDS, LEFT_OUT)
 
 
@@ -89,7 +89,7 @@ class Mark:
         return Mark(self.at | again, self.ids, left_out)
 
     def as_beginning(self) -> "Mark":
-        """The mark as the end of a batch that only tells where a query begins."""
+        """The mark as the end of a batch that only records where a query begins."""
         return replace(self, is_beginning=True)
 
 
@@ -114,7 +114,7 @@ def id_text(topic_id: bytes) -> str:
 
 
 def made_anew(before: Mark, now: Mark) -> set[str]:
-    """Topics that another one of the same name has replaced, as far as ids tell."""
+    """Topics that another one of the same name has replaced, as far as their ids show."""
     return {
         topic
         for topic, topic_id in before.ids.items()

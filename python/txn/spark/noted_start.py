@@ -1,9 +1,9 @@
 """The start that Spark's Kafka source has noted in a checkpoint, before the query's first batch.
 
 Spark's Kafka source writes down where a new query starts (`<checkpoint>/sources/<n>/0`), and only
-then is the first batch planned. A query that is killed in between has that note X
-source in Python is not told the place of the checkpoint, so it cannot read the note. It would start
-where its options say now: at another "latest", without the records in between.
+then is the first batch planned. A query that is killed in between has that note and no
+batch. A source in Python does not know the path of the checkpoint, so it cannot read the note. It
+would start where its options say now: at another "latest", without the records in between.
 
 So `start` plans the first batch of such a query itself, in Spark's own log of offsets. The batch
 has no rows and ends at the noted start. Spark runs it as one that was planned before a kill, and
@@ -194,7 +194,7 @@ def _options(writer: Any, others: dict[str, Any]) -> dict[str, str]:
 
 
 def _begins_at(starting: str, note: str) -> bool:
-    """Say whether an option has the noted offsets, perhaps among those of added partitions."""
+    """Return True if an option has the noted offsets, perhaps among those of added partitions."""
     try:
         given = json.loads(starting)
     except ValueError:  # earliest, latest

@@ -58,12 +58,12 @@ class Option:
 
 
 def some_text(default: str | None = None) -> Option:
-    """Take any text."""
+    """Accept any text."""
     return Option(str, default, "text")
 
 
 def whole(default: int | None, low: int, high: int = 2**63 - 1) -> Option:
-    """Take a whole number of a range."""
+    """Accept a whole number of a range."""
 
     def parse(text: str) -> int:
         value = int(text)
@@ -76,13 +76,13 @@ def whole(default: int | None, low: int, high: int = 2**63 - 1) -> Option:
 
 
 def flag(default: bool) -> Option:
-    """Take true or false."""
+    """Accept true or false."""
     words = {"true": True, "false": False}
     return Option(lambda text: words[text.lower()], default, "true or false")
 
 
 def one_of(default: str, *others: str) -> Option:
-    """Take one of some words."""
+    """Accept one of some words."""
     words = {word: word for word in (default, *others)}
     return Option(lambda text: words[text.lower()], default, ", ".join(words))
 

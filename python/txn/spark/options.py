@@ -5,10 +5,10 @@ becomes `format("txn")` and nothing else changes.
 
 | an option that | |
 |---|---|
-| tunes the Java client, or belongs to the other direction | is ignored, and told once per process |
+| tunes the Java client, or belongs to the other direction | is ignored, and logged once |
 | would change the rows read or written, and cannot be honoured | is refused with its reason |
 | is close to a known one | is refused, for silence about a misspelled option has lost data before |
-| nobody knows, or is Kafka's without `kafka.` | is ignored as by Spark, and told once |
+| is unknown, or is Kafka's without `kafka.` | is ignored as by Spark, and logged once |
 
 `option_tables` has their names, `option_values` their values.
 """
@@ -89,7 +89,7 @@ class Boundary:
         return self.topics[topic] if topic in self.topics else self.at[topic][partition]
 
     def names(self, symbol: int) -> bool:
-        """Say whether a partition is placed at `EARLIEST` or `LATEST`."""
+        """Return True if a partition is placed at `EARLIEST` or `LATEST`."""
         if self.is_time:
             return False
         if isinstance(self.at, int):
@@ -169,7 +169,7 @@ class SinkSettings:
     metadata_max_age_ms: int
     """A task that meets an output topic asks for its partitions again after this time."""
     is_disposable: bool = False
-    """The id was made up for one write, and nobody will come back to it."""
+    """The id was made up for one write, and no later write uses it."""
 
 
 NO_OPTIONS: Final = (
@@ -384,7 +384,7 @@ def _pass_over(
     """Ignore an option that has no effect here.
 
     Raises:
-        ConfigError: it would have one, it is a misspelled one, or nobody knows it and that is not
+        ConfigError: it would have one, it is a misspelled one, or it is unknown and that is not
             allowed.
     """
     lower, word = spelled.lower(), text.strip().lower()

@@ -1,4 +1,4 @@
-"""Knowledge of a query's micro-batches: the decision record, and its consequences.
+"""The progress record of a query's micro-batches: what was decided, and what follows from it.
 
 Pure: no client, no clock. `driver.py` reads and writes these records. They live in a compacted
 topic, keyed by the query's `txn.id`, and are written only inside transactions of the query's
@@ -168,7 +168,7 @@ class WriteBatch:
     tasks: frozenset[int] | None = None
 
     def includes(self, task: int) -> bool:
-        """Say whether this task writes."""
+        """Return True if this task writes."""
         return self.tasks is None or task in self.tasks
 
 
@@ -178,7 +178,7 @@ BatchPlan = SkipBatch | WriteBatch
 def judge(
     progress: Progress | None, query: str, batch: int, *, trusts_checkpoint: bool = False
 ) -> BatchPlan:
-    """Say what to do with a micro-batch that Spark has started.
+    """Return what to do with a micro-batch that Spark has started.
 
     Args:
         progress: The newest record, which must not be DECIDED: that is finished first.
@@ -239,7 +239,7 @@ def check_skipped(progress: Progress | None, batch: int, source_ends: str | None
     Args:
         progress: The newest record.
         batch: The number of the skipped batch.
-        source_ends: A digest of where its sources end, if the checkpoint tells.
+        source_ends: A digest of where its sources end, if the checkpoint has them.
 
     Raises:
         RefusedError: the batch ends elsewhere.

@@ -64,7 +64,7 @@ class BatchDelay:
     def is_due(
         self, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], now_ms: int
     ) -> bool:
-        """Say whether a batch from `start` may begin; one that may counts as begun."""
+        """Return True if a batch from `start` may begin; one that may counts as begun."""
         waiting = sum(end - start[place] for place, end in latest.items())
         is_late = self._begun_ms is None or now_ms - self._begun_ms >= self._delay_ms_max
         if not is_late and waiting < self._rows_min:

@@ -12,7 +12,7 @@ With `failOnDataLoss=true` a DataLossError ends the query; with false, after a w
 | another topic id | ended | starts the new topic at its beginning |
 | a partition that ends before its place | ended | goes on there; without ids, at the start |
 | no such topic or partition | ended | keeps its place, in case it comes back |
-| a partition that the options do not choose any more | ended | keeps its place apart, told once |
+| a partition that the options do not choose any more | ended | keeps its place apart, logged once |
 | the first records deleted | planned, read | goes on with the first that is left |
 | those of a partition that is new to it | planned | starts with the first that is left |
 | another topic id | planned, read | reads nothing there; the next batch finds it |
@@ -38,7 +38,7 @@ from txn.identifiers import TopicPartition
 from txn.spark import kafka
 from txn.spark.columns import record_batch
 from txn.spark.errors import DataLossError
-from txn.spark.first_contact import meet
+from txn.spark.first_contact import await_cluster
 from txn.spark.kafka import code_of, shared_client
 from txn.spark.logs import log
 from txn.spark.mark import id_text, named
@@ -73,7 +73,7 @@ class Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range as record batches."""
         begin_task()
-        with kafka.told("read", self._settings.connection):
+        with kafka.translate_errors("read", self._settings.connection):
             yield from self._rows_in(partition.value)
 
     def _rows_in(self, span: Range) -> Iterator[pa.RecordBatch]:
@@ -87,12 +87,12 @@ class Reader:
         Raises:
             UnreachableError: no broker has answered this process yet, and none is within reach.
         """
-        meet(self._settings.connection)
+        await_cluster(self._settings.connection)
         return self._settled(plan)
 
     def _settled(self, plan: Callable[[], _T]) -> _T:
         """The result of a plan, made again where a topic is deleted under it."""
-        with kafka.told("read", self._settings.connection):
+        with kafka.translate_errors("read", self._settings.connection):
             return settled(plan, self._settings.connection.timeout_ms)
 
     def _partitions(self) -> SelectedPartitions:
@@ -118,7 +118,7 @@ class Reader:
             first = earliest[span.place]
             if span.start < first:
                 last = min(first, span.end)
-                miss(
+                report_missing(
                     self._settings,
                     span.place,
                     f"offsets {span.start} to {last} (exclusive) of {named(span.place)} were "
@@ -128,13 +128,13 @@ class Reader:
         return checked
 
     def _is_present(self, span: Range, described: Mapping[str, tuple[int, str | None]]) -> bool:
-        """Say whether a range belongs to a topic that is there."""
+        """Return True if a range belongs to a topic that is there."""
         topic, number = span.place
         count, topic_id = described.get(topic, (0, None))
         if number < count and (None in (topic_id, span.topic_id) or topic_id == span.topic_id):
             return True
         what = "its topic was made anew" if number < count else "the partition is gone"
-        miss(
+        report_missing(
             self._settings,
             span.place,
             f"offsets {span.start} to {span.end} (exclusive) of {named(span.place)} cannot be "
@@ -150,8 +150,8 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema)
 
 
-def miss(settings: SourceSettings, place: TopicPartition, story: str) -> None:
-    """Tell of records that are not there any more.
+def report_missing(settings: SourceSettings, place: TopicPartition, story: str) -> None:
+    """Report records that are not there any more.
 
     Raises:
         DataLossError: `failOnDataLoss` is true.
@@ -193,7 +193,7 @@ class _Records:
         if self._is_replaced(client):
             topic, _ = self._span.place
             story = f"topic {topic!r} was deleted and made anew while it was read"
-            miss(self._settings, self._span.place, story)
+            report_missing(self._settings, self._span.place, story)
 
     def _chunks(self, client: KafkaClient) -> Iterator[dict[str, Any]]:
         self._start = self._span.start
@@ -230,7 +230,7 @@ class _Records:
             yield chunk
 
     def _is_replaced(self, client: KafkaClient) -> bool:
-        """Say whether the topic has another id than the planned one."""
+        """Return True if the topic has another id than the planned one."""
         topic, _ = self._span.place
         if self._span.topic_id is None:
             return False
@@ -248,14 +248,14 @@ class _Records:
             KafkaError: `error`, if no missing record explains it.
         """
         if self._is_replaced(client):
-            return self._span.end  # that is told at the end
+            return self._span.end  # the error is raised at the end
         if code_of(error) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return self._start if self._is_there(client) else self._span.end
         place = topic, partition = self._span.place
         earliest = client.list_offsets(topic, [partition], EARLIEST)[0]
         high = client.list_offsets(topic, [partition], LATEST, read_committed=False)[0]
         if self._start < earliest:
-            miss(
+            report_missing(
                 self._settings,
                 place,
                 f"offsets {self._start} to {min(earliest, self._span.end)} (exclusive) of "
@@ -263,7 +263,7 @@ class _Records:
             )
             return earliest
         if high < self._span.end:
-            miss(
+            report_missing(
                 self._settings,
                 place,
                 f"offsets {max(self._start, high)} to {self._span.end} (exclusive) of "
@@ -274,12 +274,12 @@ class _Records:
         raise error
 
     def _is_there(self, client: KafkaClient) -> bool:
-        """Say whether the partition is there; a node that has just started may not know it."""
+        """Return True if the partition is there; a node that has just started may not know it."""
         topic, number = place = self._span.place
         described = SelectedPartitions(client, self._settings).describe_known([place])
         if number < described.get(topic, (0, None))[0]:
             return True
-        miss(
+        report_missing(
             self._settings,
             place,
             f"offsets {self._start} to {self._span.end} (exclusive) of {named(place)} "

@@ -1,7 +1,7 @@
 """`df.write.format("txn").save()` without a mode.
 
 Spark's default mode, `errorifexists`, appends with `format("kafka")`. For a data source in Python
-Spark refuses it before it asks the source. So `save` is told `append` in its place.
+Spark refuses it before it asks the source. So txn passes `append` to `save` instead.
 """
 
 import functools

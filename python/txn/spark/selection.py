@@ -66,7 +66,7 @@ class SelectedPartitions:
         return places, {name: id for name, (_, id) in described.items() if id is not None}
 
     def chooses(self, place: TopicPartition) -> bool:
-        """Say whether the options choose a partition; it need not be there."""
+        """Return True if the options choose a partition; it need not be there."""
         (topic, number), chosen = place, self._settings.topics
         if chosen.assigned is not None:
             return number in chosen.assigned.get(topic, ())
@@ -244,7 +244,7 @@ def check_all_are_named(boundary: Boundary, places: Iterable[TopicPartition]) ->
     places = set(places)
     chosen = {(name, number) for name, each in boundary.at.items() for number in each}
     for name in boundary.topics:
-        # Without a partition its first one is named, so that the check tells of it.
+        # Without a partition its first one is named, so that the check reports it.
         chosen |= {place for place in places if place[0] == name} or {(name, 0)}
     strange, left = sorted(chosen - places), sorted(places - chosen)
     if strange or left:

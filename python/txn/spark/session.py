@@ -1,4 +1,4 @@
-"""Making the source and the sink known to a Spark session."""
+"""Registers the source and the sink with a Spark session."""
 
 import shutil
 import sys
@@ -118,7 +118,7 @@ def _check_python(spark: SparkSession) -> None:
 
 
 def _is_known(spark: SparkSession) -> bool:
-    """Say whether Spark has found it; to register it again would be logged as a replacement."""
+    """Return True if Spark has found it; to register it again would be logged as a replacement."""
     try:
         manager = spark._jsparkSession.sessionState().dataSourceManager()
         return bool(manager.dataSourceExists(TxnDataSource.name()))

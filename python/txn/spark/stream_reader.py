@@ -4,7 +4,7 @@ The first batch of a query reads nothing of the partitions that start at "latest
 notes only the ends of batches. Otherwise a crash in that batch would move the start to a later
 "latest", and the records in between would never be read.
 
-PySpark 4.2 is the first to tell a source in Python where a batch starts and how large it may be,
+PySpark 4.2 is the first to pass to a source in Python where a batch starts and how large it may be,
 so this module cannot be imported with an older one. `txn.spark.reader` is for all of them.
 
 Source: KafkaMicroBatchStream, Spark 4.2 (behaviour).
@@ -29,7 +29,7 @@ from txn.identifiers import TopicPartition
 from txn.spark.mark import Mark, Offsets, gone, made_anew, named, short
 from txn.spark.options import EARLIEST, LATEST, Boundary, SourceSettings
 from txn.spark.ranges import BatchDelay, Range, limited
-from txn.spark.reader import Reader, miss
+from txn.spark.reader import Reader, report_missing
 from txn.spark.selection import Resolved
 
 
@@ -175,7 +175,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         untold = sorted(set(absent) - self._told)
         partitions.check_all_are_there(list(now.at | begin.at))
         for place in untold:
-            miss(self._settings, place, _absence(place, begin.at[place], place in chosen))
+            report_missing(self._settings, place, _absence(place, begin.at[place], place in chosen))
         self._told = set(absent)
         replaced = made_anew(begin, now)
         left_out = {place: at for place, at in begin.left_out.items() if place[0] not in replaced}
@@ -193,7 +193,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         replaced = made_anew(begin, now)
         for topic in sorted(replaced):
             places = {place: at for place, at in begin.at.items() if place[0] == topic}
-            miss(
+            report_missing(
                 self._settings,
                 next(iter(places), (topic, 0)),
                 f"topic {topic!r} was deleted and made anew (its id was {begin.ids[topic]} and is "
@@ -207,7 +207,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place in suspects:
             if high[place] >= begin.at[place]:
                 continue
-            miss(
+            report_missing(
                 self._settings,
                 place,
                 f"{named(place)} ends at offset {high[place]}, and the query has read it up to "
@@ -218,7 +218,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return moved
 
     def _is_due(self, starts: Offsets, ends: Offsets) -> bool:
-        """Say whether minOffsetsPerTrigger lets a batch begin."""
+        """Return True if minOffsetsPerTrigger lets a batch begin."""
         now_ms = int(time.monotonic() * 1000)
         return self._delay is None or self._delay.is_due(starts, ends, now_ms)
 

@@ -1,7 +1,7 @@
-"""Starting a query again when it ends by a failure.
+"""`run` starts a query again when it ends with a failure.
 
-Spark ends a query at the first batch that fails: a broker that restarts, a lost executor.
-Starting it again is safe, since the sink settles open transactions; so somebody should do it.
+Spark ends a query at the first batch that fails, for example if a broker restarts or an executor is
+lost. A new start is safe, because the sink settles open transactions.
 
 | a failure | the next step |
 |---|---|

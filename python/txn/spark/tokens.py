@@ -56,7 +56,8 @@ def token_named(name: str, tokens: Tokens) -> PickledFunction:
     """The function that `txn.token` names.
 
     Raises:
-        ConfigError: the session has none of this name. The name is not told: it may be a token.
+        ConfigError: the session has none of this name. The message omits the name: it may be a
+        token.
     """
     if name in tokens:
         return tokens[name]

@@ -34,7 +34,7 @@ from txn.spark import checkpoint, kafka
 from txn.spark.columns import Layout, layout_of, write_batch
 from txn.spark.driver import Driver, DriverSettings, Handout
 from txn.spark.errors import NotPreparedError, RefusedError
-from txn.spark.first_contact import meet
+from txn.spark.first_contact import await_cluster
 from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
 from txn.spark.logs import log
@@ -154,7 +154,7 @@ def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
     settings = replace(settings, id=_id_of(settings))
     _check_that_it_does_not_feed_itself(settings)
     if settings.checkpoint is not None and checkpoint.is_new(settings.checkpoint):
-        meet(settings.connection)
+        await_cluster(settings.connection)
     handout = _begin(settings)
     query = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
     known = handout.progress
@@ -176,7 +176,7 @@ def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
         settings = _disposable(settings, f"batch-{uuid.uuid4()}")
     _check_that_it_does_not_feed_itself(settings)
     if not settings.batch:  # a later one belongs to a query that runs
-        meet(settings.connection)
+        await_cluster(settings.connection)
     handout = _begin(settings)
     work = Work(settings, layout, handout)
     query, batch = _numbered(work)
@@ -223,7 +223,7 @@ def _write_open(
     work: Work, task: int, first: pa.RecordBatch, others: Iterable[pa.RecordBatch]
 ) -> Slot:
     settings = work.settings
-    with kafka.told("write", settings.connection):
+    with kafka.translate_errors("write", settings.connection):
         try:
             return _write_with(shared_client(settings.connection), work, task, first, others)
         except KafkaError as error:
@@ -276,7 +276,7 @@ def settle(
     Args:
         settings: The requested settings.
         parts: The messages of the tasks; none if the batch had no tasks.
-        handout: The identities handed out, if this process knows; else the messages tell.
+        handout: The identities handed out, if this process has them; else the messages do.
         batch: The number Spark gave it.
 
     Raises:
@@ -341,7 +341,7 @@ def _begin(settings: SinkSettings) -> Handout:
 def _driver(settings: SinkSettings) -> Iterator[Driver]:
     open_another: Callable[[], Any] = lambda: connect(settings.connection)  # noqa: E731
     try:
-        with kafka.told("settle a batch", settings.connection):
+        with kafka.translate_errors("settle a batch", settings.connection):
             yield Driver(
                 shared_client(settings.connection),
                 DriverSettings(
@@ -366,7 +366,7 @@ def _layout(settings: SinkSettings, schema: StructType) -> Layout:
 
 
 def _numbered(work: Work) -> tuple[str, int]:
-    """(query, batch) of a batch write: as told, or the next one of its `txn.id`."""
+    """(query, batch) of a batch write: as given, or the next one of its `txn.id`."""
     if work.settings.batch is not None:
         return work.settings.query or NO_QUERY, work.settings.batch
     known = work.handout.progress
@@ -384,10 +384,10 @@ def _numbered(work: Work) -> tuple[str, int]:
 
 
 def _is_nameless(settings: SinkSettings) -> bool:
-    """Say whether a query has neither a name nor a checkpoint of its own.
+    """Return True if a query has neither a name nor a checkpoint of its own.
 
     Spark puts its checkpoint into another directory at every start, under that of the session's
-    configuration. So nobody can come back to it, and each batch has an id of its own.
+    configuration. So no later run can continue it, and each batch has an id of its own.
     """
     return settings.id is None and settings.name is None and settings.checkpoint is None
 
@@ -397,9 +397,9 @@ def _for_one_batch(settings: SinkSettings, id: str) -> SinkSettings:
 
 
 def _disposable(settings: SinkSettings, id: str) -> SinkSettings:
-    """The settings of a write under an id to which nobody comes back.
+    """The settings of a write under an id that no later run uses.
 
-    Its transactions have to time out: after a kill nobody else would end them.
+    Its transactions have to time out: after a kill nothing else would end them.
 
     Raises:
         ConfigError: a two-phase commit is asked for, whose transactions never time out.
@@ -426,7 +426,7 @@ def _id_of(settings: SinkSettings) -> str:
     """`txn.id`, else the id in the checkpoint, else the query's name.
 
     The name stands in where the checkpoint is not on this machine. It also does where the
-    checkpoint is set in the session's configuration, which a data source is not told. Two queries
+    checkpoint is set in the session's configuration, which a data source does not see. Two queries
     of one name are found out by their ids, which are in their records.
     """
     if settings.id is not None:
@@ -454,7 +454,7 @@ def _check_that_it_does_not_feed_itself(settings: SinkSettings) -> None:
     """Check that the query does not read the progress that each of its batches writes.
 
     Raises:
-        ConfigError: it does, as far as its checkpoint tells.
+        ConfigError: it does, as far as its checkpoint shows.
     """
     if settings.checkpoint is None:
         return

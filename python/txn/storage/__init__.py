@@ -1,1 +1,1 @@
-"""Where partitions are kept: on disk, or in memory."""
+"""Stores partitions on disk or in memory."""

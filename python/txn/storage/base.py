@@ -1,13 +1,14 @@
-"""Operations that a broker needs of a place to keep logs.
+"""`PartitionLog`: the operations that a broker needs of the log of a partition.
 
-Two implementations: `native` (the Rust logs, on disk) and `txn.testing.MemoryLog` (for tests).
-Appends are synchronous and go to the page cache; only `sync` waits for the disk.
+There are two implementations: `native` (the Rust logs, on disk) and `txn.testing.MemoryLog` (for
+tests). Appends are synchronous and go to the page cache; only `sync` waits for the disk.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
+from txn.identifiers import ProducerIdAndEpoch
 from txn.partition import ActiveProducer, ProducerStateManager
 
 
@@ -19,13 +20,6 @@ class BatchKind(IntEnum):
     TRANSACTIONAL = 1
     ABORT_MARKER = 2
     COMMIT_MARKER = 3
-
-
-class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class Marker(NamedTuple):
@@ -114,7 +108,7 @@ class PartitionLog(Protocol):
         ...
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Take over the topic settings in force, by Kafka's names; they count at once."""
+        """Apply the topic settings in force, by Kafka's names; they count at once."""
         ...
 
     @property
@@ -142,7 +136,7 @@ class PartitionLog(Protocol):
         records: Sequence[tuple[bytes | None, bytes | None]],
         *,
         timestamp_ms: int,
-        producer: ProducerIdentity | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> int:
         """Append (key, value) records as one batch; return its base offset.
 
@@ -201,7 +195,7 @@ class PartitionLog(Protocol):
     def producers(self) -> list[ActiveProducer]:
         """List the producers that the log knows, as its stored batches make them.
 
-        Raises StorageError: an append failed, and the disk cannot tell its outcome.
+        Raises StorageError: an append failed, and the disk cannot show its outcome.
         """
         ...
 

@@ -5,10 +5,10 @@
     orders 0 17        topic, partition, offset
     orders 1 4
 
-A checkpoint is written whole or not at all. It proves how far a log has come: a log that ends
-below is refused, unless the power failed (`storage/native.py`). It proves nothing where it is
-missing or senseless: it reads as empty then, which is logged, and every log is read through. An
-offset is written only after its claim is true of the log.
+Invariant: a checkpoint is replaced whole, and an entry is written only after it is true of the log.
+So a log that ends below its entry is refused, unless the power failed (`storage/native.py`). A
+checkpoint that is missing or unreadable counts as empty. That is logged, and every log is read from
+its beginning.
 
 Source: Apache Kafka, `OffsetCheckpointFile`.
 """

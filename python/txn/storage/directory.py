@@ -1,14 +1,20 @@
-"""The data directory: whose it is, and whether it was left in order.
+"""The data directory: its owner, its lock, and how its last use ended.
 
-`meta.properties` says that a directory is a Kafka log directory and which node's. `.lock` is held
-while a process uses it and names the boot of the machine it ran in; Apache Kafka sees the lock too.
-`.kafka_cleanshutdown` is there only between a clean stop and the next start. It has the broker
-epoch of the stop, by which Kafka's controller knows that nothing was lost since. A directory
-without that mark, last used in another boot, has seen the machine go down under it: unsynced data
-may be gone. So may it be where the storage lost its cache in the same boot: then `LOST_CACHE`
-stands in place of the boot. `.lock` also has a digest of `quorum-state`. Apache Kafka notes
-nothing in `.lock`, and each of its starts writes another `quorum-state`: so a directory that it
-used last is told by that.
+| file | meaning |
+|---|---|
+| `meta.properties` | the directory is a Kafka log directory, of this node |
+| `.lock` | a process uses it; the content names the boot of the machine, and a digest |
+| `.kafka_cleanshutdown` | it was stopped in order; the content is the broker epoch of the stop |
+
+Invariant: the mark of a clean stop exists only between a clean stop and the next start. A directory
+without the mark that was last used in another boot was in use when the machine went down. So
+unsynced data may be gone. The same holds if the storage lost its cache in this boot: then
+`LOST_CACHE` replaces the boot in `.lock`. The digest is that of `quorum-state`. Each start of
+Apache Kafka writes another `quorum-state` and nothing in `.lock`, so a digest that differs shows
+that Apache Kafka used the directory last.
+
+Apache Kafka sees the lock, too. Its controller knows by the broker epoch that nothing was lost.
+
 Source: KIP-631, Apache Kafka's log directory layout.
 """
 
@@ -33,10 +39,10 @@ from txn.storage.plain_files import TEXT_BYTES_MAX, open_plain, read_plain
 from txn.storage.private import (
     DIRECTORY_MODE,
     denied_by_owner,
-    force_directory,
-    force_entry,
     make_directory,
     replace_file,
+    sync_directory,
+    sync_parent_entry,
 )
 
 META = "meta.properties"
@@ -92,7 +98,7 @@ class Use:
 
     @classmethod
     def now(cls, root: Path, durability: str) -> Self:
-        """The use by this process. Raises OSError: the machine does not tell its boot."""
+        """The use by this process. Raises OSError: the machine does not show its boot id."""
         return cls(_boot(), _digest(root / QUORUM_STATE), durability.encode())
 
     def encode(self) -> bytes:
@@ -100,11 +106,11 @@ class Use:
         return b"%b\n%b\n%b\n" % (self.boot, self.quorum_state, self.durability)
 
     def was_in_another_boot(self) -> bool:
-        """Say whether the machine was started again since. Raises OSError as `now` does."""
+        """Return True if the machine was started again since. Raises OSError as `now` does."""
         return self.boot not in (b"", _boot())
 
     def is_not_the_last(self, root: Path) -> bool:
-        """Say whether an Apache Kafka has used the directory since."""
+        """Return True if an Apache Kafka has used the directory since."""
         return not self.boot or self.quorum_state not in (b"", _digest(root / QUORUM_STATE))
 
     def with_lost_cache(self) -> Self:
@@ -143,13 +149,13 @@ class DataDirectory:
         self,
         path: Path,
         lock: int,
-        force: Callable[[int], None],
+        sync: Callable[[int], None],
         found: "_Found",
         durability: str,
     ) -> None:
         self.path = path
         self._lock = lock
-        self._force = force
+        self._sync = sync
         self.node_id, self.cluster_id, self.directory_id = found.identity
         self.was_clean = found.was_clean
         self.was_left_by_kafka = found.was_left_by_kafka
@@ -180,7 +186,7 @@ class DataDirectory:
             path: The directory.
             node_id: The node it has to belong to; None takes the one it does.
             durability: The promise of the broker that uses it.
-            is_temporary: It goes with its broker, so nothing in it is forced to the disk.
+            is_temporary: It goes with its broker, so nothing in it is synced.
             takes_over: False for a caller that reads, and keeps others out. The directory must
                 exist, and may be on a file system that is mounted for reading alone. The next
                 start finds it as it was.
@@ -188,10 +194,10 @@ class DataDirectory:
         Raises:
             DirectoryError: it is in use, belongs to something else, or cannot be used.
         """
-        force = _force_nothing if is_temporary else os.fsync
+        sync = _no_sync if is_temporary else os.fsync
         lock = _locked(path, makes=takes_over)
         try:
-            identity = _identity(path, node_id, force)
+            identity = _identity(path, node_id, sync)
             was_clean = _is_marked_clean(path)
             use = Use.decode(os.pread(lock, LOCK_BYTES_MAX, 0))
             found = _Found(
@@ -202,11 +208,11 @@ class DataDirectory:
                 promised=None if was_clean else use.durability.decode(errors="replace"),
                 use=use,
             )
-            directory = cls(path, lock, force, found, durability)
+            directory = cls(path, lock, sync, found, durability)
             if was_clean and takes_over:
-                directory._take_clean_mark()
+                directory._remove_clean_mark()
             if takes_over:
-                _tell_if_open_to_others(path)
+                _warn_if_open_to_others(path)
             if is_temporary:
                 directory._keep()
         except BaseException as error:
@@ -217,7 +223,7 @@ class DataDirectory:
         return directory
 
     def note_boot(self) -> None:
-        """Say that the directory is used in this boot of the machine.
+        """Record that the directory is used in this boot of the machine.
 
         To be called once recovery has dealt with `power_failed`: a recovery that is cut short
         has to find it again. Nobody else notes a use while the directory is locked, so one note
@@ -229,7 +235,8 @@ class DataDirectory:
         self._is_boot_noted = True
 
     def note_lost_cache(self) -> None:
-        """Say that the storage lost unsynced data: this start counts as one after a power failure.
+        """Record that the storage lost unsynced data: this start counts as one after a power
+        failure.
 
         So does each later one, until a recovery comes to its end (`note_boot`). Idempotent.
         Raises DirectoryError, OSError.
@@ -237,7 +244,7 @@ class DataDirectory:
         self._note(self._use.with_lost_cache())
         with suppress(FileNotFoundError):
             (self.path / CLEAN).unlink()
-            force_directory(self.path, self._force)
+            sync_directory(self.path, self._sync)
         self._is_boot_noted = self.was_clean = False
         self.power_failed = True
 
@@ -247,12 +254,12 @@ class DataDirectory:
         try:
             os.pwrite(self._lock, text, 0)
             os.ftruncate(self._lock, len(text))
-            self._force(self._lock)
+            self._sync(self._lock)
         except OSError as error:
             raise _unusable(self.path, self.path / LOCK, error) from error
 
     def mark_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """Say that every log was closed in order; the next start need not scan them.
+        """Record that every log was closed in order; the next start need not scan them.
 
         `broker_epoch` is that of the newest registration of an Apache Kafka broker with this
         directory: without it the next one would start as if it had lost records.
@@ -260,11 +267,11 @@ class DataDirectory:
         mark = self.path / CLEAN
         temporary = mark.with_suffix(".tmp")
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
-        replace_file(mark, temporary, text, self._force)
-        force_directory(self.path, self._force)
+        replace_file(mark, temporary, text, self._sync)
+        sync_directory(self.path, self._sync)
 
     def release(self) -> None:
-        """Let another process have the directory.
+        """Unlock the directory for other processes.
 
         Unlocked as well as closed: a fork that still has the descriptor would keep the lock.
         """
@@ -282,11 +289,11 @@ class DataDirectory:
         with suppress(OSError):  # a file system without such locks
             fcntl.flock(self._kept, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
-    def _take_clean_mark(self) -> None:
+    def _remove_clean_mark(self) -> None:
         """Remove the mark; from here on only the boot says that nothing was lost."""
         self.note_boot()
         (self.path / CLEAN).unlink()
-        force_directory(self.path, self._force)
+        sync_directory(self.path, self._sync)
 
 
 class _Found(NamedTuple):
@@ -305,10 +312,10 @@ def _locked(path: Path, *, makes: bool) -> int:
     try:
         if makes:
             make_directory(path)
-            _refuse_files_of_others(path)
+            _refuse_inaccessible_files(path)
         elif not (path / META).is_file():
             raise DirectoryError(f"{path} is no data directory: it holds no {META}", path=str(path))
-        _refuse_strangers(path)
+        _refuse_foreign_files(path)
         lock, whole_file = _open_lock(path / LOCK, makes=makes)
     except OSError as error:
         raise _unusable(path, path / LOCK, error) from error
@@ -338,7 +345,7 @@ def _unusable(path: Path, place: Path, error: OSError) -> DirectoryError:
     return DirectoryError(f"cannot use {path} as data directory: {reason}", path=str(path))
 
 
-def _refuse_files_of_others(path: Path) -> None:
+def _refuse_inaccessible_files(path: Path) -> None:
     """Refuse a directory that has files which this user may not use.
 
     Found one by one they look like damage, or like a disk that fails. Raises OSError.
@@ -347,7 +354,7 @@ def _refuse_files_of_others(path: Path) -> None:
         kept = [
             (entry.path, is_directory)
             for entry in entries
-            # Others, as lost+found, are nobody's here.
+            # Others, such as lost+found, belong to no partition.
             if not (is_directory := entry.is_dir()) or PARTITION.fullmatch(entry.name)
         ]
     for name, is_directory in [(str(path), True), *sorted(kept)]:
@@ -375,7 +382,7 @@ def _open_lock(path: Path, *, makes: bool) -> tuple[int, bytes]:
     return os.memfd_create(LOCK), WHOLE_FILE
 
 
-def _refuse_strangers(path: Path) -> None:
+def _refuse_foreign_files(path: Path) -> None:
     """Refuse a directory that holds files but is no log directory."""
     if os.path.lexists(path / META):
         return
@@ -390,7 +397,7 @@ def _refuse_strangers(path: Path) -> None:
         )
 
 
-def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> Identity:
+def _identity(path: Path, node_id: int | None, sync: Callable[[int], None]) -> Identity:
     """Read the identity of a directory, or give a new one its own."""
     meta = path / META
     if not os.path.lexists(meta):
@@ -402,9 +409,9 @@ def _identity(path: Path, node_id: int | None, force: Callable[[int], None]) -> 
         )
         temporary = meta.with_suffix(".properties.tmp")
         try:
-            replace_file(meta, temporary, text, force)
-            force_directory(path, force)
-            force_entry(path, force)  # a kill may have come between its making and a sync
+            replace_file(meta, temporary, text, sync)
+            sync_directory(path, sync)
+            sync_parent_entry(path, sync)  # a kill may have come between its making and a sync
         except OSError as error:
             raise _unusable(path, meta, error) from error
         return node_id, cluster_id, directory_id
@@ -452,12 +459,12 @@ def _is_marked_clean(path: Path) -> bool:
     return True
 
 
-def _tell_if_open_to_others(path: Path) -> None:
-    """Tell of rights that are wider than needed; they are somebody's choice, and stay."""
+def _warn_if_open_to_others(path: Path) -> None:
+    """Warn about rights that are wider than needed; somebody chose them, so they stay."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & ~DIRECTORY_MODE:
         log.warning("directory.open_to_others", path=str(path), mode=f"{mode:04o}")
 
 
-def _force_nothing(_descriptor: int) -> None:
+def _no_sync(_descriptor: int) -> None:
     """Stands in for `os.fsync`, and does nothing."""

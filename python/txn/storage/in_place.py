@@ -1,8 +1,9 @@
-"""A look whether a data directory is still at its path.
+"""Checks that a data directory is still at its path.
 
-Its files stay open when it is moved away, removed or replaced; names are looked up anew. So a file
-made by its path would be missing where the others are. The directory is told by its lock file: no
-other file has that inode while the broker holds it open. See also `rust/txn-log/src/in_place.rs`.
+Open files stay open when the directory is moved, removed or replaced, but a path is resolved each
+time. So a new file would be in another directory than the open ones. The lock file identifies the
+directory: no other file has its inode while the broker holds it open. See also
+`rust/txn-log/src/in_place.rs`.
 """
 
 from pathlib import Path
@@ -24,7 +25,7 @@ class DirectoryPlace:
         self.lock_file = self._find(None)
 
     def is_kept(self) -> bool:
-        """Say whether it is there. A path that cannot be looked at proves nothing."""
+        """Return False if it is not there. A path that cannot be read proves nothing."""
         return self._find(self.lock_file) == self.lock_file
 
     def require_kept(self) -> None:

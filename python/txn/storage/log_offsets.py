@@ -1,4 +1,4 @@
-"""Offsets of logs in checkpoints: where each starts and ends, is on the disk, and is cleaned up to.
+"""The checkpoints of logs: their start, their end, their recovery point and their cleaned end.
 
 Each class keeps the entries of one checkpoint, or of the two that prove how far a log has come. It
 asks the logs that are open, and remembers the entries of the others. Any thread may call it.
@@ -33,7 +33,7 @@ class _OpenLogs:
         self._limits: dict[TopicPartition, int] = {}
 
     def lift_limit(self, topic: str, index: int) -> None:
-        """Let the next checkpoint follow the open log again."""
+        """Remove the limit: the next checkpoint follows the open log again."""
         self._limits.pop((topic, index), None)
 
 
@@ -71,7 +71,7 @@ class _OneCheckpoint(_OpenLogs):
             self._entries.pop((topic, index), None)
 
     def leave_out(self, is_known: Callable[[TopicPartition], bool]) -> bool:
-        """Leave entries of unknown partitions out of the next checkpoint; say if there are any."""
+        """Drop entries of unknown partitions; return True if the checkpoint had any."""
         with self._lock:
             gone = [place for place in self._entries if not is_known(place)]
             for place in gone:
@@ -177,7 +177,7 @@ class CleanedEnds(_OneCheckpoint):
     FILE = CLEANED_ENDS
 
     def add(self, place: TopicPartition, log: "PartitionLog") -> None:
-        """Take entries of this log from now on."""
+        """Read the entry from this open log from now on."""
         self._logs[place] = log
 
     def note(self, topic: str, index: int, log: "PartitionLog", end: int) -> None:
@@ -218,7 +218,7 @@ class RecoveryPoints(_OpenLogs):
     ) -> None:
         super().__init__()
         self.deleted: set[str] = set()
-        """Names of topics of which the checkpoints may still tell, though they are gone."""
+        """Names of topics which the checkpoints may still list, though they are gone."""
         self._points = Checkpoint(root / RECOVERY_POINTS, lambda: self._next_points, stored=points)
         self._ends = Checkpoint(root / HIGH_WATERMARKS, lambda: self._next_ends, stored=ends)
         self._next_points: dict[TopicPartition, int] = {}
@@ -254,11 +254,11 @@ class RecoveryPoints(_OpenLogs):
         self._forget_earlier((topic, index))
 
     def distrust_ends(self) -> None:
-        """Take no end of a log for proof."""
+        """Let no stored log end count as a proof."""
         self._earlier_ends.clear()
 
     def names_of(self, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic that are not open and that an earlier run tells of."""
+        """The partitions of a topic that are not open and that an earlier run listed."""
         return [place for place in {*self._earlier, *self._earlier_ends} if place[0] == topic]
 
     def add(self, place: TopicPartition, log: "PartitionLog") -> None:
@@ -284,7 +284,7 @@ class RecoveryPoints(_OpenLogs):
             self.write()
 
     def are_behind(self) -> bool:
-        """Say whether the checkpoints lack a log that was written, or some of the metadata log.
+        """Return True if the checkpoints lack a log that was written, or some of the metadata log.
 
         A log that no checkpoint names may vanish without a trace.
         """

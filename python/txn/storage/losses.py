@@ -1,8 +1,8 @@
 """Losses that an operator has accepted: `accepted-losses.json` in the data directory.
 
-`txn log accept-loss` writes down the partitions that are to lose their damaged part, and the state
-of their files. The next start gives up just that. It goes through these states, each durable before
-the next:
+`txn log accept-loss` records the partitions that are to lose their damaged part, and the state of
+their files. The next start removes exactly that part. A loss goes through these states, each
+durable before the next:
 
     accepted     the files are untouched; they must still be those that the operator saw
     begun        files are being changed; after any interruption it is begun again

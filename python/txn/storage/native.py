@@ -1,7 +1,7 @@
-"""Logs on disk, by the Rust extension.
+"""Logs on disk: `NativeLog` wraps `_core.PartitionLog`, and `NativeStorage` opens and tracks them.
 
-A thin coat over `_core.PartitionLog`: records become batches, refusals become
-`StorageError`, damage becomes `CorruptLogError`.
+The wrapper turns records into batches, refusals into `StorageError` and damage into
+`CorruptLogError`.
 """
 
 import os
@@ -17,20 +17,12 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from txn import _core
 from txn.config import BrokerSettings, split_list, topic_settings
 from txn.errors import CorruptLogError, StorageError
-from txn.identifiers import TopicPartition
+from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.logs import log
 from txn.metadata.image import Image, Topic
 from txn.partition import ActiveProducer, ProducerStateManager
 from txn.partition.compaction import segment_ms
-from txn.storage.base import (
-    BatchKind,
-    Marker,
-    PartitionLog,
-    ProducerIdentity,
-    Record,
-    Space,
-    StoredBatch,
-)
+from txn.storage.base import BatchKind, Marker, PartitionLog, Record, Space, StoredBatch
 from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from txn.storage.ids import encode_id
 from txn.storage.in_place import DirectoryPlace
@@ -203,7 +195,7 @@ class NativeLog:
         return self.log.size_bytes
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Take over the topic settings in force; they count from the next batch on."""
+        """Apply the topic settings in force; they count from the next batch on."""
         self.log.configure(_log_settings(settings))
 
     @property
@@ -230,7 +222,7 @@ class NativeLog:
         records: Sequence[tuple[bytes | None, bytes | None]],
         *,
         timestamp_ms: int,
-        producer: ProducerIdentity | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> int:
         """Append (key, value) records as one batch; return its base offset."""
         try:
@@ -372,7 +364,7 @@ class NativeLog:
             raise self._failure("sync", error) from error
 
     def sync_failure(self, reason: str) -> StorageError:
-        """What to raise when somebody else could not sync its log."""
+        """Return the error to raise when another thread could not sync its log."""
         return self._failure("sync", OSError(reason))
 
     def close(self) -> None:
@@ -468,7 +460,7 @@ class NativeStorage:
         durability: _core.Durability,
         notes: "StoredNotes",
     ) -> None:
-        """Take the arguments of `load` and the notes it has read."""
+        """Store the arguments of `load` and the notes it has read."""
         self.root = root
         self._durability = durability
         self.was_clean = was_clean
@@ -507,7 +499,7 @@ class NativeStorage:
             was_clean: The broker before was stopped.
             power_failed: It was not, and the machine went down.
             was_left_by_kafka: It was an Apache Kafka.
-            durability: The service that `tick` forces logs with; its own by default.
+            durability: The service that `tick` syncs logs with; its own by default.
         """
         notes = StoredNotes.read(root)
         if was_left_by_kafka and not was_clean:
@@ -531,7 +523,7 @@ class NativeStorage:
         )
 
     def is_in_place(self) -> bool:
-        """Say whether the data directory is at its path; else it was moved, removed or replaced."""
+        """Return False if the data directory was moved away, removed or replaced."""
         return self._place.is_kept()
 
     def strays(self, image: Image, deleted: Collection[uuid.UUID]) -> list[Stray]:
@@ -550,7 +542,7 @@ class NativeStorage:
 
         Args:
             deleted: The ids of topics that are gone.
-            known: The topics that are there; the checkpoints tell of no others from now on.
+            known: The topics that are there; the checkpoints list no others from now on.
 
         Raises:
             StorageError: something cannot be removed.
@@ -634,7 +626,7 @@ class NativeStorage:
                 self._require_unwritten(topic.name, index)
             return self._open(topic, index)
 
-        return self._unless_refused(topic.name, index, open_log)
+        return self._open_unless_refused(topic.name, index, open_log)
 
     def _require_unwritten(self, topic: str, index: int) -> None:
         """Fail if something proves that a directory was there which is gone."""
@@ -671,7 +663,7 @@ class NativeStorage:
     def _open(self, topic: Topic, index: int) -> NativeLog:
         self._give_up(topic.name, index)
         directory = self.root / f"{topic.name}-{index}"
-        self._require_no_obstacle(topic.name, index)
+        self._require_free_name(topic.name, index)
         self._require_own_directory(topic.name, index)
         stored_id = topic_id_of(directory)
         if stored_id not in (None, topic.topic_id):
@@ -686,7 +678,7 @@ class NativeStorage:
             index,
             topic_id=topic.topic_id,
             settings=topic_settings(topic.settings, self._broker_settings),
-            past=self._past_of(topic.name, index),
+            past=self._history_of(topic.name, index),
             log_starts=self._log_starts,
             recovery_points=self._recovery_points,
             cleaned_ends=self.cleaned_ends,
@@ -703,7 +695,7 @@ class NativeStorage:
             return Flags(refusal.was_clean, refusal.power_failed, refusal.was_left_by_kafka)
         return Flags(self.was_clean, self.power_failed, self._was_left_by_kafka)
 
-    def _require_no_obstacle(self, topic: str, index: int) -> None:
+    def _require_free_name(self, topic: str, index: int) -> None:
         """Raise StorageError if something else has the name of an unwritten partition's directory.
 
         Nothing is lost then; the partition can be opened once that is out of the way.
@@ -711,7 +703,7 @@ class NativeStorage:
         directory = self.root / f"{topic}-{index}"
         if directory.is_dir() or not os.path.lexists(directory):
             return
-        past = self._past_of(topic, index)
+        past = self._history_of(topic, index)
         if not (past["recovery_point"] or past["high_watermark"] or past["log_start_offset"]):
             raise StorageError(
                 f"{directory} is in the way: it is no directory. Move it away",
@@ -739,7 +731,7 @@ class NativeStorage:
                 partition=index,
             )
 
-    def _past_of(self, topic: str, index: int) -> dict[str, Any]:
+    def _history_of(self, topic: str, index: int) -> dict[str, Any]:
         """The known past of a log, as `_core.PartitionLog` takes it."""
         flags = self._flags_of((topic, index))
         recovery_point = self._recovery_points.of(topic, index)
@@ -761,7 +753,7 @@ class NativeStorage:
     def _note_refusal(
         self, topic: str, index: int, error: CorruptLogError, *, is_of_log: bool = True
     ) -> None:
-        """Have the next starts refuse a partition too, see `txn.storage.refusals`."""
+        """Store a refusal for later starts, see `txn.storage.refusals`."""
         place: TopicPartition = (topic, index)
         flags = self._flags_of(place)
         known = vars(error)
@@ -784,7 +776,7 @@ class NativeStorage:
         """
         self._note_refusal(topic, index, CorruptLogError(reason), is_of_log=False)
 
-    def _unless_refused(self, topic: str, index: int, open_log: Callable[[], T]) -> T:
+    def _open_unless_refused(self, topic: str, index: int, open_log: Callable[[], T]) -> T:
         """Open a log, unless it was refused and is as it was then; note it if it is refused now."""
         refused = self._refusal_in_force((topic, index))
         if refused is not None:
@@ -807,7 +799,7 @@ class NativeStorage:
             return None
         return CorruptLogError(refusal.reason, path=refusal.path, position=refusal.position)
 
-    def take_back_refusals(self) -> None:
+    def restore_refusals(self) -> None:
         """Restore the refusals that were in force when this start began."""
         with self._refusing:
             if self._refusals != self._refused_before:
@@ -841,7 +833,7 @@ class NativeStorage:
         return self._losses.keys()
 
     def damage_of(self, topic: Topic, index: int) -> CorruptLogError | None:
-        """Say why a start would refuse a partition, None if it would not; changes nothing.
+        """Return why a start would refuse a partition, None if it would not; changes nothing.
 
         Raises:
             StorageError: it cannot be read.
@@ -855,7 +847,7 @@ class NativeStorage:
                 self._require_unwritten(topic.name, index)
             else:
                 settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
-                past = self._past_of(topic.name, index)
+                past = self._history_of(topic.name, index)
                 if _core.examine_log(str(self.root / name), settings, past) is None:
                     raise StorageError(
                         f"a cleaning of {name} was cut short, and the next start finishes it. "
@@ -892,7 +884,7 @@ class NativeStorage:
         directory = self.root / f"{topic.name}-{index}"
         settings = _log_settings(topic_settings(topic.settings, self._broker_settings))
         try:
-            past = self._past_of(topic.name, index)
+            past = self._history_of(topic.name, index)
             past["high_watermark"] = max(past["high_watermark"], known_end)
             plan = _core.plan_loss(str(directory), settings, past, first_lost)
             return Loss(LossPlan.of(plan), fingerprint(directory))
@@ -923,7 +915,7 @@ class NativeStorage:
         try:
             self._note_progress((topic, index), LossStage.BEGUN)
             first = _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
-            # They may tell of more than the rest of the log.
+            # They may list more than the rest of the log.
             self._recovery_points.forget_earlier(topic, index)
             self._log_starts.move(topic, index, first, plan.next_offset)
             self._recovery_points.write()
@@ -991,7 +983,7 @@ class NativeStorage:
         self, topic: Topic, index: int
     ) -> NativeLog | CorruptLogError | StorageError:
         try:
-            return self._unless_refused(topic.name, index, lambda: self._open(topic, index))
+            return self._open_unless_refused(topic.name, index, lambda: self._open(topic, index))
         except (CorruptLogError, StorageError) as error:
             return error
 
@@ -1000,7 +992,7 @@ class NativeStorage:
             self._require_unwritten(topic, index)
 
         try:
-            self._unless_refused(topic, index, require)
+            self._open_unless_refused(topic, index, require)
         except CorruptLogError as error:
             return error
         # Entries that prove nothing now, after a power failure, must not do so after a kill.
@@ -1020,12 +1012,12 @@ class NativeStorage:
         opened: Callable[[tuple[Topic, int]], Opened],
         found: Sequence[tuple[Topic, int]],
     ) -> list[Opened]:
-        def tell(done: int) -> None:
+        def report(done: int) -> None:
             log.info("logs.recovering", done=done, of=len(found))
 
-        return map_in_threads(threads, opened, found, tell=tell, tell_s=PROGRESS_S)
+        return map_in_threads(threads, opened, found, report=report, report_s=PROGRESS_S)
 
-    def correct_checkpoints(self) -> None:
+    def write_checkpoints(self) -> None:
         """Write the checkpoints for the logs as a power failure left them; blocks.
 
         Old entries may lie above the log ends, and would look like a loss after the next kill.
@@ -1040,8 +1032,8 @@ class NativeStorage:
         except OSError as error:
             raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
 
-    def force_all(self) -> None:
-        """Force all logs to the disk, and have the checkpoints cover them; blocks.
+    def sync_all_and_write_checkpoints(self) -> None:
+        """Sync all logs, and write checkpoints that cover them; blocks.
 
         For a broker that did not write them all under its own promise. Kafka's cleaner leaves gaps
         between segments. After a power failure, only the recovery point and its last cleaning tell
@@ -1069,7 +1061,7 @@ class NativeStorage:
         return _failures(lambda store: store.close(), stores, waiting=written)
 
     def sync_all(self, stores: Sequence[PartitionLog]) -> StorageError | None:
-        """Force partitions to the disk, many at a time where there are many; blocks.
+        """Sync partitions, many at a time where there are many; blocks.
 
         Returns:
             A failure; the others are synced nevertheless.
@@ -1092,20 +1084,20 @@ class NativeStorage:
                 log.error("log.refuses_batches", directory=directory, reason=trouble)
         for what, path, position in damaged:
             topic, _, index = Path(path).parent.name.rpartition("-")
-            self.tell_of_damage(topic, int(index), what, path, position)
+            self.log_damage(topic, int(index), what, path, position)
         if self._recovery_points.are_behind():
             self._note_new_logs()
         _core.close_idle_files()
 
-    def tell_of_damage(self, topic: str, index: int, what: str, path: str, position: int) -> None:
-        """Tell an operator of damage that was met at work, as a start tells of it."""
+    def log_damage(self, topic: str, index: int, what: str, path: str, position: int) -> None:
+        """Log damage that a reader found while the broker serves, as a start logs it."""
         reason = f"{what}. {self.advice_on(topic, index)}"
         log.error(
             "log.damaged", topic=topic, partition=index, path=path, position=position, reason=reason
         )
 
-    def let_go(self) -> None:
-        """Let go of the durability service; `tick` is called no more."""
+    def release(self) -> None:
+        """Release the durability service; `tick` is called no more."""
         del self._durability
 
     def _note_new_logs(self) -> None:
@@ -1169,7 +1161,7 @@ class NativeStorage:
         self._recovery_points.write()
 
     def write_log_starts(self) -> None:
-        """Write where logs were told to start. Raises OSError."""
+        """Write the starts that were set for logs. Raises OSError."""
         self._log_starts.write()
 
     def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:

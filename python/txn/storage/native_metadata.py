@@ -1,14 +1,14 @@
 """Snapshots of the metadata log are `<offset>-<epoch>.checkpoint` in its directory.
 
 A snapshot has the contents of the log below an offset, as record batches from offset 0 on. The
-first and the last are control batches. One is written at a stop in order if the log has grown since
-the newest. It is for Apache Kafka, which else forgets users that the log still has. Kafka 4.2
-replays a log without a snapshot as one change. There the removal of a user's credential may take
-those of all others of the mechanism along.
+first and the last are control batches. A stop in order writes one if the log has grown since the
+newest. It is for Apache Kafka, which otherwise forgets users that the log still has: Kafka 4.2
+replays a log without a snapshot as one change, and there the removal of one user's credential may
+remove the credentials of all users of the mechanism.
 
-A snapshot gets its name once it is on the disk, so none under that name is torn; the ones before it
-go afterwards. The log keeps all its records, so a damaged snapshot is passed over where they begin
-at offset 0.
+Invariant: a snapshot gets its name once it is on the disk, so no named snapshot is torn. Older ones
+are removed afterwards. The log keeps all its records, so a damaged snapshot is ignored if they
+begin at offset 0.
 
 Source: KIP-630; Apache Kafka, `RecordsSnapshotWriter`.
 """
@@ -26,7 +26,7 @@ from txn.logs import log as logger
 from txn.metadata.snapshot import SnapshotRecords
 from txn.storage.base import PartitionLog
 from txn.storage.plain_files import read_plain
-from txn.storage.private import force_directory, replace_file
+from txn.storage.private import replace_file, sync_directory
 
 SNAPSHOT_NAME: Final = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 """Name of a snapshot: the offset where it ends, and the epoch there."""
@@ -112,7 +112,7 @@ class MetadataSnapshots:
         A log that names the voters of its quorum stays without: no snapshot here can.
 
         Args:
-            log: The metadata log; all of it is forced to the disk first.
+            log: The metadata log; all of it is synced first.
             stored: The same, as it is on the disk.
             now_ms: The time of day.
 
@@ -139,13 +139,13 @@ class MetadataSnapshots:
         self._remove_before(end, is_new=True)
 
     def _remove_before(self, end: int, *, is_new: bool) -> None:
-        """Remove older snapshots and unfinished ones, once the name of the new one is forced."""
+        """Remove older snapshots and unfinished ones, once the name of the new one is synced."""
         needless = [path for other, path in self._paths() if other < end]
         needless += self._directory.glob(f"*.checkpoint{UNFINISHED_SUFFIX}")
         if not needless and not is_new:
             return
         try:
-            force_directory(self._directory, os.fsync)
+            sync_directory(self._directory, os.fsync)
             for path in needless:
                 path.unlink()
         except OSError as error:
@@ -191,7 +191,7 @@ def _batches(content: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _names_voters(content: bytes) -> bool:
-    """Say whether there are control records other than those of leaders, begins and ends.
+    """Return True if there are control records other than those of leaders, begins and ends.
 
     The voters of a quorum that may change are such. Source: KIP-853.
     """

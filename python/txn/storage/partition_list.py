@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from txn.errors import StorageError
 from txn.identifiers import TopicPartition
 from txn.storage.plain_files import read_plain
-from txn.storage.private import force_directory, replace_file
+from txn.storage.private import replace_file, sync_directory
 
 VERSION: Final = 1
 
@@ -52,4 +52,4 @@ def write_partition_list(
         replace_file(path, path.with_suffix(".tmp"), text, os.fsync)
     elif path.exists():
         path.unlink()
-    force_directory(path.parent, os.fsync)
+    sync_directory(path.parent, os.fsync)

@@ -1,4 +1,4 @@
-"""Reading small files of a data directory, where something else may stand in their place."""
+"""Reads small files of a data directory, and refuses a FIFO or device that has their name."""
 
 import os
 import stat

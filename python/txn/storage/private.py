@@ -1,8 +1,8 @@
 """Files and directories for this user alone: modes 0600 and 0700, under any umask.
 
-Records, keys and transactional ids stand in a broker's files. A mode is given as a file is made,
-not by the umask. That is the whole process's, and an embedded broker is not alone in it. A
-directory or file that is there keeps the mode it has; one that is replaced whole is a new one.
+A broker's files contain records, keys and transactional ids. Each file is created with its mode.
+The umask belongs to the whole process, which an embedded broker shares with a program, so it stays
+unchanged. A directory or file that exists keeps its mode; a file that is replaced is a new one.
 """
 
 import errno
@@ -16,14 +16,14 @@ from typing import Final
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
-CANNOT_BE_FORCED: Final = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}
+SYNC_REFUSED: Final = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}
 
 ASIDE_SUFFIX: Final = "given-up"
 """Last part of the new name of an entry that stood in the way of a file."""
 
 
 def denied_by_owner(path: Path) -> str | None:
-    """Say whose a file or directory is that this user may not use; None where that is no reason."""
+    """Return the owner of a path that this user may not use; None if that is no reason."""
     try:
         owner = path.lstat().st_uid
     except OSError:
@@ -56,9 +56,9 @@ def make_directory(path: Path) -> None:
             if directory.is_symlink():
                 where = f"it is a link to {os.readlink(directory)}, where nothing is"
                 raise FileNotFoundError(errno.ENOENT, where, str(directory))
-            with suppress(FileExistsError):  # somebody else was faster
+            with suppress(FileExistsError):  # another process was faster
                 directory.mkdir(DIRECTORY_MODE)
-            force_entry(directory, os.fsync)
+            sync_parent_entry(directory, os.fsync)
     if not path.is_dir():
         raise NotADirectoryError(20, os.strerror(20), str(path))
 
@@ -69,15 +69,15 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def replace_file(
-    path: Path, temporary: Path, text: str | bytes, force: Callable[[int], object]
+    path: Path, temporary: Path, text: str | bytes, sync: Callable[[int], object]
 ) -> None:
-    """Replace a file whole or not at all; its directory is the caller's to force to the disk.
+    """Replace a file whole or not at all; the caller syncs its directory.
 
     Args:
         path: The file; may be missing.
-        temporary: A name in the same directory that nobody else uses.
+        temporary: A name in the same directory that nothing else uses.
         text: Its new content.
-        force: Forces a descriptor's file to the disk.
+        sync: Syncs the file of a descriptor.
 
     Something else of the temporary name, as a FIFO, is moved aside. Raises OSError.
     """
@@ -89,7 +89,7 @@ def replace_file(
         write_whole(descriptor, content)
         # Behind the text, so that one that is there lends its blocks.
         os.ftruncate(descriptor, len(content))
-        force(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
     os.rename(temporary, path)
@@ -109,23 +109,23 @@ def _move_aside(path: Path) -> None:
             path.rename(path.with_name(f"{path.name}.{ASIDE_SUFFIX}"))
 
 
-def force_directory(path: Path, force: Callable[[int], object]) -> None:
-    """Force the names in a directory to the disk. Raises OSError."""
+def sync_directory(path: Path, sync: Callable[[int], object]) -> None:
+    """Sync a directory, so that its names are on the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        force(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def force_entry(path: Path, force: Callable[[int], object]) -> None:
-    """Force the name of a directory to the disk, if the one above it can be forced.
+def sync_parent_entry(path: Path, sync: Callable[[int], object]) -> None:
+    """Sync the parent of a directory, if it can be synced, so that its name is on the disk.
 
-    That may be for writing alone, or of a file system without such a call, as above a mount point.
+    A parent that may only be written, or a file system above a mount point, may refuse the sync.
     Raises OSError: the disk fails.
     """
     try:
-        force_directory(path.parent, force)
+        sync_directory(path.parent, sync)
     except OSError as error:
-        if error.errno not in CANNOT_BE_FORCED:
+        if error.errno not in SYNC_REFUSED:
             raise

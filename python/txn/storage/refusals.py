@@ -1,12 +1,12 @@
 """Partitions that a start refused as damaged: `refused-partitions.json` in the data directory.
 
-The proof of a loss may be known to one start alone: a stop in order before it, or power that had
-not failed. So a refusal stays in force for as long as the partition's files are as they were.
-Once they have changed, as a copy was put back, they are judged by the facts of the start that
-refused them. A loss that an operator accepts ends it (`losses`).
+Only one start may have the proof of a loss: the stop before it was in order, or no power failed. So
+a refusal stays in force while the partition's files are unchanged. If they change, for example from
+a backup, they are judged by the facts of the start that refused them. An operator who accepts the
+loss ends the refusal (`losses`).
 
-A partition whose log is sound and contradicts the coordinator's is judged anew by each start. A
-start after a power failure takes it: the contradiction may be the failure's.
+Each start judges again a partition whose log is sound and contradicts the coordinator's. A start
+after a power failure accepts it, because the failure may be the cause of the contradiction.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@ A topic's record comes before its directories, and the record of its deletion be
 So a stray partition with records proves that the metadata log has lost its end. A stray directory
 without records proves nothing: a power failure during the creation of a topic can leave one.
 
-Deviation from Kafka, which has the word: there a start removes stray partitions.
+Deviation from Apache Kafka: its start removes stray partitions.
 """
 
 import os
@@ -76,7 +76,7 @@ def strays_in(root: Path, image: Image, deleted: Collection[uuid.UUID]) -> list[
         if topic_id is None or topic_id in deleted:
             continue
         if image.names.get(topic_id, named[1]) != named[1]:
-            continue  # a copy of another topic's, which somebody gave a new name
+            continue  # a copy of another topic's, which was renamed
         strays.append(Stray(directory, topic_id, _has_records(directory)))
     return strays
 

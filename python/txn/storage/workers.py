@@ -1,5 +1,6 @@
-"""Work on many things by some threads, which take no file descriptors. A `multiprocessing` pool
-needs a pipe, and an executor cannot be used once the interpreter has begun to end.
+"""Maps a function over many items in a few threads, without any file descriptor.
+
+A `multiprocessing` pool needs a pipe, and an executor cannot be used once the interpreter ends.
 """
 
 import threading
@@ -15,13 +16,13 @@ def map_in_threads(
     do: Callable[[T], R],
     items: Sequence[T],
     *,
-    tell: Callable[[int], None] | None = None,
-    tell_s: float | None = None,
+    report: Callable[[int], None] | None = None,
+    report_s: float | None = None,
 ) -> list[R]:
     """Do something with every item, on `count` threads at most; return the results in order.
 
-    The first failure is raised once every thread has ended; items not begun are left then. `tell`
-    is called every `tell_s` seconds with how many are done.
+    The first failure is raised once every thread has ended; items not begun are left then. `report`
+    is called every `report_s` seconds with how many are done.
     """
     done: dict[int, R] = {}
     failures: list[BaseException] = []
@@ -46,11 +47,11 @@ def map_in_threads(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(tell_s)
+        thread.join(report_s)
         while thread.is_alive():
-            if tell is not None:
-                tell(len(done))
-            thread.join(tell_s)
+            if report is not None:
+                report(len(done))
+            thread.join(report_s)
     if failures:
         raise failures[0]
     return [done[index] for index in range(len(items))]

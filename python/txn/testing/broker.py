@@ -282,7 +282,7 @@ class TestBroker:
             timeout,
             lambda: (
                 f"topic {topic!r} has {len(found)} of {count} records for {isolation} readers "
-                f"after {timeout:g} s{self._transactions_told()}"
+                f"after {timeout:g} s{self._describe_open_transactions()}"
             ),
         )
         return found
@@ -387,7 +387,7 @@ class TestBroker:
             return Snapshot(self._place.path, self._ahead.ms, self._properties, self._own_process)
 
     def reset(self, snapshot: "Snapshot | None" = None) -> None:
-        """Go back to a snapshot, or to an empty broker, at the same address.
+        """Return to a snapshot, or to an empty broker, at the same address.
 
         Open clients anew: producers of before have sequences that the broker has not seen.
         """
@@ -546,7 +546,7 @@ class TestBroker:
             lambda: f"expired transactions did not end: {kit.transactions(PREPARING)}",
         )
 
-    def _transactions_told(self) -> str:
+    def _describe_open_transactions(self) -> str:
         ongoing = [id for id, state in self._kit.transactions().items() if state == "Ongoing"]
         if not ongoing:
             return ""

@@ -26,7 +26,7 @@ ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 PREPARING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 DEAD: Final = "Dead"
 NO_OFFSET: Final = -1
-NOBODY: Final = (-1, -1)
+NO_PRODUCER: Final = (-1, -1)
 ABORTED_ID: Final = "txn-testing-aborted"
 DEFAULT: Final = -1
 """Stands for the broker's own number of replicas."""
@@ -158,7 +158,7 @@ class KitClient:
 
         def write(kafka: _core.KafkaClient) -> None:
             id = ABORTED_ID if aborted else None
-            identity = _take_over(kafka, id) if id else NOBODY
+            identity = _init_producer(kafka, id) if id else NO_PRODUCER
             writer = kafka.writer(id, *identity)
             keys, values = (_column([each[side] for each in records]) for side in (0, 1))
             writer.write(topic, len(records), keys, values, partition=numbers)
@@ -270,7 +270,7 @@ class KitClient:
                 ". Wait until its producer has called init_transactions()"
             )
             raise RejectedError(f"transactional id {transactional_id!r} is not in use{hint}")
-        self._ask(lambda kafka: _take_over(kafka, transactional_id))
+        self._ask(lambda kafka: _init_producer(kafka, transactional_id))
 
     # ------------------------------------------------------------ one request at a time
 
@@ -314,8 +314,8 @@ class KitClient:
             self._kafka = None
 
 
-def _take_over(kafka: _core.KafkaClient, transactional_id: str) -> tuple[int, int]:
-    """Take a transactional id, with half the timeout as long as the broker finds it too long."""
+def _init_producer(kafka: _core.KafkaClient, transactional_id: str) -> tuple[int, int]:
+    """Initialise a transactional id, halving the timeout while the broker finds it too long."""
     timeout_ms = TRANSACTION_TIMEOUT_MS
     while True:
         try:

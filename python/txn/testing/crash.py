@@ -105,7 +105,7 @@ BLOCKED_ANSWERS: Final = 5
 STARTS_MAX: Final = 5
 POLL_S: Final = 0.01
 TRANSACTION_TIMEOUT_MS: Final = 60_000
-TOLD_EVERY_S: Final = 5.0
+PROGRESS_S: Final = 5.0
 NOT_REACHED_MAX: Final = 0.5
 """Share of stops that may come to nothing."""
 
@@ -252,7 +252,7 @@ def crash_everywhere(
         tuple(found),
         time.monotonic() - began_s,
     )
-    _say(report.text().splitlines()[0])
+    _print_progress(report.text().splitlines()[0])
     if found:
         raise AssertionError(report.text())
     if len(not_reached) > NOT_REACHED_MAX * len(points):
@@ -324,16 +324,16 @@ def _spread(points: list[Point], count: int | None) -> list[Point]:
 
 def _play_all(player: "_Player", points: Sequence[Point], jobs: int) -> "list[_Result]":
     results: list[_Result] = []
-    began_s = told_s = time.monotonic()
+    began_s = reported_s = time.monotonic()
     pool = ThreadPoolExecutor(jobs, thread_name_prefix="txn-crash")
     try:
         for future in as_completed([pool.submit(player.play, point) for point in points]):
             results.append(future.result())
             now_s = time.monotonic()
-            if now_s - told_s >= TOLD_EVERY_S:
-                told_s = now_s
+            if now_s - reported_s >= PROGRESS_S:
+                reported_s = now_s
                 wrong = sum(bool(result.faults) for result in results)
-                _say(
+                _print_progress(
                     f"crash_everywhere: {len(results)} of {len(points)} runs, {wrong} wrong, "
                     f"{now_s - began_s:.0f} s"
                 )
@@ -386,7 +386,7 @@ class _Player:
         """Set when the others' runs are of no use any more."""
 
     def expect(self, contents: Contents) -> None:
-        """Take an output as the right one. Raises RejectedError: it is empty, or names another."""
+        """Set the expected output. Raises RejectedError: it is empty, or names another."""
         places = [*self._topics, *self._files]
         for place in contents:
             if place not in places:
@@ -465,7 +465,7 @@ class _Player:
             run.pause()
             stage.rebalance()
             stage.play_second(min(self._timeout_s, SECOND_S))
-            story.tell("the first instance goes on")
+            story.add_line("the first instance goes on")
             run.resume()
         elif point.stop == "aborted input":
             stage.write_aborted()
@@ -551,7 +551,7 @@ class _Stage:
 
     def start(self, text: str) -> Run:
         """Start a run."""
-        self.story.tell(text)
+        self.story.add_line(text)
         run = self._program.start(self.broker.bootstrap_servers, self._directory, self._log)
         self._runs.append(run)
         return run
@@ -562,11 +562,11 @@ class _Stage:
         return self.start("the program starts again")
 
     def end(self, run: Run) -> None:
-        """End a run, and tell its end if it was a bad one."""
+        """End a run, and add a line to the story if it failed."""
         if run.code() is None:
             run.stop()
         elif run.code() and run.pid not in self._told:
-            self.story.tell(f"the program ends with code {run.code()}{self.last_words()}")
+            self.story.add_line(f"the program ends with code {run.code()}{self.last_words()}")
         self._told.add(run.pid)
 
     def await_fault(self, fault: Fault, run: Run, timeout_s: float) -> None:
@@ -645,9 +645,9 @@ class _Stage:
         return "; ".join(left)
 
     def expire_transactions(self) -> None:
-        """Let the time-out of transactions pass that were left open."""
+        """Advance the clock beyond the timeout of transactions that were left open."""
         if any(state == "Ongoing" for state in self.broker.transactions().values()):
-            self.story.tell("its open transactions expire")
+            self.story.add_line("its open transactions expire")
             self.broker.clock.advance(self.story.timeout_ms(TRANSACTION_TIMEOUT_MS) / 1000 + 1)
 
     def lines_of(self, name: str) -> list[str]:
@@ -690,5 +690,5 @@ def _shown(each: object) -> str:
     return repr(each.decode("utf-8", "replace")) if isinstance(each, bytes) else repr(each)
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -143,7 +143,7 @@ class FakeHost:
         return self.topics[topic][index] if self.has_partition(topic, index) else None
 
     def has_partition(self, topic: str, index: int) -> bool:
-        """Say whether there is such a partition."""
+        """Return True if there is such a partition."""
         return 0 <= index < self.partition_count(topic)
 
     def partition_count(self, topic: str) -> int:
@@ -155,7 +155,7 @@ class FakeHost:
         return None if self.is_untouched(topic, index) else self.partition(topic, index)
 
     def is_untouched(self, topic: str, index: int) -> bool:
-        """Say whether `untouched` has a partition."""
+        """Return True if `untouched` has a partition."""
         return (topic, index) in self.untouched
 
     def refuse_partition(self, topic: str, index: int, reason: str) -> None:
@@ -164,7 +164,7 @@ class FakeHost:
         self.refused[topic, index] = reason
 
     def accepts_loss(self, topic: str, index: int) -> bool:
-        """Say whether `accepted` has a partition."""
+        """Return True if `accepted` has a partition."""
         return (topic, index) in self.accepted
 
     def coordinator_partitions(self, topic: str) -> FakePartitions:

@@ -12,7 +12,7 @@ from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch
 from txn.partition import ADMIT, ActiveProducer, ProducerStateManager
 from txn.partition.producer_state_manager import ReplayedBatch
-from txn.storage.base import BatchKind, Marker, ProducerIdentity, Record, StoredBatch
+from txn.storage.base import BatchKind, Marker, Record, StoredBatch
 from txn.wire.error_codes import ErrorCode
 
 OFFSET_OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -112,7 +112,7 @@ class MemoryLog:
         records: Sequence[tuple[bytes | None, bytes | None]],
         *,
         timestamp_ms: int,
-        producer: ProducerIdentity | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> int:
         """Append (key, value) records as one batch; return its base offset."""
         self._begin_write()
@@ -121,7 +121,7 @@ class MemoryLog:
             self._require(verdict, value)
         kind = BatchKind.PLAIN if producer is None else BatchKind.TRANSACTIONAL
         base = self._store_data(
-            kind, producer or ProducerIdentity(-1, -1), -1, records, timestamp_ms
+            kind, producer or ProducerIdAndEpoch(-1, -1), -1, records, timestamp_ms
         )
         self._at_write()
         return base
@@ -152,7 +152,7 @@ class MemoryLog:
 
     def client_append(
         self,
-        producer: ProducerIdentity | ProducerIdAndEpoch,
+        producer: ProducerIdAndEpoch,
         sequence: int,
         value: bytes,
         transaction_version: int,
@@ -166,11 +166,10 @@ class MemoryLog:
             The verdict of the producer state and its value: `ADMIT` and the base offset, or one of
             `txn.partition`'s other verdicts.
         """
-        identity = ProducerIdentity(*producer)
         base, now_ms = self.log_end_offset, self._now_ms()
         verdict, found = self._admitted(
             transaction_version,
-            identity,
+            producer,
             sequence,
             1,
             now_ms,
@@ -180,13 +179,13 @@ class MemoryLog:
         if verdict != ADMIT:
             return verdict, found
         kind = BatchKind.TRANSACTIONAL if is_transactional else BatchKind.IDEMPOTENT
-        self._store_data(kind, identity, sequence, [(None, value)], now_ms)
+        self._store_data(kind, producer, sequence, [(None, value)], now_ms)
         return ADMIT, base
 
     def _admitted(
         self,
         origin: int,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         sequence: int,
         count: int,
         timestamp_ms: int,
@@ -226,7 +225,7 @@ class MemoryLog:
     def _store_data(
         self,
         kind: BatchKind,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         sequence: int,
         records: Sequence[tuple[bytes | None, bytes | None]],
         timestamp_ms: int,

@@ -261,7 +261,7 @@ class FunctionProgram(Program):
                         self._running.add(told["pid"])
                     self._started.put(told)
         self._started.put({"gone": True})
-        for pid in self._running - set(self._codes):  # the host was killed: nobody tells their ends
+        for pid in self._running - set(self._codes):  # the host was killed
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
             self._codes[pid] = -signal.SIGKILL

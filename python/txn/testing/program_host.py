@@ -36,9 +36,9 @@ def main(descriptor: int) -> None:
         try:
             function = load(named)
         except BaseException:
-            _tell(channel, {"error": traceback.format_exc()})
+            _send_line(channel, {"error": traceback.format_exc()})
             return
-        _tell(channel, {"loaded": True})
+        _send_line(channel, {"loaded": True})
         _serve(channel, function, named["arguments"])
 
 
@@ -90,7 +90,7 @@ def _serve(channel: socket.socket, function: Callable[..., object], count: int) 
                 for line in lines:
                     pid = _fork(function, count, json.loads(line), (channel, ended, end))
                     running.add(pid)
-                    _tell(channel, {"pid": pid})
+                    _send_line(channel, {"pid": pid})
     finally:
         for pid in running:
             with contextlib.suppress(ProcessLookupError):
@@ -103,7 +103,7 @@ def _reap(channel: socket.socket, running: set[int]) -> None:
         if pid == 0:
             return
         running.discard(pid)
-        _tell(channel, {"pid": pid, "code": os.waitstatus_to_exitcode(status)})
+        _send_line(channel, {"pid": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
 def _fork(
@@ -142,7 +142,7 @@ def _fork(
         os._exit(code)
 
 
-def _tell(channel: socket.socket, told: dict[str, object]) -> None:
+def _send_line(channel: socket.socket, told: dict[str, object]) -> None:
     channel.sendall(json.dumps(told).encode() + b"\n")
 
 

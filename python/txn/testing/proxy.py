@@ -132,11 +132,11 @@ class Fault:
         self._left -= 1
         return self._left <= 0
 
-    def happen(self) -> None:
+    def note_happened(self) -> None:
         """Note that it happens. Called by the proxy."""
         self._happened.set()
 
-    async def until_released(self) -> bool:
+    async def await_release(self) -> bool:
         """Hold a frame; return whether to deliver it. Called by the proxy."""
         self._loop, self._gate = asyncio.get_running_loop(), asyncio.Event()
         self._happened.set()
@@ -168,7 +168,7 @@ class Link:
         self.asked: deque[Asked] = deque()
 
     @property
-    def is_the_kits(self) -> bool:
+    def is_kit_client(self) -> bool:
         """True for connections of the kit itself."""
         return self.client_id == KIT_CLIENT_ID
 
@@ -227,7 +227,7 @@ class _Thread:
             self._loop = self._thread = None
 
     def abandon(self) -> None:
-        """Forget the parent's loop in a forked child; take no lock that somebody may hold."""
+        """Forget the parent's loop in a forked child; take no lock that another thread may hold."""
         self.__init__()  # type: ignore[misc]
 
 
@@ -312,7 +312,7 @@ class Proxy:
             if heals:
                 self._heal()
 
-        self._soon(disconnect)
+        self._run_on_loop(disconnect)
 
     def cut(self, client_id: str | None = None) -> int:
         """Cut the clients' connections, those of one client id if given; return their number."""
@@ -321,7 +321,7 @@ class Proxy:
             chosen = [
                 link
                 for link in self._links
-                if not link.is_the_kits and client_id in (None, link.client_id)
+                if not link.is_kit_client and client_id in (None, link.client_id)
             ]
             for link in chosen:
                 link.cut()
@@ -331,11 +331,11 @@ class Proxy:
 
     def pause(self) -> None:
         """Block all requests and answers until `resume`."""
-        self._soon(self._passing.clear)
+        self._run_on_loop(self._passing.clear)
 
     def resume(self) -> None:
         """End a pause."""
-        self._soon(self._passing.set)
+        self._run_on_loop(self._passing.set)
 
     def delay(self, seconds: float) -> None:
         """Delay each frame, either way; 0 ends it."""
@@ -343,15 +343,15 @@ class Proxy:
         def set_delay() -> None:
             self._delay_s = seconds
 
-        self._soon(set_delay)
+        self._run_on_loop(set_delay)
 
     def add(self, *faults: Fault) -> None:
         """Inject faults into the next matching requests."""
-        self._soon(lambda: self._faults.extend(faults))
+        self._run_on_loop(lambda: self._faults.extend(faults))
 
     def heal(self) -> None:
         """End pauses and delays, release held frames, and forget faults that did not happen."""
-        self._soon(self._heal)
+        self._run_on_loop(self._heal)
 
     @property
     def is_forked(self) -> bool:
@@ -368,7 +368,7 @@ class Proxy:
                 pid=self._forked_from,
             )
 
-    def _soon(self, call: Callable[[], object]) -> None:
+    def _run_on_loop(self, call: Callable[[], object]) -> None:
         """Make a call on the loop, and return when it is made."""
         made: Future[None] = Future()
 
@@ -455,10 +455,10 @@ class Proxy:
                 request = Request.read(await _frame(reader))
                 link.client_id = request.client_id
                 asked = Asked(request)
-                if not link.is_the_kits:
+                if not link.is_kit_client:
                     await self._wait(link)
                     self.watch.on_request(link, request)
-                    if not await self._befall(link, asked):
+                    if not await self._apply_fault(link, asked):
                         return
                 if request.has_answer:
                     link.asked.append(asked)
@@ -468,8 +468,8 @@ class Proxy:
                 else:
                     self._give_own_answers(link)
 
-    async def _befall(self, link: Link, asked: Asked) -> bool:
-        """Let a fault happen to a request; False: its connection is to be cut."""
+    async def _apply_fault(self, link: Link, asked: Asked) -> bool:
+        """Apply a fault to a request; False: its connection is to be cut."""
         request = asked.request
         due = [each for each in self._faults if each.counts(request)]
         if not due:
@@ -479,7 +479,7 @@ class Proxy:
         self._faults.remove(fault)
         if fault.effect is Effect.LOSE_REQUEST:
             self.watch.on_fault(link, request, fault)
-            fault.happen()
+            fault.note_happened()
             return False
         if fault.effect is Effect.HOLD_REQUEST:
             self.watch.on_fault(link, request, fault)
@@ -488,7 +488,7 @@ class Proxy:
         if fault.effect is Effect.REFUSE:
             self.watch.on_fault(link, request, fault)
             asked.own_answer = refusal(request, fault.code)
-            fault.happen()
+            fault.note_happened()
         return True
 
     async def _pass_answers(self, reader: asyncio.StreamReader, link: Link) -> None:
@@ -496,9 +496,9 @@ class Proxy:
             while True:
                 answer = await _frame(reader)
                 asked = link.asked[0]
-                if not link.is_the_kits:
+                if not link.is_kit_client:
                     self.watch.on_answer(link, asked.request, answer)
-                    if not await self._befall_answer(link, asked):
+                    if not await self._apply_fault_to_answer(link, asked):
                         return
                     await self._wait(link)
                 link.asked.popleft()
@@ -506,20 +506,20 @@ class Proxy:
                 self._give_own_answers(link)
                 await link.client.drain()
 
-    async def _befall_answer(self, link: Link, asked: Asked) -> bool:
+    async def _apply_fault_to_answer(self, link: Link, asked: Asked) -> bool:
         fault = asked.fault
         if fault is None:
             return True
         self.watch.on_fault(link, asked.request, fault)
         if fault.effect is Effect.HOLD_ANSWER:
             return await self._hold(fault)
-        fault.happen()
+        fault.note_happened()
         return False
 
     async def _hold(self, fault: Fault) -> bool:
         self._held.add(fault)
         try:
-            return await fault.until_released()
+            return await fault.await_release()
         finally:
             self._held.discard(fault)
 

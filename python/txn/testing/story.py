@@ -24,14 +24,14 @@ WRITES: Final = (
 )
 """Requests that change the broker's state: the steps of a run."""
 
-TOLD: Final = (
+RELEVANT: Final = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.PRODUCE,
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.OFFSET_COMMIT,
     ApiKey.END_TXN,
 )
-"""Requests that every story tells; others only with an error or a fault."""
+"""Requests that every story shows; others only with an error or a fault."""
 
 USUAL: Final = ("MEMBER_ID_REQUIRED",)
 """Errors of every run. Source: KIP-394."""
@@ -62,11 +62,11 @@ class Event:
     text: str = ""
 
     @property
-    def is_told(self) -> bool:
+    def is_relevant(self) -> bool:
         """True if a short story needs it."""
         if self.request is None:
             return True
-        return bool(self.remark or self.errors) or self.request.key in TOLD
+        return bool(self.remark or self.errors) or self.request.key in RELEVANT
 
     def line(self) -> str:
         """The line of a story."""
@@ -109,7 +109,7 @@ class Story(Watch):
     def on_fault(self, link: Link, request: Request, fault: Fault) -> None:
         """Remarks come from the one who asked for the fault."""
 
-    def tell(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         """Add a line of the teller."""
         with self._lock:
             self.events.append(Event("", text=text))
@@ -160,7 +160,7 @@ class Story(Watch):
         return [f"{number:3}. {line}" for number, line in enumerate(self._lines(), 1)]
 
     def _lines(self) -> Iterator[str]:
-        told = (event.line() for event in self.events if event.is_told)
+        told = (event.line() for event in self.events if event.is_relevant)
         for line, same in groupby(told):
             count = len(list(same))
             yield line if count == 1 else f"{line}   ({count} times)"

@@ -184,7 +184,7 @@ def errors_in(request: Request, answer: bytes) -> list[str]:
         if schema.__flexible__ and request.key != ApiKey.API_VERSIONS:
             at = _after_tags(answer, at)
         found = _codes(decode_untrusted(schema, answer[at:]))
-    except Exception:  # told for people alone
+    except Exception:  # for people alone
         return []
     return list(dict.fromkeys(ErrorCode(code).name for code in found if code))
 

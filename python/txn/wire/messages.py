@@ -30,13 +30,13 @@ def encode_request(api_key: int, api_version: int, values: Values) -> bytes:
 
 @cache
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Say whether the response carries the flexible (tagged) header."""
+    """Return True if the response carries the flexible (tagged) header."""
     return bool(response_schema(api_key, api_version).__flexible__)  # type: ignore[attr-defined]
 
 
 @cache
 def has_flexible_header(api_key: int, api_version: int) -> bool:
-    """Say whether the header of a response has tagged fields. Source: KIP-511.
+    """Return True if the header of a response has tagged fields. Source: KIP-511.
 
     That of ApiVersions never has: its client may not know yet which versions are flexible.
     """

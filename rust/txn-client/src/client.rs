@@ -104,7 +104,7 @@ impl Client {
     ) -> Result<Vec<Option<TopicInfo>>, KafkaError> {
         if is_patient {
             for name in names {
-                self.cluster.saw_topic(name);
+                self.cluster.mark_topic_seen(name);
             }
         }
         let ask = |retry: &Retry<'_>, is_patient: bool| {
@@ -122,7 +122,7 @@ impl Client {
                 let error = retry.topic_error(error_code, &node, "Metadata", name, &subject);
                 let is_unknown = error.code == codes::UNKNOWN_TOPIC_OR_PARTITION;
                 if is_unknown && !(is_patient && error.is_retriable) {
-                    self.cluster.lost_topic(name);
+                    self.cluster.mark_topic_deleted(name);
                     return Ok(None);
                 }
                 Err(error)
@@ -191,7 +191,7 @@ impl Client {
                 )),
             }
         })?;
-        self.cluster.saw_topic(topic);
+        self.cluster.mark_topic_seen(topic);
         self.cluster.retry(|retry| {
             let count = retry.topic(topic)?.partitions.len();
             (0..count).try_for_each(|partition| retry.leader(topic, partition as i32).map(|_| ()))

@@ -1,4 +1,4 @@
-//! The client's knowledge of the cluster, and its next step when that turns out to be wrong.
+//! The client's cached knowledge of the cluster, and the reaction when it turns out to be wrong.
 //!
 //! `Cluster` is shared by a client, its fetches and its writers: addresses, leaders, coordinators and
 //! idle connections. All of it is a cache. A caller with a retriable error hands it to
@@ -172,7 +172,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a connection back for the next call; a broken or busy one is closed.
+    /// Returns a connection to the pool for the next call; a broken or busy one is closed.
     pub fn put_back(&self, connection: BrokerConnection) {
         if connection.is_broken() {
             // Its node probably restarted: the other idle connections to it are dead too.
@@ -191,12 +191,12 @@ impl Cluster {
     }
 
     /// Remembers that a topic exists, so that nodes that do not know it yet are asked again.
-    pub fn saw_topic(&self, topic: &str) {
+    pub fn mark_topic_seen(&self, topic: &str) {
         self.known().seen_topics.insert(topic.to_owned());
     }
 
     /// Forgets that a topic exists: it is gone for good, and the next call need not wait for it.
-    pub fn lost_topic(&self, topic: &str) {
+    pub fn mark_topic_deleted(&self, topic: &str) {
         let mut known = self.known();
         known.seen_topics.remove(topic);
         known.leaders.remove(topic);
@@ -681,7 +681,7 @@ mod tests {
     #[test]
     fn a_topic_never_seen_is_unknown_for_good_and_one_seen_is_asked_for_again() {
         let cluster = cluster(1);
-        cluster.saw_topic("seen");
+        cluster.mark_topic_seen("seen");
         let retry = cluster.begin();
         assert!(
             retry

@@ -1,8 +1,8 @@
 //! A TCP connection to one of the addresses of a name.
 //!
-//! The standard library's connect is not to be ended by Ctrl-C, and a name may have addresses that
-//! swallow every packet. So the socket does not block, and the time that is left is shared evenly by
-//! the addresses that are left.
+//! Ctrl-C cannot interrupt the connect of the standard library, and a name may have addresses that
+//! never answer. So the socket does not block, and the remaining time is divided evenly among the
+//! remaining addresses.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -41,7 +41,7 @@ pub(crate) fn connect_to_any(
 }
 
 fn connect_to(address: SocketAddr, patience: &mut Patience<'_>) -> io::Result<TcpStream> {
-    patience.look()?;
+    patience.check_interrupt()?;
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -55,9 +55,9 @@ fn connect_to(address: SocketAddr, patience: &mut Patience<'_>) -> io::Result<Tc
             match poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&wait)) {
                 Ok(0) => {}
                 Ok(_) => break,
-                Err(error) => patience.bear(error.into())?,
+                Err(error) => patience.tolerate(error.into())?,
             }
-            patience.go_on().map_err(|error| match error.kind() {
+            patience.check().map_err(|error| match error.kind() {
                 io::ErrorKind::TimedOut => io::Error::new(error.kind(), "connection timed out"),
                 _ => error,
             })?;

@@ -28,11 +28,11 @@ use crate::messages::{
     self, API_VERSIONS, ClientApi, FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE, cluster::Versions,
 };
 use crate::patience::{INTERRUPT_LOOK, Patience, read_all, write_all};
+use crate::protocol_probe;
 use crate::security::Security;
-use crate::security::sasl::{Sasl, told};
+use crate::security::sasl::{Sasl, printable_text};
 use crate::security::tls;
 use crate::transport::Transport;
-use crate::wrong_door;
 
 /// Largest answer to a Fetch accepted, in bytes; a larger size field means the stream is not Kafka's.
 const FETCH_BYTES_MAX: usize = 1 << 30;
@@ -50,7 +50,7 @@ const READY_BYTES: usize = 1 << 20;
 /// Kafka's clients: connections made together are not renewed together.
 const RENEWAL_PERCENT: std::ops::Range<u64> = 85..95;
 /// Most mechanisms of a node that a message names.
-const MECHANISMS_TOLD_MAX: usize = 10;
+const MECHANISMS_LISTED_MAX: usize = 10;
 
 /// Where a node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -184,8 +184,8 @@ impl BrokerConnection {
             tls::server_name(&address.host).map_err(|why| KafkaError::insecure(&node, &why))?;
         let config = std::sync::Arc::clone(config);
         Transport::secure(socket, config, server_name, timeout, interrupt).map_err(|failure| {
-            if failure.is_mute && wrong_door::speaks_plain(peer, timeout, interrupt) {
-                return KafkaError::insecure(&node, wrong_door::PLAIN);
+            if failure.is_mute && protocol_probe::speaks_plain(peer, timeout, interrupt) {
+                return KafkaError::insecure(&node, protocol_probe::PLAIN);
             }
             match failure.error.kind() {
                 io::ErrorKind::TimedOut => {
@@ -217,8 +217,10 @@ impl BrokerConnection {
         if told.contains(&error.code) && !error.is_retriable {
             return error;
         }
-        if is_plain && wrong_door::speaks_tls(peer, INTERRUPT_LOOK * 20, self.interrupt.as_ref()) {
-            return KafkaError::insecure(&self.name, wrong_door::TLS);
+        if is_plain
+            && protocol_probe::speaks_tls(peer, INTERRUPT_LOOK * 20, self.interrupt.as_ref())
+        {
+            return KafkaError::insecure(&self.name, protocol_probe::TLS);
         }
         KafkaError::no_broker(&self.name, &error)
     }
@@ -467,11 +469,11 @@ impl BrokerConnection {
         let began = Instant::now();
         let mut patience = Patience::new(timeout, self.interrupt.as_ref(), &mut self.looked);
         let result = write_all(&mut self.stream, &mut slices, &mut patience)
-            .map_err(|error| if_late(error, "take the whole of"));
+            .map_err(|error| explain_timeout(error, "take the whole of"));
         self.in_flight
             .push_back((self.next_correlation, api, version));
         self.next_correlation = self.next_correlation.wrapping_add(1);
-        result.map_err(|error| self.fails(api, &error, began))
+        result.map_err(|error| self.request_error(api, &error, began))
     }
 
     /// Encodes and sends one request. Does not wait for the answer.
@@ -516,7 +518,7 @@ impl BrokerConnection {
         let &(correlation, api, version) = self.in_flight.front().expect("a request is in flight");
         let began = Instant::now();
         if let Err(error) = self.read_frame(frame, api, timeout, whole) {
-            return Err(self.fails(api, &error, began));
+            return Err(self.request_error(api, &error, began));
         }
         let mut r = Reader::new(frame);
         match read_response_header(&mut r, api.key, version) {
@@ -541,14 +543,14 @@ impl BrokerConnection {
         whole: Duration,
     ) -> io::Result<()> {
         let mut patience = Patience::new(timeout, self.interrupt.as_ref(), &mut self.looked);
-        patience.look()?; // a node whose answers are here already would never be waited for
+        patience.check_interrupt()?; // a node whose answers are here already would never be waited for
         let mut size = [0; 4];
         read_all(&mut self.stream, &mut size, &mut patience)?;
         let is_early = is_of_log_in(api);
-        if is_early && wrong_door::is_tls([size[0], size[1]]) {
+        if is_early && protocol_probe::is_tls([size[0], size[1]]) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                wrong_door::TlsRecord,
+                protocol_probe::TlsRecord,
             ));
         }
         let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
@@ -575,7 +577,7 @@ impl BrokerConnection {
                 frame.resize(end, 0);
             }
             read_all(&mut self.stream, &mut frame[filled..end], &mut patience)
-                .map_err(|error| if_late(error, "send its whole answer to"))?;
+                .map_err(|error| explain_timeout(error, "send its whole answer to"))?;
             filled = end;
         }
         frame.truncate(size);
@@ -637,7 +639,7 @@ impl BrokerConnection {
     }
 
     /// The error of a request that was not sent whole, or of an answer that did not come whole.
-    fn fails(&mut self, api: ClientApi, error: &io::Error, began: Instant) -> KafkaError {
+    fn request_error(&mut self, api: ClientApi, error: &io::Error, began: Instant) -> KafkaError {
         self.broken = true;
         let waited_ms = began.elapsed().as_millis();
         match error.kind() {
@@ -648,17 +650,17 @@ impl BrokerConnection {
                 None => KafkaError::silent(&self.name, api.name, waited_ms),
             },
             io::ErrorKind::Interrupted => KafkaError::interrupted(&self.name, api.name),
-            _ if wrong_door::is_tls_record(error) => {
-                KafkaError::insecure(&self.name, wrong_door::TLS)
+            _ if protocol_probe::is_tls_record(error) => {
+                KafkaError::insecure(&self.name, protocol_probe::TLS)
             }
             io::ErrorKind::InvalidData if tls::failure(error).is_none() => {
                 self.malformed(api.name, error)
             }
-            _ => self.breaks(api.name, error),
+            _ => self.break_off(api.name, error),
         }
     }
 
-    fn breaks(&mut self, request: &str, cause: &io::Error) -> KafkaError {
+    fn break_off(&mut self, request: &str, cause: &io::Error) -> KafkaError {
         self.broken = true;
         let closed = io::Error::other("it closed the connection");
         let cause = if cause.kind() == io::ErrorKind::UnexpectedEof {
@@ -676,16 +678,16 @@ impl BrokerConnection {
         let may_want_sasl = !self.is_admitted && !self.versions.ranges.is_empty();
         if may_want_sasl && self.security.sasl().is_none() {
             return self
-                .wanted_log_in()
+                .missing_sasl_error()
                 .unwrap_or_else(|| KafkaError::unauthenticated(&self.name, &lost, cause));
         }
         KafkaError::unreachable(&self.name, &lost, cause)
     }
 
     /// The error if the node offers SASL, asked on a connection of its own.
-    fn wanted_log_in(&self) -> Option<KafkaError> {
+    fn missing_sasl_error(&self) -> Option<KafkaError> {
         let (security, interrupt) = (&self.security, self.interrupt.clone());
-        let timeout = wrong_door::PATIENCE;
+        let timeout = protocol_probe::PATIENCE;
         let mut other =
             Self::open(&self.address, &self.client_id, security, timeout, interrupt).ok()?;
         other.is_admitted = true; // or its end would be looked into by a third connection
@@ -714,12 +716,15 @@ fn is_of_log_in(api: ClientApi) -> bool {
 
 /// A node's mechanisms for a message.
 fn offered(mechanisms: &[String]) -> String {
-    let names = mechanisms.iter().take(MECHANISMS_TOLD_MAX);
-    names.map(|name| told(name)).collect::<Vec<_>>().join(", ")
+    let names = mechanisms.iter().take(MECHANISMS_LISTED_MAX);
+    names
+        .map(|name| printable_text(name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// `error`, with the words for a deadline that came when a part had passed.
-fn if_late(error: io::Error, what: &'static str) -> io::Error {
+fn explain_timeout(error: io::Error, what: &'static str) -> io::Error {
     match error.kind() {
         io::ErrorKind::TimedOut => io::Error::new(io::ErrorKind::TimedOut, what),
         _ => error,

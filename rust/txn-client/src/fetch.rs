@@ -203,9 +203,9 @@ impl Fetch {
                 Ok(FetchAttempt::TooSmall) if !retry.is_interrupted() => {}
                 Ok(FetchAttempt::TooSmall | FetchAttempt::Silence) => {
                     if retry.left().is_zero() || retry.is_interrupted() {
-                        return Err(self.told_nothing());
+                        return Err(self.no_answer_error());
                     }
-                    cause = (retry.left() < 2 * WAIT).then(|| self.told_nothing());
+                    cause = (retry.left() < 2 * WAIT).then(|| self.no_answer_error());
                     retry.pause();
                 }
                 Ok(FetchAttempt::Nothing { limit }) => {
@@ -219,10 +219,10 @@ impl Fetch {
                     }
                     limit_before = limit;
                     if retry.left().is_zero() || retry.is_interrupted() {
-                        return Err(self.out_of_reach(limit));
+                        return Err(self.out_of_range_error(limit));
                     }
                     let is_short = retry.left() < 2 * WAIT && limit < self.selection.end;
-                    cause = is_short.then(|| self.out_of_reach(limit));
+                    cause = is_short.then(|| self.out_of_range_error(limit));
                 }
                 Err(error) => {
                     self.connection = None;
@@ -486,7 +486,7 @@ impl Fetch {
         retry.topic_error(error_code, node, "Fetch", &self.topic, &subject)
     }
 
-    fn told_nothing(&self) -> KafkaError {
+    fn no_answer_error(&self) -> KafkaError {
         let waited_ms = self.cluster.timeout().as_millis();
         KafkaError {
             message: format!(
@@ -499,7 +499,7 @@ impl Fetch {
         }
     }
 
-    fn out_of_reach(&self, limit: i64) -> KafkaError {
+    fn out_of_range_error(&self, limit: i64) -> KafkaError {
         let waited_ms = self.cluster.timeout().as_millis();
         let (name, advice) = if self.selection.read_committed {
             (

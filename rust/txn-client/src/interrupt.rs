@@ -1,4 +1,4 @@
-//! The user's wish to stop, asked for while a call waits.
+//! An interrupt by the user, such as Ctrl-C, which a waiting call checks.
 
 use std::fmt;
 use std::sync::Arc;

@@ -35,11 +35,11 @@ mod interrupt;
 pub mod messages;
 pub mod partitioner;
 mod patience;
+mod protocol_probe;
 pub mod rows;
 pub mod security;
 mod transport;
 pub mod writer;
-mod wrong_door;
 
 pub use client::{Client, TopicInfo};
 pub use connection::Address;

@@ -1,4 +1,4 @@
-//! Which partition a row goes to: the hash of its key, as Java's producer does it.
+//! Chooses the partition of a row: by the hash of its key, as Java's producer does.
 //!
 //! Rows of one key must meet in one partition from any writer, so the hash is Kafka's murmur2 to
 //! the bit. Rows without a key go to one partition until it has a batch's worth, then to the next.

@@ -1,8 +1,8 @@
-//! How long a call goes on with a socket: to its deadline, or until the user wants to stop.
+//! Waits of a call on a socket: until its deadline, or until the user interrupts it.
 //!
-//! A socket's own timeouts count from the last byte, so a peer that sends or takes one byte now and
-//! then never meets them. Reads and writes here last `INTERRUPT_LOOK` at most, and between two of
-//! them stands a look at the time and at the interrupt.
+//! The timeouts of a socket count from the last byte, so a peer that sends or reads one byte now
+//! and then never exceeds them. Reads and writes here last at most `INTERRUPT_LOOK`, and after each
+//! the deadline and the interrupt are checked.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ impl<'a> Patience<'a> {
     ///
     /// # Errors
     /// `Interrupted` once the user asked to stop.
-    pub(crate) fn look(&mut self) -> io::Result<()> {
+    pub(crate) fn check_interrupt(&mut self) -> io::Result<()> {
         if self.looked.elapsed() < INTERRUPT_LOOK {
             return Ok(());
         }
@@ -77,18 +77,18 @@ impl<'a> Patience<'a> {
     ///
     /// # Errors
     /// `TimedOut` at the deadline, `Interrupted` once the user asked to stop.
-    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+    pub(crate) fn check(&mut self) -> io::Result<()> {
         if self.left().is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.look()
+        self.check_interrupt()
     }
 
-    /// Takes the error of a read or a write that may be repeated.
+    /// Accepts the error of a read or a write that may be repeated.
     ///
     /// # Errors
     /// Every other one.
-    pub(crate) fn bear(&mut self, error: io::Error) -> io::Result<()> {
+    pub(crate) fn tolerate(&mut self, error: io::Error) -> io::Result<()> {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(()),
             io::ErrorKind::Interrupted => {
@@ -123,10 +123,10 @@ pub(crate) fn read_all(
         match stream.read(&mut buffer[filled..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => filled += read,
-            Err(error) => patience.bear(error)?,
+            Err(error) => patience.tolerate(error)?,
         }
         if filled < buffer.len() {
-            patience.go_on()?;
+            patience.check()?;
         }
     }
     Ok(())
@@ -146,15 +146,15 @@ pub(crate) fn write_all(
         match stream.write_vectored(slices) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => IoSlice::advance_slices(&mut slices, written),
-            Err(error) => patience.bear(error)?,
+            Err(error) => patience.tolerate(error)?,
         }
         if !slices.is_empty() {
-            patience.go_on()?;
+            patience.check()?;
         }
     }
     while let Err(error) = stream.flush() {
-        patience.bear(error)?;
-        patience.go_on()?;
+        patience.tolerate(error)?;
+        patience.check()?;
     }
     Ok(())
 }

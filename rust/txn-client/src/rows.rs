@@ -16,7 +16,7 @@ impl<'a> BinaryRows<'a> {
     /// A column of `rows` rows; `name` is for messages.
     ///
     /// # Errors
-    /// Says which buffer is too short or which row's offsets are not inside `data`.
+    /// The message names which buffer is too short or which row's offsets are not inside `data`.
     pub fn new(
         name: &str,
         rows: usize,

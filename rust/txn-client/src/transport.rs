@@ -18,7 +18,7 @@ use crate::patience::{INTERRUPT_LOOK, Patience};
 /// Bytes read from the socket at once under TLS.
 const TLS_READ_BYTES: usize = 128 << 10;
 /// Reads for the alert of a node that hung up.
-const LAST_WORDS_MAX: usize = 16;
+const ALERT_READS_MAX: usize = 16;
 
 /// A connected socket, with or without TLS.
 pub(crate) enum Transport {
@@ -140,17 +140,17 @@ impl TlsStream {
         loop {
             let sent = self.send();
             if !self.session.is_handshaking() {
-                return sent.or_else(|error| patience.bear(error)); // the rest goes with the first request
+                return sent.or_else(|error| patience.tolerate(error)); // the rest goes with the first request
             }
             let wait = patience.wait();
             self.socket.get_ref().set_read_timeout(Some(wait))?;
             match sent.and_then(|()| self.fill()) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
-                Err(error) => patience.bear(error)?,
+                Err(error) => patience.tolerate(error)?,
             }
             if self.session.is_handshaking() {
-                patience.go_on()?;
+                patience.check()?;
             }
         }
     }
@@ -201,16 +201,16 @@ impl TlsStream {
             }
         });
         result.map_err(|error| {
-            let last_words = (!is_slow(&error)).then(|| self.last_words()).flatten();
-            last_words.unwrap_or(error)
+            let received_alert = (!is_slow(&error)).then(|| self.received_alert()).flatten();
+            received_alert.unwrap_or(error)
         })
     }
 
     /// The alert with which the node hung up, if one came: it tells more than the broken pipe.
-    fn last_words(&mut self) -> Option<io::Error> {
+    fn received_alert(&mut self) -> Option<io::Error> {
         let socket = self.socket.get_ref();
         socket.set_read_timeout(Some(INTERRUPT_LOOK)).ok()?;
-        for _ in 0..LAST_WORDS_MAX {
+        for _ in 0..ALERT_READS_MAX {
             match self.fill() {
                 Ok(0) => return None,
                 Ok(_) => {}
@@ -232,7 +232,7 @@ fn is_slow(error: &io::Error) -> bool {
 }
 
 impl Drop for TlsStream {
-    /// Tells the node that nothing more comes, if that does not have to wait.
+    /// Sends the node a `close_notify`, if that does not have to wait.
     fn drop(&mut self) {
         if self.socket.get_ref().set_nonblocking(true).is_ok() {
             self.session.send_close_notify();

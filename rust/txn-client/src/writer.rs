@@ -234,12 +234,12 @@ impl Writer {
     /// A node answers "unknown" both while it makes a topic and when `auto.create.topics.enable` is
     /// false, so it is asked again for as long as for a topic that was seen before.
     fn make_topic(&self, name: &str) -> Result<usize, KafkaError> {
-        self.cluster.saw_topic(name);
+        self.cluster.mark_topic_seen(name);
         let made = self
             .cluster
             .retry(|retry| retry.topic_made_if_missing(name));
         made.map(|topic| topic.partitions.len()).map_err(|error| {
-            self.cluster.lost_topic(name);
+            self.cluster.mark_topic_deleted(name);
             if error.code != codes::UNKNOWN_TOPIC_OR_PARTITION {
                 return error;
             }

@@ -289,7 +289,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
         Ok(Some(length))
     }
 
-    /// Goes over so many bytes, and shows them piece by piece.
+    /// Reads a number of bytes, and shows them piece by piece.
     ///
     /// # Errors
     /// As [`walk`].

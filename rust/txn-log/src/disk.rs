@@ -29,9 +29,9 @@ pub enum Change<'a> {
     Rename(&'a Path, &'a Path),
     /// A file is removed.
     Remove(&'a Path),
-    /// A file's bytes are forced to the disk.
+    /// A file's bytes are synced.
     Sync(&'a Path),
-    /// A directory's entries are forced to the disk.
+    /// A directory's entries are synced.
     SyncDirectory(&'a Path),
 }
 
@@ -46,7 +46,7 @@ pub struct DiskFault {
 
 /// Someone who sees every change to the files of a directory before it is made.
 pub trait Witness: Send + Sync {
-    /// Lets the change happen, or not.
+    /// Allows the change, or refuses it with an error.
     ///
     /// # Errors
     /// The fault's error.
@@ -168,7 +168,7 @@ pub(crate) fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> io::Resul
 /// Last part of the name of whatever stood in the way of a file.
 pub(crate) const ASIDE_SUFFIX: &str = "given-up";
 
-/// Gives whatever stands in the way of a file another name, if it is there.
+/// Renames an entry that has the name of a file and is none, if there is one.
 pub(crate) fn move_aside(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -212,13 +212,13 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
 static SYNCS: Histogram = Histogram::new();
 static SYNCS_IN_PROGRESS: AtomicU64 = AtomicU64::new(0);
 
-/// Number of times that this process has forced a file of a log to the disk, and their duration.
+/// Number of times that this process has synced a file of a log, and their duration.
 #[must_use]
 pub fn sync_times() -> Times {
     SYNCS.times()
 }
 
-/// Number of files of logs that are being forced to the disk now.
+/// Number of files of logs that are being synced now.
 #[must_use]
 pub fn syncs_in_progress() -> u64 {
     SYNCS_IN_PROGRESS.load(Ordering::Relaxed)

@@ -1,30 +1,31 @@
-//! The durability service: tells when the records of a log are on the disk.
+//! The durability service: it reports when the records of a log are on the disk.
 //!
-//! Every part of a broker that waits for the disk asks [`Durability::when_durable`]. Those are a
-//! reactor with an answer to Produce, the control loop with a commit, the background with a flush.
+//! Every part of a broker that waits for the disk calls [`Durability::when_durable`]: a reactor
+//! with an answer to Produce, the control loop with a commit, the background with a flush.
 //!
 //! # Group commit
-//! Waiters stand in line per log. At most one sync of a log is under way. It forces all that the
-//! log holds when it begins, so it serves the waiters before it, and those during it whose records
-//! it covers. The others share the next. A waiter whose records are on the disk already is called
-//! at once, the others in the order of their syncs. The durable end of a log is its
-//! [`PartitionLog::recovery_point`].
+//! Each log has a queue of waiters, and at most one sync of a log is under way. A sync covers all
+//! records that the log has when it begins. So it serves the waiters that came before it, and later
+//! ones whose records it covers. The others share the next sync. A waiter whose records are on the
+//! disk already is called at once, the others in the order of their syncs. The durable end of a log
+//! is its [`PartitionLog::recovery_point`].
 //!
-//! Different logs are forced side by side. A file system with a journal writes it once for many
-//! files that are forced at the same time. One after the other, each would wait for a commit of
+//! Different logs are synced in parallel. A journaling file system commits its journal once for
+//! many files that are synced at the same time. In sequence, each sync would wait for a commit of
 //! its own.
 //!
 //! # Failures
 //! A failed sync is final for its log, and its write health reports it once. Every waiter of the
-//! log, now and later, is told of the failure. Waiters of other logs are not. A truncation tells
-//! the waiters of its log the same: their records may be gone.
+//! log, now and later, gets the failure; waiters of other logs do not. The waiters of a log that is
+//! truncated get an error, too: their records may be gone.
 //!
 //! # Threads
-//! At most `threads_max`, each started when first needed. If the system has none, and after
-//! [`Durability::stop`], the calling thread does the sync.
+//! There are at most `threads_max` threads, each started when it is first needed. If the system has
+//! none, and after [`Durability::stop`], the calling thread syncs.
 //!
 //! # Locks
-//! The queue's is held for a few moves. No log is forced and no waiter called under it.
+//! The lock of the queue is held only for a few steps. No log is synced and no waiter is called
+//! under it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -57,7 +58,7 @@ struct SyncQueue {
 struct PendingSyncs {
     /// Logs whose sync has to begin, the first to wait first.
     due: VecDeque<Arc<PartitionLog>>,
-    /// The waiters of each log that is due or being forced; the latter's line may be empty.
+    /// The waiters of each log that is due or being synced; the latter's line may be empty.
     lines: HashMap<LogId, Vec<Waiter>>,
     /// Threads that wait for a log.
     idle: usize,
@@ -102,7 +103,7 @@ impl Durability {
 
     /// Calls back once all records of a log below `offset` are on the disk, or if that fails.
     ///
-    /// The offset is at most the log end. The records of a deleted log count as forced.
+    /// The offset is at most the log end. The records of a deleted log count as synced.
     pub fn when_durable(&self, log: &Arc<PartitionLog>, offset: i64, on_durable: OnDurable) {
         self.when_each_durable([(log, offset, on_durable)]);
     }
@@ -266,7 +267,7 @@ impl SyncQueue {
             // The next waiters hear of it even if this one has a bug.
             let _ = catch_unwind(AssertUnwindSafe(|| (waiter.on_durable)(outcome)));
         }
-        self.go_on(log);
+        self.requeue(log);
     }
 
     /// Takes the waiters that came during a sync and need no other.
@@ -287,7 +288,7 @@ impl SyncQueue {
     }
 
     /// The log is due again if there are more waiters. No thread is woken: this one takes the next.
-    fn go_on(&self, log: &Arc<PartitionLog>) {
+    fn requeue(&self, log: &Arc<PartitionLog>) {
         let mut pending = self.lock();
         if pending
             .lines

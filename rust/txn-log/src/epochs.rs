@@ -1,10 +1,12 @@
-//! Which leader epoch began where: `leader-epoch-checkpoint`.
+//! The first offset of each leader epoch: `leader-epoch-checkpoint`.
 //!
-//! A text file: version 0, the number of entries, then an epoch and its first offset per line;
-//! both rise. An epoch gets its entry with its first batch, or in memory when its leader begins; a
-//! start forgets one in which nothing was written. The file can be made from the batches, which carry their epoch: one that
-//! is missing or damaged is made anew. It is under no checksum, and a wrong offset tells a
-//! consumer that its log was cut. So each entry is held against the batches beside it.
+//! The file is text: version 0, the number of entries, then an epoch and its first offset per line;
+//! both rise. An epoch gets its entry with its first batch, or in memory when its leader begins. A
+//! start forgets an epoch without a batch.
+//!
+//! Batches carry their epoch, so a file that is missing or damaged is rebuilt from them. The file
+//! has no checksum, and a wrong offset would tell a consumer that its log was truncated. So each
+//! entry is compared with the batches at its offset.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,9 +1,9 @@
-//! Notices that a directory was moved away, removed or replaced under the broker.
+//! Detects that a directory was moved away, removed or replaced under the broker.
 //!
-//! Open files go with a directory that is moved, and names do not. The next start then misses the
-//! bytes that are written to them, and new files are made elsewhere. So no sync succeeds of a file
-//! that is not at its path, and no file is made then. The data directory is told by its lock file:
-//! no other one has that inode while the broker holds it open.
+//! Open files stay open when a directory is moved, but names are resolved anew. So the next start
+//! would miss the bytes written to them, and new files would be created elsewhere. Therefore a sync
+//! fails if its file is not at its path, and no file is created then. The lock file identifies the
+//! data directory: no other file has its inode while the broker holds it open.
 
 use std::fs::Metadata;
 use std::io;

@@ -1,11 +1,11 @@
 //! One partition's log: the one door through which batches are appended and read.
 //!
 //! # An append
-//! Checked without the lock: bytes, checksum, counts, and the content. That is opened and read to
-//! the last header, so that acknowledged records can be read. Then, under the partition's lock:
-//! make room (first segment, or roll), ask the producer state, stamp offset and time in place,
-//! write, note an aborted transaction, publish. After the lock: wake waiting readers. A plain
-//! batch, one without a producer id, does not ask the producer state.
+//! Without the lock, an append checks bytes, checksum, counts and content. It reads the content to
+//! the last header, so that acknowledged records can be read. Under the partition's lock it makes
+//! room (first segment, or roll), asks the producer state, stamps offset and time in place, writes,
+//! notes an aborted transaction, and publishes. After the lock it wakes waiting readers. A batch
+//! without a producer id does not ask the producer state.
 //!
 //! # What readers see
 //! The offsets of [`crate::offsets`], published as one state: readers ask `readable_end`, and read
@@ -13,9 +13,10 @@
 //! writer: it takes the segment list, looks up positions, and lets the kernel send the bytes.
 //!
 //! # Parts
-//! `append` writes, `roll` makes room, `read` and `by_time` read, `watchers` are woken, `close`
-//! ends, `place` and `health` watch over the disk. Beside this module, `offsets` publishes the state, `syncing` forces it to the disk,
-//! `removal`, `retention`, `swap` and `truncation` take segments away.
+//! `append` writes, `roll` makes room for a batch, `read` and `by_time` read. `watchers` wakes waiting
+//! readers, `close` closes and deletes, `place` and `health` check the disk. Beside this module,
+//! `offsets` publishes the state, `syncing` syncs the files, and `removal`, `retention`, `swap` and
+//! `truncation` remove segments.
 //!
 //! # Locks
 //! | lock | guards |
@@ -29,11 +30,11 @@
 //! changed under `writer`, and emptied without it when the log is closed.
 //!
 //! # When the disk fails
-//! The written part of a batch that failed is cut off; reads go on. If the producer state had
-//! admitted it, producer state and file disagree. The next append first brings the producer state
-//! to the content of the file, as a start does, and then goes on. So a disk that has space again
-//! needs nobody's help. After a failed sync, whose bytes the kernel may have dropped, the log takes
-//! nothing more until it is opened again.
+//! The written part of a batch that failed is cut off; reads continue. If the producer state had
+//! admitted the batch, producer state and file disagree. The next append first restores the producer
+//! state from the file, as a start does. So the log recovers by itself once the disk has space again.
+//! After a failed sync, whose bytes the kernel may have dropped, the log accepts no append until it
+//! is opened again.
 //!
 //! # Deviations from Kafka
 //! A batch larger than a segment is stored in a segment of its own rather than refused. Records
@@ -108,7 +109,7 @@ pub struct PartitionLog {
     pub(crate) unsynced_seals: Mutex<Vec<Arc<Segment>>>,
     pub(crate) has_new_files: AtomicBool,
     pub(crate) has_failed_sync: AtomicBool,
-    /// True if bytes are forced to the disk before an idle file is closed.
+    /// True if bytes are synced before an idle file is closed.
     syncs_before_close: AtomicBool,
     is_closed: AtomicBool,
     is_deleted: AtomicBool,
@@ -173,7 +174,7 @@ impl PartitionLog {
             found.first_unstable_offset,
         );
         // Bytes that a dead process had written may still be in memory only: the first sync after
-        // it forces everything behind the recovery point.
+        // it syncs everything behind the recovery point.
         let synced_end = if was_clean { end } else { found.scanned_from };
         let log = Self {
             directory,
@@ -252,7 +253,7 @@ impl PartitionLog {
             .unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
-    /// Says whether what is written is forced to the disk before an idle file is closed to open
+    /// Returns true if what is written is synced before an idle file is closed to open
     /// another, so that a later [`PartitionLog::sync`] is told of bytes that were lost. For logs
     /// of which no sync is promised it is a waste. Before the first append.
     pub fn set_syncs_before_close(&self, syncs: bool) {

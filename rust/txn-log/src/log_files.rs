@@ -1,4 +1,4 @@
-//! The files of a log: their names, and their removal.
+//! The names of the files of a log, and the removal of files.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,11 +1,11 @@
-//! Giving up damaged parts: the part of a log that can be kept, and the way in which the rest goes.
+//! Accepting a loss: the part of a log that can be kept, and the removal of the rest.
 //!
-//! [`examine`] returns a start's answer, and changes nothing. [`plan`] finds the longest sound
-//! beginning of a log. [`carry_out`] gives up all behind it, so that no offset is given out
-//! again: an empty batch, as compaction leaves them, stands for the offsets that are lost. A
-//! reader passes over it; the log goes on where it is proven to have come.
+//! [`examine`] returns the result that a start would have, and changes nothing. [`plan`] finds the
+//! longest sound beginning of a log. [`carry_out`] removes everything behind it. An empty batch, as
+//! compaction leaves them, takes the place of the lost offsets, so that no offset is assigned
+//! again. Readers skip the empty batch, and the log continues behind its proven end.
 //!
-//! Carrying out a plan twice, or again after a part of it, comes to the same.
+//! A plan can be carried out twice, or again after an interruption, with the same result.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -199,7 +199,7 @@ fn newest_trace(directory: &Path) -> io::Result<i64> {
     Ok(newest.max(epochs.and_then(|epochs| epochs.last_start()).unwrap_or(0)))
 }
 
-/// Gives up the parts that a plan does not keep, durably; returns the base offset of the first
+/// Removes the parts that a plan does not keep, durably; returns the base offset of the first
 /// segment of the rest.
 ///
 /// # Errors

@@ -12,8 +12,8 @@
 //! the lock of the change, whose thread the scheduler may have put aside.
 //!
 //! # Who moves the high watermark
-//! The [`Role`] says it. A sole replica has no other copy to wait for: its high watermark is its
-//! log end. A leader and a follower are told theirs.
+//! The [`Role`] decides it. A sole replica has no other copy to wait for: its high watermark is its
+//! log end. A leader and a follower get theirs from their caller.
 
 use std::collections::VecDeque;
 use std::hint;
@@ -60,7 +60,7 @@ pub enum Isolation {
     TxnCommitted,
 }
 
-/// The role of a log in its partition.
+/// The role of this node's replica in its partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// The only replica: the high watermark is the log end.
@@ -71,6 +71,14 @@ pub enum Role {
     Leader,
     /// Takes batches from the leader, and the high watermark with them.
     Follower,
+}
+
+impl Role {
+    /// True if clients' batches are appended here.
+    #[must_use]
+    pub fn is_leader(self) -> bool {
+        self != Self::Follower
+    }
 }
 
 /// The published offsets, and the state that changes of them need.
@@ -195,7 +203,7 @@ impl Offsets {
         self.lock().role
     }
 
-    /// Takes a role. A high watermark stays, but that of a sole replica is its log end.
+    /// Sets the role. The high watermark stays, but that of a sole replica is its log end.
     pub fn set_role(&self, role: Role) {
         self.change(|changing, state| {
             changing.role = role;
@@ -237,7 +245,7 @@ impl Offsets {
         });
     }
 
-    /// Takes the log end back. No `read_committed` reader sees anything until
+    /// Lowers the log end. No `read_committed` reader sees anything until
     /// [`Self::end_truncation`]: a committed transaction may have lost its marker.
     pub fn truncate_to(&self, log_end: i64) {
         self.change(|changing, state| {

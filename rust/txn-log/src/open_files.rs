@@ -1,18 +1,16 @@
 //! Open files of segments: a bounded number of them, for any number of partitions.
 //!
-//! A [`SegmentFile`] knows its path and gives out its file, opened when it is needed. All open
-//! ones of the process stand in one ring, for the system's limit is one per process. When the ring
-//! is full the clock goes round it. A file that was used since the last round stays; one that was
-//! not used is closed. A file in use, by a read or an answer under way, is never taken
-//! away: its borrowers keep it.
+//! A [`SegmentFile`] knows its path, and opens its file when it is needed. All open files of the
+//! process are in one ring, because the limit of the system is one per process (`ring`). A file
+//! that is used by a read or an answer under way stays open until they are done.
 //!
 //! # Invariants
 //! 1. A path is never opened as another file than the one first opened: device, inode and birth
 //!    are compared, and the file holds at least the bytes that were written to it. All three change
 //!    when an overlay copies a file up from a lower layer, at its first opening for writing or its
 //!    renaming. So they are compared just before these, and noted again just after.
-//! 2. A failed write-back of bytes that were written here is told by the next sync, whether the
-//!    file was closed meanwhile or not. See [`SegmentFile::close_if_idle`].
+//! 2. The next sync reports a failed write-back of bytes that were written here, whether the file
+//!    was closed meanwhile or not. See `pins`.
 //! 3. A renamed segment is opened under its new name: renaming happens under the file's lock, and no
 //!    other file is given a name that is still taken.
 //! 4. A file is open for writing only since something was to be written to it: to read a log changes
@@ -22,276 +20,30 @@
 //! # Locks
 //! `syncing`, a file's lock, then the ring's. The ring's lock is never held while a file's is
 //! waited for. `syncing`, which is held while the ring turns, is not waited for there.
-//!
-//! # Forks
-//! A child of this process has the ring, and of the threads only the one that forked. That one
-//! holds the ring's lock over the fork, as nobody would let go of it in the child: see
-//! [`hold_open_files_over_forks`]. A file's lock may be held there for ever, so the ring only tries it.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::ops::Deref;
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-    Weak,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::SystemTime;
-
-use txn_sys::Pin;
 
 use crate::{disk, in_place};
 
-/// Files open at a time until [`set_open_files_max`] says otherwise.
-const OPEN_FILES_MAX: usize = 256;
-/// Number of written files that may be closed without being forced to the disk. Each takes a
-/// mapping; a process has 65,530 unless the machine's administrator changed that.
-const PINS_MAX: usize = 32 << 10;
-/// Number of files closed when the system has no descriptor left for another need.
-const CLOSED_AT_ONCE: usize = 32;
+mod forks;
+mod pins;
+mod ring;
 
-static RING: Ring = Ring {
-    max: AtomicUsize::new(OPEN_FILES_MAX),
-    open: AtomicUsize::new(0),
-    lent: AtomicUsize::new(0),
-    pins: AtomicUsize::new(0),
-    files: Mutex::new(VecDeque::new()),
+pub use forks::hold_open_files_over_forks;
+use pins::CountedPin;
+pub(crate) use ring::with_descriptors;
+pub use ring::{
+    LentFile, OpenFile, can_lend_files, close_idle_files, open_files, set_open_files_max,
 };
+use ring::{RING, RingFile};
 
-/// Sets how many files of segments this process has open at a time.
-///
-/// Answers under way may keep more open for a moment.
-pub fn set_open_files_max(max: usize) {
-    RING.max.store(max.max(1), Ordering::Relaxed);
-    RING.make_room(0);
-}
-
-/// Number of files of segments that this process has open.
-#[must_use]
-pub fn open_files() -> usize {
-    RING.open.load(Ordering::Relaxed)
-}
-
-/// Closes the files that were not used since the last call. For a worker, now and then.
-pub fn close_idle_files() {
-    RING.turn(RING.len(), false, |_| false);
-}
-
-type RingEntries = VecDeque<Weak<SegmentFile>>;
-
-thread_local! {
-    static HELD: RefCell<Option<MutexGuard<'static, RingEntries>>> = const { RefCell::new(None) };
-}
-
-/// Makes every fork of the process wait for the ring, so that no child waits for it for ever.
-///
-/// # Errors
-/// There is no memory for it.
-pub fn hold_open_files_over_forks() -> io::Result<()> {
-    txn_sys::at_fork(hold, let_go, disown)
-}
-
-extern "C" fn hold() {
-    let entries = RING.lock();
-    let _ = HELD.try_with(|held| held.replace(Some(entries)));
-}
-
-extern "C" fn let_go() {
-    let _ = HELD.try_with(RefCell::take);
-}
-
-/// In the child. Written files are its parent's to force to the disk, and are closed here without
-/// that; answers under way are its parent's too.
-extern "C" fn disown() {
-    if let Ok(Some(entries)) = HELD.try_with(RefCell::take) {
-        for file in entries.iter().filter_map(Weak::upgrade) {
-            file.is_written.store(false, Ordering::Release);
-        }
-    }
-    RING.lent.store(0, Ordering::Relaxed);
-    disk::forget_syncs_in_progress();
-}
-
-/// Makes an attempt that needs descriptors; if the system has none left, closes some files and
-/// makes it again.
-pub(crate) fn with_descriptors<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    match attempt() {
-        Err(error) if txn_sys::is_out_of_descriptors(&error) => {
-            let target = open_files().saturating_sub(CLOSED_AT_ONCE);
-            RING.close_until(|open| open <= target);
-            attempt()
-        }
-        done => done,
-    }
-}
-
-/// The ring of open files.
-struct Ring {
-    max: AtomicUsize,
-    open: AtomicUsize,
-    /// Number of them, or of those closed here since, that are lent to answers under way.
-    lent: AtomicUsize,
-    pins: AtomicUsize,
-    /// The next to be looked at first. Each file stands here at most once.
-    files: Mutex<RingEntries>,
-}
-
-impl Ring {
-    fn lock(&self) -> MutexGuard<'_, RingEntries> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lent_max(&self) -> usize {
-        self.max.load(Ordering::Relaxed).div_ceil(2)
-    }
-
-    /// Closes files until `more` can be opened, or all are in use.
-    fn make_room(&self, more: usize) {
-        let max = self.max.load(Ordering::Relaxed);
-        let has_room = |open: usize| open + more <= max;
-        if !has_room(self.open.load(Ordering::Relaxed)) {
-            self.close_until(has_room);
-        }
-    }
-
-    fn close_until(&self, is_enough: impl Fn(usize) -> bool) {
-        // One round takes the marks of use away, the next one closes. Those that have to wait for
-        // the disk come last.
-        let round = self.len();
-        self.turn(2 * round, false, &is_enough);
-        self.turn(round, true, &is_enough);
-    }
-
-    /// Looks at up to `steps` files, closing the idle ones, until `is_enough`.
-    fn turn(&self, steps: usize, may_sync: bool, is_enough: impl Fn(usize) -> bool) {
-        for _ in 0..steps {
-            if is_enough(self.open.load(Ordering::Relaxed)) {
-                return;
-            }
-            let Some(next) = self.lock().pop_front() else {
-                return;
-            };
-            if let Some(file) = next.upgrade()
-                && !file.close_if_idle(may_sync)
-            {
-                self.lock().push_back(next);
-            }
-        }
-    }
-
-    fn add(&self, file: &Arc<SegmentFile>) {
-        let mut files = self.lock();
-        files.push_back(Arc::downgrade(file));
-        // Files of logs that are gone are dropped here once they are most of the ring.
-        if files.len() > 64 + 2 * self.open.load(Ordering::Relaxed) {
-            files.retain(|file| file.strong_count() > 0);
-        }
-    }
-}
-
-/// An open file. It stays open as long as somebody has it.
-#[derive(Clone, Debug)]
-pub struct OpenFile(Arc<Counted>);
-
-#[derive(Debug)]
-struct Counted {
-    file: File,
-    /// Number of answers under way that it is lent to.
-    lent: AtomicUsize,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        RING.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Deref for OpenFile {
-    type Target = File;
-
-    fn deref(&self) -> &File {
-        &self.0.file
-    }
-}
-
-impl OpenFile {
-    fn new(file: File) -> Self {
-        RING.open.fetch_add(1, Ordering::Relaxed);
-        let lent = AtomicUsize::new(0);
-        Self(Arc::new(Counted { file, lent }))
-    }
-
-    /// Lends the file for an answer that may wait for its client. `None` if half of the files
-    /// that may be open are lent: clients that do not read leave the other half to the others.
-    #[must_use]
-    pub fn lend(&self) -> Option<LentFile> {
-        let is_first = self.0.lent.fetch_add(1, Ordering::Relaxed) == 0;
-        let lending = LentFile(self.clone()); // given back when it is dropped
-        if is_first && RING.lent.fetch_add(1, Ordering::Relaxed) >= RING.lent_max() {
-            return None;
-        }
-        Some(lending)
-    }
-}
-
-/// An open file lent to an answer under way.
-#[derive(Debug)]
-pub struct LentFile(OpenFile);
-
-impl Deref for LentFile {
-    type Target = File;
-
-    fn deref(&self) -> &File {
-        &self.0
-    }
-}
-
-impl Drop for LentFile {
-    fn drop(&mut self) {
-        if self.0.0.lent.fetch_sub(1, Ordering::Relaxed) == 1 {
-            RING.lent.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// True if [`OpenFile::lend`] would lend now.
-#[must_use]
-pub fn can_lend_files() -> bool {
-    RING.lent.load(Ordering::Relaxed) < RING.lent_max()
-}
-
-/// A pinned inode, one of at most [`PINS_MAX`].
-#[derive(Debug)]
-struct CountedPin(Pin);
-
-impl CountedPin {
-    fn of(file: &OpenFile) -> Option<Self> {
-        if RING.pins.fetch_add(1, Ordering::Relaxed) < PINS_MAX
-            && let Ok(pin) = Pin::of(file.as_fd())
-        {
-            return Some(Self(pin));
-        }
-        RING.pins.fetch_sub(1, Ordering::Relaxed);
-        None
-    }
-}
-
-impl Drop for CountedPin {
-    fn drop(&mut self) {
-        RING.pins.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Tells a file from every other one that had or will have its name.
+/// Distinguishes a file from every other one that had or will have its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -336,7 +88,7 @@ struct Place {
     /// The name it has now, if that is not `path`.
     renamed: Option<PathBuf>,
     is_in_ring: bool,
-    /// The pin of the file that was closed before its written bytes were forced to the disk.
+    /// The pin of the file that was closed before its written bytes were synced.
     pin: Option<CountedPin>,
     /// The error of the fdatasync before a close: from then on the file's bytes are unknown.
     failure: Option<String>,
@@ -394,7 +146,7 @@ impl SegmentFile {
         &self.path
     }
 
-    /// True if bytes are forced to the disk before the file is closed for want of descriptors.
+    /// True if bytes are synced before the file is closed for want of descriptors.
     pub fn set_syncs_before_close(&self, syncs: bool) {
         self.syncs_before_close.store(syncs, Ordering::Relaxed);
     }
@@ -493,7 +245,7 @@ impl SegmentFile {
         cut
     }
 
-    /// Forces the bytes to the disk. Of a segment that was removed nothing is left to force.
+    /// Syncs the bytes. A segment that was removed has nothing left to sync.
     ///
     /// # Errors
     /// The disk's, now or when the file was last closed: that one is not forgotten.
@@ -536,14 +288,14 @@ impl SegmentFile {
         })
     }
 
-    /// Lets go of a file that was closed before its bytes were forced to the disk. Reports bytes
+    /// Releases the pin of a file that was closed before its bytes were synced. Reports bytes
     /// that were lost since it was opened.
     fn unpin(&self) -> io::Result<()> {
         if self.place().pin.is_none() {
             return Ok(());
         }
         let pin = self.place_mut().pin.take();
-        pin.map_or(Ok(()), |pin| pin.0.take_failure())
+        pin.map_or(Ok(()), CountedPin::take_failure)
     }
 
     /// Gives the file another name.
@@ -563,43 +315,13 @@ impl SegmentFile {
         renamed
     }
 
-    /// Closes the file if nobody uses it and nothing was written since it was last forced to the
+    /// Closes the file if nobody uses it and nothing was written since it was last synced to the
     /// disk. For one that is not needed soon.
     pub fn close_if_synced(&self) {
         let mut place = self.place_mut();
         if !self.is_written.load(Ordering::Acquire) && place.is_idle() {
             place.open = None;
         }
-    }
-
-    /// Closes the file unless it was used lately or is in use; false if it stays in the ring.
-    ///
-    /// Linux reports a failed write-back to each descriptor that was open when it happened. If it
-    /// was reported to none, it goes to the first one opened after it (errseq, since 4.13). But the
-    /// report is kept with the inode in memory. An inode that nothing holds may be dropped once its
-    /// pages are clean, which a failed write-back makes them. A later open then finds no error and
-    /// an fdatasync succeeds, though the bytes are lost. So the inode of a written file is pinned
-    /// until its bytes were forced to the disk. Where that is not possible, they are forced to it
-    /// now.
-    fn close_if_idle(&self, may_sync: bool) -> bool {
-        if self.is_used.swap(false, Ordering::Relaxed) {
-            return false;
-        }
-        if may_sync && self.has_to_stay() {
-            self.sync_to_close();
-        }
-        let mut place = match self.place.try_write() {
-            Ok(place) => place,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false, // it is being used
-        };
-        // Nobody else has the file and nobody can be given it: written bytes are marked so.
-        if !place.is_idle() || (self.has_to_stay() && !place.pin()) {
-            return false;
-        }
-        place.open = None;
-        place.is_in_ring = false;
-        true
     }
 
     /// Forces the bytes to the disk unless that is being done; the next `sync` tells of a failure.
@@ -640,6 +362,36 @@ impl SegmentFile {
     }
 }
 
+impl RingFile for SegmentFile {
+    /// Closes the file unless it was used lately or is in use; false if it stays in the ring.
+    ///
+    /// A written file is pinned first, see [`pins`]; where that is not possible, it is synced now.
+    fn close_if_idle(&self, may_sync: bool) -> bool {
+        if self.is_used.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        if may_sync && self.has_to_stay() {
+            self.sync_to_close();
+        }
+        let mut place = match self.place.try_write() {
+            Ok(place) => place,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false, // it is being used
+        };
+        // Nobody else has the file and nobody can be given it: written bytes are marked so.
+        if !place.is_idle() || (self.has_to_stay() && !place.pin()) {
+            return false;
+        }
+        place.open = None;
+        place.is_in_ring = false;
+        true
+    }
+
+    fn forget_writes(&self) {
+        self.is_written.store(false, Ordering::Release);
+    }
+}
+
 impl Place {
     /// The open file, if it can be used to read, or to write.
     fn open_for(&self, writing: bool) -> Option<&OpenFile> {
@@ -648,9 +400,7 @@ impl Place {
 
     /// True if nobody was given the file. Under the lock no new one can be.
     fn is_idle(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_none_or(|file| Arc::strong_count(&file.0) == 1)
+        self.open.as_ref().is_none_or(OpenFile::has_one_owner)
     }
 
     /// Pins the open file; says whether it is. A pin stays until the next sync: of the same inode,
@@ -692,10 +442,12 @@ fn require_same(
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
     use std::time::Duration;
 
+    use super::pins::PINS_MAX;
     use super::*;
     use crate::disk::{Change, DiskFault, Witness};
 
@@ -750,25 +502,6 @@ mod tests {
 
     fn is_open(file: &SegmentFile) -> bool {
         file.place().open.is_some()
-    }
-
-    #[test]
-    fn no_other_thread_has_the_ring_while_one_forks() {
-        hold();
-        let is_done = Arc::new(AtomicBool::new(false));
-        let other = {
-            let is_done = Arc::clone(&is_done);
-            std::thread::spawn(move || {
-                close_idle_files();
-                is_done.store(true, Ordering::Release);
-            })
-        };
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        let was_done = is_done.load(Ordering::Acquire);
-        let_go();
-        other.join().unwrap();
-        assert!(!was_done);
-        assert!(is_done.load(Ordering::Acquire));
     }
 
     #[test]

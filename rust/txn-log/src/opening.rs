@@ -154,7 +154,7 @@ impl<'a> Opening<'a> {
         Ok(&self.memory.piece[self.unread.clone()])
     }
 
-    /// Takes so many bytes of the current piece.
+    /// Returns up to a number of bytes of the current piece.
     pub fn take(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.unread.len());
         self.unread.start += bytes;
@@ -193,7 +193,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Goes on by a piece, or without one; returns its bytes.
+    /// Reads the next piece, if there is one; returns its bytes.
     fn step(&mut self) -> Result<usize, CompressionError> {
         match self.stage {
             Stage::Start => self.begin(),

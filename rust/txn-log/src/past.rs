@@ -1,4 +1,4 @@
-//! The known past of a log when it is opened.
+//! The facts about the earlier life of a log that are known when it is opened.
 
 use crate::offsets::Role;
 use crate::settings::Settings;

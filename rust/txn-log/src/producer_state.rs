@@ -1,4 +1,4 @@
-//! The partition's rules as its log asks them.
+//! The port through which a log asks the rules of its partition.
 //!
 //! The log knows bytes and offsets. The producer state knows the permitted producers, duplicates
 //! and open transactions (`txn.partition` in Python). The log calls a producer state under the
@@ -280,4 +280,65 @@ pub trait ProducerStateManager: Send + Sync {
     /// # Errors
     /// Opening the log fails.
     fn first_unstable_offset(&self) -> Result<Option<i64>, ProducerStateError>;
+}
+
+/// The methods of a [`ProducerStateManager`] that keeps nothing over a start, for tests: all but
+/// `admit` and `admit_marker`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! stateless_producer_methods {
+    () => {
+        fn forget_below(&self, _: i64) {}
+
+        fn forget_aborted(
+            &self,
+            _: &[i64],
+        ) -> Result<(), $crate::producer_state::ProducerStateError> {
+            Ok(())
+        }
+
+        fn last_batches(
+            &self,
+        ) -> Result<
+            Vec<$crate::producer_state::LastBatch>,
+            $crate::producer_state::ProducerStateError,
+        > {
+            Ok(Vec::new())
+        }
+
+        fn snapshot(&self) -> Result<Vec<u8>, $crate::producer_state::ProducerStateError> {
+            Ok(Vec::new())
+        }
+
+        fn restore(
+            &self,
+            _: Option<&[u8]>,
+            _: &[$crate::producer_state::AbortedTxn],
+        ) -> Result<(), $crate::producer_state::ProducerStateError> {
+            Ok(())
+        }
+
+        fn replay(
+            &self,
+            _: &[$crate::producer_state::ReplayedBatch],
+        ) -> Result<
+            Vec<$crate::producer_state::AbortedTxn>,
+            $crate::producer_state::ProducerStateError,
+        > {
+            Ok(Vec::new())
+        }
+
+        fn backfill(
+            &self,
+            _: &[$crate::producer_state::ReplayedBatch],
+        ) -> Result<(), $crate::producer_state::ProducerStateError> {
+            Ok(())
+        }
+
+        fn first_unstable_offset(
+            &self,
+        ) -> Result<Option<i64>, $crate::producer_state::ProducerStateError> {
+            Ok(None)
+        }
+    };
 }

@@ -1,4 +1,4 @@
-//! Damage that the readers of a log met.
+//! Damage that readers of a log found.
 
 use crate::error::CorruptLog;
 

@@ -100,7 +100,7 @@ pub(crate) struct Recovered {
     pub epochs: Epochs,
     /// In the order of the offsets.
     pub cuts: Vec<Cut>,
-    /// Batches, or a snapshot behind the last one, were removed; that is not forced to the disk yet.
+    /// Batches, or a snapshot behind the last one, were removed; that is not synced yet.
     pub was_shortened: bool,
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn look(
     };
     unopened.require_no_lost_segment(&listed.orphans)?;
     let look = if past.was_clean {
-        unopened.trust()?
+        unopened.open_clean()?
     } else {
         unopened.scan_from(past.recovery_point)?
     };
@@ -444,7 +444,7 @@ impl UnopenedSegments<'_> {
     }
 
     /// Opens sealed segments without reading them through, from the first one on.
-    fn believe(&self, count: usize) -> Result<Vec<Segment>, OpenError> {
+    fn open_unread(&self, count: usize) -> Result<Vec<Segment>, OpenError> {
         let ends = &self.base_offsets[1.min(self.base_offsets.len())..];
         let sealed = self.base_offsets[..count].iter().zip(ends);
         sealed
@@ -483,11 +483,11 @@ impl UnopenedSegments<'_> {
     }
 
     /// Opens the segments of a closed log.
-    fn trust(&self) -> Result<Look, OpenError> {
+    fn open_clean(&self) -> Result<Look, OpenError> {
         let Some((last, sealed)) = self.base_offsets.split_last() else {
             return Ok(Look::default());
         };
-        let mut segments = self.believe(sealed.len())?;
+        let mut segments = self.open_unread(sealed.len())?;
         let active = self.open(*last, *last)?;
         let size = active.size();
         let mut indexes = active.load_indexes(size)?;
@@ -524,7 +524,7 @@ impl UnopenedSegments<'_> {
     /// Reads every batch of the segments from the `first` on, and makes their indexes anew, up to
     /// a tail that has to be cut.
     fn scan(&self, first: usize, recovery_point: i64) -> Result<Look, OpenError> {
-        let mut segments = self.believe(first)?;
+        let mut segments = self.open_unread(first)?;
         let mut evidence = Evidence {
             first_segment: first,
             ..Evidence::default()
@@ -571,7 +571,7 @@ impl UnopenedSegments<'_> {
         })
     }
 
-    /// Takes note of the parts that go: the tail of one segment, and all that are behind it.
+    /// Notes the removed parts: the tail of one segment, and all segments behind it.
     fn note_cuts(
         &self,
         cuts: &mut Vec<Cut>,

@@ -1,20 +1,20 @@
 //! Removal of segments from a log.
 //!
-//! A segment goes in this order: the new log start is noted durably in
-//! `log-start-offset-checkpoint`; it is published, and the segment leaves the segment list. Its
-//! files are renamed to `*.deleted`, and after `file.delete.delay.ms` they are removed. A reader that
-//! has the file open reads on; one that comes later finds its offset out of range. Segments go oldest
-//! first, so any crash leaves one log without a hole. Leftovers are removed when the log is opened.
+//! Invariant: a segment is removed in this order. The new log start is written durably to
+//! `log-start-offset-checkpoint`, and published. The segment leaves the segment list. Its files are
+//! renamed to `*.deleted`, and removed after `file.delete.delay.ms`. A reader that has the file
+//! open reads on; a later reader finds its offset out of range. The oldest segment goes first, so a
+//! crash leaves one log without a hole. Leftovers are removed when the log is opened.
 //!
-//! Because of the note, a log whose first segment lies behind its entry has lost one. Before the
-//! note everything below the new start is synced, and the segment that it lies in: a log start is
+//! So a log whose first segment lies behind its entry has lost one. Before the entry is written,
+//! everything below the new start is synced, and the segment that contains it. So a log start is
 //! never beyond the end that a power failure leaves.
 //!
-//! The active segment stays, unless it is sealed first.
+//! The active segment is not removed, unless it is sealed first.
 //!
-//! Only a snapshot tells of the producers of removed segments. Without it, a batch that is sent again
-//! after a restart would be stored again. So one from where these segments end on is on the disk
-//! before the note.
+//! Only a snapshot has the producers of removed segments. Without it, a batch that is sent again
+//! after a restart would be stored again. So a snapshot at the end of these segments is on the disk
+//! before the entry.
 
 use std::io;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ impl PartitionLog {
     /// Notes and publishes a higher log start, and removes the sealed segments below it; says how
     /// many. Under the maintenance lock.
     pub(crate) fn raise_start(&self, offset: i64, note_start: NoteStart<'_>) -> io::Result<usize> {
-        self.keep_producers(offset)?;
+        self.snapshot_producers_below(offset)?;
         self.sync_up_to(offset)?;
         note_start(offset)?;
         let removed = {
@@ -73,7 +73,7 @@ impl PartitionLog {
             self.take_segments_below(&writer, offset)
         };
         if !removed.is_empty() {
-            self.doom_segments(&removed)?;
+            self.rename_deleted_segments(&removed)?;
             self.prune_snapshots()?;
         }
         Ok(removed.len())
@@ -81,14 +81,14 @@ impl PartitionLog {
 
     /// Writes a snapshot with the producers of the segments below `offset`, for the next sync. A
     /// power failure may have removed the snapshot that was written at their end.
-    fn keep_producers(&self, offset: i64) -> io::Result<()> {
+    fn snapshot_producers_below(&self, offset: i64) -> io::Result<()> {
         let segments = self.segments();
         let below = count_below(&segments, offset);
         if below == 0 {
             return Ok(());
         }
         let first_kept = &segments[below];
-        let durable_end = self.forced_end().min(first_kept.next_offset());
+        let durable_end = self.durable_end().min(first_kept.next_offset());
         let base_offsets = self.base_offsets();
         let is_enough = |at: i64| {
             // The one at a base offset is on the disk once the segment before it is.
@@ -120,12 +120,12 @@ impl PartitionLog {
 
     /// Removes the snapshots that no start needs any more.
     pub(crate) fn prune_snapshots(&self) -> io::Result<()> {
-        let durable_end = self.forced_end();
+        let durable_end = self.durable_end();
         snapshot::prune(&self.directory, i64::MAX, &self.base_offsets(), durable_end)?;
         Ok(())
     }
 
-    /// Takes the sealed segments below an offset off the list, and out of the producer state.
+    /// Removes the sealed segments below an offset from the list and from the producer state.
     fn take_segments_below(
         &self,
         _writer: &MutexGuard<'_, LogWriter>,
@@ -144,7 +144,7 @@ impl PartitionLog {
     }
 
     /// Renames the files of segments that are in the list no more, to be removed later.
-    pub(crate) fn doom_segments(&self, segments: &[Arc<Segment>]) -> io::Result<()> {
+    pub(crate) fn rename_deleted_segments(&self, segments: &[Arc<Segment>]) -> io::Result<()> {
         let due = Instant::now() + Duration::from_millis(self.settings().file_delete_delay_ms);
         for segment in segments {
             for extension in SEGMENT_FILES {

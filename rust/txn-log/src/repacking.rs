@@ -1,8 +1,9 @@
-//! A client's batch under another codec: that of its topic, or its own as every client reads it.
+//! Recompresses a client's batch: with its topic's codec, or with its own in a form that every
+//! client can read.
 //!
-//! The records stay, byte for byte, and so do offsets, timestamps, producer, sequence and
-//! transaction. Length, codec and checksum are new, and the largest timestamp is that of the
-//! records. Content goes through piece by piece, so memory is the result and the two codecs'.
+//! Invariant: records, offsets, timestamps, producer, sequence and transaction stay the same.
+//! Length, codec and checksum change, and the largest timestamp is computed from the records.
+//! Content is processed in pieces, so memory holds the result and the state of the two codecs.
 //!
 //! Source: Apache Kafka, `LogValidator`.
 

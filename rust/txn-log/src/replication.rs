@@ -1,19 +1,18 @@
 //! A log as one replica of several: its role, its leader epochs, and batches taken from a leader.
 //!
-//! A follower stores a batch byte for byte: offset, leader epoch, sequence and markers are the
-//! leader's, who decided on them. The producer state learns them by `replay`, as at a start; so a
-//! follower is a recovery that never ends. The checksum is checked, for the bytes crossed a
-//! network.
+//! A follower stores a batch byte for byte: offset, leader epoch, sequence and markers are decided
+//! by the leader. The producer state learns them by `replay`, as at a start, so a follower behaves
+//! like a recovery that never ends. The checksum is verified, because the bytes crossed a network.
 //!
 //! # Continuity
-//! A batch begins where the log ends. Two exceptions: a compacted log has gaps, and the first
-//! batch of an empty log may begin below its start, for the leader's log start may lie within a
-//! batch.
+//! Invariant: a batch begins where the log ends. There are two exceptions: a compacted log has
+//! gaps, and the first batch of an empty log may begin below its start, because the log start of
+//! the leader may lie within a batch.
 //!
 //! # Epochs
-//! A batch of a later epoch than the one it was fetched under is left out, with all behind it: a
-//! leader that answers so has been replaced, and the follower has to ask again under the new
-//! epoch, which may tell it to truncate first. Source: KAFKA-18723.
+//! A batch of a later epoch than that of the Fetch is dropped, with all batches behind it. Such an
+//! answer shows that the leader was replaced. The follower has to ask again under the new epoch,
+//! and may have to truncate first. Source: KAFKA-18723.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -31,7 +30,7 @@ use crate::segment::Incoming;
 use crate::truncation::LowerCheckpoints;
 
 impl PartitionLog {
-    /// Takes a role under a leader epoch; returns the log end. That is where a leader's epoch
+    /// Sets the role under a leader epoch; returns the log end. That is where a leader's epoch
     /// begins, also if nothing is ever written in it. The high watermark stays, but that of a sole
     /// replica is its log end. Batches decided under the role before are appended before this, or
     /// refused.

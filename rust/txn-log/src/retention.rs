@@ -1,15 +1,15 @@
-//! Which segments are too old or too many.
+//! Retention: finds the segments that are too old, or more than `retention.bytes`.
 //!
-//! The decision is pure: from the segments' sizes and ages to how many of the oldest may go.
-//! As in Kafka, the newest record of a segment decides its age, and a segment goes by size only if
-//! `retention.bytes` are left without it. The active segment may go too: it is sealed first, and an
-//! empty one takes its place.
+//! The decision is pure: sizes and ages of the segments determine how many of the oldest may be
+//! removed. As in Kafka, the newest record of a segment decides its age, and a segment is removed
+//! by size only if `retention.bytes` remain without it. The active segment may be removed too: it
+//! is sealed first, and an empty one replaces it.
 //!
-//! A segment that goes by size goes because of later records. They are forced to the disk before: a
-//! power failure would else leave less than `retention.bytes`.
+//! A segment is removed by size because of later records. These are synced before: otherwise a
+//! power failure could leave less than `retention.bytes`.
 //!
-//! It is carried out in two steps, so that one write of `log-start-offset-checkpoint` can note the
-//! new starts of many logs before any of them loses a segment.
+//! The removal has two steps, so that one write of `log-start-offset-checkpoint` can note the new
+//! starts of many logs before any of them loses a segment.
 
 use std::io;
 

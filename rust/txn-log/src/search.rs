@@ -1,9 +1,8 @@
-//! Records by their time.
+//! Finds records by their timestamp.
 //!
-//! A batch is opened as it is read, and no further than to the requested record. So a search holds
-//! little memory for any content of a batch. [`Budget`] bounds the content that all batches of one
-//! search yield: a client may have lied about the time of its records, so that every batch has to
-//! be opened and none has the record.
+//! A batch is decompressed only up to the requested record, so a search needs little memory.
+//! [`Budget`] bounds the content that all batches of one search yield: the timestamps of a client
+//! may be wrong, so that every batch has to be opened and none has the record.
 
 use std::ops::ControlFlow;
 

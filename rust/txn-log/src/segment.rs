@@ -189,7 +189,7 @@ impl Segment {
         self.tail().next_offset
     }
 
-    /// Says that every batch was read with its checksum.
+    /// Notes that every batch was read with its checksum.
     pub fn note_verified(&self) {
         self.is_verified.store(true, Ordering::Release);
     }
@@ -603,7 +603,7 @@ impl Segment {
         if !is_loaded || self.is_sound(entry, self.size()) {
             return Ok(u64::from(entry.position));
         }
-        let entry = self.look_anew(look)?;
+        let entry = self.search_rebuilt(look)?;
         Ok(entry.map_or(0, |entry| u64::from(entry.position)))
     }
 
@@ -622,11 +622,11 @@ impl Segment {
         if !is_loaded || is_sound(time) {
             return Ok(found);
         }
-        self.look_anew(look)
+        self.search_rebuilt(look)
     }
 
     /// Makes the indexes anew from the batches, and looks there.
-    fn look_anew<T>(&self, look: impl Fn(&Indexes) -> T) -> Result<T, ReadError> {
+    fn search_rebuilt<T>(&self, look: impl Fn(&Indexes) -> T) -> Result<T, ReadError> {
         let mut tail = self.tail_mut();
         let indexes = self.rebuild_indexes(tail.size)?;
         let found = look(&indexes);

@@ -1,4 +1,4 @@
-//! Runs of batches that end before damage: a reader gets all that is sound, and meets the damage
+//! Runs of batches that end before damage: a reader gets all sound batches, and gets the damage
 //! when it asks for its offset.
 
 use txn_protocol::batch::BatchError;

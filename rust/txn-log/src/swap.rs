@@ -97,7 +97,7 @@ impl PartitionLog {
             disk::rename(&path, &path.with_extension("swap"))?;
         }
         disk::sync_directory(&self.directory)?;
-        self.doom_segments(olds)?;
+        self.rename_deleted_segments(olds)?;
         for extension in ["txnindex", "log"] {
             let swap = file_path(&self.directory, first, &format!("{extension}.swap"));
             disk::rename(&swap, &swap.with_extension(""))?;

@@ -1,4 +1,4 @@
-//! The end of a log's part that is on the disk.
+//! The offset up to which a log is on the disk.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ impl SyncedEnd {
         }
     }
 
-    /// Takes back a recovery point that no longer is in the log.
+    /// Lowers a recovery point that is no longer in the log.
     pub fn lower_to(&mut self, end: i64) {
         self.end = self.end.min(end);
     }

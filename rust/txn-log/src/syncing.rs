@@ -1,10 +1,11 @@
-//! The part of a log on the disk: group sync, the recovery point, and the work beside the appends.
+//! Syncs of a log: group sync, the recovery point, and the syncs beside the appends.
 //!
-//! The recovery point is the offset below which everything is on the disk: batches, and the
-//! indexes and producer snapshots of the segments that end below it. A start after a crash believes
-//! that. It is moved up by every sync, and down by a truncation alone: it proves that the log was
-//! there. A segment that ends just at it may have been sealed since the sync, without its indexes.
-//! Sealed segments are forced without anybody waiting for them, see [`PartitionLog::flush_due`].
+//! Invariant: everything below the recovery point is on the disk: batches, and the indexes and
+//! producer snapshots of the segments that end below it. A start after a crash relies on that.
+//! Every sync raises the recovery point, and only a truncation lowers it, because it proves that
+//! the log was there. A segment that ends exactly at it may have been sealed after the sync,
+//! without its indexes. Sealed segments are synced in the background, see
+//! [`PartitionLog::flush_due`].
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ use crate::synced_end::SyncedEnd;
 
 impl PartitionLog {
     /// Forces everything appended before the call to the disk; concurrent calls share the work.
-    /// Of a deleted log nothing is left to force.
+    /// A deleted log has nothing left to sync.
     ///
     /// # Errors
     /// The disk's; the log then takes no more batches, and every later sync fails.
@@ -31,14 +32,14 @@ impl PartitionLog {
     }
 
     /// Forces everything below `offset` to the disk; returns the end of all that is there. If the
-    /// active segment has a part of it, all of that segment is forced.
+    /// active segment has a part of it, all of that segment is synced.
     ///
     /// # Errors
     /// As `sync`.
     pub fn sync_up_to(&self, offset: i64) -> io::Result<i64> {
         let synced = self.synced().and_then(|mut synced| {
-            if self.forced_end() < offset || self.has_new_files.load(Ordering::Acquire) {
-                // Waiting callers find their work done if it is forced as a whole.
+            if self.durable_end() < offset || self.has_new_files.load(Ordering::Acquire) {
+                // Waiting callers find their work done if it is synced as a whole.
                 let end = self.end_of_sync(offset).max(synced.end);
                 self.sync_to(&mut synced, end)?;
             }
@@ -61,7 +62,7 @@ impl PartitionLog {
 
     /// True if everything below `offset` is on the disk, and no sync has failed.
     pub(crate) fn is_durable(&self, offset: i64) -> bool {
-        self.forced_end() >= offset && !self.has_failed_sync.load(Ordering::Acquire)
+        self.durable_end() >= offset && !self.has_failed_sync.load(Ordering::Acquire)
     }
 
     /// Everything below is on the disk: batches, and the indexes of segments that end below it.
@@ -70,9 +71,9 @@ impl PartitionLog {
         self.recovery_point.load(Ordering::Acquire)
     }
 
-    /// Everything below was forced to the disk by this run or a clean stop: batches, and the
+    /// Everything below was synced by this run or a clean stop: batches, and the
     /// indexes of the segments that end up to here, with the snapshots at their ends.
-    pub(crate) fn forced_end(&self) -> i64 {
+    pub(crate) fn durable_end(&self) -> i64 {
         let unsynced = self.unsynced_seals();
         let first_end = unsynced.first().map(|segment| segment.next_offset());
         drop(unsynced);
@@ -92,7 +93,7 @@ impl PartitionLog {
         }
     }
 
-    /// The offset up to which the log has to be forced now: the end of the sealed segments, or the
+    /// The offset up to which the log has to be synced now: the end of the sealed segments, or the
     /// log end if bytes have waited for `flush.ms`; `None` if nothing is due. Cheap.
     #[must_use]
     pub fn flush_due(&self) -> Option<i64> {

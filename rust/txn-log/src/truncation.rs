@@ -1,4 +1,4 @@
-//! Truncation: a replica takes back batches that its leader does not have.
+//! Truncation: a replica removes batches that its leader does not have.
 //!
 //! # Order
 //! Every step leaves files that open as a prefix of the log, never shorter than the truncation
@@ -13,7 +13,7 @@
 //!    truncation or another start leads to a log that takes batches.
 //! 4. Segments above are removed, newest first, each `.log` after its indexes and durable before
 //!    the next: the rest has no hole, not even after a power failure.
-//! 5. The segment that holds the new end is cut and forced to the disk, before other bytes take
+//! 5. The segment that holds the new end is cut and synced, before other bytes take
 //!    the place: old batches must not come back behind new ones.
 //! 6. The producer state is rebuilt from the nearest snapshot, with the aborted transactions.
 //!

@@ -1,15 +1,16 @@
-//! The transaction indexes of a log, each entry held against the batches.
+//! Verifies the transaction indexes of a log against its batches.
 //!
-//! Entries are under no checksum, and a wrong one shows a `read_committed` reader aborted records
-//! or hides committed ones; so does a missing one. So none is taken on trust. `txnindex-checkpoint`
+//! Entries have no checksum. A wrong or missing entry shows a `read_committed` reader aborted
+//! records, or hides committed ones. So every entry is verified. `txnindex-checkpoint`
 //! (`aborted_sums`) has the number of entries of sealed segments. The abort marker that an entry
-//! names stands in the log, its transaction begins at the named offset, and a transaction that
-//! ended later begins at or above its last stable offset. Where index and log contradict each other
-//! the index is of no use from that segment on, and the producer state replays the batches instead.
+//! names has to be in the log, its transaction has to begin at the named offset, and a transaction
+//! that ended later has to begin at or above its last stable offset. If index and log contradict
+//! each other, the index is not used from that segment on, and the producer state replays the
+//! batches instead.
 //!
-//! A batch whose own checksum fails contradicts nothing: its readers are told. Nor does one that is
-//! not there: it is below the log start, was compacted away, or has a damaged base offset, which no
-//! checksum covers.
+//! A batch whose checksum is wrong contradicts nothing: its readers get an error. A batch that is
+//! missing contradicts nothing either: it is below the log start, was compacted away, or has a
+//! damaged base offset, which no checksum covers.
 //!
 //! Cost: one lookup for each marker and one for each beginning.
 

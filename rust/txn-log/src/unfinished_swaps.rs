@@ -186,7 +186,7 @@ pub(crate) fn finish_placed_swaps(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a cleaned segment the place of those up to `end`.
+/// Puts a cleaned segment in place of those up to `end`.
 fn finish(directory: &Path, base_offset: i64, end: i64, is_kafkas: bool) -> io::Result<()> {
     let log = file_path(directory, base_offset, "log.swap");
     let index = file_path(directory, base_offset, "txnindex.swap");

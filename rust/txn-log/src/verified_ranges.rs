@@ -1,8 +1,8 @@
-//! Which bytes of a segment were found sound in this run.
+//! The byte ranges of a segment that this run has verified.
 //!
-//! Bytes that this process wrote, or read with every checksum when it started, need no check. Bytes
-//! that were believed at the start are checked when they are first read, range by range. So no
-//! reader is shown damage (P9) and a start need not read everything.
+//! Bytes that this process wrote, or verified when it started, need no check. All other bytes are
+//! verified when they are first read, range by range. So no reader gets damaged bytes (P9), and a
+//! start need not read everything.
 
 /// Disjoint ranges of bytes `[start, end)`, in order, that begin and end between batches.
 #[derive(Debug, Default)]

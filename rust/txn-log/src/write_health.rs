@@ -1,7 +1,7 @@
 //! Tracks a log's write health and reports transitions.
 //!
-//! A client whose batch is refused hears of it at once. An operator hears of it once when it
-//! begins and once when it is over, however many batches are refused meanwhile.
+//! A client whose batch is refused gets an error at once. An operator gets one log line when the
+//! refusals begin and one when they end, however many batches are refused meanwhile.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -30,21 +30,21 @@ pub(crate) struct WriteHealth {
 impl WriteHealth {
     /// The disk refused something.
     pub fn began(&self, reason: &impl fmt::Display) {
-        if self.moves(NONE, PASSING) {
-            self.tell(HealthChange::Began(reason.to_string()));
+        if self.transition(NONE, PASSING) {
+            self.report(HealthChange::Began(reason.to_string()));
         }
     }
 
     /// Nothing is taken any more.
     pub fn fail(&self, reason: &impl fmt::Display) {
         self.state.store(FINAL, Ordering::Release);
-        self.tell(HealthChange::Began(reason.to_string()));
+        self.report(HealthChange::Began(reason.to_string()));
     }
 
     /// A batch was stored; an atomic load if there was no write health.
     pub fn ended(&self) {
-        if self.state.load(Ordering::Acquire) == PASSING && self.moves(PASSING, NONE) {
-            self.tell(HealthChange::Ended);
+        if self.state.load(Ordering::Acquire) == PASSING && self.transition(PASSING, NONE) {
+            self.report(HealthChange::Ended);
         }
     }
 
@@ -54,14 +54,14 @@ impl WriteHealth {
         std::mem::take(&mut untold)
     }
 
-    fn moves(&self, from: u8, to: u8) -> bool {
+    fn transition(&self, from: u8, to: u8) -> bool {
         let moved = self
             .state
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
         moved.is_ok()
     }
 
-    fn tell(&self, change: HealthChange) {
+    fn report(&self, change: HealthChange) {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         if untold.len() == 2 {
             untold.clear(); // it came and went: the latest time is enough

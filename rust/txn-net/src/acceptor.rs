@@ -1,12 +1,11 @@
 //! The listening sockets of reactor 0, and the connections that wait beside them.
 //!
-//! A listener rests while its limits let no connection in: until a moment, or until a place is
-//! free. The first connection that has to wait is accepted and held; the others wait in the
-//! kernel's queue. Without a file descriptor a listener rests too, and the connection stays in that
-//! queue.
+//! A listener accepts nothing while its limits allow no connection: until a moment, or until a
+//! connection is closed. The first connection that has to wait is accepted and held; the others
+//! wait in the queue of the kernel. Without a file descriptor the listener accepts nothing either.
 //!
-//! A connection of an address that comes too often is closed later. As many of these are
-//! held as there are descriptors to spare.
+//! A connection of an address that exceeds its rate is closed later. As many of these are held as
+//! there are descriptors to spare.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -79,7 +78,7 @@ impl Acceptor {
 
     /// True if a listener can go on at once.
     pub fn is_busy(&self) -> bool {
-        self.gates.iter().any(Gate::goes_on)
+        self.gates.iter().any(Gate::may_accept)
     }
 
     /// When `on_time` has something to do.
@@ -136,7 +135,7 @@ impl Acceptor {
         now: Instant,
     ) -> Option<NewConnection> {
         let gate = &mut self.gates[listener];
-        if !gate.goes_on() {
+        if !gate.may_accept() {
             return None;
         }
         let incoming = if let Some(held) = gate.held.take() {
@@ -182,7 +181,7 @@ impl Acceptor {
 
 impl Gate {
     /// True if it may have a connection now. Asking the system costs a call in every turn.
-    fn goes_on(&self) -> bool {
+    fn may_accept(&self) -> bool {
         self.rest.is_none() && (self.is_ready || self.held.is_some())
     }
 

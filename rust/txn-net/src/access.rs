@@ -60,7 +60,7 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// Takes note of a permission of a generation, in place of the oldest if there are too many.
+    /// Notes a permission of a generation, in place of the oldest if there are too many.
     fn add(&mut self, generation: u64, action: Action, name: &[u8]) {
         if self.generation != generation {
             self.generation = generation;
@@ -202,7 +202,7 @@ impl Remembered {
     }
 }
 
-/// Tells for each of `count` keys the place of the first that equals it.
+/// Returns for each of `count` keys the place of the first key that equals it.
 ///
 /// Cost: a sort of their hashes. A hash table of as many keys as a request may have takes five
 /// times as long, because each of its look-ups misses the cache.

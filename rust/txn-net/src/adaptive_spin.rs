@@ -1,12 +1,11 @@
-//! When a reactor stays awake for a moment instead of going to sleep.
+//! Decides whether a reactor polls for a moment before it goes to sleep.
 //!
-//! A client that sends its next request as soon as it has the answer to the last is heard of
-//! within some tens of microseconds. Falling asleep and being woken takes longer than that where an
-//! idle processor has to be interrupted, above all in a virtual machine. It costs both sides more
-//! than looking again. So a reactor looks again for a moment, and as long as that is rewarded does
-//! so every time. When it was in vain it goes to sleep at once the next times, twice as many of
-//! them each time. So requests that come further apart cost next to nothing more, and without
-//! requests nothing is spent at all.
+//! A client that sends its next request right after the answer is heard within some tens of
+//! microseconds. Sleep and wake-up take longer if an idle processor has to be interrupted, above
+//! all in a virtual machine, and cost both sides more than polling. So a reactor polls for a
+//! moment, and does so each time while that finds events. After a poll without an event it sleeps
+//! at once the next times, twice as often each time. So infrequent requests cost little more, and
+//! without requests the reactor does not poll at all.
 
 use std::thread;
 use std::time::Duration;

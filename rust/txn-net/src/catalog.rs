@@ -1,11 +1,11 @@
-//! Which topics Produce and Fetch may touch.
+//! The topics that Produce and Fetch may use.
 //!
-//! Python fills it (`Server.add_topic`); reactors read it, a look-up per topic and request. The
-//! lock is held for the look-up alone: its result is an `Arc`, so no log is ever called under it.
+//! Python adds topics (`Server.add_topic`). Reactors look up each topic of a request. The lock is
+//! held only for the look-up: its result is an `Arc`, so no log is called under the lock.
 //!
-//! A topic comes without its logs. Each is asked for when a request first names its partition, so
-//! that a partition nobody uses costs eight words. Asking may need the interpreter and the disk,
-//! and holds no lock of this crate.
+//! A topic is added without its logs. A log is requested when a request first names its partition,
+//! so an unused partition needs only eight words. That request may need the interpreter and the
+//! disk, and holds no lock of this crate.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -164,7 +164,8 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::partition::PartitionRole;
+    use crate::partition::ReplicaState;
+    use txn_log::Role;
 
     fn topic(name: &str, id: u8) -> Topic {
         Topic::new(
@@ -206,12 +207,15 @@ mod tests {
         let catalog = Catalog::default();
         let role = |index| {
             let topic = catalog.find(TopicKey::Name(b"pay")).unwrap();
-            topic.partition(index).unwrap().role()
+            topic.partition(index).unwrap().state()
         };
         catalog.add(with(7, 1));
         let topic = catalog.find(TopicKey::Name(b"pay")).unwrap();
-        let follower = PartitionRole::Follower { leader_epoch: 3 };
-        topic.partition(0).unwrap().set_role(follower);
+        let follower = ReplicaState::Online {
+            role: Role::Follower,
+            leader_epoch: 3,
+        };
+        topic.partition(0).unwrap().set_state(follower);
         catalog.add(with(7, 2));
         assert_eq!((role(0), role(1)), (Some(follower), None));
         catalog.add(with(7, 2));

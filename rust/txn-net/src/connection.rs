@@ -1,5 +1,4 @@
-//! One client's socket: received bytes that are not read yet, and answers that the client has not
-//! taken.
+//! One client's socket: received bytes that are not parsed yet, and answers that are not sent yet.
 //!
 //! # Invariants
 //! 1. At most one request is under way; the next frame is looked at when its answer has left for
@@ -213,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// Takes over the principal that the client authenticated as.
+    /// Sets the principal that the client authenticated as.
     pub fn log_in(&mut self, principal: Arc<str>) {
         self.principal = principal;
         self.latest = RefCell::default();
@@ -232,7 +231,7 @@ impl Connection {
         self.transport.socket_mut()
     }
 
-    /// Goes on with the transport's handshake; at its end the connection has a principal, if its
+    /// Continues the transport's handshake; at its end the connection has a principal, if its
     /// client has a certificate.
     ///
     /// # Errors
@@ -254,10 +253,10 @@ impl Connection {
         self.transport.tls()
     }
 
-    /// Tells the client that nothing follows, before the socket is closed.
-    pub fn say_goodbye(&mut self) {
+    /// Sends the client a `close_notify` before the socket is closed.
+    pub fn close_notify(&mut self) {
         if self.is_established {
-            self.transport.say_goodbye();
+            self.transport.close_notify();
         }
     }
 
@@ -345,7 +344,7 @@ impl Connection {
 
     /// True if it holds an answer of which its client has taken nothing for longer than
     /// `patience`. Time before `since` does not count.
-    pub fn takes_nothing(&self, since: Instant, patience: Duration, now: Instant) -> bool {
+    pub fn is_stalled(&self, since: Instant, patience: Duration, now: Instant) -> bool {
         let idle_since = self.active_at.max(since);
         self.claim.has_answer() && now.saturating_duration_since(idle_since) > patience
     }
@@ -416,7 +415,7 @@ impl Connection {
 
     fn end(&mut self, metrics: &ReactorMetrics, ready: Instant) -> Option<Marks> {
         let mut marks = self.marks.take()?;
-        marks.let_go(ready);
+        marks.note_ready(ready);
         metrics.answered(&marks);
         Some(marks)
     }

@@ -232,11 +232,11 @@ impl ConnectionQuotas {
             let own = held.address_rates.entry(address).or_default();
             let throttle = own.record(rate, now);
             if !throttle.is_zero() {
-                own.take_back();
+                own.uncount();
                 if !held.limits_of(listener).is_protected {
-                    held.rate.take_back();
+                    held.rate.uncount();
                 }
-                held.listener_rates[listener].take_back();
+                held.listener_rates[listener].uncount();
                 return Err(Refusal::IpRate(throttle));
             }
         }
@@ -355,7 +355,7 @@ impl Rate {
     }
 
     /// Counts the last connection no longer.
-    fn take_back(&mut self) {
+    fn uncount(&mut self) {
         if let Some((_, count)) = self.samples.back_mut() {
             *count = count.saturating_sub(1);
         }

@@ -46,7 +46,7 @@ pub struct ControlRequest {
     pub connection: u64,
     /// The attachment of its connection.
     pub attachment: Option<Attachment>,
-    /// Tells whether the client is there.
+    /// Shows whether the client is there.
     pub presence: Presence,
     /// Set when it is taken.
     pub(crate) dequeued: Dequeued,
@@ -190,7 +190,7 @@ impl ControlQueue {
         self.signal(&mut waiting);
     }
 
-    /// Tells of a connection that was closed because of a bug.
+    /// Queues the reason of a connection that was closed because of a bug.
     pub fn push_failure(&self, reason: String) {
         let mut waiting = self.lock();
         if waiting.failures.len() < FAILURES_MAX {
@@ -199,7 +199,7 @@ impl ControlQueue {
         self.signal(&mut waiting);
     }
 
-    /// Tells of a handshake that failed.
+    /// Queues a handshake that failed.
     pub fn push_failed_handshake(&self, failed: FailedHandshake) {
         let mut waiting = self.lock();
         if waiting.failed_handshakes.len() < FAILURES_MAX {
@@ -208,7 +208,7 @@ impl ControlQueue {
         self.signal(&mut waiting);
     }
 
-    /// Tells of a connection that was refused.
+    /// Queues a connection that was refused.
     pub fn push_refused(&self, refused: RefusedConnection) {
         let mut waiting = self.lock();
         if waiting.refused.len() < FAILURES_MAX {
@@ -217,7 +217,7 @@ impl ControlQueue {
         self.signal(&mut waiting);
     }
 
-    /// Tells that there is room for answers again.
+    /// Notes that there is room for answers again, and wakes the control loop.
     pub fn note_room(&self) {
         let mut waiting = self.lock();
         waiting.has_room = true;

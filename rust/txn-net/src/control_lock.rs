@@ -1,10 +1,10 @@
-//! The holder of the control lock decides.
+//! The control lock: only its holder may use the state of the control loop.
 //!
-//! State decided on in Python has no locks of its own: it belongs to the control loop. The loop
-//! holds the control lock while it works and puts it down while it sleeps. Then a reactor that
-//! meets a request to be decided takes it and decides at once. Nobody has to be woken, neither the
-//! loop for the request nor the reactor for the answer. While the loop works, a reactor's requests
-//! are left to it as before.
+//! The state of coordinators, groups and metadata belongs to the control loop and has no locks of
+//! its own. The loop holds the control lock while it works, and releases it while it sleeps. A
+//! reactor with a request for that state then takes the lock and runs the handler itself. So no
+//! thread has to be woken, neither the loop for the request nor the reactor for the answer. While
+//! the loop works, a reactor passes its requests to it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

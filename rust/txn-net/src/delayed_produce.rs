@@ -1,9 +1,9 @@
-//! A Produce whose batches are appended and whose answer waits.
+//! A Produce whose batches are appended and whose answer has to wait.
 //!
-//! Each partition waits for itself. Its batch has to reach the disk where that was promised; with
-//! `acks=all` the high watermark has to reach the batch's end. The answer is a whole frame from the
-//! beginning, and says success. When the request is completed, the error code of each partition
-//! that failed or is not done is written over.
+//! Each partition waits independently. Its batch has to be synced if that was promised; with
+//! `acks=all` the high watermark has to reach the end of the batch. The answer is encoded as a
+//! success from the beginning. When the request is completed, the error code of each failed
+//! partition is written into it.
 //!
 //! The deadline counts from the end of the append, as in Kafka. A partition that is not done then
 //! is answered `REQUEST_TIMED_OUT`; its batch stays in the log, at the offset the answer names. A
@@ -177,12 +177,12 @@ fn set_error(answer: &mut [u8], code_at: usize, code: i16) {
 mod tests {
     use std::io;
 
-    use txn_log::Origin;
     use txn_log::builder::BatchBuilder;
+    use txn_log::{Origin, Role};
     use txn_protocol::batch::Codec;
 
     use super::*;
-    use crate::partition::PartitionRole;
+    use crate::partition::ReplicaState;
     use crate::test_logs::Logs;
 
     struct Ignored;
@@ -191,8 +191,14 @@ mod tests {
         fn log_advanced(&self) {}
     }
 
-    const LEADER: PartitionRole = PartitionRole::Leader { leader_epoch: 0 };
-    const FOLLOWER: PartitionRole = PartitionRole::Follower { leader_epoch: 1 };
+    const LEADER: ReplicaState = ReplicaState::Online {
+        role: Role::SoleReplica,
+        leader_epoch: 0,
+    };
+    const FOLLOWER: ReplicaState = ReplicaState::Online {
+        role: Role::Follower,
+        leader_epoch: 1,
+    };
     const SYNCED: Promise = Promise {
         is_synced: true,
         is_replicated: false,
@@ -208,7 +214,7 @@ mod tests {
         let partitions = ["one", "two"].map(|name| {
             let partition = PartitionHandle::default();
             let log = partition.opened(logs.open(name));
-            log.set_role(txn_log::Role::Leader, 0);
+            log.set_role(Role::Leader, 0);
             append(log);
             Arc::new(partition)
         });
@@ -315,9 +321,12 @@ mod tests {
         let logs = Logs::new();
         let (delayed, [first, second]) = delayed(&logs, REPLICATED);
         raise(&first);
-        second.set_role(FOLLOWER);
+        second.set_state(FOLLOWER);
         assert!(delayed.is_ready());
-        second.set_role(PartitionRole::Leader { leader_epoch: 2 });
+        second.set_state(ReplicaState::Online {
+            role: Role::Leader,
+            leader_epoch: 2,
+        });
         raise(&second); // for other records
         assert_eq!(codes_of(delayed), [0, codes::NOT_LEADER_OR_FOLLOWER]);
     }
@@ -327,7 +336,7 @@ mod tests {
         let logs = Logs::new();
         let (delayed, [first, second]) = delayed(&logs, REPLICATED);
         first.log().unwrap().close().unwrap();
-        second.set_role(PartitionRole::Offline);
+        second.set_state(ReplicaState::Offline);
         assert!(delayed.is_ready());
         let expected = [codes::NOT_LEADER_OR_FOLLOWER, codes::KAFKA_STORAGE_ERROR];
         assert_eq!(codes_of(delayed), expected);
@@ -341,7 +350,7 @@ mod tests {
             is_replicated: true,
         };
         let (delayed, [first, _]) = delayed(&logs, both);
-        assert_eq!(first.role(), Some(LEADER));
+        assert_eq!(first.state(), Some(LEADER));
         let mut waits = disk_waits(&delayed);
         fail(waits.pop().unwrap());
         succeed(waits.pop().unwrap());

@@ -58,7 +58,7 @@ impl Session {
         Ok(Self(TlsSocket::new(socket, listener)?))
     }
 
-    /// Goes on with the handshake; true at its end.
+    /// Continues the handshake; true at its end.
     ///
     /// # Errors
     /// The client cannot be spoken with, or has no principal.

@@ -64,7 +64,7 @@ pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce, Refuse
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
 pub use options::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
-pub use partition::PartitionRole;
+pub use partition::ReplicaState;
 pub use presence::Presence;
 pub use produce::{Join, Refused};
 pub use quotas::{ClientQuota, EntityName, QuotaClient, QuotaKind, ThrottledSnapshot, Window};

@@ -157,7 +157,7 @@ impl Mailbox {
         drop(left);
     }
 
-    /// Says whether the reactor may sleep: from now on `post` wakes it, and there is no message.
+    /// Returns true if the reactor may sleep: from now on `post` wakes it, and there is no message.
     pub fn may_sleep(&self) -> bool {
         self.is_awake.store(false, Ordering::SeqCst);
         // A message posted before the store is seen here; one posted after it wakes.

@@ -1,20 +1,21 @@
-//! Memory of requests before they are answered, and of answers before they are taken:
-//! `queued.max.request.bytes`.
+//! `queued.max.request.bytes`: the memory of requests until their answer, and of answers until they
+//! are sent.
 //!
-//! A connection claims its read bytes and, once the length of its request is known, the rest of it.
-//! A request that waits for the control loop or the coordinator keeps a claim of its own. While
-//! claims reach the limit no connection begins to read a request. It waits, unread, and its reactor
-//! is told by [`Signal::MemoryFreed`] when to ask again.
+//! A connection claims the bytes that it has read and, once the length of its request is known, the
+//! rest of it. A request that waits for the control loop or the coordinator keeps a claim of its
+//! own. While the claims reach the limit, no connection begins to read a request.
+//! [`Signal::MemoryFreed`] tells its reactor when to try again.
 //!
-//! A request that was begun is read to its end under any claims, and while none is being read one
-//! may begin. So somebody can always go on, and the limit is exceeded by no more than one request
-//! per reactor. While connections wait, reactors close those that send their request too slowly, or
-//! take nothing of their answer: [`Signal::MemoryShort`] tells them. Source: Kafka's
-//! `SimpleMemoryPool`, which lets the last one exceed too, and counts no answers.
+//! A request that was begun is read to its end regardless of the claims, and while none is being
+//! read one may begin. So some request can always continue, and the limit is exceeded by at most
+//! one request per reactor. While connections wait, reactors close those that send their request,
+//! or read their answer, too slowly ([`Signal::MemoryShort`]). Source: Kafka's `SimpleMemoryPool`,
+//! which lets the last request exceed the limit too, and counts no answers.
 //!
-//! An answer may be many times its request. So the control loop makes no large one while answers
-//! hold half of the limit; it waits at the queue that [`ControlQueue::note_room`] wakes. The other
-//! half lets other requests go on meanwhile. While answers reach all of it, nobody begins.
+//! An answer may be many times larger than its request. So the control loop makes no large answer
+//! while answers hold half of the limit; it waits until [`ControlQueue::note_room`] wakes its
+//! queue. The other half is left to other requests. While answers hold the whole limit, no request
+//! begins.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -99,7 +100,7 @@ impl RequestMemory {
             let mut held = self.held();
             let has_room = held.has_room(limit);
             held.is_control_waiting = !has_room;
-            self.tell(held);
+            self.notify_reactors(held);
             has_room
         })
     }
@@ -114,7 +115,7 @@ impl RequestMemory {
         self.limit.is_none_or(|limit| {
             let mut held = self.held();
             let may_begin = may_begin(&mut held, limit, Amount::default(), reactor);
-            self.tell(held);
+            self.notify_reactors(held);
             may_begin
         })
     }
@@ -126,8 +127,8 @@ impl RequestMemory {
         held.is_short
     }
 
-    /// Tells the reactors if connections have begun to wait.
-    fn tell(&self, mut held: MutexGuard<'_, Held>) {
+    /// Notifies the reactors if connections have begun to wait.
+    fn notify_reactors(&self, mut held: MutexGuard<'_, Held>) {
         let is_new = held.is_waited_for() && !held.is_short;
         held.is_short |= is_new;
         drop(held);
@@ -151,9 +152,9 @@ impl RequestMemory {
         } else {
             0
         };
-        let tells_control = held.has_room(limit) && std::mem::take(&mut held.is_control_waiting);
+        let notifies_control = held.has_room(limit) && std::mem::take(&mut held.is_control_waiting);
         drop(held);
-        if tells_control && let Some(control) = self.control.upgrade() {
+        if notifies_control && let Some(control) = self.control.upgrade() {
             control.note_room();
         }
         for (index, reactor) in self.reactors.iter().enumerate() {
@@ -214,7 +215,7 @@ impl Claim {
             let mut held = self.memory.held();
             self.is_reading = may_begin(&mut held, limit, self.held, reactor);
             held.reading += usize::from(self.is_reading);
-            self.memory.tell(held);
+            self.memory.notify_reactors(held);
         }
         self.is_reading
     }

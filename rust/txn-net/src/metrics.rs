@@ -66,7 +66,7 @@ impl Marks {
     }
 
     /// Its answer may be sent. Only the first call counts.
-    pub fn let_go(&mut self, now: Instant) {
+    pub fn note_ready(&mut self, now: Instant) {
         self.decide(now);
         self.durable.get_or_insert(now);
     }
@@ -448,7 +448,7 @@ mod tests {
         metrics.received(0, 0, 100);
         marks.enqueue().set(start + MS).unwrap();
         marks.decide(start + 3 * MS);
-        marks.let_go(start + 6 * MS);
+        marks.note_ready(start + 6 * MS);
         metrics.answered(&marks);
         metrics.sent(&marks, start + 10 * MS);
         let api = only(metrics);
@@ -480,7 +480,7 @@ mod tests {
         let taken = marks.enqueue();
         taken.set(Instant::now()).unwrap();
         marks.decide(Instant::now());
-        marks.let_go(Instant::now());
+        marks.note_ready(Instant::now());
         metrics.answered(&marks);
         metrics.sent(&marks, Instant::now());
         metrics.sockets[0].bytes_sent.add_alone(100);

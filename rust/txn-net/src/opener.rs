@@ -1,10 +1,11 @@
-//! The threads that open batches which would keep a reactor from its other connections.
+//! Threads that decompress large batches, which would keep a reactor from its other connections.
 //!
-//! A Produce whose compressed batches are large inside comes here with its frame, and so does one
-//! whose batches have to be packed by their topic's codec. Its batches are
-//! opened one at a time, and between two of them the request goes behind all others that wait: a
-//! client that sends much waits for it alone. Then the request goes back to its reactor, which
-//! appends. It goes back earlier with `REPACKED_BYTES_MAX` of repacked bytes, and comes again. There are as many threads as reactors, started by the first request that comes.
+//! A Produce whose compressed batches are large, or have to be recompressed with their topic's
+//! codec, comes here with its frame. Its batches are opened one at a time, and after each the
+//! request goes to the end of the queue: a client that sends many large batches delays only itself.
+//! Then the request returns to its reactor, which appends. With `REPACKED_BYTES_MAX` of
+//! recompressed bytes it returns earlier, and comes here again. There are as many threads as
+//! reactors, started by the first such request.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +30,7 @@ pub struct Large {
 
 impl Large {
     /// Opens one batch; false once there is none, or enough to append.
-    fn go_on(&mut self) -> bool {
+    fn open_next(&mut self) -> bool {
         if let Some(batch) = self.batches.pop_front() {
             self.repacked += self.produce.request.open(&self.produce.body, &batch);
         }
@@ -99,7 +100,7 @@ impl Opener {
             self.queue.lock().requests.push_back(request);
             self.queue.changed.notify_one();
         } else {
-            while request.go_on() {}
+            while request.open_next() {}
             request.finish();
         }
     }
@@ -139,7 +140,7 @@ impl Drop for Opener {
 fn run(queue: &Queue) {
     while let Some(mut request) = queue.next() {
         let (token, mailbox) = (request.token, Arc::clone(&request.mailbox));
-        match catch_unwind(AssertUnwindSafe(|| request.go_on())) {
+        match catch_unwind(AssertUnwindSafe(|| request.open_next())) {
             Ok(true) => queue.lock().requests.push_back(request),
             Ok(false) => request.finish(),
             Err(_) => {

@@ -1,4 +1,4 @@
-//! Panics of a step, which are caught.
+//! Catches panics of a step, and returns their text.
 
 /// The text of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -1,4 +1,4 @@
-//! The bound of the partitions that one Produce or Fetch names.
+//! The limit on the number of partitions that one Produce or Fetch names.
 
 use txn_protocol::{Malformed, Reader};
 

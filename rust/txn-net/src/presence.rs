@@ -1,4 +1,4 @@
-//! Tells threads other than its reactor's whether the client of a connection is there.
+//! Shows other threads than its reactor whether the client of a connection is still there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

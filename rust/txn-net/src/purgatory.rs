@@ -18,9 +18,9 @@
 //! reading. So no change after a reading is missed, and a log that takes ten batches while the
 //! reactor is busy posts once.
 //!
-//! A reading passes over every partition of the request. A Fetch of very many partitions that was
-//! woken and still has too little rests for some time ([`REST_PER_PARTITION`]). Otherwise each
-//! batch of one partition would have the reactor read the state of all of them.
+//! A reading looks at every partition of the request. A Fetch of very many partitions that was
+//! woken and still has too few bytes is not read again for some time ([`REST_PER_PARTITION`]).
+//! Otherwise each batch of one partition would make the reactor read the state of all of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -145,7 +145,7 @@ impl DelayedResponse {
         self.rests_until.filter(|&until| now < until)
     }
 
-    /// Says whether it is ready; any later change wakes it.
+    /// Returns true if it is ready; any later change wakes it.
     pub fn is_ready(&self) -> bool {
         // A swap, not a store: it has to see the state that the log published before it fired.
         self.watch.has_fired.swap(false, Ordering::AcqRel);

@@ -1,4 +1,4 @@
-//! Client quotas: the rates of each client, and the time that one over its quota is muted for.
+//! Client quotas: the rates of each client, and how long a client over its quota is muted.
 //!
 //! Python publishes the quotas; a request is counted here, without Python. A client is bound by
 //! one value of each kind, that of the most specific of eight levels. By the level a count belongs to
@@ -232,7 +232,7 @@ impl Meter {
     }
 
     /// The request is taken up again.
-    pub fn go_on(&mut self) {
+    pub fn resume(&mut self) {
         self.began = Instant::now();
     }
 
@@ -388,14 +388,18 @@ impl Quotas {
     /// is counted.
     pub fn produced(&self, meter: &Meter, has_answer: bool) -> Duration {
         let bytes = self.charge(QuotaKind::Produce, meter, meter.bytes as f64);
-        let time = if has_answer { self.took(meter) } else { 0 };
+        let time = if has_answer {
+            self.time_throttle_ms(meter)
+        } else {
+            0
+        };
         self.throttle([(QuotaKind::Produce, bytes), (QuotaKind::Request, time)])
     }
 
     /// Counts a Fetch whose answer has so many bytes; the time to mute its client for. If that is
     /// not zero, the bytes are not counted, and the answer has to be empty.
     pub fn fetched(&self, meter: &Meter, bytes: usize) -> Duration {
-        let time = self.took(meter);
+        let time = self.time_throttle_ms(meter);
         let Some(binding) = meter.binding(QuotaKind::Fetch) else {
             return self.throttle([(QuotaKind::Request, time)]);
         };
@@ -422,8 +426,8 @@ impl Quotas {
             return Duration::ZERO;
         };
         meter.spent = spent;
-        meter.go_on();
-        let time = self.took(&meter);
+        meter.resume();
+        let time = self.time_throttle_ms(&meter);
         self.throttle([(QuotaKind::Request, time)])
     }
 
@@ -434,7 +438,7 @@ impl Quotas {
 
     /// Milliseconds that the time of a request mutes its client for: one sample at most, as in
     /// Kafka.
-    fn took(&self, meter: &Meter) -> u64 {
+    fn time_throttle_ms(&self, meter: &Meter) -> u64 {
         let Some(binding) = meter.binding(QuotaKind::Request) else {
             return 0;
         };

@@ -30,7 +30,7 @@ use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
 use crate::opener::Opener;
 use crate::options::Options;
 use crate::panics::panic_text;
-use crate::partition::PartitionRole;
+use crate::partition::ReplicaState;
 use crate::produce::Refused;
 use crate::quotas::{ClientQuota, QuotaClient, Quotas, Window};
 use crate::reactor::{MAILBOX, Reactor};
@@ -228,17 +228,22 @@ impl Server {
         self.shared.client_quotas.decided(client, spent)
     }
 
-    /// Gives a partition another role, once no append to it is under way. Requests that wait for it
-    /// are answered if they no longer can be served.
+    /// Sets the state of a partition's replica, once no append to it is under way. Waiting requests
+    /// that can no longer be served are answered.
     ///
-    /// The log is told of its role by its owner: of a leader's before this, of a follower's after.
+    /// The caller also sets the role of the log: a leader's before this call, a follower's after it.
     ///
     /// # Errors
     /// Kafka's error code: there is no such partition.
-    pub fn set_role(&self, topic: &str, partition: i32, role: PartitionRole) -> Result<(), i16> {
+    pub fn set_replica_state(
+        &self,
+        topic: &str,
+        partition: i32,
+        state: ReplicaState,
+    ) -> Result<(), i16> {
         let found = self.shared.catalog.find(TopicKey::Name(topic.as_bytes()));
         let found = found.ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
-        found.partition(partition)?.set_role(role);
+        found.partition(partition)?.set_state(state);
         self.post_to_all(|| Message::RoleChanged);
         Ok(())
     }
@@ -274,7 +279,7 @@ impl Server {
         self.shared.control_lock.take();
     }
 
-    /// Lets others decide.
+    /// Releases the control lock.
     pub fn release_control_lock(&self) {
         self.shared.control_lock.release();
     }
@@ -321,7 +326,7 @@ impl Server {
         self.shared.control.take_refused()
     }
 
-    /// Takes limits on connections in place of the earlier ones. Connections beyond a new
+    /// Replaces the limits on connections. Connections beyond a new
     /// `max_connections` are closed, the least recently used first.
     pub fn limit_connections(&self, limits: ConnectionLimits) {
         self.shared.quotas.set_limits(limits);
@@ -329,7 +334,7 @@ impl Server {
         self.post_to_all(|| Message::TooManyConnections);
     }
 
-    /// Takes rates at which addresses may connect in place of the earlier ones.
+    /// Replaces the rates at which addresses may connect.
     pub fn limit_creation_rates(&self, rates: CreationRates) {
         self.shared.quotas.set_creation_rates(rates);
     }
@@ -392,7 +397,7 @@ impl Server {
         self.post(token, Message::RequireAuthentication(token, is_raw));
     }
 
-    /// Lets a request's connection be used, by a principal.
+    /// Admits the connection of a request under a principal.
     ///
     /// After `lifetime` it is closed with its next request, unless that is a handshake.
     pub fn authenticated(&self, token: RequestToken, principal: &str, lifetime: Option<Duration>) {
@@ -406,7 +411,7 @@ impl Server {
         self.post(token, Message::Mute(token, duration));
     }
 
-    /// Goes on with a parked Produce, except where joining was refused.
+    /// Continues a parked Produce, except where joining was refused.
     pub fn resume(&self, token: RequestToken, refused: Vec<Refused>) {
         self.post(token, Message::Resume(token, refused));
     }

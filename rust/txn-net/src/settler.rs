@@ -1,11 +1,11 @@
-//! The control loop's waits for the disk that have ended, and the reactor that goes on with them.
+//! Ends of the control loop's waits for the disk, and the reactor that handles them.
 //!
-//! An `EndTxn` that waits for the disk goes on in Python. If the loop's thread did it, that thread
-//! would be woken for the end of the wait and the reactor for the answer, and both would want the
-//! interpreter. So the durability service rings a [`Bell`], and the reactor that decides goes on
-//! with all waits that have ended by then. While the loop is at work, they are left to it.
+//! An `EndTxn` that waits for the disk is continued in Python. If the thread of the loop did that,
+//! both the loop and the reactor would have to be woken, and both would want the interpreter. So
+//! the durability service rings a [`Bell`], and the reactor that decides continues all requests
+//! whose waits have ended. While the loop is at work, it continues them itself.
 
-/// Goes on with the waits that have ended.
+/// Continues the waits that have ended.
 pub struct Settler {
     /// On the calling thread, which holds the control lock.
     pub settle: Box<dyn Fn() + Send + Sync>,
@@ -13,5 +13,5 @@ pub struct Settler {
     pub leave: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Tells the reactor that waits have ended; false: it is gone, and the loop has to be woken.
+/// Notifies the reactor that waits have ended; false: it is gone, and the loop has to be woken.
 pub type Bell = Box<dyn Fn() -> bool + Send + Sync>;

@@ -1,4 +1,4 @@
-//! The common state of all reactors, which the server and Python reach too.
+//! The state that all reactors share, and that the server and Python use too.
 
 use std::sync::{Arc, OnceLock};
 

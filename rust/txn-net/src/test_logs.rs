@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use txn_log::producer_state::{
-    AbortedTxn, AdmitResult, IncomingBatch, LastBatch, Marker, ProducerStateError,
-    ProducerStateManager, ReplayedBatch,
-};
+use txn_log::producer_state::{AdmitResult, IncomingBatch, Marker, ProducerStateManager};
 use txn_log::{PartitionLog, Past, Settings};
 
 /// The producer state of a log that takes nothing of producers.
@@ -20,35 +17,7 @@ impl ProducerStateManager for Shut {
         AdmitResult::Refuse { code: -1 }
     }
 
-    fn forget_below(&self, _: i64) {}
-
-    fn forget_aborted(&self, _: &[i64]) -> Result<(), ProducerStateError> {
-        Ok(())
-    }
-
-    fn last_batches(&self) -> Result<Vec<LastBatch>, ProducerStateError> {
-        Ok(Vec::new())
-    }
-
-    fn snapshot(&self) -> Result<Vec<u8>, ProducerStateError> {
-        Ok(Vec::new())
-    }
-
-    fn restore(&self, _: Option<&[u8]>, _: &[AbortedTxn]) -> Result<(), ProducerStateError> {
-        Ok(())
-    }
-
-    fn replay(&self, _: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, ProducerStateError> {
-        Ok(Vec::new())
-    }
-
-    fn backfill(&self, _: &[ReplayedBatch]) -> Result<(), ProducerStateError> {
-        Ok(())
-    }
-
-    fn first_unstable_offset(&self) -> Result<Option<i64>, ProducerStateError> {
-        Ok(None)
-    }
+    txn_log::stateless_producer_methods!();
 }
 
 /// Empty logs in a directory that goes with this.

@@ -81,7 +81,7 @@ impl Transport {
         }
     }
 
-    /// Goes on with the handshake as far as the socket lets it.
+    /// Continues the handshake as far as the socket allows.
     ///
     /// # Errors
     /// The client cannot be spoken with.
@@ -176,10 +176,10 @@ impl Transport {
         }
     }
 
-    /// Tells the client that nothing follows, before the socket is closed.
-    pub fn say_goodbye(&mut self) {
+    /// Sends the client a `close_notify` before the socket is closed.
+    pub fn close_notify(&mut self) {
         if let Self::Tls(stream) = self {
-            stream.say_goodbye();
+            stream.close_notify();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The time of a step: after it, others have their turn.
+//! The time limit of a step: after it, other connections run.
 
 use std::time::{Duration, Instant};
 

@@ -165,7 +165,7 @@ pub fn empty(start: i64, end: i64, leader_epoch: i32) -> Vec<u8> {
     bytes
 }
 
-/// Says why the bytes are not the beginning of the batch that a log would write next; `None` if
+/// Returns why the bytes are not the beginning of the batch that a log would write next; `None` if
 /// they may be.
 ///
 /// `head` is the present part of the header, `available` counts the bytes that there are in all.

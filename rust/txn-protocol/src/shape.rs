@@ -56,7 +56,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Takes the steps of a body in the order of its bytes. Returns `None` if one reaches beyond
+    /// Stores the steps of a body in the order of its bytes. Returns `None` if one reaches beyond
     /// the last of its structure, or if an array's items may have no bytes.
     #[must_use]
     pub fn new(steps: Vec<Step>, is_flexible: bool) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! `txn._core.Durability`: logs forced to the disk while Python goes on.
+//! `txn._core.Durability`: logs synced while Python goes on.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,7 +28,7 @@ type SyncResult = (u64, Vec<(usize, String)>);
 pub struct SyncResults {
     waits: Mutex<EndedWaits>,
     wakeup: OwnedFd,
-    /// Tells the reactor that goes on with them.
+    /// Notifies the reactor that continues them.
     pub(crate) bell: OnceLock<Bell>,
 }
 

@@ -23,7 +23,7 @@ create_exception!(
     "A Kafka node answered with an error, or could not be reached."
 );
 
-/// Takes the exception that C code has set before it called Python; none if it has set none.
+/// Returns and clears the exception that C code set before it called Python, if any.
 #[pyfunction]
 fn take_pending_exception(py: Python<'_>) -> Option<Py<PyBaseException>> {
     PyErr::take(py).map(|error| error.into_value(py))

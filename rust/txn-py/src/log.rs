@@ -884,7 +884,7 @@ fn close_idle_files(py: Python<'_>) {
     py.detach(txn_log::close_idle_files);
 }
 
-/// How many times this process has forced a file of a log to the disk.
+/// How many times this process has synced a file of a log.
 #[pyfunction]
 fn sync_count() -> u64 {
     txn_log::disk::sync_times().count()

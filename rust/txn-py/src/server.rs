@@ -46,7 +46,7 @@ const TURN: Duration = Duration::from_millis(2);
 #[pyclass(frozen, module = "txn._core")]
 pub struct Server(txn_net::Server);
 
-/// Tells whether the client of a connection is there; Python keeps it beside the connection.
+/// Shows whether the client of a connection is there; Python keeps it beside the connection.
 #[pyclass(frozen, module = "txn._core")]
 struct ClientPresence(Presence);
 
@@ -560,7 +560,7 @@ fn python_joins(parked: Vec<txn_net::ParkedProduce>) -> Vec<ParkedProduceTuple> 
     tuples.collect()
 }
 
-/// Lets reactors have Python decide. An exception is reported as unraisable.
+/// Lets Python decide for reactors. An exception is reported as unraisable.
 fn deciding(decide: Py<PyAny>) -> Decide {
     Box::new(move |requests, joins| {
         Python::try_attach(|py| {
@@ -578,7 +578,7 @@ fn deciding(decide: Py<PyAny>) -> Decide {
     })
 }
 
-/// Lets reactors go on with waits that have ended. An exception is reported as unraisable.
+/// Lets reactors continue waits that have ended. An exception is reported as unraisable.
 fn settling(settle: Py<PyAny>) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || {
         // Nothing is done if the interpreter is going away.

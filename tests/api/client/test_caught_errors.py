@@ -27,24 +27,6 @@ def topic(broker: TestBroker, request: pytest.FixtureRequest) -> str:
     return str(request.node.name)
 
 
-@pytest.fixture
-def producer(broker: TestBroker) -> Iterator[txn.Producer]:
-    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
-        yield made
-
-
-@pytest.fixture
-def consumer(broker: TestBroker, request: pytest.FixtureRequest) -> Iterator[txn.Consumer]:
-    made = txn.Consumer(
-        bootstrap_servers=broker.bootstrap_servers,
-        group_id=request.node.name,
-        auto_offset_reset="earliest",
-    )
-    made.subscribe(["in"])
-    yield made
-    made.close()
-
-
 def test_a_record_that_was_refused_and_caught_keeps_the_block_from_committing(
     broker: TestBroker, producer: txn.Producer, consumer: txn.Consumer, topic: str
 ) -> None:

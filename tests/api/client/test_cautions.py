@@ -24,24 +24,6 @@ def broker() -> Iterator[TestBroker]:
         yield made
 
 
-@pytest.fixture
-def producer(broker: TestBroker) -> Iterator[txn.Producer]:
-    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
-        yield made
-
-
-@pytest.fixture
-def consumer(broker: TestBroker, request: pytest.FixtureRequest) -> Iterator[txn.Consumer]:
-    made = txn.Consumer(
-        bootstrap_servers=broker.bootstrap_servers,
-        group_id=request.node.name,
-        auto_offset_reset="earliest",
-    )
-    made.subscribe(["in"])
-    yield made
-    made.close()
-
-
 def test_a_block_without_the_consumer_that_it_reads_warns_once(
     producer: txn.Producer, consumer: txn.Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:

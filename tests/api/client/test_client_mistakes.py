@@ -20,12 +20,6 @@ def broker() -> Iterator[TestBroker]:
         yield made
 
 
-@pytest.fixture
-def producer(broker: TestBroker) -> Iterator[txn.Producer]:
-    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
-        yield made
-
-
 @pytest.mark.parametrize("is_own", [True, False])
 def test_a_consumer_of_asyncio_is_refused_in_words(
     broker: TestBroker, producer: txn.Producer, is_own: bool

@@ -45,12 +45,6 @@ def consumer(broker: TestBroker) -> Iterator[txn.Consumer]:
     made.close()
 
 
-@pytest.fixture
-def producer(broker: TestBroker) -> Iterator[txn.Producer]:
-    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
-        yield made
-
-
 def first(offset: int = OFFSET_INVALID) -> TopicPartition:
     return TopicPartition("in", 0, offset)
 

@@ -28,12 +28,6 @@ def broker() -> Iterator[TestBroker]:
         yield made
 
 
-@pytest.fixture
-def producer(broker: TestBroker) -> Iterator[txn.Producer]:
-    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
-        yield made
-
-
 def open_consumer(broker: TestBroker, topics: list[str], **more: object) -> txn.Consumer:
     settings: dict[str, object] = {"auto_offset_reset": "earliest", **more}
     consumer = txn.Consumer(

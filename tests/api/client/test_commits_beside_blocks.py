@@ -63,12 +63,6 @@ def consumer(broker: TestBroker) -> Iterator[txn.Consumer]:
     made.close()
 
 
-@pytest.fixture
-def producer(broker: TestBroker) -> Iterator[txn.Producer]:
-    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
-        yield made
-
-
 def take(consumer: confluent_kafka.Consumer, count: int) -> list[bytes]:
     messages = consumer.consume(count, WAIT_S)
     assert len(messages) == count

@@ -104,7 +104,7 @@ def test_a_part_of_a_snapshot_is_no_snapshot(data: Path) -> None:
     assert second > name
 
 
-@pytest.mark.parametrize("step", ["replace_file", "force_directory"])
+@pytest.mark.parametrize("step", ["replace_file", "sync_directory"])
 def test_a_snapshot_that_no_disk_takes_leaves_the_one_before(
     data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:

@@ -31,7 +31,6 @@ from txn.coordinator.transaction.connections import ConnectionUse
 from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch
 from txn.security.acls import Operation, ResourceType
-from txn.storage.base import ProducerIdentity
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.groups import (
     CommittedPartition,
@@ -92,7 +91,7 @@ async def txn_offset_commit(
             _committer(request),
             checked.offsets,
             transactional_id=request.transactional_id,
-            producer=ProducerIdentity(request.producer_id, request.producer_epoch),
+            producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             transaction_version=2 if has_own_epoch else 1,
         )
         if fault is ErrorCode.NONE:

@@ -36,9 +36,9 @@ from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.broker.turns import Turns
 from txn.coordinator.transaction.decide import TV2
 from txn.identifiers import (
+    NO_PRODUCER,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    NOBODY,
     ProducerIdAndEpoch,
     TopicPartition,
 )
@@ -131,9 +131,9 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     """Give a producer its id and epoch."""
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    is_new = expected == NOBODY
+    is_new = expected == NO_PRODUCER
     if not is_new and (expected.producer_id == NO_PRODUCER_ID or expected.producer_epoch < 0):
-        return _initialized(context, InitProducerIdResult(NOBODY, ErrorCode.INVALID_REQUEST))
+        return _initialized(context, InitProducerIdResult(NO_PRODUCER, ErrorCode.INVALID_REQUEST))
     identity = await coordinator.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,

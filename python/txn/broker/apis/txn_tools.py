@@ -32,7 +32,7 @@ from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
 from txn.coordinator.transaction.states import Txn
 from txn.errors import StorageError
-from txn.identifiers import NOBODY, ProducerIdAndEpoch, TopicPartition
+from txn.identifiers import NO_PRODUCER, ProducerIdAndEpoch, TopicPartition
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.security.acls import Operation, ResourceType
 from txn.storage.base import Marker
@@ -120,7 +120,7 @@ def _description(
             unknown = ErrorCode.INVALID_REQUEST
         elif (refusal := coordinator.refusal(transactional_id)) is not ErrorCode.NONE:
             unknown = refusal
-        return _described(unknown, transactional_id, "", 0, 0, NOBODY, [])
+        return _described(unknown, transactional_id, "", 0, 0, NO_PRODUCER, [])
     return _described(
         ErrorCode.NONE,
         transactional_id,

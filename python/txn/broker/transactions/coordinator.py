@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from txn.broker.host import Durability, HangUpError, Host
 from txn.broker.last_clients import LastClients
 from txn.broker.marker_sender import MarkerSender
-from txn.broker.members import ONGOING
 from txn.broker.producer_id_manager import ProducerIdManager
 from txn.broker.runtime import Requests
 from txn.broker.shard import Shard, ShardPhase
@@ -33,7 +32,7 @@ from txn.broker.transactions.transactional_id import (
     Services,
     TransactionalId,
     code_for_a_batch,
-    forces_answers,
+    must_sync_before_answer,
     new_producer,
     refused,
 )
@@ -42,7 +41,7 @@ from txn.coordinator.transaction.connections import CLOSE_MS, ConnectionUse, Lat
 from txn.coordinator.transaction.decide import TV1
 from txn.coordinator.transaction.listing import Filter
 from txn.coordinator.transaction.records import TRANSACTIONAL_ID_BYTES_MAX
-from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnResult
+from txn.coordinator.transaction.states import NO_TIMEOUT_MS, ONGOING, Txn, TxnResult
 from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -303,7 +302,7 @@ class TransactionCoordinator:
         """The reason why nothing of an id is served, or NONE: its shard loads or cannot be read."""
         return self.transactions.refusal(transactional_id)
 
-    def forces_answers_of(self, transactional_id: str) -> bool:
+    def must_sync_before_answer_of(self, transactional_id: str) -> bool:
         """Return True if answers to the client of an id wait until their state is on the disk.
 
         True where the shard is not served: its coordinator may have promised that.
@@ -315,7 +314,7 @@ class TransactionCoordinator:
         if shard.phase is not ShardPhase.ACTIVE:
             return durability is not Durability.PROCESS
         txn = shard.state.transactions.get(transactional_id)
-        return txn is not None and forces_answers(durability, txn)
+        return txn is not None and must_sync_before_answer(durability, txn)
 
     @property
     def failed_count(self) -> int:

@@ -143,14 +143,14 @@ class TransactionPartitions:
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """Let partitions admit the transaction's first batch without another question."""
+        """Let partitions admit the transaction's first batch without a question."""
         producer_id, producer_epoch = producer
         id_hash = java_hash(transactional_id)
         for store in self.opened(partitions):
             store.producer_state.allow_txn(producer_id, producer_epoch, id_hash)
 
     def admit_batches_of(self, transactional_id: str, txn: Txn) -> None:
-        """Let the partitions of an open transaction admit its batches; none of a prepared one."""
+        """Let partitions admit batches of an open transaction; none of a prepared one."""
         if txn.is_prepared:
             for store in self.opened(txn.partitions):
                 store.producer_state.block_txn(txn.producer_id)

@@ -1,4 +1,4 @@
-"""The repairs of a start after a power failure: lost markers are written again, clients are fenced.
+"""Repairs after a power failure: the start writes lost markers again and fences clients.
 
 Invariant: a marker that was lost is written before any later one, and it is on the disk before
 anything is served. Every client that may mean a state that is gone is fenced (P7), but for one of
@@ -13,7 +13,7 @@ from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.shard import ShardPhase
 from txn.broker.transactions.partitions import open_transactions_in
 from txn.broker.transactions.shards import TxnShards
-from txn.broker.transactions.state import TxnShard, append_in_batches, forced
+from txn.broker.transactions.state import TxnShard, append_in_batches, until_synced
 from txn.broker.transactions.transactional_id import Services, TransactionalId
 from txn.coordinator.transaction.decide import decide_after_power_failure, plan
 from txn.coordinator.transaction.ending import Ending
@@ -59,7 +59,7 @@ class PowerFailure:
             for transactional_id, txn in shard.state.transactions.items():
                 if not txn.unsynced_markers:
                     continue
-                written = self._write_again(shard, transactional_id, txn, found)
+                written = self._rewrite_markers(shard, transactional_id, txn, found)
                 if txn.state in PREPARED:
                     shard.state.findings.written_again[transactional_id] = written
                 else:
@@ -67,7 +67,7 @@ class PowerFailure:
                     renewed.append((transactional_id, following))
             append_in_batches(shard, renewed)
 
-    def _write_again(
+    def _rewrite_markers(
         self,
         shard: TxnShard,
         transactional_id: str,
@@ -131,12 +131,12 @@ class PowerFailure:
             places |= self._services.partitions.of_markers(txn.unsynced_markers)
         for shard in self._shards.shards:
             if shard.phase is ShardPhase.ACTIVE:
-                shard.run_blocking(forced(self._services.partitions.sync_opened(places)))
+                shard.run_blocking(until_synced(self._services.partitions.sync_opened(places)))
                 return
 
     # ------------------------------------------------------------ fences
 
-    def fence_everybody(self) -> None:
+    def fence_all_ids(self) -> None:
         """Fence the client of every id that was served before."""
         for shard in self._shards.shards:
             findings = shard.state.findings
@@ -149,7 +149,7 @@ class PowerFailure:
             append_in_batches(shard, fenced)
             for transactional_id, txn in shard.state.transactions.decoded():
                 volatile = shard.state.volatile.get(transactional_id)
-                is_ending = txn.state in PREPARED and not findings.is_left(transactional_id)
+                is_ending = txn.state in PREPARED and not findings.ends_nothing(transactional_id)
                 if not is_ending or volatile is None:
                     continue
                 if volatile.ending is None:
@@ -178,5 +178,5 @@ class PowerFailure:
             txn,
             is_behind=is_behind,
             now_ms=self._host.now_ms(),
-            new_producer_id=self._services.producer_ids.take_now,
+            new_producer_id=self._services.producer_ids.generate_blocking,
         )

@@ -13,7 +13,7 @@ from txn.broker.host import RETRY_MS
 from txn.broker.transactions.partitions import open_transactions_in
 from txn.broker.transactions.power_failure import PowerFailure
 from txn.broker.transactions.shards import TxnShards
-from txn.broker.transactions.state import TxnShard, append_in_batches, forced
+from txn.broker.transactions.state import TxnShard, append_in_batches, until_synced
 from txn.broker.transactions.transactional_id import Services, TransactionalId
 from txn.coordinator.operations import COMMITTED, Request
 from txn.coordinator.transaction.decide import decide_undo, plan
@@ -58,7 +58,7 @@ class PreparedTransactions:
                     log.warning("txn.unanswered_commit_aborted", transactional_id=transactional_id)
             if undone:
                 append_in_batches(shard, undone)
-                shard.run_blocking(forced(COMMITTED, is_due=True))
+                shard.run_blocking(until_synced(COMMITTED, is_due=True))
             for transactional_id in undecided:
                 log.error("txn.left_prepared", transactional_id=transactional_id)
                 self._decide_later(shard, transactional_id)
@@ -128,7 +128,7 @@ class PreparedTransactions:
         prepared = [
             (transactional_id, txn)
             for transactional_id, txn in shard.state.transactions.decoded()
-            if txn.state in PREPARED and not shard.state.findings.is_left(transactional_id)
+            if txn.state in PREPARED and not shard.state.findings.ends_nothing(transactional_id)
         ]
         for transactional_id, txn in prepared:
             self._plan_end(shard, transactional_id, txn, power_failed=power_failed)

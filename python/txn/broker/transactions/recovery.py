@@ -23,7 +23,7 @@ from txn.broker.transactions.partitions import open_transactions_in
 from txn.broker.transactions.power_failure import PowerFailure
 from txn.broker.transactions.prepared import PreparedTransactions
 from txn.broker.transactions.shards import TxnShards
-from txn.broker.transactions.state import TxnShard, forced
+from txn.broker.transactions.state import TxnShard, until_synced
 from txn.broker.transactions.transactional_id import Services, TransactionalId
 from txn.coordinator.lost_logs import CompletedCommits
 from txn.coordinator.operations import COMMITTED
@@ -74,15 +74,15 @@ class Recovery:
         else:
             self._refuse_unexplained(stores)
             if has_losses:
-                self._power_failure.fence_everybody()
+                self._power_failure.fence_all_ids()
         for shard in self._shards.shards:
             self._continue_open(shard)
             for _, txn in shard.state.transactions.decoded():
                 if txn.is_two_phase:  # a process before this one may have promised less
                     wait = self._services.partitions.sync_opened(txn.partitions)
-                    shard.run_blocking(forced(wait))
+                    shard.run_blocking(until_synced(wait))
             if shard.phase is ShardPhase.ACTIVE:
-                shard.run_blocking(forced(COMMITTED, is_due=True))
+                shard.run_blocking(until_synced(COMMITTED, is_due=True))
 
     def _read_all(self) -> CompletedCommits:
         """Load every shard that there is; return the commits that were read."""
@@ -110,7 +110,7 @@ class Recovery:
         self._is_behind = bool(unread) or any(
             shard.state.findings.are_incomplete for shard in self._shards.shards
         )
-        self._power_failure.fence_everybody()
+        self._power_failure.fence_all_ids()
         known = [self._prepared.without_later(txn) for _, txn in self._shards.items()]
         self._hanging.end(stores, known, unread=unread)
         self._power_failure.sync_markers(self._hanging.marked)
@@ -140,7 +140,7 @@ class Recovery:
         return any(self._host.accepts_loss(TRANSACTIONS_TOPIC, index) for index in indexes)
 
     def _continue_open(self, shard: TxnShard) -> None:
-        """Let the open transactions of a shard go on, each until its time is up."""
+        """Resume the open transactions of a shard, each until its timeout."""
         known = shard.state
         for transactional_id, txn in known.transactions.decoded():
             if transactional_id in known.findings.withheld:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing_extensions import override
 
 from txn.broker.host import Host
-from txn.broker.members import COMMIT, EMPTY, NONE, ONGOING
+from txn.broker.members import COMMIT, NONE
 from txn.broker.shards import Shards
 from txn.broker.transactions.markers import EndMarkers
 from txn.broker.transactions.state import TxnShard, TxnShardState, Volatile
@@ -23,7 +23,7 @@ from txn.coordinator.transaction.records import (
     encode_key,
     encode_value,
 )
-from txn.coordinator.transaction.states import AT_REST, NO_TIMEOUT_MS, Txn, is_move
+from txn.coordinator.transaction.states import AT_REST, EMPTY, NO_TIMEOUT_MS, ONGOING, Txn, is_move
 from txn.errors import CorruptLogError
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.storage.base import StoredBatch
@@ -208,7 +208,7 @@ class TxnShards(Shards[TxnShardState, TxnRecord]):
                     self.completed.read(record)
 
     def sync_before_ack(self, before: Txn | None, txn: Txn) -> None:
-        """Let answers to Produce wait for the disk while a two-phase transaction is open.
+        """Make answers to Produce wait for the disk while a two-phase transaction is open.
 
         A no-op but for `durability=commit`: else all of them wait, or none.
         """

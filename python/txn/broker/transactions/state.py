@@ -1,6 +1,6 @@
 """The state of a shard of `__transaction_state`, and the appends that change it.
 
-Invariant: what the log tells is in `TxnShardState.transactions` alone, and changes only by the
+Invariant: the content of the log is in `TxnShardState.transactions` alone, and changes only by the
 replay of a record. All the rest is in memory: an id's timer and its end under way (`Volatile`), and
 the findings of the start (`Findings`), which no log has.
 """
@@ -70,7 +70,7 @@ class Findings:
         """True if an id waits for a partition that cannot be read."""
         return bool(self.undecided or self.withheld)
 
-    def is_left(self, transactional_id: str) -> bool:
+    def ends_nothing(self, transactional_id: str) -> bool:
         """Return True if a start ends nothing of an id, since a partition cannot be read."""
         return transactional_id in self.undecided or transactional_id in self.withheld
 
@@ -101,7 +101,7 @@ def append_in_batches(shard: TxnShard, records: Sequence[TxnRecord]) -> None:
         shard.append(records[start : start + RECORDS_PER_BATCH])
 
 
-def forced(wait: Committed | Synced, *, is_due: bool = False) -> Request[None]:
+def until_synced(wait: Committed | Synced, *, is_due: bool = False) -> Request[None]:
     """Wait for the disk; a disk that refuses raises StorageError only if the wait `is_due`."""
     try:
         yield wait

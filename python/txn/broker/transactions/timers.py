@@ -1,4 +1,4 @@
-"""The timers of transactional ids, and the sweep that forgets those nobody used for long.
+"""The timers of transactional ids, and the sweep that forgets unused ids.
 
 Invariant: an open transaction with a deadline has a timer that rings no later than the deadline
 (P5). A timer decides nothing: it starts a request in the id's line, which looks at the state then.
@@ -12,7 +12,7 @@ from typing import Final
 
 from txn.broker.host import RETRY_MS, Durability, Host
 from txn.broker.transactions.partitions import TransactionPartitions
-from txn.broker.transactions.state import TxnShard, Volatile, append_in_batches, forced
+from txn.broker.transactions.state import TxnShard, Volatile, append_in_batches, until_synced
 from txn.coordinator.operations import Request
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.states import AT_REST, Txn
@@ -123,4 +123,4 @@ class Sweep:
         txn = shard.state.transactions.get(transactional_id)
         if txn is not None:
             places = self._partitions.of_markers(txn.unsynced_markers)
-            yield from forced(self._partitions.sync_opened(places))
+            yield from until_synced(self._partitions.sync_opened(places))

@@ -7,7 +7,7 @@ or answers. It is a generator that its shard runs (`broker.runtime`): while one 
 the next one of the id waits for it. So no step looks whether the state has changed meanwhile.
 
 The methods are in the order of a transaction's life: `initialize`, `add` or `join`, `end`, and the
-aborts that nobody asked its client for. `_begin_end` appends the Prepare, and
+aborts that its client did not ask for. `_begin_end` appends the Prepare, and
 `coordinator.transaction.ending` takes over there. A Prepare is always finished: at once, by a retry
 every `RETRY_MS` while a disk refuses, or at the next start.
 """
@@ -45,7 +45,7 @@ from txn.coordinator.transaction.ending import Ending, decide, finish
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnResult, TxnState
 from txn.coordinator.transaction.unsynced import LAST_OFFSETS_MAX
 from txn.errors import StorageError
-from txn.identifiers import NOBODY, ProducerIdAndEpoch, TopicPartition
+from txn.identifiers import NO_PRODUCER, ProducerIdAndEpoch, TopicPartition
 from txn.logs import log
 from txn.storage.base import Marker
 from txn.wire.error_codes import ErrorCode
@@ -70,12 +70,12 @@ class InitProducerIdResult(NamedTuple):
 
     producer: ProducerIdAndEpoch
     code: ErrorCode = ErrorCode.NONE
-    ongoing: ProducerIdAndEpoch = NOBODY
+    ongoing: ProducerIdAndEpoch = NO_PRODUCER
 
 
 def refused(code: ErrorCode) -> InitProducerIdResult:
     """The answer of a request that gives no identity."""
-    return InitProducerIdResult(NOBODY, code)
+    return InitProducerIdResult(NO_PRODUCER, code)
 
 
 def code_for_a_batch(code: ErrorCode) -> int:
@@ -95,7 +95,7 @@ class Services(NamedTuple):
 def new_producer(services: Services) -> Request[InitProducerIdResult]:
     """Give an id to a producer that is idempotent alone."""
     try:
-        producer_id = yield from with_producer_id(services, services.producer_ids.take)
+        producer_id = yield from with_producer_id(services, services.producer_ids.generate)
     except StorageError:
         return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResult(ProducerIdAndEpoch(producer_id, 0))
@@ -155,7 +155,7 @@ class TransactionalId:
                     expected,
                     timeout_ms=timeout_ms,
                     now_ms=services.host.now_ms(),
-                    new_producer_id=services.producer_ids.take,
+                    new_producer_id=services.producer_ids.generate,
                     keep_prepared=keep_prepared,
                 )
                 decision = yield from with_producer_id(services, decide_it)
@@ -183,7 +183,7 @@ class TransactionalId:
             yield COMMITTED
         except StorageError:
             return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        ongoing = decision.txn.producer if decision.txn.is_prepared else NOBODY
+        ongoing = decision.txn.producer if decision.txn.is_prepared else NO_PRODUCER
         return InitProducerIdResult(decision.txn.client, ongoing=ongoing)
 
     def _hand_over(self, txn: Txn, kept: Txn) -> Request[None]:
@@ -228,7 +228,9 @@ class TransactionalId:
         try:
             if isinstance(decision, Write):
                 self.write(decision.txn)
-            if forces_answers(host.durability, decision.txn):  # it may be written and not forced
+            if must_sync_before_answer(
+                host.durability, decision.txn
+            ):  # it may be written and not synced
                 yield COMMITTED
         except StorageError:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -338,7 +340,7 @@ class TransactionalId:
         now_ms = services.host.now_ms()
         if not bumps_epoch:
             return decide_end(self.txn, producer, outcome, now_ms=now_ms)
-        take = services.producer_ids.take
+        take = services.producer_ids.generate
         return decide_end_and_bump(self.txn, producer, outcome, now_ms=now_ms, new_producer_id=take)
 
     def _with_last_offsets(self, end: End) -> Request[End]:
@@ -421,7 +423,7 @@ class TransactionalId:
     ) -> Request[InitProducerIdResult]:
         """Abort a commit that is prepared and cannot be synced, as `_give_up` does.
 
-        Until the abort is on the disk a start may find the commit, so no answer tells of it before.
+        Until the abort is on the disk a start may find the commit, so no answer reports it before.
         """
         prepare = decide_undo(ending.plan.prepare, now_ms=self._services.host.now_ms())
         try:
@@ -487,7 +489,7 @@ class TransactionalId:
         """Raises NoProducerIdError."""
         services = self._services
         now_ms = services.host.now_ms()
-        return decide_fence(txn, now_ms=now_ms, new_producer_id=services.producer_ids.take)
+        return decide_fence(txn, now_ms=now_ms, new_producer_id=services.producer_ids.generate)
 
     def _fence(self, end: End) -> Request[None]:
         """Abort an open transaction under a later epoch."""
@@ -504,7 +506,7 @@ class TransactionalId:
         log.error("txn.abort_failed", transactional_id=self.name, reason=error.message)
 
 
-def forces_answers(durability: Durability, txn: Txn) -> bool:
+def must_sync_before_answer(durability: Durability, txn: Txn) -> bool:
     """Return True if answers to a transaction's client wait until their state is on the disk."""
     return durability is ALWAYS or (durability is COMMIT and txn.is_two_phase)
 

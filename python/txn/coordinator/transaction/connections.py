@@ -78,7 +78,7 @@ class LatestConnections:
         producer: ProducerIdAndEpoch,
         connection: int,
     ) -> bool:
-        """Say whether a request is late if its client has closed the connection.
+        """Return True if a request is late if its client has closed the connection.
 
         True of every TxnOffsetCommit, and where the producer spoke over another connection last.
 
@@ -97,7 +97,7 @@ class LatestConnections:
         return use is ConnectionUse.OFFSETS or latest.connection != connection
 
     def is_doubtful(self, transactional_id: str, use: ConnectionUse, connection: int) -> bool:
-        """Say whether the close of a request that may be late may be under way."""
+        """Return True if the close of a request that may be late may be under way."""
         latest = self._latest[transactional_id, use]
         if use is ConnectionUse.TRANSACTION:
             return connection < latest.connection and not latest.is_pooled

@@ -46,6 +46,7 @@ from txn.coordinator.transaction.states import (
     COMPLETED,
     COMPLETION,
     NO_TIME_MS,
+    ONGOING,
     PREPARE,
     PREPARED,
     Txn,
@@ -66,10 +67,9 @@ TV1: Final = 0
 TV2: Final = 2
 
 _ENDED: Final = PREPARED | COMPLETED
-_ONGOING: Final = TxnState.ONGOING
 
 NewProducerId = Callable[[], int]
-"""Gives a producer id that nobody had; asked only when one is needed."""
+"""Returns an unused producer id; called only when one is needed."""
 
 
 class Refuse(NamedTuple):
@@ -134,11 +134,11 @@ def decide_init(
     """
     if txn is None:
         return Write(_fresh(new_producer_id(), timeout_ms, now_ms))
-    if expected is not None and not _may_go_on(txn, expected):
+    if expected is not None and not _holds_identity(txn, expected):
         return Refuse(ErrorCode.PRODUCER_FENCED)
     if txn.state in PREPARED:
         return Refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if txn.state is TxnState.ONGOING:
+    if txn.state is ONGOING:
         if expected is not None and expected != txn.client:
             return Refuse(ErrorCode.PRODUCER_FENCED)
         if keep_prepared:
@@ -152,8 +152,8 @@ def decide_init(
     return Write(_empty(txn, following, last_epoch, timeout_ms, now_ms))
 
 
-def _may_go_on(txn: Txn, expected: ProducerIdAndEpoch) -> bool:
-    """Say whether a producer holds the current identity, or the one whose answer was lost.
+def _holds_identity(txn: Txn, expected: ProducerIdAndEpoch) -> bool:
+    """Return True if a producer holds the current identity, or the one whose answer was lost.
 
     The answer to EndTxn v5 is among those, and so is the end by a time-out: nobody else was
     given the identity that followed.
@@ -244,7 +244,7 @@ def decide_add(
     if refused is not None:
         return refused
     assert txn is not None, "an unknown id was refused"
-    is_open = txn.state is _ONGOING
+    is_open = txn.state is ONGOING
     if is_open and txn.partitions.issuperset(partitions):
         return Done(txn)
     return Write(
@@ -252,7 +252,7 @@ def decide_add(
             txn.producer_id,
             txn.producer_epoch,
             txn.timeout_ms,
-            _ONGOING,
+            ONGOING,
             txn.partitions.union(partitions),
             txn.start_ms if is_open else now_ms,
             now_ms,
@@ -312,7 +312,7 @@ def decide_end(
     if refused is not None:
         return refused
     assert txn is not None, "an unknown id was refused"
-    if txn.state is _ONGOING:
+    if txn.state is ONGOING:
         prepare = Txn(  # as in `decide_add`
             txn.producer_id,
             txn.producer_epoch,
@@ -410,7 +410,7 @@ def plan(prepare: Txn) -> End:
 
 
 def ended_as(txn: Txn, producer: ProducerIdAndEpoch) -> bool:
-    """Say whether a producer shows the identity under which this transaction was ended."""
+    """Return True if a producer shows the identity under which this transaction was ended."""
     if txn.client_version < TV2 or txn.state not in _ENDED:
         return False
     return producer == _identity_before_end(txn)
@@ -505,7 +505,7 @@ def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> En
 
 
 def _fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: int) -> Txn:
-    assert txn.state is TxnState.ONGOING, f"{txn.state.name} has nothing to abort"
+    assert txn.state is ONGOING, f"{txn.state.name} has nothing to abort"
     prepared = _prepare_and_bump(txn, TxnResult.ABORT, now_ms, new_producer_id)
     return prepared if txn.is_prepared else prepared._replace(last_producer_epoch=last_epoch)
 
@@ -529,7 +529,7 @@ def decide_after_power_failure(
         now_ms: The time.
         new_producer_id: For that, or when the epochs are used up.
     """
-    if txn.state is TxnState.ONGOING:
+    if txn.state is ONGOING:
         ongoing = _used_up(txn) if is_behind else txn
         return _fence(ongoing, now_ms, new_producer_id, NO_PRODUCER_EPOCH)
     assert txn.state not in PREPARED, "a Prepare is completed first"

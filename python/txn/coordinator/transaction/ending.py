@@ -146,7 +146,7 @@ def finish(ending: Ending, write: Callable[[Txn], object], answer: object = None
         ending: The plan, and how far an earlier try came.
         write: Appends the next state of the id and replays it. Raises StorageError: nothing
             changed.
-        answer: Given once every partition was asked to take its marker; None: nobody waits.
+        answer: Given once every partition was asked to take its marker; None: no client waits.
 
     Raises:
         StorageError: a disk refused; try again with the same `ending`.

@@ -33,7 +33,7 @@ def compile_pattern(text: str) -> Pattern:
     Raises:
         ValueError: it is none, or too large; says why.
     """
-    # Loaded when somebody first asks: a broker that starts does not need it.
+    # Loaded on the first use: a broker that starts does not need it.
     import re2
 
     options = re2.Options()
@@ -65,7 +65,7 @@ class Filter:
     pattern: Pattern | None = None
 
     def passes(self, transactional_id: str, txn: Txn, now_ms: int) -> bool:
-        """Say whether an id is to be listed."""
+        """Return True if an id is to be listed."""
         return (
             (not self.states or txn.state in self.states)
             and (not self.producer_ids or txn.producer_id in self.producer_ids)

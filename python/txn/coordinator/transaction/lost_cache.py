@@ -101,7 +101,7 @@ def _lost_of(
 
 
 def _has_its_records(marker: LostOffset, named: NamedOffsets) -> bool:
-    """Say whether the records before a lost marker are there, as its Prepare has named them."""
+    """Return True if the records before a lost marker are there, as its Prepare has named them."""
     offsets = named.get((marker.topic_id, marker.partition), ())
     last = max((each for each in offsets if each < marker.offset), default=None)
     return last is not None and last < marker.log_end_offset

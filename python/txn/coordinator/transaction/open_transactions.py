@@ -52,7 +52,7 @@ def owners_of(known: Iterable[tuple[str, Txn]]) -> dict[int, Owner]:
 
 
 def is_explained(held: OpenTransaction, owner: Owner | None) -> bool:
-    """Say whether the coordinator's record accounts for an open transaction."""
+    """Return True if the coordinator's record accounts for an open transaction."""
     if owner is None or held.partition not in owner.txn.partitions:
         return False
     txn = owner.txn
@@ -64,7 +64,7 @@ def is_explained(held: OpenTransaction, owner: Owner | None) -> bool:
 
 
 def is_completed(held: OpenTransaction, owner: Owner | None) -> bool:
-    """Say whether the coordinator has completed a transaction of this producer id and epoch."""
+    """Return True if the coordinator has completed a transaction of this producer id and epoch."""
     if owner is None or owner.txn.state not in COMPLETED:
         return False
     return owner.txn.producer == held.producer or ended_as(owner.txn, held.producer)

@@ -42,7 +42,14 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from txn.coordinator.transaction.states import AT_REST, LastOffset, Txn, TxnState, UnsyncedMarker
+from txn.coordinator.transaction.states import (
+    AT_REST,
+    EMPTY,
+    LastOffset,
+    Txn,
+    TxnState,
+    UnsyncedMarker,
+)
 from txn.identifiers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from txn.wire.varint import unsigned_varint
 
@@ -74,8 +81,6 @@ _UNSYNCED_MARKERS: Final = 10_002
 # The fields of `LastOffset` and of `UnsyncedMarker`, in their order.
 _LAST_OFFSET: Final = struct.Struct(">16siiq")
 _UNSYNCED_MARKER: Final = struct.Struct(">16siqqh?")
-
-_EMPTY: Final = TxnState.EMPTY
 
 _USUAL_TAGGED_BYTES: Final = 64
 """Tagged fields of more bytes are of one id alone."""
@@ -147,7 +152,7 @@ def encode_value(txn: Txn) -> bytes:
     return b"".join(
         (
             _HEAD.pack(VALUE_VERSION, producer_id, producer_epoch, timeout_ms, state),
-            b"\0" if state is _EMPTY else _encode_partitions(partitions),
+            b"\0" if state is EMPTY else _encode_partitions(partitions),
             _TIMES.pack(updated_ms, start_ms),
             tagged,
         )
@@ -229,7 +234,7 @@ def _encode_usual_tagged(
 
 
 def at_rest_since_ms(data: bytes) -> int | None:
-    """Say since when the id of a value is at rest; None if it is not, or of another version.
+    """Return since when the id of a value is at rest; None if it is not, or of another version.
 
     Cheap, and looks at nothing else: `check_value` does.
     """
@@ -258,7 +263,7 @@ def decode_record(key: bytes, value: bytes | None) -> TxnRecord | None:
 
 
 def is_completed_commit(value: Txn | bytes | None) -> bool:
-    """Say whether a record is the end of a commit, also one of an id at rest."""
+    """Return True if a record is the end of a commit, also one of an id at rest."""
     if isinstance(value, bytes):
         return value[_STATE_AT] == TxnState.COMPLETE_COMMIT
     return value is not None and value.state is TxnState.COMPLETE_COMMIT

@@ -85,6 +85,10 @@ AT_REST: Final = COMPLETED | {TxnState.EMPTY}
 
 COMPLETION: Final[Mapping[TxnState, TxnState]] = {PREPARE[o]: COMPLETE[o] for o in TxnResult}
 
+EMPTY: Final = TxnState.EMPTY
+ONGOING: Final = TxnState.ONGOING
+"""Each transaction uses these members many times; see `broker.members` for the measurement."""
+
 _BEGIN_OR_FORGET = frozenset(
     {TxnState.EMPTY, TxnState.ONGOING, TxnState.PREPARE_ABORT, TxnState.DEAD}
 )
@@ -191,7 +195,7 @@ class Txn(NamedTuple):
         return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     def is_of(self, producer: ProducerIdAndEpoch) -> bool:
-        """Say whether its client has this identity."""
+        """Return True if its client has this identity."""
         if self.next_producer_id < 0:  # the usual case, without making a `client`
             return self[:2] == producer
         return self.client == producer
@@ -208,7 +212,7 @@ class Txn(NamedTuple):
 
 
 def is_move(before: Txn | None, after: Txn | None) -> bool:
-    """Say whether one record may follow another; None is an unknown or forgotten id."""
+    """Return True if one record may follow another; None is an unknown or forgotten id."""
     start = TxnState.DEAD if before is None else before.state
     end = TxnState.DEAD if after is None else after.state
     return end in MOVES[start]

@@ -68,7 +68,7 @@ class TxnStore:
         return transactional_id
 
     def compact_idle(self, before_ms: int) -> None:
-        """Let the ids sleep that have been at rest since before a time."""
+        """Encode the ids that have been at rest since before a time, to save memory."""
         for transactional_id, txn in list(self._decoded.items()):
             if txn.state in AT_REST and txn.updated_ms < before_ms:
                 self._encoded[transactional_id] = encode_value(txn)

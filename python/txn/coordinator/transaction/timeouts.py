@@ -14,16 +14,12 @@ of day, as in Kafka.
 Sources: KIP-98; KIP-593 (expiration); KIP-939.
 """
 
-from typing import Final
-
-from txn.coordinator.transaction.states import AT_REST, Txn, TxnState
-
-_ONGOING: Final = TxnState.ONGOING
+from txn.coordinator.transaction.states import AT_REST, ONGOING, Txn
 
 
 def has_deadline(txn: Txn) -> bool:
-    """Say whether a transaction is open that the coordinator has to abort some time."""
-    return txn.state is _ONGOING and not txn.is_two_phase
+    """Return True if a transaction is open that the coordinator has to abort some time."""
+    return txn.state is ONGOING and not txn.is_two_phase
 
 
 def deadline_ms(txn: Txn, begun_ms: int) -> int:
@@ -32,7 +28,7 @@ def deadline_ms(txn: Txn, begun_ms: int) -> int:
 
 
 def is_timed_out(txn: Txn, begun_ms: int, now_ms: int) -> bool:
-    """Say whether an open transaction is past its time.
+    """Return True if an open transaction is past its time.
 
     Args:
         txn: The entry of the transactional id.
@@ -53,5 +49,5 @@ def age_at_start(txn: Txn, now_ms: int) -> int:
 
 
 def is_expired(txn: Txn, now_ms: int, expiration_ms: int) -> bool:
-    """Say whether an id at rest was idle for so long that it may be forgotten."""
+    """Return True if an id at rest was idle for so long that it may be forgotten."""
     return txn.state in AT_REST and txn.updated_ms <= now_ms - expiration_ms

@@ -75,7 +75,7 @@ class LogOffsets(Protocol):
 
 
 def is_there(last: LastOffset, log: LogOffsets) -> bool:
-    """Say whether a log still has all that was in it when a commit was prepared.
+    """Return True if a log still has all that was in it when a commit was prepared.
 
     A record behind the loss may have been given the same offset; its leader epoch is a later one.
     """
@@ -85,7 +85,7 @@ def is_there(last: LastOffset, log: LogOffsets) -> bool:
 
 
 def is_to_decide(txn: Txn) -> bool:
-    """Say whether a start after a power failure has to look for the records of a Prepare.
+    """Return True if a start after a power failure has to look for the records of a Prepare.
 
     Those of a two-phase commit were synced before it, and only another system decides on it.
     """
@@ -94,7 +94,8 @@ def is_to_decide(txn: Txn) -> bool:
 
 
 def is_ended_by(marker: UnsyncedMarker, producer: ProducerIdAndEpoch, first_offset: int) -> bool:
-    """Say whether an open transaction is the one that a marker ended, so that the marker is gone.
+    """Return True if an open transaction is the one that a marker ended, so that the marker is
+    gone.
 
     One that begins behind it is a later one. A later epoch is that of a later client.
     """

@@ -1,8 +1,8 @@
 """A broker inside this process: `txn.Broker`.
 
-A program holds a `Broker`; its threads hold the `Service` alone. So a broker that a program lost
-is collected: it warns and stops. One that still runs when the interpreter ends is closed in order.
-In a forked child both are dead, and touch nothing of the parent's.
+A program holds a `Broker`; its threads hold only the `Service`. So a broker without a reference is
+collected: it warns and stops. A broker that still runs when the interpreter ends is closed in
+order. In a forked child neither can be used, and neither changes anything of the parent.
 """
 
 import _thread
@@ -133,7 +133,7 @@ class Broker:
         The broker also notices changed files by itself. Connections stay. Certificates that cannot
         be used are logged, and change nothing.
         """
-        self._here().certificates.reload()
+        self._require_service().certificates.reload()
 
     @property
     def metrics_address(self) -> str | None:
@@ -149,11 +149,11 @@ class Broker:
     @property
     def failure(self) -> BrokerFailedError | None:
         """The reason why the broker stopped serving: a bug, or the loss of its directory."""
-        return self._here().failure
+        return self._require_service().failure
 
     def call_when_failed(self, call: Callable[[], object]) -> None:
         """Make a call, on any thread, when the service fails; at once if it has."""
-        self._here().call_when_failed(call)
+        self._require_service().call_when_failed(call)
 
     def close(self) -> None:
         """Answer requests under way, close every log in order, and leave. Harmless when repeated.
@@ -167,7 +167,7 @@ class Broker:
         self._service.close()
 
     def __enter__(self) -> Self:
-        self._here()
+        self._require_service()
         return self
 
     def __exit__(
@@ -195,14 +195,14 @@ class Broker:
             finally:
                 service.close_aside()
 
-    def _here(self) -> "Service":
+    def _require_service(self) -> "Service":
         self._service.require_this_process()
         return self._service
 
 
 def service_of(broker: Broker) -> "Service":
     """The running parts of a broker, such as its node and its log cleaner, for tests and tools."""
-    return broker._here()
+    return broker._require_service()
 
 
 _open: set["Service"] = set()
@@ -346,7 +346,7 @@ class Service:
         """Leave a forked child: close the sockets and files it shares, and nothing else.
 
         Closed here, a socket or file stays as it is in the parent. Kept open, the lock and the
-        port would outlive the parent, and clients wait at connections that nobody serves.
+        port would outlive the parent, and clients wait at connections that no process serves.
         """
         self._forked_from = parent
         self.is_open = False
@@ -374,7 +374,7 @@ class Service:
             if not is_in_place:  # the files at its path now are somebody else's
                 self._fail_without_directory()
                 if self._temporary is None:
-                    raise StorageError(self._gone().message)
+                    raise StorageError(self._directory_moved_error().message)
             elif self._temporary is None:
                 self._close_logs()
             else:
@@ -390,16 +390,16 @@ class Service:
                 self._remove_temporary()
             _open.discard(self)
             forks.forget(self)
-            self._let_go()
+            self._release()
             log.info("broker.stopped", directory=str(self.path))
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Free the server and the durability service, with their descriptors and threads.
 
         The node is in reference cycles and holds both. It stays until a collection.
         """
         self._catalog.close()
-        self.storage.let_go()
+        self.storage.release()
         del self._server, self._durability, self._control, self.logins
 
     def _close_logs(self) -> None:
@@ -452,11 +452,11 @@ class Service:
             scheduler = self._make_scheduler(loop, self._durability)
             self.node = self._open_node(scheduler)
             if self._directory.was_left_by_kafka:
-                self.storage.force_all()
+                self.storage.sync_all_and_write_checkpoints()
             elif self._directory.power_failed:
-                self.storage.correct_checkpoints()
-            elif self._may_break_its_promise:
-                self.storage.force_all()
+                self.storage.write_checkpoints()
+            elif self._may_show_unsynced_records:
+                self.storage.sync_all_and_write_checkpoints()
             self.logins = self._logins_of(listeners, scheduler)
             limits.apply(self._server)
             self._settings.when_changed(lambda: limits.apply(self._server))
@@ -511,8 +511,9 @@ class Service:
             self.storage.forget_losses()
 
     @property
-    def _may_break_its_promise(self) -> bool:
-        """Say whether readers may see what a power failure takes, though this broker promises more.
+    def _may_show_unsynced_records(self) -> bool:
+        """Return True if readers may see what a power failure takes, though this broker promises
+        more.
 
         The last broker promised less and was killed, or an operator accepted a loss, which ends
         transactions whose records no commit has synced.
@@ -543,14 +544,14 @@ class Service:
             self._fail(BrokerFailedError(message, reason=str(error)))
 
     def _fail_without_directory(self) -> None:
-        """Serve nobody any more: files that are made now are missing where the others are.
+        """Stop serving: files that are made now are missing where the others are.
 
         Source: Apache Kafka, which stops once it has no log directory left.
         """
-        self._fail(self._gone())
+        self._fail(self._directory_moved_error())
         self._server.stop()
 
-    def _gone(self) -> BrokerFailedError:
+    def _directory_moved_error(self) -> BrokerFailedError:
         reason = f"{self.path} was moved away, removed or replaced under the broker"
         message = (
             f"{reason}, which serves nobody any more. Records that it acknowledged are in the "
@@ -578,7 +579,7 @@ class Service:
             )
         # The mark goes first: cut short, the next start goes by it, and judges every log anew.
         self._directory.note_lost_cache()
-        self.storage.take_back_refusals()
+        self.storage.restore_refusals()
         return self._load_node(scheduler)
 
     def _load_node(self, scheduler: LoopScheduler) -> Node:
@@ -694,7 +695,7 @@ def _listener(spec: ListenerSpec, bound: tuple[str, int]) -> Listener:
 
 
 def _reachable(host: str) -> str:
-    """The host that clients are told; this machine's name if it listens on every address."""
+    """The host in answers to clients; this machine's name if it listens on every address."""
     import socket
 
     return socket.gethostname() if host in EVERY_ADDRESS else host
@@ -716,7 +717,7 @@ def _close_shared(addresses: Collection[tuple[str, int]], directory: str) -> Non
 
 
 def _is_at(descriptor: int, addresses: Collection[tuple[str, int]]) -> bool:
-    """Say whether a socket's own end has one of the addresses."""
+    """Return True if a socket's own end has one of the addresses."""
     import socket
 
     one = socket.socket(fileno=descriptor)

@@ -49,7 +49,7 @@ def claim(max_connections: int, *, is_requested: bool) -> Shares:
 
     Args:
         max_connections: `max.connections`.
-        is_requested: Somebody asked for so many, and is told if they cannot be.
+        is_requested: Somebody asked for so many, and gets a warning if they cannot be.
 
     Raises:
         ConfigError: the limit is too small for a broker.

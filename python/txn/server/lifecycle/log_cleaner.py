@@ -43,7 +43,7 @@ class CompactedLog(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Name that tells it apart."""
+        """A name that is unique."""
         return self.topic.topic_id, self.store.index
 
 
@@ -91,7 +91,7 @@ class LogCleaner:
         except _core.CorruptLogError as error:
             message, path, position = error.args
             topic, store = chosen.log
-            self._storage.tell_of_damage(topic.name, store.index, message, path, position)
+            self._storage.log_damage(topic.name, store.index, message, path, position)
             self._damaged.add(key)
         except (_core.LogRefusedError, OSError, ValueError) as error:
             self._note_failure(chosen.log, error)
@@ -140,7 +140,7 @@ class LogCleaner:
         return True
 
     def _candidates(self) -> Iterator[LogToClean[CompactedLog]]:
-        """Cleanable parts of the logs that nobody is at."""
+        """Cleanable parts of the logs that no cleaner works on."""
         now_ms = self._node.host.now_ms()
         for compacted in self.compacted_logs():
             if compacted.key in self._in_work or compacted.key in self._damaged:

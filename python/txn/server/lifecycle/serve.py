@@ -108,7 +108,7 @@ def serve(
     """Run a broker until SIGTERM or SIGINT; print `listening on HOST:PORT` once it answers.
 
     SIGHUP has it read the certificates of its listeners again. A service manager that gives
-    NOTIFY_SOCKET is told when it answers and when it stops.
+    NOTIFY_SOCKET gets a message when it answers and when it stops.
 
     A line `NAME on HOST:PORT` follows for each further listener, and a line
     `metrics on http://HOST:PORT/metrics` where metrics are served.
@@ -151,10 +151,10 @@ def serve(
         if ends_with_parent:
             Thread(target=_stop_without, args=(parent, request_stop), daemon=True).start()
         _greet(broker)
-        _tell_service_manager("READY=1")
+        _notify_service_manager("READY=1")
         service_of(broker).preload.start()
         await_request(broker.reload_certificates)
-        _tell_service_manager("STOPPING=1")
+        _notify_service_manager("STOPPING=1")
     if broker.failure is not None:
         raise broker.failure
 
@@ -167,7 +167,7 @@ def _stop_without(parent: int, request_stop: Callable[[], object]) -> None:
     request_stop()
 
 
-def _tell_service_manager(state: str) -> None:
+def _notify_service_manager(state: str) -> None:
     """Send a state to the service manager, if one asks for it. Source: sd_notify(3)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
@@ -182,7 +182,7 @@ def _tell_service_manager(state: str) -> None:
 
 
 def _greet(broker: Broker) -> None:
-    """Tell the addresses on standard output, whose reader may have stopped. Raises OSError."""
+    """Print the addresses to standard output, whose reader may have stopped. Raises OSError."""
     if sys.stdout is None:
         return
     output = LineWriter(sys.stdout.fileno())
@@ -204,7 +204,7 @@ def _greeting(broker: Broker) -> str:
 def _stop_requests() -> Iterator[
     tuple[Callable[[], object], Callable[[Callable[[], object]], object]]
 ]:
-    """Take SIGTERM and SIGINT for requests to stop: (make one, wait for one).
+    """Turn SIGTERM and SIGINT into requests to stop: (make one, wait for one).
 
     The wait takes a call, which it makes at each SIGHUP.
 

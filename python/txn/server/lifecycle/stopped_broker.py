@@ -1,4 +1,4 @@
-"""Changing the metadata of a stopped broker: its data directory is locked, and nothing is served.
+"""Changes the metadata of a stopped broker: it locks the data directory and serves nothing.
 
 Retention, compaction, timeouts and elections are left to the next start, which has the broker's
 settings. So a directory that was not stopped in order is refused, as its recovery is a start's.
@@ -53,7 +53,7 @@ def change_metadata(
             records = change(image)
             if records:
                 metadata.append(records)
-                metadata.force()
+                metadata.sync()
                 store_snapshot(storage, metadata, now_ms())
         finally:
             failures = storage.close_all([metadata.partition])

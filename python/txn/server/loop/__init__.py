@@ -1,1 +1,1 @@
-"""The control loop: requests are taken off the sockets, decoded, and answered under one lock."""
+"""The control loop: it gets requests from the sockets, decodes and answers them under one lock."""

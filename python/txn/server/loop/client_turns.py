@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class ClientLeftError(Exception):
-    """The client of a request has closed its connection: nobody waits for the answer."""
+    """The client of a request has closed its connection: it does not wait for the answer."""
 
 
 class _Waiting(NamedTuple):
@@ -47,10 +47,10 @@ class ClientTurns:
 
         Args:
             client: Requests of the same client share a queue, first come, first served.
-            is_there: Says whether somebody still waits for the answer.
+            is_there: Returns whether the client still waits for the answer.
 
         Raises:
-            ClientLeftError: nobody waits for it any more, by the time of its turn.
+            ClientLeftError: the client has left by the time of its turn.
         """
         await self._enter(client, is_there)
         try:
@@ -91,7 +91,7 @@ class ClientTurns:
         return next((client for client in self._queues if self._may_begin(client)), None)
 
     def _serve(self, client: Hashable) -> None:
-        """Let a client's oldest request begin, and have the client wait behind the others."""
+        """Begin a client's oldest request, and put the client behind the others."""
         queue = self._queues.pop(client)
         waiting = queue.popleft()
         if queue:

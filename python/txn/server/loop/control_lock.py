@@ -1,9 +1,9 @@
-"""An event loop under the control lock: another thread stands in for it while it sleeps.
+"""An event loop under the control lock: another thread may do its work while it sleeps.
 
 A loop's state needs no locks, but the loop has to be woken for everything. This one holds the
 control lock whenever it runs, and releases it for as long as it sleeps. Another holder may
-meanwhile do the loop's work on its own thread, see `stand_in`. So no two threads are ever in the
-loop's state, and none has to be woken for a quick answer.
+meanwhile do the loop's work on its own thread, see `run_for_loop`. So no two threads are ever in
+the loop's state, and none has to be woken for a quick answer.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class ControlLock(Protocol):
     """Its holder runs the loop's work."""
 
     def take_control_lock(self) -> None:
-        """Wait until nobody holds it, and take it."""
+        """Wait until the lock is free, and acquire it."""
         ...
 
     def release_control_lock(self) -> None:
@@ -53,7 +53,7 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._releasing_selector = _ReleasingSelector()
         self._due: list[Handle] | None = None
-        """The calls of a stand-in's next round; None: nobody stands in."""
+        """The calls of a stand-in's next round; None: no other thread runs them."""
         self._has_timers = False
         """A stand-in has begun a timer."""
         super().__init__(self._releasing_selector)
@@ -69,7 +69,7 @@ class ControlLockLoop(asyncio.SelectorEventLoop):
             self._releasing_selector.control_lock = None
             control_lock.release_control_lock()
 
-    def stand_in(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
+    def run_for_loop(self, call: Callable[[*Arguments], object], *args: *Arguments) -> None:
         """Make a call that belongs to the loop on this thread, which holds the control lock.
 
         So are the calls that it leaves to the loop's next rounds, `ROUNDS_MAX` of them. The loop

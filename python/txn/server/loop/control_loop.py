@@ -106,13 +106,13 @@ WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose answers wait for other members; they count as under way while decoded alone."""
 
 
-def _on_bug(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+def _log_callback_error(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
     """Log the exception of a callback, which no caller would see."""
     log.error("broker.work_failed", reason=told.get("message"), exc_info=told.get("exception"))
 
 
 def _is_large(response: Body) -> bool:
-    """Say whether a response has many entries, in its lists and in those of its entries."""
+    """Return True if a response has many entries, in its lists and in those of its entries."""
     return _counted(response, 0) >= LARGE_ENTRIES
 
 
@@ -130,7 +130,7 @@ def _counted(body: tuple[object, ...], entries: int) -> int:
 
 
 def _is_of_login(login: "Login", api_key: int, is_served: bool) -> bool:
-    """Say whether a request is answered or refused by the authentication of its connection."""
+    """Return True if a request is answered or refused by the authentication of its connection."""
     if api_key == ApiKey.API_VERSIONS:
         return not login.admits_versions(is_served=is_served)
     return api_key in LOGIN_KEYS
@@ -164,7 +164,7 @@ class _Stepped(Coroutine[Any, Any, T]):
         return (yield from eager.Suspended(self, waits_for).__await__())
 
 
-class _Tolled(_Stepped[T]):
+class _Metered(_Stepped[T]):
     """A coroutine whose steps are counted in a toll, in CPU time of the thread that takes them."""
 
     def __init__(self, work: Coroutine[Any, Any, T], toll: Toll) -> None:
@@ -175,7 +175,7 @@ class _Tolled(_Stepped[T]):
         return counted_in(self._toll, self._work.send, value)
 
 
-class _WhileThere(_Stepped[T]):
+class _UntilClientLeft(_Stepped[T]):
     """A coroutine that takes no further step once its client has left. Raises ClientLeftError."""
 
     def __init__(self, work: Coroutine[Any, Any, T], is_there: Callable[[], bool]) -> None:
@@ -199,7 +199,7 @@ class ServerCatalog:
         """Serve a topic's partitions; a reactor asks for the log of each when it first needs it.
 
         The server holds them weakly: they know the node and so the server, a cycle through Rust
-        that nobody would ever collect.
+        that would never be collected.
         """
         held = ref(partitions)
 
@@ -235,7 +235,7 @@ class ServerCatalog:
     def publish_creation_rates(
         self, default: float | None, of_addresses: Mapping[str, float]
     ) -> None:
-        """Let addresses connect so often a second from now on; without a default any other may."""
+        """Limit connections per second by address; `default` is for all others."""
         self._server.limit_creation_rates(default, of_addresses)
 
     def forget_verdicts(self) -> None:
@@ -247,7 +247,7 @@ class ServerCatalog:
         self._server.publish_quotas(quotas, samples=samples, length_s=length_s)
 
     def close(self) -> None:
-        """Let go of the server; nothing is passed on any more."""
+        """Release the server; nothing is passed on any more."""
         del self._server
 
 
@@ -266,7 +266,7 @@ class ControlLoop:
         bounds_answers: bool = False,
     ) -> None:
         self._loop = loop
-        self._loop.set_exception_handler(_on_bug)
+        self._loop.set_exception_handler(_log_callback_error)
         self._scheduler = scheduler
         self._server = server
         self._node = node
@@ -313,7 +313,7 @@ class ControlLoop:
         self._loop.close()
 
     def _let_reactors_decide(self) -> None:
-        """Let reactors decide for the loop; the server holds it weakly, see `ServerCatalog`."""
+        """Let reactors decide; the server holds this loop weakly, see `ServerCatalog`."""
         api_keys = decided_by_reactors(self._node.durability)
         if not api_keys:
             return
@@ -323,13 +323,13 @@ class ControlLoop:
             control = held()
             if control is None:
                 return False  # the broker is gone
-            control._loop.stand_in(control.serve, requests, joins)
+            control._loop.run_for_loop(control.serve, requests, joins)
             return True
 
         def settle() -> None:
             control = held()
             if control is not None:
-                control._loop.stand_in(control._scheduler.settle)
+                control._loop.run_for_loop(control._scheduler.settle)
 
         self._server.let_reactors_decide(api_keys, decide)
         self._scheduler.let_reactors_settle(self._server, settle)
@@ -385,7 +385,7 @@ class ControlLoop:
             assert isinstance(attachment, _core.ClientPresence), "its connection is new"
             peer = Peer(client_host, number, attachment.has_left)
             session = begin(self._listeners[listener], peer, principal)
-            connection = self._meet(token, session)
+            connection = self._attach_connection(token, session)
         api = self.table.get(api_key)
         is_served = api is not None and api_version in api.served
         if connection.login is not None and _is_of_login(connection.login, api_key, is_served):
@@ -413,11 +413,11 @@ class ControlLoop:
                 request = counted_in(
                     toll, decode_request, answerer.request, api_key, api_version, body
                 )
-                work = _Tolled(answerer.answer(request, context), toll)
+                work = _Metered(answerer.answer(request, context), toll)
             answer = eager.step(work)
             if isinstance(answer, eager.Suspended):
                 rest, ended = self._finish(token, context, answer), partial(self._on_end, token)
-                self._tasks.add(eager.go_on(self._loop, rest, answer, ended))
+                self._tasks.add(eager.continue_as_task(self._loop, rest, answer, ended))
             elif not isinstance(answer, bytes) and _is_large(answer):
                 self._start(self._reply_large(token, context, answer), token)
             else:
@@ -425,7 +425,7 @@ class ControlLoop:
         except Exception as error:
             self._on_error(token, context, error)
 
-    def _meet(self, token: int, session: Session) -> Connection:
+    def _attach_connection(self, token: int, session: Session) -> Connection:
         """Make a connection's state with its first request; the sockets keep it for the next."""
         login = None if self._logins is None else self._logins.begin(session.listener)
         connection = Connection(session, login)
@@ -517,9 +517,9 @@ class ControlLoop:
                 )
                 answer = api.answerer.answer(request, context)
                 if key in READ_ONLY:
-                    answer = _WhileThere(answer, is_there)
+                    answer = _UntilClientLeft(answer, is_there)
                 if toll is not None:
-                    answer = _Tolled(answer, toll)
+                    answer = _Metered(answer, toll)
                 del request, body
                 if key not in WAITING:
                     await self._finish(token, context, answer)

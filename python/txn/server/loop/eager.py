@@ -70,10 +70,10 @@ def run(
 ) -> asyncio.Task[None] | None:
     """Run a coroutine to its first wait; return a task for the rest, None if it has ended."""
     rest = step(work)
-    return None if rest is None else go_on(loop, _finished(rest), rest, ended)
+    return None if rest is None else continue_as_task(loop, _finished(rest), rest, ended)
 
 
-def go_on(
+def continue_as_task(
     loop: asyncio.AbstractEventLoop,
     work: Coroutine[Any, Any, None],
     rest: Suspended[Any],

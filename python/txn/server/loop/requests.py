@@ -36,7 +36,7 @@ class Plain(Protocol):
 
 
 Parts = tuple[Plain, Callable[[bytes, int], tuple[object, int]]]
-"""Makes a body plain; reads a request and tells where it ends."""
+"""Makes a body plain; reads a request and returns its end."""
 
 
 def _parts(schema: type) -> Parts:

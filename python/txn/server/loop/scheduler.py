@@ -51,10 +51,10 @@ class LoopScheduler:
         await self._loop.run_in_executor(None, call)
 
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
-        """Begin to sync partitions, side by side; tell when all are synced or have failed.
+        """Begin to sync partitions, in parallel; report when all are synced or have failed.
 
         The syncs begin in the next turn of the loop, so that all callers of this one share them.
-        After `close` nothing is begun and nobody told. A refusal would look like a disk that fails,
+        After `close` nothing is begun or reported. A refusal would look like a disk that fails,
         and a commit would turn into an abort.
         """
         if self._is_closed:
@@ -72,11 +72,11 @@ class LoopScheduler:
         self._asked.append((number, asked))
 
     def let_reactors_settle(self, server: _core.Server, settle: Callable[[], object]) -> None:
-        """Let a reactor call `settle`, through the given function, when syncs have ended."""
+        """Register a function that a reactor calls when syncs have ended; it calls `settle`."""
         server.let_reactors_settle(self._durability, settle)
 
     def settle(self) -> None:
-        """Tell of the syncs that have ended."""
+        """Report the syncs that have ended to their waiters."""
         for number, reasons in self._durability.take():
             stores, done = self._waits.pop(number)
             try:
@@ -86,7 +86,7 @@ class LoopScheduler:
             done(failures)
 
     def close(self) -> None:
-        """Tell nobody of the syncs that were begun. The loop has stopped."""
+        """Drop the syncs that were begun without a report. The loop has stopped."""
         self._is_closed = True
         self._asked.clear()
         self._loop.remove_reader(self._durability.wakeup_fd)

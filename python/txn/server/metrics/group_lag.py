@@ -65,7 +65,7 @@ class Lags(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """The groups whose lag is told."""
+    """The groups whose lag is reported."""
 
     group_ids: list[str]
     left_out: int
@@ -234,7 +234,7 @@ class GroupLags:
 
 
 def _leaves_out(committed: Iterable[TopicPartition], filled: Mapping[str, frozenset[int]]) -> bool:
-    """Say whether a topic of these partitions has filled ones beside them."""
+    """Return True if a topic of these partitions has filled ones beside them."""
     left = {topic: len(filled.get(topic, ())) for topic, _ in committed}
     for topic, index in committed:
         left[topic] -= index in filled.get(topic, ())
@@ -244,5 +244,5 @@ def _leaves_out(committed: Iterable[TopicPartition], filled: Mapping[str, frozen
 def _records_behind(counter: _Counter, offsets: list[int], seconds: float) -> list[int | None]:
     try:
         return counter.records.count(offsets, seconds)[1]
-    except (_core.CorruptLogError, _core.LogRefusedError, OSError):  # readers are told
+    except (_core.CorruptLogError, _core.LogRefusedError, OSError):  # readers get the error
         return [None] * len(offsets)

@@ -75,7 +75,7 @@ class HealthProbes:
         self._loop = LoopProbe(call_soon)
 
     def live(self) -> Health:
-        """Tell whether the broker works, or starts."""
+        """Return whether the broker works, or starts."""
         if self._service.failure is not None:
             return Health(False, {"status": "failed", "reason": self._service.failure.reason})
         if self._loop is None:
@@ -90,7 +90,7 @@ class HealthProbes:
         return Health(True, {"status": "ok"})
 
     def ready(self) -> Health:
-        """Tell whether the broker serves everything it has."""
+        """Return whether the broker serves everything it has."""
         live = self.live()
         if self._loop is None or not live.is_well:
             missing: list[dict[str, Any]] = [{"part": "broker", "reason": live.facts["status"]}]

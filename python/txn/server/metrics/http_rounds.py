@@ -58,7 +58,7 @@ class _Exchange:
         return bytes(self._head) if len(self._head) <= HEAD_BYTES_MAX else None
 
     def read(self) -> bool:
-        """Read on; say whether the head is whole, or too long."""
+        """Read on; return True if the head is whole, or too long."""
         received = self.socket.recv(HEAD_BYTES_MAX)
         if not received:
             raise ConnectionResetError
@@ -66,14 +66,14 @@ class _Exchange:
         return b"\r\n\r\n" in self._head or len(self._head) > HEAD_BYTES_MAX
 
     def answer(self, data: bytes) -> bool:
-        """Begin to write an answer; say whether all of it is written."""
+        """Begin to write an answer; return True if all of it is written."""
         self.is_answered = True
         self.deadline = time.monotonic() + RESPONSE_S
         self._unsent = memoryview(data)
         return self.write()
 
     def write(self) -> bool:
-        """Write on; say whether all is written."""
+        """Write on; return True if all is written."""
         try:
             self._unsent = self._unsent[self.socket.send(self._unsent) :]
         except BlockingIOError:
@@ -133,7 +133,7 @@ class HttpRounds:
             self._accept()
 
     def _is_whole(self, exchange: _Exchange) -> bool:
-        """Read or write on; say whether a request is there to be answered."""
+        """Read or write on; return True if a request is there to be answered."""
         try:
             if not exchange.is_answered:
                 return exchange.read()

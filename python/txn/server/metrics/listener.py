@@ -39,11 +39,11 @@ class Probes(Protocol):
     """The health of a broker; a `txn.server.metrics.health.HealthProbes`."""
 
     def live(self) -> Health:
-        """Tell whether it works, or starts."""
+        """Return whether it works, or starts."""
         ...
 
     def ready(self) -> Health:
-        """Tell whether it serves everything it has."""
+        """Return whether it serves everything it has."""
         ...
 
 

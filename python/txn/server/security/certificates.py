@@ -113,7 +113,7 @@ class _ListenerTls:
         except ValueError as error:
             source.refuse(str(error))
         loaded = cls(source, context, fingerprint)
-        loaded._tell()
+        loaded._log_expiry()
         source.warn_of_no_effect()
         return loaded
 
@@ -129,9 +129,9 @@ class _ListenerTls:
             name = self._source.name
             log.error("tls.certificate_not_loaded", listener=name, reason=str(error))
         else:
-            self._tell()
+            self._log_expiry()
 
-    def _tell(self) -> None:
+    def _log_expiry(self) -> None:
         name, expires_at = self._source.name, self.context.expires_at
         until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires_at))
         if expires_at <= time.time():
@@ -152,7 +152,7 @@ class _Source:
         from txn.security.principals import SETTING, principal_mapper  # few brokers have TLS
 
         mapper = principal_mapper(self._setting(SETTING) or "")
-        return _nobody if self._is_sasl else mapper
+        return _anonymous if self._is_sasl else mapper
 
     def warn_of_no_effect(self) -> None:
         """Warn if the broker asks for client certificates, and this listener does not."""
@@ -177,7 +177,9 @@ class _Source:
         return value
 
     def fingerprint(self) -> Fingerprint:
-        return tuple(_looks(path) for path in map(self._setting, LOCATIONS) if path is not None)
+        return tuple(
+            _file_state(path) for path in map(self._setting, LOCATIONS) if path is not None
+        )
 
     def read(self) -> TlsFiles:
         """Read the files. Raises ConfigError."""
@@ -211,7 +213,7 @@ class _Source:
         if location is not None:
             if key is not None:
                 self.refuse("ssl.keystore.key stands beside ssl.keystore.location: give one")
-            _warn_if_open(location)
+            _warn_if_readable(location)
             return text, text
         if key is None:
             self.refuse("ssl.keystore.certificate.chain stands without ssl.keystore.key")
@@ -232,12 +234,12 @@ class _Source:
         raise ConfigError(f"listener {self.name} cannot speak TLS: {reason}")
 
 
-def _nobody(_subject: str) -> str:
-    """The principal of a client whose certificate names nobody."""
+def _anonymous(_subject: str) -> str:
+    """The principal of a client whose certificate has no name."""
     return ANONYMOUS
 
 
-def _looks(path: str) -> tuple[int, ...] | None:
+def _file_state(path: str) -> tuple[int, ...] | None:
     try:
         found = os.stat(path)
     except OSError:
@@ -245,8 +247,8 @@ def _looks(path: str) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _warn_if_open(path: str) -> None:
-    """Tell of a private key that other users may read."""
+def _warn_if_readable(path: str) -> None:
+    """Warn about a private key that other users may read."""
     found = os.stat(path)
     mode = stat.S_IMODE(found.st_mode)
     open_to = stat.S_IROTH

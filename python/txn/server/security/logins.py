@@ -156,7 +156,7 @@ class Logins:
             return login.refuse("the keys of the token's issuer did not come in time")
 
     def _prepare(self, token: int, connection: Connection, step: Step) -> None:
-        """Tell the sockets of a step before they get its answer."""
+        """Pass a step to the sockets before its answer."""
         match step.effect:
             case Effect.REQUIRE | Effect.REQUIRE_RAW:
                 is_raw = step.effect is Effect.REQUIRE_RAW

@@ -41,7 +41,7 @@ class JoinGroupRequest:
 
 
 class JoinGroupMember(NamedTuple):
-    """A member, told to the leader."""
+    """A member, as the leader gets it."""
 
     member_id: str
     group_instance_id: str | None

@@ -16,7 +16,7 @@ use crate::error::KafkaError;
 /// Random bytes of a SCRAM nonce.
 const NONCE_BYTES: usize = 24;
 /// Longest text of a node that a message repeats, in characters.
-const TOLD_MAX: usize = 300;
+const TEXT_MAX: usize = 300;
 
 /// The mechanism and its credentials.
 #[derive(Clone)]
@@ -157,7 +157,7 @@ impl LogIn<'_> {
             _ => Ok(None),
         };
         step.map_err(|why| {
-            let why = self.told(&why);
+            let why = self.printable_text(&why);
             let mechanism = self.sasl.mechanism();
             KafkaError::refused(
                 codes::SASL_AUTHENTICATION_FAILED,
@@ -172,8 +172,8 @@ impl LogIn<'_> {
     pub(crate) fn refused(&self, node: &str, code: i16, detail: Option<&str>) -> KafkaError {
         let mechanism = self.sasl.mechanism();
         let said = match (&self.state, detail) {
-            (State::Refused(why), _) => format!(" ({})", self.told(why)),
-            (_, Some(detail)) => format!(" ({})", self.told(detail)),
+            (State::Refused(why), _) => format!(" ({})", self.printable_text(why)),
+            (_, Some(detail)) => format!(" ({})", self.printable_text(detail)),
             _ => String::new(),
         };
         let (subject, remedy) = match self.sasl {
@@ -191,7 +191,7 @@ impl LogIn<'_> {
     }
 
     /// A node's text for a message: short, printable, and without the secret that was sent to it.
-    fn told(&self, text: &str) -> String {
+    fn printable_text(&self, text: &str) -> String {
         let secret = match self.sasl {
             Sasl::Plain { password, .. } | Sasl::Scram { password, .. } => Some(password),
             Sasl::OauthBearer { .. } => self.token.as_ref(),
@@ -202,13 +202,13 @@ impl LogIn<'_> {
         if secret.is_some_and(|s| !s.reveal().is_empty() && repeats(s)) {
             return "its text is left out, for it repeats a secret".to_owned();
         }
-        told(text)
+        printable_text(text)
     }
 }
 
 /// A node's text, short and printable.
-pub(crate) fn told(text: &str) -> String {
-    printable(text).chars().take(TOLD_MAX).collect()
+pub(crate) fn printable_text(text: &str) -> String {
+    printable(text).chars().take(TEXT_MAX).collect()
 }
 
 fn printable(text: &str) -> String {

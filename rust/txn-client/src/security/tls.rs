@@ -236,7 +236,10 @@ fn wrong_host(host: &str, presented: &[String]) -> String {
     let names = if presented.is_empty() {
         "no host at all".to_owned()
     } else {
-        let names = presented.iter().take(5).map(|name| super::sasl::told(name));
+        let names = presented
+            .iter()
+            .take(5)
+            .map(|name| super::sasl::printable_text(name));
         names.collect::<Vec<_>>().join(", ")
     };
     format!(

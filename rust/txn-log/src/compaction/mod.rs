@@ -1,4 +1,4 @@
-//! Compaction: former records of a key go, and offsets stay.
+//! Compaction: it removes older records of a key and keeps all offsets.
 //!
 //! A cleaning reads the log in two passes. The first, over the dirty part only, notes the last
 //! offset of every key in memory of bounded size; if that is full, the cleaning ends there.
@@ -24,8 +24,8 @@
 //! 5. The last batch of every cleaned segment: it tells how far the segment reaches, so that
 //!    a start after a crash knows whose place it takes.
 //!
-//! All of it is forced to the disk before: a record goes because of a later one of its key, maybe in
-//! a later segment, and a power failure would else leave neither.
+//! All of it is synced before: a record is removed because of a later one of its key, perhaps in a
+//! later segment, and a power failure could otherwise leave neither.
 //!
 //! Every batch that is read is checked; damage ends the cleaning and changes nothing. A batch
 //! whose checksum is right and whose records cannot be read is no damage. Its client sent it so,
@@ -671,7 +671,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes pending batches and forces them to the disk; returns the file's size. Once the file
+    /// Writes pending batches and syncs them; returns the file's size. Once the file
     /// is closed, bytes that the disk failed to write may go unnoticed (see `open_files`).
     fn finish(&mut self) -> io::Result<u64> {
         self.flush()?;

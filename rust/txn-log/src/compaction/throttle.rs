@@ -1,7 +1,7 @@
-//! The rate at which the cleaners may read and write, all together.
+//! The limit on the bytes per second that all cleaners together read and write.
 //!
-//! Bytes are paid for in advance of the next ones: after `n` bytes a cleaner waits until the
-//! rate would have allowed them. At most a second's worth is saved up.
+//! After `n` bytes a cleaner waits until the rate would have allowed them. A cleaner that was idle
+//! may use at most the bytes of one second at once.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ impl Throttle {
         state.paid_at
     }
 
-    /// Lets everybody go; nobody waits or works after this.
+    /// Wakes all waiting cleaners; no cleaner waits or works after this.
     pub fn stop(&self) {
         self.state().is_stopped = true;
         self.stopped.notify_all();

@@ -1,4 +1,4 @@
-//! Which batches belong to aborted transactions, and which markers nobody needs any more.
+//! Finds the batches of aborted transactions, and the markers that no reader needs any more.
 //!
 //! A cleaning reads the log from its start, so it sees every batch of a transaction before its
 //! marker. Which transactions were aborted is known beforehand from the transaction indexes:

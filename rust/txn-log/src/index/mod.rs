@@ -51,7 +51,7 @@ impl Indexes {
         }
     }
 
-    /// Takes note of a batch stored at `position`; its last offset must fit the segment.
+    /// Notes a batch stored at `position`; its last offset must fit the segment.
     pub fn note(&mut self, header: &Header, position: u64, interval_bytes: u64) {
         self.note_timestamp(header);
         if self.bytes_since_entry > interval_bytes {
@@ -63,7 +63,7 @@ impl Indexes {
         self.bytes_since_entry += header.size() as u64;
     }
 
-    /// Takes note of the timestamp alone, of a batch the offset index knows already.
+    /// Notes only the timestamp of a batch that the offset index has already.
     pub fn note_timestamp(&mut self, header: &Header) {
         let timestamp = header.max_timestamp();
         if timestamp > self.largest.map_or(-1, |largest| largest.timestamp) {

@@ -1,4 +1,4 @@
-//! One segment against itself: its batches one after the other, and both indexes against them.
+//! Checks a segment: its batches against each other, and both indexes against the batches.
 //!
 //! An offset index entry has to point at the first byte of a batch and name its last offset.
 //! A time index entry has to name the last offset of a batch and its largest timestamp, which
@@ -207,8 +207,8 @@ impl Check {
             }
         })?;
         if self.walk.position() == self.walk.end() {
-            bench.offset_index.meet(i64::MAX, 0, &mut bench.seen);
-            bench.time_index.meet(i64::MAX, 0, &mut bench.seen);
+            bench.offset_index.judge_until(i64::MAX, 0, &mut bench.seen);
+            bench.time_index.judge_until(i64::MAX, 0, &mut bench.seen);
         }
         Ok(replayed)
     }
@@ -221,11 +221,11 @@ impl CheckState {
         let seen = &mut self.seen;
         seen.note(batch, position);
         self.offset_index
-            .meet(position as i64, batch.last_offset(), seen);
+            .judge_until(position as i64, batch.last_offset(), seen);
         if batch.max_timestamp() > seen.largest_timestamp {
             seen.largest_timestamp = batch.max_timestamp();
             self.time_index
-                .meet(batch.last_offset(), batch.max_timestamp(), seen);
+                .judge_until(batch.last_offset(), batch.max_timestamp(), seen);
         }
         if seen.is_damaged { None } else { replay(batch) }
     }
@@ -239,7 +239,7 @@ impl CheckState {
 }
 
 impl CheckFindings {
-    /// Takes note of a batch whose bytes are sound, and of where its offsets lie.
+    /// Notes a batch whose bytes are sound, and the place of its offsets.
     fn note(&mut self, batch: &BatchView<'_>, position: u64) {
         let (expected, found) = (self.next_offset, batch.base_offset());
         let end = position + batch.bytes().len() as u64;
@@ -352,7 +352,7 @@ impl Entries {
     }
 
     /// Judges the entries up to a place of the log, where `is` is their required content.
-    fn meet(&mut self, at: i64, is: i64, seen: &mut CheckFindings) {
+    fn judge_until(&mut self, at: i64, is: i64, seen: &mut CheckFindings) {
         while let Some(entry) = self.left.pop_if(|entry| entry.at <= at) {
             let Some(reason) = self.reason(entry, at, is) else {
                 continue;

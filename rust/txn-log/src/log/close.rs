@@ -18,7 +18,7 @@ const DOOMED_SUFFIX: &str = "-delete";
 const NAME_BYTES_MAX: usize = 255;
 
 impl PartitionLog {
-    /// Takes no more batches after a failed sync: the kernel may have dropped bytes.
+    /// Refuses further batches after a failed sync: the kernel may have dropped bytes.
     pub(crate) fn fail_after_sync(&self, error: &io::Error) {
         self.has_failed_sync.store(true, Ordering::Release);
         let reason = format!("a sync failed: {error}");
@@ -54,7 +54,7 @@ impl PartitionLog {
         };
         drop(writer); // the reporter of a failed sync takes it
         let synced = self.sync_rest();
-        self.let_go();
+        self.release();
         finished.and(synced)
     }
 
@@ -95,7 +95,7 @@ impl PartitionLog {
             .unwrap_or_else(PoisonError::into_inner)
             .condition = Condition::Closed;
         self.is_deleted.store(true, Ordering::Release);
-        self.let_go();
+        self.release();
         let name = self.directory.file_name().unwrap_or_default();
         let pending_deletes = doomed_name(&name.to_string_lossy());
         let pending_deletes = self.directory.with_file_name(pending_deletes);
@@ -110,7 +110,7 @@ impl PartitionLog {
         }
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.pending_deletes.remove_all();
         self.replace_segments(Vec::new());

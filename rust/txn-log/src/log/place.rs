@@ -9,7 +9,7 @@ use crate::log::PartitionLog;
 const LOCK_FILE_NAME: &str = ".lock";
 
 impl PartitionLog {
-    /// Tells the lock file of its data directory. Without one, no lock file is looked for. Before
+    /// Sets the lock file of its data directory. Without one, no lock file is looked for. Before
     /// the first append.
     pub fn set_lock_file(&self, lock_file: LockFile) {
         let _ = self.lock_file.set(lock_file);

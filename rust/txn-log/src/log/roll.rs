@@ -59,7 +59,7 @@ impl PartitionLog {
         Ok(created)
     }
 
-    /// Says how many entries the transaction index of a segment has that is appended to no more.
+    /// Returns how many entries the transaction index of a segment has that is appended to no more.
     pub(super) fn store_aborted_sum(&self, segment: &Segment) -> io::Result<()> {
         let known = self.aborted.read().unwrap_or_else(PoisonError::into_inner);
         let entries = recovery::entries_of(segment, known.entries());

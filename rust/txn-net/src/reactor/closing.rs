@@ -48,7 +48,7 @@ impl Reactor {
         // Before the client can see the end: it may connect anew at once.
         connection.place = None;
         connection.presence.end();
-        connection.say_goodbye();
+        connection.close_notify();
         self.leave(slot);
     }
 
@@ -110,7 +110,7 @@ impl Reactor {
         let now = self.now;
         for slot in 0..self.slots.len() {
             let reason = self.connection(slot).and_then(|one| {
-                if one.takes_nothing(since, patience, now) {
+                if one.is_stalled(since, patience, now) {
                     Some(CloseReason::SlowReader)
                 } else if one.reads_slowly(since, grace, PACE_BYTES, now) {
                     Some(CloseReason::SlowRequest)

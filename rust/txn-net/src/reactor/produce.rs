@@ -158,7 +158,7 @@ impl Reactor {
         if let Some(connection) = self.connection(slot)
             && let Some(meter) = &mut connection.meter
         {
-            meter.go_on();
+            meter.resume();
         }
         kept.request.go_on_without(refused);
         self.go_on_with_kept(slot, correlation_id, kept);

@@ -95,7 +95,7 @@ impl Reactor {
                 }
                 if let Some(mut connection) = self.slots[slot].take() {
                     if let Some(meter) = &mut connection.meter {
-                        meter.go_on();
+                        meter.resume();
                     }
                     self.push_fetched(slot, &mut connection, &request);
                     self.slots[slot] = Some(connection);
@@ -234,7 +234,7 @@ impl Reactor {
             unreachable!("a token in this line names a request that waits for its turn")
         };
         if let Some(meter) = &mut connection.meter {
-            meter.go_on();
+            meter.resume();
         }
         let answered = match *unfinished {
             Unfinished::Fetch(request) => {

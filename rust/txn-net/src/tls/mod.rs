@@ -108,7 +108,7 @@ impl fmt::Debug for TlsListener {
 }
 
 impl TlsListener {
-    /// Takes the certificates of a listener.
+    /// Stores the certificates of a listener.
     ///
     /// # Errors
     /// They cannot be used.

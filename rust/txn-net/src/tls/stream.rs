@@ -71,7 +71,7 @@ impl TlsSocket {
         &self.listener
     }
 
-    /// Goes on with the handshake as far as the socket lets it.
+    /// Continues the handshake as far as the socket allows.
     ///
     /// # Errors
     /// The client cannot be spoken with; it has been told so if it speaks TLS.
@@ -99,7 +99,7 @@ impl TlsSocket {
                 return Err(HandshakeError::new(FailureReason::TooLarge, text));
             }
             if let Err(error) = self.session.process_new_packets() {
-                self.tell_and_leave();
+                self.send_alert_and_drain();
                 return Err(error.into());
             }
         }
@@ -130,7 +130,7 @@ impl TlsSocket {
 
     /// Sends the alert that a failure made, and takes the client's last bytes. Unread ones would have
     /// the kernel reset the connection, and lose the alert.
-    fn tell_and_leave(&mut self) {
+    fn send_alert_and_drain(&mut self) {
         let _ = self.write_out();
         let _ = self.socket.shutdown(Shutdown::Write);
         let _ = with_scratch(|scratch| Socket(&self.socket).read(scratch));
@@ -225,8 +225,8 @@ impl TlsSocket {
         Ok(())
     }
 
-    /// Tells the client that nothing follows, if the socket takes it now.
-    pub fn say_goodbye(&mut self) {
+    /// Sends the client a `close_notify`, if the socket accepts it now.
+    pub fn close_notify(&mut self) {
         self.session.send_close_notify();
         let _ = self.write_out();
     }

@@ -1,7 +1,7 @@
 //! Roles of a partition: leaders, followers, and the high watermark.
 
 use txn_log::Role;
-use txn_net::{Options, PartitionRole};
+use txn_net::{Options, ReplicaState};
 
 use crate::rules::REPEATER;
 use crate::running::{Running, TOPIC, options, start};
@@ -10,11 +10,14 @@ use crate::wire::{
     Wanted, batch, batch_of, control, fetch, fetched, produce, produce_to, produced, stored,
 };
 
-const FOLLOWER: PartitionRole = PartitionRole::Follower { leader_epoch: 1 };
+const FOLLOWER: ReplicaState = ReplicaState::Online {
+    role: Role::Follower,
+    leader_epoch: 1,
+};
 
 impl Running {
-    pub fn set_role(&self, role: PartitionRole) {
-        self.server.set_role(TOPIC, 0, role).unwrap();
+    pub fn set_state(&self, state: ReplicaState) {
+        self.server.set_replica_state(TOPIC, 0, state).unwrap();
     }
 }
 
@@ -23,7 +26,7 @@ fn a_follower_and_an_offline_partition_take_no_batch_and_answer_no_fetch() {
     let running = start(&options());
     let mut client = running.connect();
     let mut codes = |role| {
-        running.set_role(role);
+        running.set_state(role);
         let parts: [(i32, &[u8]); 2] = [(0, &batch(b"x")), (1, &batch(b"y"))];
         let stored = produced(&client.ask(&produce_to(TOPIC, None, -1, &parts)));
         assert_eq!(stored[1].0, 0, "the other partition");
@@ -32,10 +35,22 @@ fn a_follower_and_an_offline_partition_take_no_batch_and_answer_no_fetch() {
             fetched(&client.ask(&fetch(&Wanted::default()))).code,
         )
     };
-    assert_eq!(codes(PartitionRole::Leader { leader_epoch: 0 }), (0, 0));
+    assert_eq!(
+        codes(ReplicaState::Online {
+            role: Role::Leader,
+            leader_epoch: 0
+        }),
+        (0, 0)
+    );
     assert_eq!(codes(FOLLOWER), (6, 6));
-    assert_eq!(codes(PartitionRole::Offline), (56, 56));
-    assert_eq!(codes(PartitionRole::Leader { leader_epoch: 2 }), (0, 0));
+    assert_eq!(codes(ReplicaState::Offline), (56, 56));
+    assert_eq!(
+        codes(ReplicaState::Online {
+            role: Role::Leader,
+            leader_epoch: 2
+        }),
+        (0, 0)
+    );
     assert_eq!(running.log.state().log_end_offset, 2);
 }
 
@@ -44,23 +59,26 @@ fn a_fetch_is_fenced_by_the_leader_epoch_of_the_role() {
     let running = start(&options());
     let mut client = running.connect();
     let mut code = |role, leader_epoch| {
-        running.set_role(role);
+        running.set_state(role);
         let wanted = Wanted {
             leader_epoch,
             ..Wanted::default()
         };
         fetched(&client.ask(&fetch(&wanted))).code
     };
-    let leader = PartitionRole::Leader { leader_epoch: 3 };
+    let leader = ReplicaState::Online {
+        role: Role::Leader,
+        leader_epoch: 3,
+    };
     assert_eq!([2, 3, 4].map(|epoch| code(leader, epoch)), [74, 0, 75]);
     assert_eq!([0, 1, 2].map(|epoch| code(FOLLOWER, epoch)), [74, 6, 75]);
 }
 
 #[test]
 fn a_fetch_that_waits_is_answered_when_its_partition_has_another_leader() {
-    for (role, code) in [(FOLLOWER, 6), (PartitionRole::Offline, 56)] {
+    for (role, code) in [(FOLLOWER, 6), (ReplicaState::Offline, 56)] {
         let (running, mut reader, _other) = start_waiting(&Wanted::default());
-        running.set_role(role);
+        running.set_state(role);
         assert_eq!(fetched(&reader.receive()).code, code);
     }
 }
@@ -73,7 +91,7 @@ fn a_parked_produce_whose_partition_has_another_leader_meanwhile_is_told_so() {
     client.send(&produce_to(TOPIC, Some("t5"), -1, &[(0, &mine)]));
     let parked = running.take_join();
     running.rules.0.lock().unwrap().joined.insert(5);
-    running.set_role(FOLLOWER);
+    running.set_state(FOLLOWER);
     running.server.resume(parked.token, vec![]);
     assert_eq!(produced(&client.receive()), [(6, -1)]);
     assert_eq!(running.log.state().log_end_offset, 0);
@@ -139,12 +157,12 @@ fn a_repeated_batch_waits_for_the_high_watermark_as_the_first_did() {
 
 #[test]
 fn acks_all_is_told_when_its_leader_is_another_before_the_high_watermark_comes() {
-    for (role, code) in [(FOLLOWER, 6), (PartitionRole::Offline, 56)] {
+    for (role, code) in [(FOLLOWER, 6), (ReplicaState::Offline, 56)] {
         let running = start_replicated();
         let (mut client, mut other) = (running.connect(), running.connect());
         client.send(&produce_within(60_000, -1, &[(0, &batch(b"x"))]));
         settle(&running, &mut other);
-        running.set_role(role);
+        running.set_state(role);
         assert_eq!(produced(&client.receive())[0].0, code);
         assert_eq!(running.log.watcher_count(), 0);
     }
@@ -194,7 +212,7 @@ fn with_sync_acks_all_a_batch_waits_for_the_disk_and_for_its_replicas() {
 fn a_role_of_a_partition_that_does_not_exist_is_refused() {
     let running = start(&options());
     for (topic, partition) in [(TOPIC, 2), (TOPIC, -1), ("unknown", 0)] {
-        let refused = running.server.set_role(topic, partition, FOLLOWER);
+        let refused = running.server.set_replica_state(topic, partition, FOLLOWER);
         assert_eq!(refused, Err(3));
     }
 }

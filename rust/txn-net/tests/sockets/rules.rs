@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use txn_log::producer_state::{
-    AbortedTxn, AdmitResult, IncomingBatch, LastBatch, Marker, ProducerStateError,
-    ProducerStateManager, ReplayedBatch,
+    AbortedTxn, AdmitResult, IncomingBatch, Marker, ProducerStateManager,
 };
 
 /// Transactions join by producer id; sequences are not looked at, but one.
@@ -75,33 +74,5 @@ impl ProducerStateManager for Rules {
         }
     }
 
-    fn forget_below(&self, _: i64) {}
-
-    fn forget_aborted(&self, _: &[i64]) -> Result<(), ProducerStateError> {
-        Ok(())
-    }
-
-    fn last_batches(&self) -> Result<Vec<LastBatch>, ProducerStateError> {
-        Ok(Vec::new())
-    }
-
-    fn snapshot(&self) -> Result<Vec<u8>, ProducerStateError> {
-        Ok(Vec::new())
-    }
-
-    fn restore(&self, _: Option<&[u8]>, _: &[AbortedTxn]) -> Result<(), ProducerStateError> {
-        Ok(())
-    }
-
-    fn replay(&self, _: &[ReplayedBatch]) -> Result<Vec<AbortedTxn>, ProducerStateError> {
-        Ok(Vec::new())
-    }
-
-    fn backfill(&self, _: &[ReplayedBatch]) -> Result<(), ProducerStateError> {
-        Ok(())
-    }
-
-    fn first_unstable_offset(&self) -> Result<Option<i64>, ProducerStateError> {
-        Ok(None)
-    }
+    txn_log::stateless_producer_methods!();
 }

@@ -1,8 +1,8 @@
-//! Why a node hung up without a word: it speaks TLS where this client does not, or the reverse.
+//! Finds out whether a node hung up because one side speaks TLS and the other does not.
 //!
-//! A node hangs up on the first bytes of the other kind, as does one that stops. One more connection,
-//! which speaks the other kind, tells them apart: the first is final, the second worth a repetition.
-//! That connection sends a first message without any credential, and nothing more.
+//! A node that gets the wrong protocol hangs up, and so does a node that stops. One more connection
+//! in the other protocol tells the two cases apart: the first is final, the second is worth a
+//! retry. That connection sends a first message without credentials, and nothing more.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -1,0 +1,30 @@
+"""A producer and a consumer of the module's own broker, for the tests of this folder.
+
+The module gives the fixture `broker`, with a topic "in" for the consumer. A module whose tests need
+other clients defines its own.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+import txn
+from txn.testing import TestBroker
+
+
+@pytest.fixture
+def producer(broker: TestBroker) -> Iterator[txn.Producer]:
+    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
+        yield made
+
+
+@pytest.fixture
+def consumer(broker: TestBroker, request: pytest.FixtureRequest) -> Iterator[txn.Consumer]:
+    made = txn.Consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=request.node.name,
+        auto_offset_reset="earliest",
+    )
+    made.subscribe(["in"])
+    yield made
+    made.close()
