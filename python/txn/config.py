@@ -544,6 +544,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The most partitions this broker takes, of all topics together: each has its "
                 "place in memory and in every start. txn's own.",
             ),
+            "max.request.partition.size.limit": (
+                _int(2000, 1),
+                "The most partitions in one answer to DescribeTopicPartitions.",
+            ),
             "quota.window.num": (
                 _int(11, 1),
                 "Number of samples of a client's rate.",

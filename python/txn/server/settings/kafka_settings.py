@@ -20,7 +20,6 @@ _GROUPS: Final[Mapping[str, str]] = {
         group.coordinator.append.linger.ms
         group.coordinator.threads
         max.incremental.fetch.session.cache.slots
-        max.request.partition.size.limit
         num.io.threads
         num.replica.alter.log.dirs.threads
         offsets.commit.timeout.ms
