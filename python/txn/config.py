@@ -83,15 +83,27 @@ class Property(NamedTuple):
     is_dense: bool = False
 
 
+_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+"""The sizes of whole numbers."""
+
+
+class _UnfitError(ValueError):
+    """A value does not fit; the text says it in Kafka's words, which scripts know."""
+
+
 def _number(
     kind: ConfigType, default: int | None, low: int, high: int, expects: str = ""
 ) -> Property:
+    limit = 1 << _BITS[kind] - 1
+
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
-            raise ValueError(text)
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
+        value = int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text) else None
+        if value is None or not -limit <= value < limit:
+            raise _UnfitError(f"Not a number of type {kind.name}")
+        if value < low:
+            raise _UnfitError(f"Value must be at least {low}")
+        if value > high:
+            raise _UnfitError(f"Value must be no more than {high}")
         return value
 
     return Property(kind, parse, default, expects or f"a whole number from {low} to {high}")
@@ -126,7 +138,13 @@ def _one_of(default: str, *others: str) -> Property:
     words = {word: word for word in (default, *others)}
     *firsts, last = words
     expects = f"{', '.join(firsts)} or {last}" if firsts else last
-    return Property(ConfigType.STRING, words.__getitem__, default, expects)
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise _UnfitError(f"String must be one of: {', '.join(words)}")
+        return text
+
+    return Property(ConfigType.STRING, parse, default, expects)
 
 
 def split_list(text: str) -> list[str]:
@@ -960,11 +978,14 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
         if entry.is_dense and text.strip():
             _require_dense(text)
         return entry.parse(text)
-    except (ValueError, KeyError):
-        said = f"{kind} property {name} cannot be {text!r}"
+    except (ValueError, KeyError) as error:
+        said, fault = f"{kind} property {name} cannot be {text!r}", f"it takes {entry.expects}"
         if kind == "topic":  # it is told to clients, whose scripts know Kafka's words
             said = f"Invalid value {text} for configuration {name}"
-        raise ConfigError(f"{said}: it takes {entry.expects}", property=name, value=text) from None
+            if isinstance(error, _UnfitError):
+                is_word = entry.kind is ConfigType.STRING
+                fault = str(error) if is_word else f"{error}; {fault}"
+        raise ConfigError(f"{said}: {fault}", property=name, value=text) from None
 
 
 def _require_dense(text: str) -> None:
@@ -1147,8 +1168,10 @@ def parse_topic_settings(texts: Mapping[str, str | None]) -> dict[str, str]:
         ConfigError: a name is unknown, a value is null or does not fit, or two contradict.
     """
     settings = {name: text for name, text in texts.items() if text is not None}
-    for name in texts.keys() - settings.keys():
-        raise ConfigError(f"topic property {name} is null; it takes a value", property=name)
+    nulls = [name for name in texts if name not in settings]
+    if nulls:
+        said = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise ConfigError(said, property=nulls[0])
     parsed = {
         name: parse_property(TOPIC_PROPERTIES, "topic", name, text)
         for name, text in settings.items()
@@ -1157,8 +1180,8 @@ def parse_topic_settings(texts: Mapping[str, str | None]) -> dict[str, str]:
     high = parsed.get("max.compaction.lag.ms", INT64_MAX)
     if low > high:
         raise ConfigError(
-            f"topic property min.compaction.lag.ms is {low}, more than max.compaction.lag.ms, "
-            f"which is {high}",
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms "
+            f"({high})",
             property="min.compaction.lag.ms",
         )
     return settings

@@ -10,6 +10,7 @@ from differential.names import Name
 from differential.script import STRANGE_TOPIC_ID, Talk
 from differential.topics import make_topic
 from harnesses.peers.jars import CONTROL, NODE_4_4
+from support.wire_client import RawConnection
 from txn.wire.api_keys import ApiKey
 
 pytestmark = [
@@ -223,6 +224,59 @@ def test_a_client_of_this_cluster_and_node_is_answered(talk: Talk) -> None:
         elsewhere = {**software, **meant, "node_id": NODE + 1}
         answer = side.ask(ApiKey.API_VERSIONS, 5, elsewhere)
         assert answer["error_code"] == "rebootstrap_required"
+
+
+REFUSED_TOPICS: Final[tuple[dict[str, Any], ...]] = (
+    {"num_partitions": 0},
+    {"replication_factor": 0},
+    {"name": ""},
+    {"name": "a/b"},
+    {"name": "."},
+    {"assignments": [(0, [1])]},
+    {"replication_factor": -1, "assignments": [(0, [1])]},
+    *(
+        {"num_partitions": -1, "replication_factor": -1, "assignments": assigned}
+        for assigned in (
+            [(0, [2])],
+            [(0, [1, 1])],
+            [(0, [])],
+            [(1, [1])],
+            [(0, [1]), (0, [1])],
+        )
+    ),
+    *(
+        {"configs": {name: value}}
+        for name, value in (
+            ("retention.ms", "x"),
+            ("retention.ms", "-5"),
+            ("retention.ms", None),
+            ("segment.bytes", "1"),
+            ("segment.bytes", "99999999999"),
+            ("message.timestamp.type", "x"),
+            ("no.such", "x"),
+        )
+    ),
+    {"configs": {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}},
+)
+
+
+@pytest.mark.parametrize("wanted", REFUSED_TOPICS, ids=str)
+def test_a_refusal_of_a_topic_begins_with_kafkas_words(talk: Talk, wanted: dict[str, Any]) -> None:
+    """Scripts look for them."""
+    topic = {"name": talk.pair.own("new"), "num_partitions": 1, "replication_factor": 1, **wanted}
+    assigned, configs = wanted.get("assignments", []), wanted.get("configs", {})
+    topic["assignments"] = [{"partition_index": at, "broker_ids": on} for at, on in assigned]
+    topic["configs"] = [{"name": name, "value": value} for name, value in configs.items()]
+    ours, theirs = (_refusal(side.servers, topic) for side in (talk.pair.txn, talk.pair.kafka))
+    assert theirs
+    assert ours.startswith(theirs)
+
+
+def _refusal(servers: str, topic: dict[str, Any]) -> str:
+    with RawConnection(servers) as connection:
+        fields = {"topics": [topic], **TIMEOUT, "validate_only": True}
+        (told,) = connection.ask(ApiKey.CREATE_TOPICS, 7, **fields).topics
+    return str(told.error_message or "")
 
 
 def test_each_node_is_the_only_voter_of_its_metadata_log(talk: Talk) -> None:

@@ -5,7 +5,8 @@ is ever under way. The only assignment that can be asked for is the one that is 
 those of Apache Kafka 4.4, as its tools show them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from txn.broker.apis.api import Api, Area
@@ -98,23 +99,26 @@ def _reassigned(node: Node, topic: str, wanted: ReassignablePartition) -> Reassi
         return ReassignedPartition(index, unknown, f"Unable to find partition {topic}:{index}.")
     if wanted.replicas is None:
         return ReassignedPartition(index, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    fault = _assignment_fault(wanted.replicas, node.node_id)
+    fault = assignment_fault(wanted.replicas, node.node_id)
     if fault is not None:
-        text = f"The manual partition assignment includes {fault}."
-        return ReassignedPartition(index, ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        return ReassignedPartition(index, ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
     return ReassignedPartition(index, ErrorCode.NONE)
 
 
-def _assignment_fault(replicas: Iterable[int], node_id: int) -> str | None:
-    """The thing in an assignment that cannot be; None: it names this node and no other."""
-    last = None
-    for broker in sorted(replicas):
-        if broker == last:
-            return f"the broker {broker} more than once"
-        if broker != node_id:
-            return f"broker {broker}, but no such broker is registered"
-        last = broker
-    return "an empty replica list" if last is None else None
+def assignment_fault(brokers: Sequence[int], node_id: int) -> str | None:
+    """The fault in the brokers of a partition; None: this node alone is among them."""
+    ordered = sorted(brokers)
+    twice = [one for one, following in pairwise(ordered) if one == following]
+    strange = [one for one in ordered if one != node_id]
+    if twice:
+        fault = f"the broker {twice[0]} more than once"
+    elif strange:
+        fault = f"broker {strange[0]}, but no such broker is registered"
+    elif not ordered:
+        fault = "an empty replica list"
+    else:
+        return None
+    return f"The manual partition assignment includes {fault}."
 
 
 async def list_partition_reassignments(
