@@ -39,6 +39,7 @@ test-rust: prerequisites  ## tests of the Rust crates
 	cargo test --quiet --workspace --exclude txn-py
 
 test-python: jdk setup  ## tests of everything, through real clients; a failed one runs once more (STRICT=1: not)
+	PYTHONPATH=tests $(BIN)/python -m support.quick_java
 	$(BIN)/python tests/rerun.py -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests examples
 
 soak: setup  ## the simulation on all cores, from a new seed on: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)

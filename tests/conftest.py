@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from support import quick_java
 from support.exploring import EXPLORES
 
 pytest_plugins = ["harnesses.peers.kafka", "harnesses.peers.secured"]
@@ -21,7 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """Hear Ctrl-C, which a shell has programs in its background ignore."""
+    """Hear Ctrl-C, which a shell has programs in its background ignore; start JVMs quickly."""
+    quick_java.use()
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

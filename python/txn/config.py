@@ -83,15 +83,27 @@ class Property(NamedTuple):
     is_dense: bool = False
 
 
+_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+"""The sizes of whole numbers."""
+
+
+class _UnfitError(ValueError):
+    """A value does not fit; the text says it in Kafka's words, which scripts know."""
+
+
 def _number(
     kind: ConfigType, default: int | None, low: int, high: int, expects: str = ""
 ) -> Property:
+    limit = 1 << _BITS[kind] - 1
+
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
-            raise ValueError(text)
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
+        value = int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text) else None
+        if value is None or not -limit <= value < limit:
+            raise _UnfitError(f"Not a number of type {kind.name}")
+        if value < low:
+            raise _UnfitError(f"Value must be at least {low}")
+        if value > high:
+            raise _UnfitError(f"Value must be no more than {high}")
         return value
 
     return Property(kind, parse, default, expects or f"a whole number from {low} to {high}")
@@ -126,7 +138,13 @@ def _one_of(default: str, *others: str) -> Property:
     words = {word: word for word in (default, *others)}
     *firsts, last = words
     expects = f"{', '.join(firsts)} or {last}" if firsts else last
-    return Property(ConfigType.STRING, words.__getitem__, default, expects)
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise _UnfitError(f"String must be one of: {', '.join(words)}")
+        return text
+
+    return Property(ConfigType.STRING, parse, default, expects)
 
 
 def split_list(text: str) -> list[str]:
@@ -184,11 +202,6 @@ def _secret() -> Property:
 
 def _text(expects: str) -> Property:
     return Property(ConfigType.STRING, str.strip, None, expects)
-
-
-def _pem_store() -> Property:
-    expects = "PEM: 'openssl pkcs12 -in STORE -out STORE.pem' converts another store"
-    return Property(ConfigType.STRING, {"PEM": "PEM"}.__getitem__, "PEM", expects)
 
 
 def _address() -> Property:
@@ -296,6 +309,11 @@ _REPLICAS = {
     ),
 }
 
+_STORE_TYPE: Final = _one_of("PEM", "PKCS12", "JKS")
+
+_DECOMPRESSED_BYTES: Final = _int(INT32_MAX - 8, 1, INT32_MAX - 8)
+"""The default is the longest array of Java: no limit."""
+
 TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
     {
         "cleanup.policy": (
@@ -306,6 +324,10 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
         "delete.retention.ms": (
             _long(86_400_000, 0),
             "How long compaction keeps the record that deletes a key.",
+        ),
+        "errors.deadletterqueue.group.enable": (
+            _flag(False),
+            "Share groups may write records here that they could not process; there are none.",
         ),
         "file.delete.delay.ms": (
             _long(60_000, 0),
@@ -334,6 +356,10 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
             _long(INT64_MAX, 1),
             "A record is compacted at the latest when it is this old.",
         ),
+        "max.decompressed.message.bytes": (
+            _DECOMPRESSED_BYTES,
+            "The largest record of a compressed batch, after decompression, that is accepted.",
+        ),
         "max.message.bytes": (_int(1_048_588, 0), "The largest batch that is accepted."),
         "message.timestamp.after.max.ms": (
             _long(HOUR_MS, 0),
@@ -356,6 +382,14 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
             "A record is not removed by compaction before it is this old.",
         ),
         "preallocate": (_flag(False), "Reserve the disk space of a segment when it is created."),
+        "remote.copy.lag.bytes": (
+            _long(-1, -1),
+            "How far tiered storage may be behind this log, in bytes; -1: local.retention.bytes.",
+        ),
+        "remote.copy.lag.ms": (
+            _long(0, -1),
+            "How far tiered storage may be behind this log, in time; -1: local.retention.ms.",
+        ),
         "remote.log.copy.disable": (_flag(False), "Copy nothing more to tiered storage."),
         "remote.log.delete.on.disable": (
             _flag(False),
@@ -392,8 +426,38 @@ TOPIC_PROPERTIES: Final[Mapping[str, Property]] = _about(
 )
 """Topic settings; those not internal are the ones that DescribeConfigs lists."""
 
+STORE_PROPERTIES: Final[dict[str, Property]] = _about(
+    {
+        "ssl.key.password": (_secret(), "The password of an encrypted private key."),
+        "ssl.keystore.certificate.chain": (
+            _secret(),
+            "The certificate chain as PEM, instead of a file.",
+        ),
+        "ssl.keystore.key": (_secret(), "The private key as PEM, instead of a file."),
+        "ssl.keystore.location": (
+            _text("the path of a file of PEM or PKCS12"),
+            "A file with the certificate chain and the private key.",
+        ),
+        "ssl.keystore.password": (_secret(), "The password of a keystore of PKCS12."),
+        "ssl.keystore.type": (_STORE_TYPE, "Without effect: the content of the file decides."),
+        "ssl.truststore.certificates": (
+            _secret(),
+            "The issuers of client certificates as PEM, instead of a file.",
+        ),
+        "ssl.truststore.location": (
+            _text("the path of a file of PEM or PKCS12"),
+            "A file with the issuers of client certificates.",
+        ),
+        "ssl.truststore.password": (_secret(), "The password of a truststore of PKCS12."),
+        "ssl.truststore.type": (_STORE_TYPE, "Without effect: the content of the file decides."),
+    },
+    is_dynamic=True,
+)
+"""The certificates of listeners. AlterConfigs changes those of one listener, which it names."""
+
 BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
-    _about(
+    STORE_PROPERTIES
+    | _about(
         {
             "advertised.listeners": (
                 Property(ConfigType.LIST, str, None, "a list of NAME://HOST:PORT"),
@@ -544,6 +608,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The most partitions this broker takes, of all topics together: each has its "
                 "place in memory and in every start. txn's own.",
             ),
+            "max.request.partition.size.limit": (
+                _int(2000, 1),
+                "The most partitions in one answer to DescribeTopicPartitions.",
+            ),
             "quota.window.num": (
                 _int(11, 1),
                 "Number of samples of a client's rate.",
@@ -562,6 +630,14 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "sasl.mechanism.inter.broker.protocol": (
                 Property(ConfigType.STRING, str, "GSSAPI", "the name of a mechanism"),
                 "Without effect: the broker connects to no other.",
+            ),
+            "sasl.oauthbearer.allow.unverified.audience": (
+                _flag(False),
+                "Whether a token may be for any audience, whatever audience is expected.",
+            ),
+            "sasl.oauthbearer.allow.unverified.issuer": (
+                _flag(False),
+                "Whether a token may be of any issuer whose key is known, whatever is expected.",
             ),
             "sasl.oauthbearer.clock.skew.seconds": (
                 _int(30, 0),
@@ -619,30 +695,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _list("TLSv1.2,TLSv1.3", r"TLSv1\.[23]", "a list of TLSv1.2, TLSv1.3"),
                 "The versions of TLS.",
             ),
-            "ssl.key.password": (_secret(), "The password of an encrypted private key."),
-            "ssl.keystore.certificate.chain": (
-                _secret(),
-                "The certificate chain as PEM, instead of a file.",
-            ),
-            "ssl.keystore.key": (_secret(), "The private key as PEM, instead of a file."),
-            "ssl.keystore.location": (
-                _text("the path of a PEM file"),
-                "A file with the certificate chain and the private key.",
-            ),
-            "ssl.keystore.type": (_pem_store(), "The format of the keystore."),
             "ssl.principal.mapping.rules": (
                 Property(ConfigType.STRING, str, "DEFAULT", "a list of rules"),
                 "Rules that make a principal of a client certificate's subject.",
             ),
-            "ssl.truststore.certificates": (
-                _secret(),
-                "The issuers of client certificates as PEM, instead of a file.",
-            ),
-            "ssl.truststore.location": (
-                _text("the path of a PEM file"),
-                "A file with the issuers of client certificates.",
-            ),
-            "ssl.truststore.type": (_pem_store(), "The format of the truststore."),
             "transaction.max.timeout.ms": (
                 _int(900_000, 1),
                 "The longest timeout a transaction may ask for.",
@@ -728,6 +784,8 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "log.index.size.max.bytes": (_int(10 << 20, 4), "segment.index.bytes of topics."),
             "log.local.retention.bytes": (_long(-2, -2), "local.retention.bytes of topics."),
             "log.local.retention.ms": (_long(-2, -2), "local.retention.ms of topics."),
+            "log.remote.copy.lag.bytes": (_long(-1, -1), "remote.copy.lag.bytes of topics."),
+            "log.remote.copy.lag.ms": (_long(0, -1), "remote.copy.lag.ms of topics."),
             "log.message.timestamp.after.max.ms": (
                 _long(HOUR_MS, 0),
                 "message.timestamp.after.max.ms of topics.",
@@ -762,6 +820,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "max.connections.per.ip.overrides": (
                 _overrides(),
                 "HOST:NUMBER of single addresses that may have more or fewer.",
+            ),
+            "max.decompressed.message.bytes": (
+                _DECOMPRESSED_BYTES,
+                "max.decompressed.message.bytes of topics.",
             ),
             "message.max.bytes": (_int(1_048_588, 0), "max.message.bytes of topics."),
             "num.recovery.threads.per.data.dir": (
@@ -869,6 +931,7 @@ TOPIC_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "local.retention.bytes": ("log.local.retention.bytes",),
     "local.retention.ms": ("log.local.retention.ms",),
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.decompressed.message.bytes": ("max.decompressed.message.bytes",),
     "max.message.bytes": ("message.max.bytes",),
     "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
     "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
@@ -877,6 +940,8 @@ TOPIC_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
     "min.insync.replicas": ("min.insync.replicas",),
     "preallocate": ("log.preallocate",),
+    "remote.copy.lag.bytes": ("log.remote.copy.lag.bytes",),
+    "remote.copy.lag.ms": ("log.remote.copy.lag.ms",),
     "retention.bytes": ("log.retention.bytes",),
     "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "segment.bytes": ("log.segment.bytes",),
@@ -913,11 +978,14 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
         if entry.is_dense and text.strip():
             _require_dense(text)
         return entry.parse(text)
-    except (ValueError, KeyError):
-        said = f"{kind} property {name} cannot be {text!r}"
+    except (ValueError, KeyError) as error:
+        said, fault = f"{kind} property {name} cannot be {text!r}", f"it takes {entry.expects}"
         if kind == "topic":  # it is told to clients, whose scripts know Kafka's words
             said = f"Invalid value {text} for configuration {name}"
-        raise ConfigError(f"{said}: it takes {entry.expects}", property=name, value=text) from None
+            if isinstance(error, _UnfitError):
+                is_word = entry.kind is ConfigType.STRING
+                fault = str(error) if is_word else f"{error}; {fault}"
+        raise ConfigError(f"{said}: {fault}", property=name, value=text) from None
 
 
 def _require_dense(text: str) -> None:
@@ -1100,8 +1168,10 @@ def parse_topic_settings(texts: Mapping[str, str | None]) -> dict[str, str]:
         ConfigError: a name is unknown, a value is null or does not fit, or two contradict.
     """
     settings = {name: text for name, text in texts.items() if text is not None}
-    for name in texts.keys() - settings.keys():
-        raise ConfigError(f"topic property {name} is null; it takes a value", property=name)
+    nulls = [name for name in texts if name not in settings]
+    if nulls:
+        said = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise ConfigError(said, property=nulls[0])
     parsed = {
         name: parse_property(TOPIC_PROPERTIES, "topic", name, text)
         for name, text in settings.items()
@@ -1110,8 +1180,8 @@ def parse_topic_settings(texts: Mapping[str, str | None]) -> dict[str, str]:
     high = parsed.get("max.compaction.lag.ms", INT64_MAX)
     if low > high:
         raise ConfigError(
-            f"topic property min.compaction.lag.ms is {low}, more than max.compaction.lag.ms, "
-            f"which is {high}",
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms "
+            f"({high})",
             property="min.compaction.lag.ms",
         )
     return settings

@@ -89,7 +89,7 @@ def test_P9_the_java_consumer_gets_each_sound_record_before_damage_too(tmp_path:
     with txn.Broker(tmp_path) as broker:
         tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
         command = [
-            *(java_executable(), "-XX:TieredStopAtLevel=1", "-cp", class_path(NODE_4_2), tool),
+            *(java_executable(), "-cp", class_path(NODE_4_2), tool),
             *("--bootstrap-server", broker.bootstrap_servers, "--topic", "bad"),
             *("--partition", "0", "--offset", "earliest", "--isolation-level", "read_committed"),
         ]

@@ -1,1 +1,1 @@
-"""The same requests to txn and to Apache Kafka 4.2, and their answers, field by field."""
+"""The same requests to txn and to Apache Kafka, and their answers, field by field."""

@@ -1,4 +1,4 @@
-"""Every difference from Apache Kafka 4.2 that is accepted, each with its reason.
+"""Every difference from Apache Kafka that is accepted, each with its reason.
 
 They are of three kinds. *Order*: Kafka ends transactions behind its answers, or checks in
 another order. *Choice*: txn says more, or refuses a harmful request. *Not served*: APIs and
@@ -19,11 +19,10 @@ IN_LIST: Final = "topics.partitions"
 
 NOT_ANNOUNCED: Final = frozenset(
     {
-        *(17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51),  # security, quotas
-        *(34, 43, 45, 46, 55, 57, 64, 80, 81),  # more than one node or disk
-        *(68, 69, 75),  # KIP-848, DescribeTopicPartitions
+        *(80, 81, 94),  # several controllers
+        *(68, 69),  # KIP-848
         *(76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),  # share groups
-        *(88, 89),  # streams groups
+        *(88, 89, 93),  # streams groups
     }
 )
 """API keys that Kafka announces and txn does not serve yet."""
@@ -499,15 +498,6 @@ REFUSED: Final = (
         when=_asks_for_less_than_nothing,
     ),
     KnownDifference(
-        "software-names",
-        "ApiVersions with a malformed client name: Kafka refuses with INVALID_REQUEST, txn, "
-        "which does not use the name, answers.",
-        ("ApiVersions",),
-        "error_code",
-        "none",
-        "invalid_request",
-    ),
-    KnownDifference(
         "names-that-cannot-be",
         "DescribeProducers of a malformed topic name: Kafka says INVALID_TOPIC_EXCEPTION, to "
         "txn it is one more topic that does not exist.",
@@ -742,47 +732,16 @@ NOT_SERVED: Final = (
         ("ApiVersions",),
         "*_features.m*",
         25,
-        29,
+        frozenset({29, 33}),  # of Kafka 4.2 and 4.4
         when=lambda _, difference: difference.within[0].get("name") == "metadata.version",
     ),
     KnownDifference(
-        "features-do-not-change",
-        "Kafka's epoch of the finalized features is an offset of its metadata log; those of "
-        "txn never change, and their epoch is 0.",
+        "epochs-of-features",
+        "The epoch of the finalized features is an offset of each metadata log.",
         ("ApiVersions",),
         "finalized_features_epoch",
-        0,
         lambda epoch: epoch > 0,
-    ),
-    KnownDifference(
-        "features-beside-a-refusal",
-        "Where Kafka refuses the client's name, its answer has no features.",
-        ("ApiVersions",),
-        "*_features*",
-        kafka=frozenset({MISSING, -1}),
-        when=lambda exchange, _: exchange.kafka["error_code"] == "invalid_request",
-    ),
-)
-
-ANNOUNCED_BY_TXN: Final = (
-    KnownDifference(
-        "two-phase-commit-is-announced",
-        "InitProducerId 6 (KIP-939) is served by txn; in Kafka 4.2 it is unstable and off.",
-        ("ApiVersions",),
-        "api_keys.max_version",
-        6,
-        5,
-        when=_for_key(22),
-    ),
-    KnownDifference(
-        "two-phase-commit-is-served",
-        "InitProducerId 6 (KIP-939) is served by txn; Kafka 4.2 closes the connection.",
-        ("InitProducerId",),
-        "connection",
-        MISSING,
-        "closed",
-        versions=(6,),
-        diverges=True,
+        lambda epoch: epoch > 0,
     ),
 )
 
@@ -807,5 +766,4 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     *CODES,
     *READING,
     *NOT_SERVED,
-    *ANNOUNCED_BY_TXN,
 )

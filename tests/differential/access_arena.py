@@ -31,6 +31,7 @@ from differential.known import Exchange, KnownDifference, accepted_by
 from differential.names import TEXTS, Names
 from differential.plain import differences, error_codes
 from differential.side import Side
+from harnesses.peers.jars import CONTROL
 from harnesses.peers.kafka import KafkaNode
 from support.acl_filters import any_acl
 from support.wire_client import RawConnection
@@ -370,7 +371,9 @@ def arena(directory: Path) -> Iterator[Arena]:
     protocols = f"{LISTENER}:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT"
     ours = {**SETTINGS, "listeners": listeners, "listener.security.protocol.map": protocols}
     broker = txn.Broker(directory / "txn", durability="process", properties=ours)
-    kafka = KafkaNode(directory / "kafka", SETTINGS, listeners={LISTENER: "SASL_PLAINTEXT"})
+    kafka = KafkaNode(
+        directory / "kafka", SETTINGS, jars=CONTROL, listeners={LISTENER: "SASL_PLAINTEXT"}
+    )
     with broker, kafka:
         sides = (
             Guarded(broker.listeners[LISTENER]),

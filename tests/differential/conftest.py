@@ -1,4 +1,4 @@
-"""txn's broker beside a real Apache Kafka 4.2, both for the whole run."""
+"""txn's broker beside a real Apache Kafka, both for the whole run."""
 
 import uuid
 from collections.abc import Iterator

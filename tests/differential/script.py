@@ -12,6 +12,7 @@ from typing import Any, Final
 from differential.batches import BatchSpec, transactional
 from differential.names import Name
 from differential.pair import PARTITIONS, Pair
+from harnesses.peers.jars import CONTROL, NODE_4_2
 
 NEWEST: Final = {
     "Produce": 13,
@@ -20,18 +21,20 @@ NEWEST: Final = {
     "OffsetCommit": 10,
     "OffsetFetch": 10,
     "FindCoordinator": 6,
-    "ApiVersions": 4,
+    "ApiVersions": 5,
     "DeleteRecords": 2,
     "InitProducerId": 5,
     "AddPartitionsToTxn": 3,
     "AddOffsetsToTxn": 4,
     "EndTxn": 5,
     "WriteTxnMarkers": 2,
-    "TxnOffsetCommit": 5,
+    "TxnOffsetCommit": 6,
     "DescribeProducers": 0,
     "DescribeTransactions": 0,
     "ListTransactions": 2,
 }
+if CONTROL is NODE_4_2:
+    NEWEST |= {"ApiVersions": 4, "TxnOffsetCommit": 5}
 OLDEST: Final = {"Produce": 3, "Fetch": 4, "ListOffsets": 1, "OffsetCommit": 2, "OffsetFetch": 1}
 OLDEST_OF_THE_REST: Final = {"WriteTxnMarkers": 1}
 
@@ -43,7 +46,7 @@ STRANGE_TOPIC_ID: Final = b"\x07" * 16
 
 
 def versions(api: str) -> range:
-    """Every version that Kafka 4.2 announces, but those between brokers."""
+    """Every version that the control announces, but those between brokers."""
     oldest = OLDEST.get(api, OLDEST_OF_THE_REST.get(api, 0))
     return range(oldest, NEWEST[api] + 1)
 
@@ -173,6 +176,7 @@ class Talk:
             topics=[
                 {
                     "name": topic or self.topic,
+                    "topic_id": TOPIC_ID if topic is None else STRANGE_TOPIC_ID,
                     "partitions": [
                         {
                             "partition_index": index,

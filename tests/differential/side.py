@@ -5,16 +5,16 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kio.index import load_request_schema
 from kio.serial import entity_reader
 
-from differential.answers import response_schema
 from differential.batches import BatchSpec
 from differential.names import PORT, Name, Names
 from differential.plain import plain
 from support.entities import entity_builder
+from support.response_schemas import response_schema
 from support.tagged import NO_TAGS, encode, encode_plainly
 from support.wire_client import RawConnection
+from txn.wire.kio import load_request_schema
 
 CORRELATION_ID: Final = 7
 PRODUCE, API_VERSIONS = 0, 18

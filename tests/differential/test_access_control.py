@@ -14,12 +14,12 @@ import pytest
 from kio.serial import entity_reader
 
 import txn
-from differential.answers import response_schema
 from differential.batches import BatchSpec
 from differential.names import Names
 from differential.plain import differences, plain
 from harnesses.peers.kafka import KafkaNode
 from support.acl_filters import any_acl
+from support.response_schemas import response_schema
 from support.wire_client import RawConnection
 from txn.config import STANDARD_AUTHORIZER
 from txn.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType

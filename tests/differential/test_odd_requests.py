@@ -3,19 +3,16 @@
 Each is sent to both brokers, and nothing of the answers may differ but the texts for people.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
 
-from differential.access_arena import comparable
+from differential.asked import Asked, Script, differences
 from differential.batches import idempotent
 from differential.names import Name
-from differential.pair import SETTLE_S, Pair
-from differential.script import Talk
-from differential.side import Side
+from differential.script import Talk, versions
 from differential.topics import make_topic
 from txn.wire.api_keys import ApiKey
 
@@ -31,17 +28,6 @@ TRIAL: Final = {"timeout": 10_000, "validate_only": True}
 NO_MEMBER: Final = {"member_id": "", "group_instance_id": None}
 SMILES: Final = "\U0001f600" * 4_096
 """It has as many characters as a commit's metadata may have, and twice as many in UTF-16."""
-
-
-class Asked(NamedTuple):
-    """A request to both brokers."""
-
-    api: ApiKey
-    version: int
-    fields: dict[str, Any]
-
-
-Script = Callable[[Talk], Iterator[Asked]]
 
 
 def creations(talk: Talk) -> Iterator[Asked]:
@@ -289,7 +275,7 @@ def groups(talk: Talk) -> Iterator[Asked]:
             for member in (NO_MEMBER, {**NO_MEMBER, "member_id": "m"}):
                 yield _commit(asked_of, talk.topic, *partitions, **member)
     for name in (group, ""):
-        for version in (3, 4, 5):
+        for version in versions("TxnOffsetCommit"):
             yield Asked(
                 ApiKey.TXN_OFFSET_COMMIT,
                 version,
@@ -300,7 +286,7 @@ def groups(talk: Talk) -> Iterator[Asked]:
                     "producer_epoch": 0,
                     "generation_id": -1,
                     **NO_MEMBER,
-                    "topics": [{"name": talk.topic, "partitions": [oversized]}],
+                    "topics": [{"name": talk.topic, "topic_id": FIRST, "partitions": [oversized]}],
                 },
             )
     for name in ("", nobody):
@@ -344,26 +330,8 @@ SCRIPTS: Final[tuple[Script, ...]] = (
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_both_brokers_answer_alike(talk: Talk, script: Script) -> None:
-    differences = [
-        f"{asked}\n  txn   {ours}\n  Kafka {theirs}"
-        for asked in script(talk)
-        for ours, theirs in [_both(talk.pair, asked)]
-        if ours != theirs
-    ]
-    assert not differences, "\n".join(differences)
-
-
-def _both(pair: Pair, asked: Asked) -> tuple[Any, Any]:
-    """Both answers. Kafka describes an alteration only a while after it has answered it."""
-    ours, theirs = (_answer(side, asked) for side in (pair.txn, pair.kafka))
-    deadline = time.monotonic() + SETTLE_S
-    while asked.api == ApiKey.DESCRIBE_CONFIGS and ours != theirs and time.monotonic() < deadline:
-        theirs = _answer(pair.kafka, asked)
-    return ours, theirs
-
-
-def _answer(side: Side, asked: Asked) -> Any:
-    return comparable(side.ask(asked.api, asked.version, asked.fields))
+    found = differences(talk, script)
+    assert not found, "\n".join(found)
 
 
 def _assigned(brokers: list[list[int]]) -> list[dict[str, Any]]:

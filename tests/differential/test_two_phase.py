@@ -1,4 +1,4 @@
-"""InitProducerId 6 (KIP-939) beside an Apache Kafka 4.2 that serves it.
+"""InitProducerId 6 (KIP-939) beside an Apache Kafka that serves it.
 
 There it is unstable: a node announces and answers it with `unstable.api.versions.enable`, and lets
 a client have it with `transaction.two.phase.commit.enable`, like txn.
@@ -12,12 +12,13 @@ import pytest
 
 import txn
 from differential import script
-from differential.accepted import ANNOUNCED_BY_TXN, KNOWN, TWO_PHASE
+from differential.accepted import KNOWN, TWO_PHASE
 from differential.pair import Pair
 from differential.script import NOBODY, TIMEOUT_MS, ScriptProducer, Talk
 from differential.scripts import init_producer_id, scripts_of, two_phase
 from differential.side import API_VERSIONS, Side
 from differential.topics import make_topic, wake
+from harnesses.peers.jars import CONTROL
 from harnesses.peers.kafka import KafkaNode
 
 pytestmark = pytest.mark.peer
@@ -46,9 +47,9 @@ def two_phase_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     switches = {SWITCH: "true", "unstable.api.versions.enable": "true"}
     with (
         txn.Broker(properties={SWITCH: True}) as broker,
-        KafkaNode(tmp_path_factory.mktemp("kafka-two-phase"), switches) as node,
+        KafkaNode(tmp_path_factory.mktemp("kafka-two-phase"), switches, jars=CONTROL) as node,
     ):
-        known = (*TWO_PHASE, *(one for one in KNOWN if one not in ANNOUNCED_BY_TXN))
+        known = (*TWO_PHASE, *KNOWN)
         pair = Pair(Side(broker.bootstrap_servers), Side(node.bootstrap_servers), known)
         wake(pair)
         yield pair

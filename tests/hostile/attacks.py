@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
-from kio.index import load_request_schema
 
 from hostile.bombs import CODECS, TIME_MS, bomb, compressed_batch, record
 from hostile.frames import SERVED, arrays_of, frame, huge_body
@@ -23,6 +22,7 @@ from support.clients import create_topic
 from support.wire_client import RawConnection
 from support.wire_producer import WireProducer, identity
 from txn import _core
+from txn.wire.kio import load_request_schema
 from txn.wire.messages import encode_request
 
 Attack = Callable[[str], Iterator[None]]

@@ -12,11 +12,10 @@ from functools import cache
 from types import NoneType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from kio.index import load_request_schema
-
 from support.served import SERVED_IN_PYTHON, Versions
 from txn import _core
 from txn.broker.apis.table import SERVED_BY_REACTORS
+from txn.wire.kio import load_request_schema
 from txn.wire.varint import unsigned_varint
 
 PRODUCE: Final = 0

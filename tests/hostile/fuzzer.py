@@ -20,9 +20,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from kio.index import load_request_schema
-
 from hostile.frames import SIZES, SchemaField, Values, apis, body_of, frame
+from txn.wire.kio import load_request_schema
 
 CONNECTIONS: Final = 24
 PIPELINED: Final = 2

@@ -24,8 +24,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from kio.index import load_request_schema
-
 from hostile.frames import Values, apis, body_of, frame
 from hostile.fuzzer import PREFIX, Wild
 from hostile.neighbour import TOPIC, Neighbour, p99
@@ -34,6 +32,7 @@ from support.brokers import TESTS
 from support.clients import create_topic, read_all
 from support.memory import MEMORY
 from txn.server.loop.requests import decode_untrusted
+from txn.wire.kio import load_request_schema
 
 GENERATOR: Final = TESTS.parent / "target" / "release" / "txn-mutate"
 ROUND: Final = 500_000

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from kio.index import load_request_schema
 
 from hostile.attacks import API_VERSIONS, ATTACKS, Attack, exchange, half_sent_http_requests
 from hostile.fairness import STRIKES_MIN, Observations, attacked
@@ -23,6 +22,7 @@ from support.clients import create_topic, plain_producer, read_all, send
 from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection
 from txn.wire.api_keys import ApiKey
+from txn.wire.kio import load_request_schema
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "1.5"))
 TRIES: Final = 3

@@ -38,7 +38,7 @@ def run(tool: str, servers: str, *arguments: str) -> str:
     done = subprocess.run(
         [
             java_executable(),
-            *("-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=OFF"),
+            *("-Xmx128m", "-Dlog4j2.level=OFF"),
             *("-cp", class_path(NODE_4_2), tool, "--bootstrap-server", servers, *arguments),
         ],
         capture_output=True,

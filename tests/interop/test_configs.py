@@ -40,9 +40,11 @@ BROKER_DIFFERENCES = {
     "transaction.state.log.replication.factor": "one node has one replica",
 }
 BROKER_DIFFERENCES |= {
-    name: "does not change while the broker runs: certificates are PEM files, read again by it"
-    for name in BROKER_PROPERTIES
-    if name.startswith("ssl.") and name != "ssl.principal.mapping.rules"
+    **dict.fromkeys(
+        ("ssl.cipher.suites", "ssl.client.auth", "ssl.enabled.protocols"),
+        "does not change while the broker runs",
+    ),
+    **dict.fromkeys(("ssl.keystore.type", "ssl.truststore.type"), "PEM, where Kafka has JKS"),
 }
 ONLY_HERE = {
     "durability",

@@ -1,4 +1,4 @@
-"""Settings beside those of Apache Kafka 4.2: every name is known, and a file is read alike."""
+"""Settings beside those of Apache Kafka: every name is known, and a file is read alike."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import javaproperties
 import pytest
 
-from harnesses.peers.jars import run_java
+from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet, run_java
 from txn.config import BROKER_PROPERTIES
 from txn.server.settings.config_file import READ_HERE
 from txn.server.settings.config_providers import is_about_providers
@@ -43,12 +43,12 @@ ODD_LINES = (
 )
 
 
-def kafka(*arguments: str) -> Any:
-    return json.loads(run_java(str(PROGRAM), *arguments))
+def kafka(*arguments: str, jars: JarSet = NODE_4_4) -> Any:
+    return json.loads(run_java(str(PROGRAM), *arguments, jars=jars))
 
 
 def test_every_broker_setting_of_kafka_is_known_and_none_is_made_up() -> None:
-    of_kafka = set(kafka("names"))
+    of_kafka = {name for jars in (NODE_4_2, NODE_4_4) for name in kafka("names", jars=jars)}
     known = BROKER_PROPERTIES.keys() | NOT_USED | DEMANDS.keys() | READ_HERE
     unknown = {name for name in of_kafka - known if not is_about_providers(name)}
     assert sorted(unknown) == []

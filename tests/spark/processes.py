@@ -1,8 +1,6 @@
 """Spark's own servers as processes, for tests that kill them.
 
-Each is the leader of its own session and listens on the loopback address. Its JVM and those below
-it leave out the second compiler and the verification of Spark's own classes. In a short test they
-cost more CPU than the work.
+Each is the leader of its own session and listens on the loopback address.
 """
 
 import socket
@@ -27,10 +25,6 @@ ENVIRONMENT: Final = {
     "SPARK_HOME": str(SPARK_HOME),
     "SPARK_LOCAL_IP": "127.0.0.1",
     "PYSPARK_PYTHON": sys.executable,
-    "JAVA_TOOL_OPTIONS": (
-        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    ),
 }
 
 CLASSES: Final = "org.apache.spark.deploy"

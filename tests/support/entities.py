@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from kio.static.primitive import i32Timedelta
+from kio.static.primitive import i32Timedelta, i64Timedelta
 
 from txn.wire.error_codes import ErrorCode
 
@@ -39,6 +39,13 @@ def entity_builder(schema: type) -> Callable[[Mapping[str, Any]], Any]:
     return build
 
 
+def _long_time(value: int | datetime.timedelta) -> Any:
+    """A time of 64 bits, from milliseconds or as it is: kio parses no negative one."""
+    if isinstance(value, datetime.timedelta):
+        return value
+    return i64Timedelta.parse(datetime.timedelta(milliseconds=value))
+
+
 def _absent(kafka_type: str | None) -> Any:
     """The value of a field that no handler has to give: only the throttle time."""
     return NO_TIME if kafka_type == "timedelta_i32" else MISSING
@@ -54,6 +61,8 @@ def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any]:
         return ErrorCode
     if kafka_type == "timedelta_i32":
         return lambda ms: i32Timedelta.parse(datetime.timedelta(milliseconds=ms))
+    if kafka_type == "timedelta_i64":
+        return _long_time
     if kafka_type == "uuid":
         return lambda value: uuid.UUID(bytes=value) if isinstance(value, bytes) else value
     entity = arguments[0] if arguments and isinstance(arguments[0], type) else hint

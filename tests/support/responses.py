@@ -3,11 +3,11 @@
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
-from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from txn.broker.apis.table import Reply
 from txn.wire.error_codes import ErrorCode
+from txn.wire.kio import load_response_schema
 
 
 def typed(kind: type, key: int, version: int, reply: Reply) -> Any:

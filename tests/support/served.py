@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import pytest
 from _pytest.mark import ParameterSet
-from kio.index import load_request_schema
 
 from txn.broker.apis.api import Api
 from txn.broker.apis.index import APIS_BY_MODULE
 from txn.broker.apis.table import area_of
 from txn.server.loop.requests import decode_request
+from txn.wire.kio import load_request_schema
 
 Versions = dict[int, tuple[int, int]]
 """API key → first and last version."""

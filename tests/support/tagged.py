@@ -39,8 +39,22 @@ def encode(request: Any, tags: bytes = NO_TAGS) -> bytes:
     """Encode a kio entity, with these bytes as the tagged fields of every structure in it."""
     schema = type(request)
     assert schema.__flexible__, f"{schema.__name__} {schema.__version__} has no tagged fields"
-    untagged = (field for field in fields(schema) if "tag" not in field.metadata)
-    return b"".join(_field(field, getattr(request, field.name), tags) for field in untagged) + tags
+    untagged = [field for field in fields(schema) if "tag" not in field.metadata]
+    may_be_null = {name for name, hint in get_type_hints(schema).items() if _is_nullable(hint)}
+    encoded = []
+    for field in untagged:
+        value = getattr(request, field.name)
+        if field.name in may_be_null:
+            encoded.append(b"\xff" if value is None else b"\x01" + encode(value, tags))
+        else:
+            encoded.append(_field(field, value, tags))
+    return b"".join(encoded) + tags
+
+
+def _is_nullable(hint: Any) -> bool:
+    """Say whether a hint is of one structure that may be null."""
+    arguments = get_args(hint)
+    return NoneType in arguments and any(hasattr(one, "__flexible__") for one in arguments)
 
 
 def _field(field: Field[Any], value: Any, tags: bytes) -> bytes:

@@ -6,10 +6,11 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from support.response_schemas import response_schema
 from txn.wire.api_keys import ApiKey
+from txn.wire.kio import load_request_schema
 from txn.wire.messages import encode_request, is_flexible
 
 WAIT_S = 10.0
@@ -67,7 +68,7 @@ class RawConnection:
         answer = self.read_frame()
         assert answer[:4] == struct.pack(">i", 7), "the correlation id comes back"
         skip = 5 if schema.__flexible__ and key != 18 else 4
-        response, size = entity_reader(load_response_schema(key, version))(answer[skip:], 0)
+        response, size = entity_reader(response_schema(key, version))(answer[skip:], 0)
         assert size == len(answer) - skip, "nothing follows the response"
         return response
 
@@ -82,7 +83,7 @@ class RawConnection:
 
     def receive(self, key: int, version: int) -> Any:
         """The next answer, to such a request."""
-        read = entity_reader(load_response_schema(key, version))
+        read = entity_reader(response_schema(key, version))
         return read(self.receive_body(key, version), 0)[0]
 
     def receive_body(self, key: int, version: int) -> bytes:

@@ -43,7 +43,7 @@ class WireProducer(RawConnection):
     ) -> Any:
         return self.ask(
             INIT,
-            6,
+            6 if two_phase or keep else 5,
             transactional_id=self.transactional_id,
             transaction_timeout=timeout_ms,
             producer_id=shown[0],

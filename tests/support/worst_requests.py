@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kio.index import load_request_schema
-
 from txn.wire import shapes
+from txn.wire.kio import load_request_schema
 from txn.wire.shapes import Step, steps_of
 from txn.wire.varint import unsigned_varint
 

@@ -7,12 +7,12 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from kio.index import load_request_schema, load_response_schema
 
 from support.served import APIS, versions_of
 from txn.broker.apis.api import Api
 from txn.wire.bodies.configs import ListConfigResourcesRequest
 from txn.wire.encoding import own_name, structure_writer
+from txn.wire.kio import load_request_schema, load_response_schema
 from txn.wire.requests import KAFKA_NAME, view
 
 EACH_API = [pytest.param(api, id=api.request.__name__) for api in APIS.values()]

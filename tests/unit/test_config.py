@@ -104,12 +104,12 @@ def test_a_topic_setting_is_read_as_kafka_reads_it(name: str, text: str, value: 
 
 
 def test_a_topic_setting_without_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"retention\.ms is null"):
+    with pytest.raises(ConfigError, match="Null value not supported for topic configs: retention.ms"):
         parse_topic_settings({"retention.ms": None})
 
 
 def test_a_compaction_lag_whose_least_is_above_its_most_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms is 10, more than"):
+    with pytest.raises(ConfigError, match=r"lag\.ms \(10\) > max\.compaction\.lag\.ms \(5\)"):
         parse_topic_settings({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
 
 

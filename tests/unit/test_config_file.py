@@ -109,8 +109,8 @@ def test_a_file_is_read_as_java_reads_it(read: Reader) -> None:
         ),
         ("listener.name.x.principal.builder.class=a.B", "names a class"),
         # So would a restriction that is not honoured.
-        ("ssl.keystore.type=JKS", "ssl.keystore.type cannot be 'JKS': it takes PEM: 'openssl"),
-        ("ssl.keystore.password=secret", "ssl.keystore.password is for other stores than PEM"),
+        ("ssl.keystore.type=BKS", "ssl.keystore.type cannot be 'BKS': it takes PEM, PKCS12 or JKS"),
+        ("cordoned.log.dirs=/data", "cordoned.log.dirs keeps new partitions out"),
         ("ssl.cipher.suites=TLS_RSA_WITH_NULL_SHA", "ssl.cipher.suites cannot be"),
         ("delete.topic.enable=false", "delete.topic.enable cannot be false"),
         ("password.encoder.secret=s3cret", "password.encoder.secret has nothing to encrypt"),

@@ -11,7 +11,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_writer
 
 from support.entities import entity_builder
@@ -21,6 +20,7 @@ from txn.wire.bodies.metadata import CreatedTopic, CreatedTopicConfig, CreateTop
 from txn.wire.bodies.txn import EndTxnResponse
 from txn.wire.encoding import encode, encode_body
 from txn.wire.error_codes import ErrorCode
+from txn.wire.kio import load_request_schema, load_response_schema
 
 OF_RAFT = {59, 80, 81, 82}
 """APIs that txn does not speak; kio has defaults of its own for their structures."""

@@ -7,7 +7,6 @@ import uuid
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
@@ -18,6 +17,7 @@ from txn.broker.host import Context, Durability
 from txn.broker.turns import ITEMS_PER_TURN
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
+from txn.wire.kio import load_request_schema, load_response_schema
 from txn.wire.messages import encode_response
 
 NO_ID = uuid.UUID(int=99)

@@ -598,7 +598,8 @@ def test_commit_while_assignments_are_awaited_is_put_off() -> None:
         (-1, True, False, ErrorCode.NONE),
         (3, False, True, ErrorCode.GROUP_ID_NOT_FOUND),
         (3, False, False, ErrorCode.ILLEGAL_GENERATION),
-        (3, True, True, ErrorCode.ILLEGAL_GENERATION),
+        (3, True, True, ErrorCode.GROUP_ID_NOT_FOUND),
+        (3, True, False, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
 def test_commit_to_a_group_that_is_not_there(

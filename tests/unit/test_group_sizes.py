@@ -13,7 +13,6 @@ import logging
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema
 from kio.serial import entity_writer
 
 from support.entities import entity_builder
@@ -34,6 +33,7 @@ from txn.coordinator.group.members import MEMBER_BYTES, text_bytes
 from txn.coordinator.group.records import OffsetKey
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
+from txn.wire.kio import load_request_schema
 
 KIB = 1 << 10
 

@@ -8,7 +8,6 @@ announced, and the process was aborted for want of it.
 from unittest.mock import Mock
 
 import pytest
-from kio.index import load_request_schema
 
 from support.served import SERVED_IN_PYTHON, decode, each_version
 from support.tagged import (
@@ -23,6 +22,7 @@ from support.tagged import (
 )
 from txn.server.loop import requests
 from txn.server.loop.requests import MalformedRequestError
+from txn.wire.kio import load_request_schema
 
 FLEXIBLE = list(each_version(SERVED_IN_PYTHON, is_flexible=True))
 

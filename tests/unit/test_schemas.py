@@ -1,16 +1,16 @@
 """Schemas of messages as descriptions, beside the classes of kio that they describe."""
 
 from dataclasses import Field, fields
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
 from unittest.mock import patch
 
 import pytest
-from kio.index import load_request_schema, load_response_schema
 
 from support.served import APIS, versions_of
 from txn.wire import schemas
 from txn.wire.api_keys import ApiKey
+from txn.wire.kio import load_request_schema, load_response_schema
 
 SERVED = [(key, version) for key in APIS for version in versions_of(key)]
 OF_SCHEMA = ("__type__", "__version__", "__flexible__", "__api_key__", "__header_schema__")
@@ -63,9 +63,10 @@ def test_a_description_has_no_methods_and_kios_own_classes_keep_theirs() -> None
 
 
 def test_schemas_that_are_no_files_are_those_of_kio() -> None:
+    nowhere = SimpleNamespace(__path__=["/nowhere"])
     schemas.request_schema.cache_clear()
     try:
-        with patch.object(schemas, "SCHEMAS", "/nowhere"):
+        with patch.object(schemas, "sys", SimpleNamespace(modules={"kio": nowhere})):
             found = schemas.request_schema(ApiKey.METADATA, 12)
     finally:
         schemas.request_schema.cache_clear()

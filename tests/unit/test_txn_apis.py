@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from support.entities import entity_builder
@@ -20,6 +19,7 @@ from txn.coordinator.transaction.states import TxnState
 from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import OFFSETS_TOPIC
 from txn.wire.error_codes import ErrorCode
+from txn.wire.kio import load_request_schema, load_response_schema
 from txn.wire.messages import encode_response
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66

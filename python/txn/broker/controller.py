@@ -33,6 +33,7 @@ from txn.metadata.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
@@ -110,6 +111,10 @@ class Controller(Protocol):
 
     def alter_client_quotas(self, changes: Sequence[ClientQuotaRecord]) -> Awaitable[None]:
         """Change quotas, all of them or none. They must have been checked."""
+        ...
+
+    def update_features(self, levels: Mapping[str, int]) -> Awaitable[None]:
+        """Finalize features at other levels, all of them or none. They must have been checked."""
         ...
 
     def caught_up(self) -> Awaitable[None]:
@@ -248,6 +253,12 @@ class LocalController:
     def alter_client_quotas(self, changes: Sequence[ClientQuotaRecord]) -> Awaitable[None]:
         """See `Controller`."""
         return self._change(lambda: changes, None)
+
+    def update_features(self, levels: Mapping[str, int]) -> Awaitable[None]:
+        """See `Controller`."""
+        return self._change(
+            lambda: [FeatureLevelRecord(name, level) for name, level in levels.items()], None
+        )
 
     def caught_up(self) -> Awaitable[None]:
         """See `Controller`."""

@@ -332,6 +332,7 @@ class GroupCoordinator:
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         transaction_version: int,
+        knows_group_not_found: bool = False,
     ) -> ErrorCode:
         """Store offsets that count when the producer's transaction commits, all or none.
 
@@ -361,7 +362,7 @@ class GroupCoordinator:
                 committer.instance_id,
                 committer.generation,
                 is_transactional=True,
-                knows_group_not_found=False,
+                knows_group_not_found=knows_group_not_found,
             )
         if error is not ErrorCode.NONE:
             return error

@@ -55,6 +55,9 @@ FEATURES: Final = {"metadata.version": 25, "transaction.version": 2}
 is the lowest with this transaction version, so that Apache Kafka 4.0 and later take the
 directory."""
 
+OLDEST_LEVELS: Final = {"metadata.version": 7, "transaction.version": 0}
+"""The oldest level of each feature that an Apache Kafka 4 supports."""
+
 
 class NodeIdentity(NamedTuple):
     """A node's place in its cluster."""

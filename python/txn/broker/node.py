@@ -9,10 +9,10 @@ and publishes topics to the sockets through a `Catalog`. `txn.server` gives it r
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from txn.broker.client_quotas import ClientQuotas
 from txn.broker.controller import Controller, LocalController
@@ -58,6 +58,16 @@ NAMES_TOLD_MAX = 10
 """Names that one log line has."""
 
 
+class ListenerCertificates(Protocol):
+    """The certificates of the listeners, which AlterConfigs may change."""
+
+    def require(self, changes: Mapping[str, str | None]) -> None:
+        """Refuse changes of settings with which a listener had none. Raises ConfigError."""
+
+    def check(self) -> None:
+        """Read again the files that have changed."""
+
+
 class Node:
     """One broker node. `start` makes it; the handlers of `txn.broker.apis` use its parts."""
 
@@ -95,6 +105,8 @@ class Node:
         self._scheduler = scheduler
         self.metadata = metadata
         self._searches = asyncio.Semaphore(SEARCHES_MAX)
+        self.certificates: ListenerCertificates | None = None
+        """None: there are no listeners, as in tests."""
 
     @classmethod
     def start(

@@ -131,7 +131,9 @@ def _broker_setting(name: str, value: Any, synonyms: tuple[Synonym, ...]) -> Des
     entry = _entry(name)
     if entry.kind is ConfigType.PASSWORD:
         hidden = tuple(one._replace(value=None) for one in synonyms)
-        return Described(name, None, entry.kind, entry.about, True, hidden, is_sensitive=True)
+        return Described(
+            name, None, entry.kind, entry.about, not entry.is_dynamic, hidden, is_sensitive=True
+        )
     is_read_only = not entry.is_dynamic or entry.is_internal
     return Described(name, _text(value), entry.kind, entry.about, is_read_only, synonyms)
 

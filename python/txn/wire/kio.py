@@ -10,7 +10,8 @@ import builtins
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec, module_from_spec
-from typing import Final
+from pkgutil import resolve_name
+from typing import Final, cast
 
 IMPORTER: Final = "kio.static._phantom"
 """The module of kio that imports Hypothesis."""
@@ -51,23 +52,51 @@ def _load_importer() -> None:
 
 _load_importer()
 
-import kio.schema
-from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, readers
 from kio.static.constants import EntityType
+from kio.static.protocol import RequestPayload, ResponsePayload
 
-(SCHEMAS,) = kio.schema.__path__
-"""Where kio keeps its schemas."""
+_REQUEST, _RESPONSE = EntityType.request, EntityType.response
+
+_LATER: Final = {
+    (18, 5, _REQUEST): "txn.wire.later.api_versions:ApiVersionsRequest",
+    (18, 5, _RESPONSE): schema_name_map["api_versions"][4][EntityType.response],
+    (28, 6, _REQUEST): "txn.wire.later.txn_offset_commit:TxnOffsetCommitRequest",
+    (28, 6, _RESPONSE): "txn.wire.later.txn_offset_commit:TxnOffsetCommitResponse",
+    (42, 3, _REQUEST): schema_name_map["delete_groups"][2][EntityType.request],
+    (42, 3, _RESPONSE): "txn.wire.later.delete_groups:DeleteGroupsResponse",
+}
+"""(API key, version, kind) → the schema of a version that kio lacks, here or as of a version that
+has the same fields."""
+
+
+def place_of_schema(api_key: int, api_version: int, kind: EntityType) -> str:
+    """The module and the name of a schema, as `module:name`. Raises KeyError: there is none."""
+    later = _LATER.get((api_key, api_version, kind))
+    if later is not None:
+        return later
+    return schema_name_map[api_key_map[api_key]][api_version][kind]  # type: ignore[index]
+
+
+def load_request_schema(api_key: int, api_version: int) -> type[RequestPayload]:
+    """The schema of the requests of an API and version, a dataclass. Raises KeyError, OSError."""
+    place = place_of_schema(api_key, api_version, _REQUEST)
+    return cast("type[RequestPayload]", resolve_name(place))
+
+
+def load_response_schema(api_key: int, api_version: int) -> type[ResponsePayload]:
+    """The schema of the responses of an API and version, a dataclass. Raises KeyError, OSError."""
+    place = place_of_schema(api_key, api_version, _RESPONSE)
+    return cast("type[ResponsePayload]", resolve_name(place))
+
 
 __all__ = [
-    "SCHEMAS",
     "EntityType",
-    "api_key_map",
     "builtins_with",
     "entity_reader",
     "load_request_schema",
     "load_response_schema",
+    "place_of_schema",
     "readers",
-    "schema_name_map",
 ]

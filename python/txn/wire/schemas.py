@@ -8,6 +8,7 @@ with a `dataclass` that compiles none. The classes that kio itself loads are lef
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.machinery import SourceFileLoader
@@ -15,13 +16,11 @@ from types import SimpleNamespace
 from typing import Final, TypeVar
 
 from txn.wire.kio import (
-    SCHEMAS,
     EntityType,
-    api_key_map,
     builtins_with,
     load_request_schema,
     load_response_schema,
-    schema_name_map,
+    place_of_schema,
 )
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 @cache
 def request_schema(api_key: int, api_version: int) -> type:
-    """Describe the requests of an API and version. Raises OSError, KioIndexError."""
+    """Describe the requests of an API and version. Raises OSError, KeyError."""
     return _described(api_key, api_version, EntityType.request) or load_request_schema(
         api_key, api_version
     )
@@ -37,7 +36,7 @@ def request_schema(api_key: int, api_version: int) -> type:
 
 @cache
 def response_schema(api_key: int, api_version: int) -> type:
-    """Describe the responses of an API and version. Raises OSError, KioIndexError."""
+    """Describe the responses of an API and version. Raises OSError, KeyError."""
     return _described(api_key, api_version, EntityType.response) or load_response_schema(
         api_key, api_version
     )
@@ -45,12 +44,10 @@ def response_schema(api_key: int, api_version: int) -> type:
 
 def _described(api_key: int, api_version: int, kind: EntityType) -> type | None:
     """The schema from its own file; None where that is not to be found."""
-    try:
-        place = schema_name_map[api_key_map[api_key]][api_version][kind]  # type: ignore[index]
-    except KeyError:
-        return None
-    module, _, name = place.partition(":")
-    path = os.path.join(SCHEMAS, *module.split(".")[2:]) + ".py"
+    module, _, name = place_of_schema(api_key, api_version, kind).partition(":")
+    package, *inner = module.split(".")
+    (root,) = sys.modules[package].__path__
+    path = os.path.join(root, *inner) + ".py"
     try:
         code = SourceFileLoader(module, path).get_code(module)
     except (FileNotFoundError, NotADirectoryError):  # kio is in an archive

@@ -56,6 +56,8 @@ pub struct RecordHead {
     pub has_key: bool,
     /// True if its value is not null.
     pub has_value: bool,
+    /// Its bytes without a codec, behind its length.
+    pub bytes: usize,
 }
 
 /// Is told of a batch's records, in order.
@@ -138,6 +140,7 @@ fn split_record(mut bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Like `records::read_record`, for callers that need no more of it than this.
 #[inline]
 fn read_head(body: &[u8], visitor: &mut impl Visitor) -> Result<RecordHead, &'static str> {
+    let bytes = body.len();
     let mut body = body.get(1..).ok_or("it has no attributes")?;
     let timestamp_delta = read_varlong(&mut body).ok_or("its timestamp delta is cut")?;
     let offset_delta = read_varint(&mut body).ok_or("its offset delta is cut")?;
@@ -162,6 +165,7 @@ fn read_head(body: &[u8], visitor: &mut impl Visitor) -> Result<RecordHead, &'st
         timestamp_delta,
         has_key: key.is_some(),
         has_value,
+        bytes,
     })
 }
 
@@ -199,6 +203,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     }
 
     fn read(mut self, visitor: &mut impl Visitor) -> Result<RecordHead, ContentError> {
+        let bytes = self.left;
         self.byte("it has no attributes")?;
         let timestamp_delta = self.varlong("its timestamp delta is cut")?;
         let offset_delta = self.varint("its offset delta is cut")?;
@@ -225,6 +230,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
             timestamp_delta,
             has_key: key.is_some(),
             has_value: value.is_some(),
+            bytes,
         })
     }
 
@@ -423,7 +429,7 @@ impl Visitor for Survey<'_> {
         let timestamp = self.base_timestamp.wrapping_add(record.timestamp_delta);
         let content = &mut self.content;
         content.latest_ms = content.latest_ms.max(timestamp);
-        if let Some(fault) = self.rules.fault(record.has_key, timestamp)
+        if let Some(fault) = self.rules.fault(record, timestamp)
             && content.bad.len() < self.bad_max
         {
             let index = self.index;

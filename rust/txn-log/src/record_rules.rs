@@ -3,16 +3,18 @@
 //! A compacted topic needs keys. A client's record is held against
 //! `message.timestamp.after.max.ms` and `message.timestamp.before.max.ms`; one without a timestamp
 //! (-1) passes, and with `LogAppendTime` there is nothing to check. Only the broker may set
-//! append times. A record has one fault: the key comes before the time.
+//! append times. A compressed record may have `max.decompressed.message.bytes`. A record has one fault:
+//! the size comes before the key, and the key before the time.
 //!
 //! One bad record refuses its batch. The answer names every bad one, so that a client can send the
 //! others again (KIP-467).
 //!
 //! Sources: Kafka, `LogValidator`; KIP-467, KIP-937.
 
-use txn_protocol::batch::BatchView;
+use txn_protocol::batch::{BatchView, Codec};
 use txn_protocol::codes;
 
+use crate::content::RecordHead;
 use crate::error::{AppendError, RefusedRecord};
 use crate::producer_state::Origin;
 use crate::settings::Settings;
@@ -31,6 +33,8 @@ pub struct RecordRules {
     has_append_times: bool,
     earliest_ms: i64,
     latest_ms: i64,
+    /// The largest record that is opened.
+    bytes_max: usize,
 }
 
 /// A record that breaks a rule.
@@ -53,6 +57,8 @@ pub enum RecordFault {
     TooLate(i64),
     /// Its timestamp says that it is an append time.
     AppendTime,
+    /// Its size without the batch's codec, in bytes, is over the limit.
+    TooLarge(usize),
 }
 
 impl RecordRules {
@@ -62,6 +68,7 @@ impl RecordRules {
         has_append_times: false,
         earliest_ms: i64::MIN,
         latest_ms: i64::MAX,
+        bytes_max: usize::MAX,
     };
 
     pub(crate) fn of(
@@ -75,6 +82,9 @@ impl RecordRules {
             ..Self::NONE
         };
         if matches!(origin, Origin::Client { .. }) {
+            if batch.codec() != Ok(Codec::None) {
+                rules.bytes_max = settings.max_decompressed_message_bytes;
+            }
             rules.has_append_times = batch.is_log_append_time();
             if !settings.log_append_time {
                 rules.earliest_ms = now_ms.saturating_sub(settings.timestamp_before_max_ms);
@@ -85,8 +95,11 @@ impl RecordRules {
     }
 
     #[inline]
-    pub(crate) fn fault(&self, has_key: bool, timestamp_ms: i64) -> Option<RecordFault> {
-        if self.needs_keys && !has_key {
+    pub(crate) fn fault(&self, record: &RecordHead, timestamp_ms: i64) -> Option<RecordFault> {
+        if record.bytes > self.bytes_max {
+            return Some(RecordFault::TooLarge(record.bytes));
+        }
+        if self.needs_keys && !record.has_key {
             return Some(RecordFault::NoKey);
         }
         if self.has_append_times {
@@ -107,7 +120,9 @@ impl RecordRules {
         if bad.is_empty() {
             return Ok(());
         }
-        let is_for_time = bad.iter().any(|one| one.fault != RecordFault::NoKey);
+        let is_for_time = bad
+            .iter()
+            .any(|one| !matches!(one.fault, RecordFault::NoKey | RecordFault::TooLarge(_)));
         let records: Vec<_> = bad
             .iter()
             .map(|&BadRecord { index, fault }| RefusedRecord {
@@ -138,6 +153,11 @@ impl RecordRules {
             RecordFault::AppendTime => {
                 "clients may not set the timestamp type to LogAppendTime".to_owned()
             }
+            RecordFault::TooLarge(bytes) => format!(
+                "it has {bytes} bytes after decompression, more than \
+                 max.decompressed.message.bytes={}",
+                self.bytes_max
+            ),
             RecordFault::TooLate(timestamp_ms) => format!(
                 "its timestamp {timestamp_ms} is later than {}, the latest by \
                  message.timestamp.after.max.ms",

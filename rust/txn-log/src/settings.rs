@@ -19,6 +19,8 @@ pub struct Settings {
     pub index_interval_bytes: u64,
     /// `max.message.bytes`: the largest batch a client may send.
     pub max_message_bytes: usize,
+    /// `max.decompressed.message.bytes`: the largest record of a client's compressed batch.
+    pub max_decompressed_message_bytes: usize,
     /// `compression.type` with its level; `None`: the producer's.
     pub compression: Option<Compression>,
     /// `message.timestamp.type` is `LogAppendTime`.
@@ -52,6 +54,7 @@ impl Settings {
         segment_index_bytes: 10 << 20,
         index_interval_bytes: 4096,
         max_message_bytes: 1_048_588,
+        max_decompressed_message_bytes: 2_147_483_639,
         compression: None,
         log_append_time: false,
         timestamp_before_max_ms: i64::MAX,

@@ -177,6 +177,31 @@ fn codecs_and_append_times_and_sizes_have_codes_of_their_own() {
 }
 
 #[test]
+fn a_record_that_is_too_large_after_decompression_refuses_its_compressed_batch() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        max_decompressed_message_bytes: 100,
+        ..SMALL
+    };
+    let (log, _) = try_open(root.path(), settings, false).unwrap();
+    for (codec, bytes, code) in [
+        (Codec::Gzip, 50, None),
+        (Codec::Gzip, 150, Some(87)),
+        (Codec::Zstd, 150, Some(87)),
+        (Codec::None, 150, None),
+    ] {
+        let mut builder = BatchBuilder::new(codec);
+        builder.push(5, None, Some(&vec![b'a'; bytes]), &[]);
+        let answer = log.append(CLIENT, &mut builder.seal().unwrap());
+        assert_eq!(
+            answer.err().map(|error| error.code()),
+            code,
+            "{codec:?} {bytes}"
+        );
+    }
+}
+
+#[test]
 fn compressed_batches_are_stored_as_they_came() {
     let root = tempfile::tempdir().unwrap();
     let (log, _) = open(root.path(), false);

@@ -424,6 +424,7 @@ proptest! {
                     timestamp_delta: record.timestamp_delta,
                     has_key: record.key.is_some(),
                     has_value: record.value.is_some(),
+                    bytes: seen.1[record.offset_delta as usize].1.bytes,
                 };
                 (record.key.unwrap().to_vec(), head)
             })

@@ -700,6 +700,11 @@ pub(crate) fn read_settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
     set(given, "max.message.bytes", &mut settings.max_message_bytes)?;
     set(
         given,
+        "max.decompressed.message.bytes",
+        &mut settings.max_decompressed_message_bytes,
+    )?;
+    set(
+        given,
         "message.timestamp.before.max.ms",
         &mut settings.timestamp_before_max_ms,
     )?;

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from kio.index import load_response_schema
 
 import txn
 from support.clients import (
@@ -43,6 +42,7 @@ from txn.explain.directory import DirectorySource
 from txn.inspect import segments, texts
 from txn.storage.directory import LOCK
 from txn.wire.encoding import encode
+from txn.wire.kio import load_response_schema
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 

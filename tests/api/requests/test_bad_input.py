@@ -165,7 +165,7 @@ def test_an_unknown_version_of_api_versions_is_answered_as_kafka_does(servers: s
     correlation_id, error, count = struct.unpack_from(">ihi", answer)
     assert (correlation_id, error) == (5, UNSUPPORTED_VERSION)
     assert len(answer) == 10 + 6 * count
-    assert (18, 0, 4) in struct.iter_unpack(">hhh", answer[10:])
+    assert (18, 0, 5) in struct.iter_unpack(">hhh", answer[10:])
 
 
 def test_a_corrupt_batch_is_refused_and_nothing_is_stored(servers: str) -> None:

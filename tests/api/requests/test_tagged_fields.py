@@ -36,7 +36,9 @@ UNCHANGING: Final[dict[int, Mapping[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[txn.Broker]:
-    with txn.Broker(tmp_path_factory.mktemp("broker") / "data", durability="process") as broker:
+    switch = {"transaction.two.phase.commit.enable": True}
+    data = tmp_path_factory.mktemp("broker") / "data"
+    with txn.Broker(data, durability="process", properties=switch) as broker:
         create_topic(broker.bootstrap_servers, "orders")
         send(plain_producer(broker.bootstrap_servers), "orders", [b"a", b"b"])
         yield broker

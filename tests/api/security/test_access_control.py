@@ -27,6 +27,7 @@ ANONYMOUS = "User:ANONYMOUS"
 ADMIN, STRANGER, CLIENT = "127.0.0.9", "127.0.0.2", "127.0.0.1"
 TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED, ID_FAILED = 29, 30, 31, 53
 INVALID_REQUEST, POLICY_VIOLATION = 42, 44
+TOKEN_REQUEST_NOT_ALLOWED = 64
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
 Entry = tuple[ResourceType, str, Operation]
@@ -117,6 +118,79 @@ REFUSALS = [
         },
         lambda answer: [t.error_code for t in answer.topics],
         [TOPIC_FAILED, TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        {"topics": [{"name": "orders"}, {"name": "new"}]},
+        lambda answer: [t.error_code for t in answer.topics],
+        [TOPIC_FAILED, TOPIC_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        {"topics": []},
+        lambda answer: [len(answer.topics)],
+        [0],
+    ),
+    Refusal(
+        ApiKey.ELECT_LEADERS,
+        2,
+        {"election_type": 0, "topic_partitions": [{"topic": "orders", "partitions": [0]}]},
+        lambda answer: [
+            answer.error_code,
+            *(p.error_code for t in answer.replica_election_results for p in t.partition_result),
+        ],
+        [CLUSTER_FAILED, CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        {"topics": [{"name": "orders", "partitions": []}]},
+        lambda answer: [answer.error_code, len(answer.responses)],
+        [CLUSTER_FAILED, 0],
+    ),
+    Refusal(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        0,
+        {"topics": None},
+        lambda answer: [answer.error_code],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        2,
+        {"dirs": [{"path": "/", "topics": [{"name": "orders", "partitions": [0]}]}]},
+        lambda answer: [p.error_code for t in answer.results for p in t.partitions],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.DESCRIBE_QUORUM,
+        2,
+        {"topics": []},
+        lambda answer: [answer.error_code],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.UPDATE_FEATURES,
+        2,
+        {"feature_updates": []},
+        lambda answer: [answer.error_code],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.UNREGISTER_BROKER,
+        0,
+        {"broker_id": 7},
+        lambda answer: [answer.error_code],
+        [CLUSTER_FAILED],
+    ),
+    Refusal(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        2,
+        {"renewers": [], "max_lifetime": 1000},
+        lambda answer: [answer.error_code],
+        [TOKEN_REQUEST_NOT_ALLOWED],
     ),
     Refusal(
         ApiKey.FIND_COORDINATOR,
@@ -545,9 +619,14 @@ def test_a_stranger_is_refused(broker: txn.Broker, refusal: Refusal) -> None:
     assert refusal.codes(answer) == refusal.expected
 
 
-def test_every_api_but_three_refuses_a_stranger() -> None:
+def test_every_api_but_these_refuses_a_stranger() -> None:
+    """Those of delegation tokens give nothing to anybody: there are none."""
     everybodys = {key for key, api in APIS.items() if api.guard is for_everybody}
-    assert everybodys == {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert everybodys == {
+        *(ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
+        *(ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN),
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    }
     assert APIS.keys() - everybodys == {refusal.key for refusal in REFUSALS}
 
 

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import pkcs12
 from kio.schema.metadata.v12.request import MetadataRequest
 
 import txn
@@ -36,8 +40,10 @@ from support.wire_client import RawConnection
 from txn.errors import ConfigError
 from txn.security import sessions
 from txn.server.loop import control_loop
+from txn.wire.api_keys import ApiKey
 
 METRICS = "127.0.0.1:0"
+INVALID_REQUEST = 42
 METADATA = MetadataRequest(topics=(), include_topic_authorized_operations=False)
 
 
@@ -455,7 +461,7 @@ def test_a_key_of_roots_may_be_read_by_the_brokers_group(
         ({"ssl.keystore.location": "/no/such"}, "cannot be read: No such file"),
         ({"ssl.keystore.location": "/dev/null"}, "it is no regular file"),
         ({"ssl.keystore.key": "x"}, "beside ssl.keystore.location"),
-        ({"ssl.keystore.type": "JKS"}, "openssl pkcs12"),
+        ({"ssl.keystore.type": "BKS"}, "it takes PEM, PKCS12 or JKS"),
         ({"ssl.truststore.location": None}, "takes ssl.truststore.location"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2, TLSv1.3"),
         ({"ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "a list of TLS_AES_256_GCM_SHA384"),
@@ -501,6 +507,112 @@ def test_a_listener_speaks_its_cipher_suites_alone(
         refused.minimum_version = refused.maximum_version = other
         with pytest.raises(ssl.SSLError, match=r"(?i)protocol.version"):
             TlsConnection(servers, refused)
+
+
+@pytest.mark.parametrize(
+    "kind", ["PEM", "PKCS12", "JKS"]
+)  # the type that is given is not looked at
+def test_stores_of_pkcs12_are_read(issuer: Issuer, tmp_path: Path, kind: str) -> None:
+    """A settings file of Kafka's, with keystores, stopped the start."""
+    properties = issuer.broker(issuer.issue("broker"), "required") | {
+        "ssl.keystore.location": str(as_pkcs12(issuer.issue("broker"), tmp_path / "broker.p12")),
+        "ssl.truststore.location": str(as_pkcs12(issuer.path, tmp_path / "trusted.p12")),
+        "ssl.keystore.password": "s3cret",
+        "ssl.truststore.password": "s3cret",
+        "ssl.keystore.type": kind,
+        "ssl.truststore.type": kind,
+    }
+    with txn.Broker(metrics=METRICS, properties=properties) as broker:
+        assert ask_metadata(address(broker), issuer.context(issuer.issue("client")))
+        refusal_of(address(broker), issuer.client())
+        await_failure(broker, "no_certificate")
+    for wrong in ({"ssl.keystore.password": "other"}, {"ssl.truststore.password": "other"}):
+        with pytest.raises(ConfigError, match="cannot be opened"):
+            txn.Broker(properties=properties | wrong)
+
+
+def test_javas_own_stores_are_refused_with_the_command_that_converts_them(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    store = tmp_path / "broker.jks"
+    store.write_bytes(bytes.fromhex("feedfeed00000002") + bytes(40))
+    properties = issuer.broker(store, ssl_keystore_password="s3cret")
+    with pytest.raises(ConfigError, match="keytool -importkeystore"):
+        txn.Broker(properties=properties)
+
+
+def test_an_alteration_gives_a_listener_other_certificates(issuer: Issuer, tmp_path: Path) -> None:
+    """`kafka-configs` alters them as on Kafka: INVALID_REQUEST was the answer."""
+    first, second = issuer.issue("first"), issuer.issue("second", "localhost")
+    location = "listener.name.ssl.ssl.keystore.location"
+    properties = issuer.broker(first, listener_name_ssl_ssl_keystore_location=str(first))
+    data = tmp_path / "data"
+    with txn.Broker(data, metrics=METRICS, properties=properties) as broker:
+        assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
+        assert alter_broker(broker, "1", {location: str(second)}) is None
+        assert names_of(address(broker), issuer) == {"localhost"}
+        store = as_pkcs12(first, tmp_path / "first.p12")
+        password = "listener.name.ssl.ssl.keystore.password"
+        assert alter_broker(broker, "1", {location: str(store), password: "s3cret"}) is None
+        assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
+        as_pkcs12(second, store)
+        assert (
+            alter_broker(broker, "1", {location: str(store)}) is None
+        )  # the same path: its file is read anew
+        assert names_of(address(broker), issuer) == {"localhost"}
+        for node, wrong, told in (
+            ("1", {location: "/no/such"}, "cannot be read"),
+            ("1", {password: "other"}, "cannot be opened"),
+            ("1", {"ssl.keystore.location": str(first)}, "per-listener using the listener prefix"),
+            ("", {location: str(first)}, "broker id must be specified"),
+        ):
+            assert told in (alter_broker(broker, node, wrong) or "")
+        assert names_of(address(broker), issuer) == {"localhost"}
+    with txn.Broker(data, metrics=METRICS, properties=properties) as broker:
+        assert names_of(address(broker), issuer) == {"localhost"}
+        assert alter_broker(broker, "1", dict.fromkeys((location, password))) is None
+        assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
+
+
+def as_pkcs12(pem: Path, place: Path) -> Path:
+    """Write a PEM file's key and certificates as PKCS12, or its certificates to be trusted."""
+    content = pem.read_bytes()
+    certificates = x509.load_pem_x509_certificates(content)
+    key = None
+    if b"PRIVATE KEY" in content:
+        loaded = serialization.load_pem_private_key(content, None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey)
+        key = loaded
+    own, others = (certificates[0], certificates[1:]) if key else (None, certificates)
+    encryption = serialization.BestAvailableEncryption(b"s3cret")
+    place.touch(mode=0o600)
+    packed = pkcs12.serialize_key_and_certificates(b"broker", key, own, others, encryption)
+    place.write_bytes(packed)
+    return place
+
+
+def names_of(servers: str, issuer: Issuer) -> set[str]:
+    """The hosts that the certificate of a listener is for."""
+    with TlsConnection(servers, issuer.context()) as connection:
+        assert isinstance(connection.socket, ssl.SSLSocket)
+        told = connection.socket.getpeercert() or {}
+        return {str(one[1]) for one in told["subjectAltName"]}  # type: ignore[index]
+
+
+def alter_broker(broker: txn.Broker, node: str, values: Mapping[str, str | None]) -> str | None:
+    """Alter settings of a broker, or of all; None takes one away. Return the text of a refusal."""
+    entries = [
+        {"name": name, "value": value, "config_operation": 1 if value is None else 0}
+        for name, value in values.items()
+    ]
+    resource = {"resource_type": 4, "resource_name": node, "configs": entries}
+    with RawConnection(broker.listeners["PLAINTEXT"]) as connection:
+        answer = connection.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+        )
+    (result,) = answer.responses
+    assert int(result.error_code) in (0, INVALID_REQUEST)
+    return None if int(result.error_code) == 0 else str(result.error_message)
 
 
 def test_secrets_are_not_described(issuer: Issuer) -> None:

@@ -241,7 +241,7 @@ def test_describe_log_dirs_of_everything_names_every_topic(servers: str) -> None
         (
             [("min.compaction.lag.ms", SET, "6"), ("max.compaction.lag.ms", SET, "5")],
             INVALID_CONFIG,
-            "min.compaction.lag.ms is 6, more than",
+            "min.compaction.lag.ms (6) > max.compaction.lag.ms",
         ),
         ([("retention.ms", SET, None)], INVALID_REQUEST, "a value is missing: retention.ms"),
         ([("retention.ms", 9, "5")], INVALID_REQUEST, "there is no operation 9"),

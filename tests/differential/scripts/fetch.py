@@ -122,7 +122,7 @@ def list_offsets_by_time(talk: Talk) -> None:
 
 def list_offsets_of_nothing(talk: Talk) -> None:
     for version in versions("ListOffsets"):
-        for timestamp in (-1, -2, -3, -4, 0, CREATED_MS):
+        for timestamp in (-1, -2, -3, -4, -5, -6, 0, CREATED_MS):
             talk.list_offsets({0: timestamp, 9: timestamp}, version)
         talk.list_offsets({0: -1}, version, topic="nowhere")
         talk.list_offsets({0: -1}, version, topic="")

@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable, Container, Coroutine
 from typing import Any, Final
 
-from kio.index import load_request_schema
 from kio.serial import entity_reader
 
 from harnesses.black_box.history import LateEndTxn, LateJoin
+from txn.wire.kio import load_request_schema
 
 END_TXN: Final = "EndTxn"
 PRODUCE: Final = "Produce"

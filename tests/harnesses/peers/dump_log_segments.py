@@ -27,7 +27,7 @@ def kafka_dump(files: list[Path], *options: str) -> DumpOutput:
     assert files, "there is nothing to dump"
     command = [
         java_executable(),
-        *("-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", class_path(NODE_4_2)),
+        *("-Xmx256m", "-cp", class_path(NODE_4_2)),
         "kafka.tools.DumpLogSegments",
         *options,
         *("--files", ",".join(map(str, files))),

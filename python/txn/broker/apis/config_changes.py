@@ -31,6 +31,7 @@ from txn.broker.turns import Turns
 from txn.config import (
     BROKER_PROPERTIES,
     LISTENER_PREFIX,
+    STORE_PROPERTIES,
     TOPIC_PROPERTIES,
     BrokerSettings,
     as_text,
@@ -50,7 +51,7 @@ from txn.metadata.configs import (
     replace,
 )
 from txn.metadata.image import COORDINATOR_TOPICS
-from txn.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
 from txn.security.acls import Operation
 from txn.security.listeners import is_address, listener_names
 from txn.wire.api_keys import ApiKey
@@ -172,10 +173,16 @@ async def _altered(
                 raise ConfigFault(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
             _require_sound(node, resource)
             changes = _checked(node, *place, changes_by(resource))
+            if node.certificates is not None and _is_of_certificates(resource):
+                node.certificates.require(changes)
+                if not validate_only:
+                    node.certificates.check()  # the same path may have another file by now
             if changes and not validate_only:
                 change = node.controller.alter_configs(*place, changes)
         except ConfigFault as fault:
             code, message = fault.code, fault.message
+        except ConfigError as error:
+            code, message = ErrorCode.INVALID_REQUEST, error.message
         alterations.append((AlteredResource(code, message, *place), change, changes))
     results = []
     for result, change, changes in alterations:
@@ -186,6 +193,38 @@ async def _altered(
             audit.acted(context, "settings.altered", kind, altered.resource_name, settings=names)
         results.append(altered)
     return AlterConfigsResponse(results)
+
+
+def _is_of_certificates(resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> bool:
+    """Say whether a request names a setting of certificates, of the broker or a listener."""
+    return resource.resource_type == BROKER_RESOURCE and any(
+        _name_of_store(entry.name) is not None for entry in resource.configs
+    )
+
+
+def _name_of_store(key: str) -> str | None:
+    """The setting of certificates that a key means for a listener or all; None: it is another."""
+    name = key
+    if key.startswith(LISTENER_PREFIX):
+        name = key.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    return name if name in STORE_PROPERTIES else None
+
+
+def _require_listeners_own(name: str, changes: Changes) -> None:
+    """Refuse certificates for every broker or every listener, as Kafka does. Raises ConfigFault."""
+    of_stores = sorted(key for key in changes if _name_of_store(key) is not None)
+    of_all = [key for key in of_stores if not key.startswith(LISTENER_PREFIX)]
+    text = None
+    if name == EVERY_BROKER and of_stores:
+        text = "Cannot update these configs at default cluster level, broker id must be specified"
+    elif of_all:
+        text = (
+            "These security configs can be dynamically updated only per-listener using the "
+            "listener prefix"
+        )
+    if text is not None:
+        told = ", ".join(of_all or of_stores)
+        raise ConfigFault(ErrorCode.INVALID_REQUEST, f"{text}: [{told}]")
 
 
 def _require_each_once(configs: Iterable[AlterableConfig | IncrementalConfig]) -> None:
@@ -203,7 +242,9 @@ def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
         return _checked_for_topic(node, name, request)
     require_broker(node, kind, name)
     own = node.controller.image.broker_settings.get(name, {})
-    return _checked_for_broker(node.settings, own, request)
+    changes = _checked_for_broker(node.settings, own, request)
+    _require_listeners_own(name, changes)
+    return changes
 
 
 def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
@@ -251,15 +292,9 @@ def _checked_for_broker(
             raise ConfigFault(ErrorCode.INVALID_CONFIG, error.message) from error
         fixed = [error.property]
     if fixed:
-        remedy = "Give it at the start"
-        if any(name.startswith("ssl.") or ".ssl." in name for name in fixed):
-            remedy += (
-                ". New certificates go into the files that it names: these are read again when "
-                "they change, and at once by SIGHUP of `txn serve` or Broker.reload_certificates()"
-            )
         raise ConfigFault(
             ErrorCode.INVALID_REQUEST,
-            f"not to be changed while the broker runs: {', '.join(fixed)}. {remedy}",
+            f"not to be changed while the broker runs: {', '.join(fixed)}. Give it at the start",
         )
     try:
         for key, text in changes.items():

@@ -5,7 +5,7 @@ INVALID_PRODUCER_EPOCH, the only such code that librdkafka knows, and a failed w
 COORDINATOR_NOT_AVAILABLE. Before 4 it sends INVALID_TXN_STATE for TRANSACTION_ABORTABLE. Before 2
 it sends COORDINATOR_NOT_AVAILABLE for COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
 
-Sources: the message schemas of these requests; KIP-447, KIP-848 (topic ids).
+Sources: the message schemas of these requests; KIP-447, KIP-848 and KIP-1319 (topic ids).
 """
 
 import uuid
@@ -51,6 +51,9 @@ from txn.wire.requests import changed
 TV2_FROM: Final = 5
 """Version of TxnOffsetCommit from which clients are of transaction version 2."""
 
+GROUP_NOT_FOUND_IN_TRANSACTION_FROM: Final = 6
+"""The first version of TxnOffsetCommit whose clients know GROUP_ID_NOT_FOUND (KIP-1319)."""
+
 
 async def offset_commit(
     groups: GroupCoordinator, request: OffsetCommitRequest, context: Context
@@ -93,6 +96,7 @@ async def txn_offset_commit(
             transactional_id=request.transactional_id,
             producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             transaction_version=2 if has_own_epoch else 1,
+            knows_group_not_found=context.api_version >= GROUP_NOT_FOUND_IN_TRANSACTION_FROM,
         )
         if fault is ErrorCode.NONE:
             fault = await groups.sync_offsets(
@@ -169,7 +173,7 @@ async def _check_offsets(
     expires_ms = NEVER if retention_ms < 0 else min(now_ms + retention_ms, LATEST_MS)
     for topic_position, topic in enumerate(topics):
         await turns.next()
-        name, topic_id = resolved(groups, topic.name, topic_id_of(topic))
+        name, topic_id = resolved(groups, topic.name, topic.topic_id)
         for position, partition in enumerate(topic.partitions):
             await turns.next()
             metadata = partition.committed_metadata or ""
@@ -206,7 +210,7 @@ async def _committed(
             await turns.next()
             code = checked.code((topic_position, position), fault)
             partitions.append(CommittedPartition(partition.partition_index, code))
-        committed.append(CommittedTopic(topic.name or "", topic_id_of(topic), partitions))
+        committed.append(CommittedTopic(topic.name or "", topic.topic_id, partitions))
     return OffsetCommitResponse(committed)
 
 
@@ -277,11 +281,6 @@ def resolved(
     return groups.host.topic_name(topic_id or uuid.UUID(int=0)), topic_id
 
 
-def topic_id_of(topic: OffsetCommitTopic | TxnOffsetCommitTopic) -> uuid.UUID | None:
-    """The id by which a request names a topic, if it does."""
-    return topic.topic_id if isinstance(topic, OffsetCommitTopic) else None
-
-
 def _java_length(text: str) -> int:
     """The length of a text as Java counts it, in units of UTF-16."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
@@ -344,7 +343,7 @@ async def _guarded_commit(
     is_kept = []
     for topic in request.topics:
         await turns.next()
-        name, _ = resolved(groups, topic.name, topic_id_of(topic))
+        name, _ = resolved(groups, topic.name, topic.topic_id)
         is_kept.append(name is None or access.may(Operation.READ, ResourceType.TOPIC, name))
     kept = tuple(topic for topic, is_one in zip(request.topics, is_kept, strict=True) if is_one)
     committed = iter((await call.proceed_with(changed(request, topics=kept))).topics)
@@ -358,7 +357,7 @@ async def _guarded_commit(
 
 def _refused_topic(topic: CommitTopic, code: ErrorCode) -> CommittedTopic:
     partitions = [CommittedPartition(one.partition_index, code) for one in topic.partitions]
-    return CommittedTopic(topic.name or "", topic_id_of(topic), partitions)
+    return CommittedTopic(topic.name or "", topic.topic_id, partitions)
 
 
 def _not_committed(
@@ -379,7 +378,7 @@ APIS: Final = Area(
     ),
     Api(
         ApiKey.TXN_OFFSET_COMMIT,
-        (0, 5),
+        (0, 6),
         TxnOffsetCommitRequest,
         OffsetCommitResponse,
         _guard_txn_offset_commit,

@@ -451,7 +451,7 @@ APIS: Final = Area(
     ),
     Api(
         ApiKey.DELETE_GROUPS,
-        (0, 2),
+        (0, 3),
         DeleteGroupsRequest,
         DeleteGroupsResponse,
         _guard_delete_groups,

@@ -22,12 +22,18 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.DESCRIBE_CONFIGS: (1, 4),
         ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     },
+    "delegation_tokens": {
+        ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),
+        ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2),
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, 3),
+    },
     "group_offset_fetch": {
         ApiKey.OFFSET_FETCH: (1, 10),
     },
     "group_offsets": {
         ApiKey.OFFSET_COMMIT: (2, 10),
-        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 6),
         ApiKey.OFFSET_DELETE: (0, 0),
     },
     "groups": {
@@ -37,10 +43,11 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.SYNC_GROUP: (0, 5),
         ApiKey.DESCRIBE_GROUPS: (0, 6),
         ApiKey.LIST_GROUPS: (0, 5),
-        ApiKey.DELETE_GROUPS: (0, 2),
+        ApiKey.DELETE_GROUPS: (0, 3),
     },
     "log_dirs": {
-        ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: (1, 2),
+        ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
     },
     "metadata": {
         ApiKey.METADATA: (0, 13),
@@ -52,9 +59,19 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.DELETE_RECORDS: (0, 2),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     },
+    "quorum": {
+        ApiKey.DESCRIBE_QUORUM: (0, 2),
+        ApiKey.UPDATE_FEATURES: (0, 2),
+        ApiKey.UNREGISTER_BROKER: (0, 0),
+    },
     "quotas": {
         ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
         ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
+    },
+    "replicas": {
+        ApiKey.ELECT_LEADERS: (0, 2),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
     },
     "sasl": {
         ApiKey.SASL_HANDSHAKE: (0, 1),
@@ -64,6 +81,9 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
     },
     "topic_deletion": {
         ApiKey.DELETE_TOPICS: (1, 6),
+    },
+    "topic_partitions": {
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     },
     "topics": {
         ApiKey.CREATE_TOPICS: (2, 7),
@@ -82,6 +102,6 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.LIST_TRANSACTIONS: (0, 2),
     },
     "versions": {
-        ApiKey.API_VERSIONS: (0, 4),
+        ApiKey.API_VERSIONS: (0, 5),
     },
 }

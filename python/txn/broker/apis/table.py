@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from txn.broker.apis.index import APIS_BY_MODULE
 from txn.broker.host import Context
+from txn.config import BrokerSettings
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
 
@@ -27,6 +28,18 @@ Versions = tuple[int, int]
 
 SERVED_BY_REACTORS: Final[dict[int, Versions]] = {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 18)}
 """Answered in Rust, without Python."""
+
+TWO_PHASE_FROM: Final = 6
+"""The first version of InitProducerId with two-phase commit (KIP-939). As in Kafka, clients learn
+of it only where that is enabled."""
+
+
+def served_in_python(settings: BrokerSettings) -> dict[int, Versions]:
+    """The versions of each API that Python code answers, under the settings of a broker."""
+    served = {key: versions for apis in APIS_BY_MODULE.values() for key, versions in apis.items()}
+    if not settings["transaction.two.phase.commit.enable"]:
+        served[ApiKey.INIT_PRODUCER_ID] = (0, TWO_PHASE_FROM - 1)
+    return served
 
 
 class Answerer(NamedTuple):
@@ -67,10 +80,11 @@ class BoundApi:
 
 def build_table(node: "Node") -> Mapping[int, BoundApi]:
     """Bind every API to the node, or to the coordinator of the node that answers it."""
+    versions = served_in_python(node.settings)
     table: dict[int, BoundApi] = {}
-    for module, versions in APIS_BY_MODULE.items():
+    for module, apis in APIS_BY_MODULE.items():
         load = partial(_answerer, node, module)
-        table |= {key: BoundApi(key, served, load) for key, served in versions.items()}
+        table |= {key: BoundApi(key, versions[key], load) for key in apis}
     return table
 
 

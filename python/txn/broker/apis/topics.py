@@ -23,6 +23,7 @@ from txn.broker.apis.metadata import (
     PARTITIONS_PER_REQUEST,
     room,
 )
+from txn.broker.apis.replicas import assignment_fault
 from txn.broker.audit import audit
 from txn.broker.client_quotas import Mutations
 from txn.broker.host import Context
@@ -268,18 +269,27 @@ def _size_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
 
 
 def _assignment_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
-    if topic.num_partitions != -1 or topic.replication_factor != -1:
-        return _Fault(
-            ErrorCode.INVALID_REQUEST,
-            "with an assignment, partitions and replication factor have to be -1",
-        )
-    partitions = sorted(entry.partition_index for entry in topic.assignments)
-    is_ours = all(list(entry.broker_ids) == [node.node_id] for entry in topic.assignments)
-    if partitions != list(range(len(partitions))) or not is_ours:
-        return _Fault(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"an assignment has to number partitions from 0 and name node {node.node_id} alone",
-        )
+    for given, field in (
+        (topic.replication_factor, "replication factor"),
+        (topic.num_partitions, "numPartitions"),
+    ):
+        if given != -1:
+            text = f"A manual partition assignment was specified, but {field} was not set to -1."
+            return _Fault(ErrorCode.INVALID_REQUEST, text)
+    seen: set[int] = set()
+    for entry in topic.assignments:
+        if entry.partition_index in seen:
+            fault = (
+                f"Found multiple manual partition assignments for partition {entry.partition_index}"
+            )
+            return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
+        seen.add(entry.partition_index)
+        unfit = assignment_fault(entry.broker_ids, node.node_id)
+        if unfit is not None:
+            return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, unfit)
+    if seen != set(range(len(seen))):
+        text = "partitions should be a consecutive 0-based integer sequence"
+        return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     return None
 
 
@@ -403,14 +413,13 @@ def _growth_fault(node: Node, entry: CreatePartitionsTopic) -> _Fault | None:
         if assigned != added:
             return _Fault(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {added} additional partition(s), but {assigned} assignment(s) "
-                "were specified.",
+                f"Attempted to add {added} additional partition(s), but only {assigned} "
+                "assignment(s) were specified.",
             )
-        if any(list(partition.broker_ids) != [node.node_id] for partition in entry.assignments):
-            return _Fault(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"an assignment has to name node {node.node_id} alone",
-            )
+        for partition in entry.assignments:
+            unfit = assignment_fault(partition.broker_ids, node.node_id)
+            if unfit is not None:
+                return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, unfit)
     return _full(node, _growth(node, entry))
 
 

@@ -9,9 +9,10 @@ librdkafka, which speaks no later version, aborts on any code that it has no rul
 From version 4 on AddPartitionsToTxn accepts many transactions at once, by the rules of version 2,
 and can merely verify (`verify_only`). Brokers use these versions; here every client may.
 
-Where this differs from Kafka: InitProducerId 6 (KIP-939) is announced and served; Kafka 4.2 holds
-it back. An AddPartitionsToTxn that names no transaction is answered; Kafka 4.2 never answers it. No
-client can add `__transaction_state` to a transaction.
+Where this differs from Kafka: InitProducerId 6 (KIP-939) is announced and served as soon as
+two-phase commit is enabled; Kafka also wants its unstable versions enabled. An AddPartitionsToTxn
+that names no transaction is answered; Kafka 4.2 never answers it. No client can add
+`__transaction_state` to a transaction.
 
 Sources: Kafka's message schemas; KIP-588 (PRODUCER_FENCED), KIP-890, KIP-939.
 """

@@ -401,8 +401,8 @@ def commit_refusal(
     if group is None:
         if generation < 0:
             return ErrorCode.NONE
-        is_old = is_transactional or not knows_group_not_found
-        return ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
+        is_known = knows_group_not_found
+        return ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
     if generation < 0 and group.state is S.EMPTY:
         return ErrorCode.NONE
     if generation >= 0 or member_id or instance_id is not None:

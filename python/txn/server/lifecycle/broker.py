@@ -460,6 +460,9 @@ class Service:
             self.logins = self._logins_of(listeners, scheduler)
             limits.apply(self._server)
             self._settings.when_changed(lambda: limits.apply(self._server))
+            self.node.certificates = self.certificates
+            self.certificates.check()  # altered settings count from here on
+            self._settings.when_changed(self.certificates.check)
             if users:
                 from txn.broker.users import ensure_users
 

@@ -1,20 +1,23 @@
 """The certificates of listeners with TLS: read from files or settings, and read again.
 
-A changed file is read again within `CHECK_MS`, or at once by `reload`. Open connections keep their
-certificate. If a new file cannot be used, the previous certificate stays, and a log line says so.
+A changed file is read again within `CHECK_MS`, or at once by `reload` and by AlterConfigs, which
+also changes the settings of a listener. Open connections keep their certificate. If a new file
+cannot be used, the previous certificate stays, and a log line says so.
 
 | setting | meaning |
 |---|---|
-| `ssl.keystore.location` | a PEM file with the certificate chain and the private key |
+| `ssl.keystore.location` | a file with the certificate chain and the private key |
 | `ssl.keystore.certificate.chain`, `ssl.keystore.key` | the same as text |
 | `ssl.truststore.location`, `ssl.truststore.certificates` | the issuers of client certificates |
+| `ssl.keystore.password`, `ssl.truststore.password` | the passwords of files in PKCS12 |
 
 Each may be set for one listener, as `listener.name.NAME.ssl.keystore.location`. A listener of
 SASL_SSL asks for client certificates only by its own `ssl.client.auth`, as in Kafka. They determine
 no principal there: the log-in does.
 
-Deviations from Apache Kafka: certificates are PEM, and `ssl.keystore.type` is PEM if it is not
-given. A truststore is needed where clients are asked for certificates; Java has one of its own.
+Deviations from Apache Kafka: a file is PEM or PKCS12, whatever `ssl.keystore.type` says; Java's own
+form (JKS) is refused. A truststore is needed where clients are asked for certificates; Java has one
+of its own. A new certificate may name another subject; `ssl.allow.dn.changes` is not looked at.
 """
 
 import os
@@ -25,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn, Self
 
 from txn import _core
-from txn.config import LISTENER_PREFIX, BrokerSettings, split_list
+from txn.config import LISTENER_PREFIX, STORE_PROPERTIES, BrokerSettings, fits, split_list
 from txn.errors import ConfigError
 from txn.logs import log
 from txn.security.listeners import ListenerSpec
@@ -40,8 +43,11 @@ NO_CLIENT_AUTH: Final = "none"
 
 LOCATIONS: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
-Fingerprint = tuple[tuple[int, ...] | None, ...]
-"""Device, inode, size and time of change of each file; None: it cannot be looked at."""
+_PEM: Final = b"-----BEGIN "
+
+Fingerprint = tuple[object, ...]
+"""The settings of a listener; device, inode, size and time of change of each file, None: it cannot
+be looked at."""
 
 
 class TlsFiles(NamedTuple):
@@ -81,8 +87,20 @@ class Certificates:
         one = self._listeners.get(listener)
         return None if one is None else one.context
 
+    def require(self, changes: Mapping[str, str | None]) -> None:
+        """Refuse changes of settings after which a listener had no certificate.
+
+        Args:
+            changes: Setting → new value, None takes it away; those of other things are passed over.
+
+        Raises:
+            ConfigError: a listener could not speak TLS with them.
+        """
+        for one in self._listeners.values():
+            one.require(changes)
+
     def check(self) -> None:
-        """Read again the files that have changed."""
+        """Read again the files that have changed, and those that other settings name now."""
         with self._reading:
             for one in self._listeners.values():
                 one.check()
@@ -117,6 +135,11 @@ class _ListenerTls:
         source.warn_of_no_effect()
         return loaded
 
+    def require(self, changes: Mapping[str, str | None]) -> None:
+        source = self._source.changed(changes)
+        if source is not None:
+            source.require()
+
     def check(self) -> None:
         if self._source.fingerprint() != self._fingerprint:
             self.reload()
@@ -143,10 +166,18 @@ class _ListenerTls:
 class _Source:
     """The settings of one listener, and the files that they name."""
 
-    def __init__(self, name: str, settings: BrokerSettings, *, is_sasl: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: BrokerSettings,
+        *,
+        is_sasl: bool,
+        changes: Mapping[str, str | None] | None = None,
+    ) -> None:
         self.name = name
         self._settings = settings
         self._is_sasl = is_sasl
+        self._changes = changes or {}
 
     def principal_mapper(self) -> Callable[[str], str | None]:
         from txn.security.principals import SETTING, principal_mapper  # few brokers have TLS
@@ -173,19 +204,45 @@ class _Source:
         return self._setting(CLIENT_AUTH) or NO_CLIENT_AUTH
 
     def _setting(self, name: str) -> str | None:
-        value: str | None = self._settings.of_listener(self.name, name)
+        given = self._settings.given
+        own = f"{LISTENER_PREFIX}{self.name.lower()}.{name}"
+        value: str | None
+        if name not in self._changes:
+            value = self._settings.of_listener(self.name, name)
+        elif (text := self._changes[name]) is not None and fits(STORE_PROPERTIES[name], text):
+            value = STORE_PROPERTIES[name].parse(text)
+        else:  # the value of the start counts again
+            value = given.get(own, given.get(name, STORE_PROPERTIES[name].default))
         return value
 
-    def fingerprint(self) -> Fingerprint:
-        return tuple(
-            _file_state(path) for path in map(self._setting, LOCATIONS) if path is not None
+    def changed(self, changes: Mapping[str, str | None]) -> "_Source | None":
+        """The source with other settings; None: the changes are not of this listener."""
+        prefix = f"{LISTENER_PREFIX}{self.name.lower()}."
+        own = {
+            key.removeprefix(prefix): text
+            for key, text in changes.items()
+            if key.startswith(prefix) and key.removeprefix(prefix) in STORE_PROPERTIES
+        }
+        return (
+            _Source(self.name, self._settings, is_sasl=self._is_sasl, changes=own) if own else None
         )
+
+    def require(self) -> None:
+        """Read the files, and see if they can be used. Raises ConfigError."""
+        try:
+            _core.TlsContext(self.read(), self.principal_mapper())
+        except ValueError as error:
+            self.refuse(str(error))
+
+    def fingerprint(self) -> Fingerprint:
+        paths = (path for path in map(self._setting, LOCATIONS) if path is not None)
+        return (*map(self._setting, STORE_PROPERTIES), *map(_file_state, paths))
 
     def read(self) -> TlsFiles:
         """Read the files. Raises ConfigError."""
-        chain, key = self._keystore()
+        chain, key, key_password = self._keystore()
         client_auth = self._client_auth()
-        trusted = self._pem("ssl.truststore.location", "ssl.truststore.certificates")
+        trusted = self._trusted()
         if client_auth != NO_CLIENT_AUTH and trusted is None:
             self.refuse(
                 f"{CLIENT_AUTH}={client_auth} takes ssl.truststore.location or "
@@ -194,15 +251,26 @@ class _Source:
         return TlsFiles(
             chain,
             key,
-            self._setting("ssl.key.password"),
+            key_password,
             trusted or b"",
             client_auth,
             split_list(self._setting("ssl.enabled.protocols") or ""),
             split_list(self._setting("ssl.cipher.suites") or ""),
         )
 
-    def _keystore(self) -> tuple[bytes, bytes]:
-        text = self._pem("ssl.keystore.location", "ssl.keystore.certificate.chain")
+    def _trusted(self) -> bytes | None:
+        content = self._content("ssl.truststore.location", "ssl.truststore.certificates")
+        if content is None or _PEM in content:
+            return content
+        trusted, chain, _ = self._opened("ssl.truststore", content)
+        if trusted is None and chain is None:
+            self.refuse("the file of ssl.truststore.location has no certificate")
+        return trusted or chain
+
+    def _keystore(self) -> tuple[bytes, bytes, str | None]:
+        """The certificate with its chain, the key, and the key's password."""
+        password = self._setting("ssl.key.password")
+        text = self._content("ssl.keystore.location", "ssl.keystore.certificate.chain")
         key = self._setting("ssl.keystore.key")
         location = self._setting("ssl.keystore.location")
         if text is None:
@@ -214,12 +282,27 @@ class _Source:
             if key is not None:
                 self.refuse("ssl.keystore.key stands beside ssl.keystore.location: give one")
             _warn_if_readable(location)
-            return text, text
+            if _PEM in text:
+                return text, text, password
+            _, chain, opened = self._opened("ssl.keystore", text)
+            if chain is None or opened is None:
+                self.refuse(f"ssl.keystore.location={location} has no key with its certificate")
+            return chain, opened, None
         if key is None:
             self.refuse("ssl.keystore.certificate.chain stands without ssl.keystore.key")
-        return text, key.encode()
+        return text, key.encode(), password
 
-    def _pem(self, location: str, text: str) -> bytes | None:
+    def _opened(
+        self, store: str, content: bytes
+    ) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """The certificates to trust, the certificate with its chain, the key of a PKCS12 file."""
+        location, password = self._setting(f"{store}.location"), self._setting(f"{store}.password")
+        try:
+            return _core.read_keystore(content, password)
+        except ValueError as error:
+            self.refuse(f"{store}.location={location} cannot be opened: {error}")
+
+    def _content(self, location: str, text: str) -> bytes | None:
         path, given = self._setting(location), self._setting(text)
         if path is not None and given is not None:
             self.refuse(f"{text} stands beside {location}: give one")

@@ -47,7 +47,7 @@ RAW_TOKEN: Final = -1
 """The version of a token that came bare, without a request around it."""
 
 VERSIONS: Final[Mapping[int, range]] = {
-    ApiKey.API_VERSIONS: range(5),
+    ApiKey.API_VERSIONS: range(6),
     ApiKey.SASL_HANDSHAKE: range(2),
     ApiKey.SASL_AUTHENTICATE: range(RAW_TOKEN, 3),
 }

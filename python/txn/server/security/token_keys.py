@@ -62,11 +62,11 @@ class KeysWantedError(Exception):
 class TokenRules(NamedTuple):
     """The claims that a token has to have.
 
-    `audiences`: one of them has to be in it; none: it may be for nobody in particular.
-    `issuer`: None for any.
+    `audiences`: one of them has to be in it; none: it may be for nobody in particular; None: for
+    anybody. `issuer`: None for any.
     """
 
-    audiences: tuple[str, ...] = ()
+    audiences: tuple[str, ...] | None = ()
     issuer: str | None = None
     clock_skew_s: int = 30
     sub_claim: str = "sub"
@@ -225,7 +225,8 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> V
     audiences = [audience] if isinstance(audience, str) else audience
     if not isinstance(audiences, list) or not all(isinstance(one, str) for one in audiences):
         raise refuse("its claim aud is no list of audiences")
-    if (audiences or rules.audiences) and not set(audiences) & set(rules.audiences):
+    expected = rules.audiences
+    if expected is not None and (audiences or expected) and not set(audiences) & set(expected):
         raise refuse("it is for another audience")
     scope = claims.get(rules.scope_claim, "")
     if not isinstance(scope, str | list):
@@ -262,9 +263,10 @@ def token_keys(settings: BrokerSettings, listener: str, now_ms: Callable[[], int
             "run pip install '.[oauth]' in txn's repository",
             property="sasl.enabled.mechanisms",
         ) from None
+    audiences = tuple(split_list(setting("expected.audience") or ""))
     rules = TokenRules(
-        tuple(split_list(setting("expected.audience") or "")),
-        setting("expected.issuer"),
+        None if setting("allow.unverified.audience") else audiences,
+        None if setting("allow.unverified.issuer") else setting("expected.issuer"),
         setting("clock.skew.seconds"),
         setting("sub.claim.name"),
         setting("scope.claim.name"),

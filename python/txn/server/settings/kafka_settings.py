@@ -1,8 +1,8 @@
 """Kafka's broker settings that txn lacks: those of no use here, and those that stop a start.
 
-A file of Kafka's may hold any broker setting of Apache Kafka 4.2. `BROKER_PROPERTIES` takes some
-of them, and `config_file` reads the node's place. The rest stands here. `NOT_USED` is passed over
-and told once. `DEMANDS` keep somebody out, or something safe, and cannot be honoured. Such a
+A file of Kafka's may hold any broker setting of Apache Kafka 4.2 and 4.4. `BROKER_PROPERTIES` takes
+some of them, and `config_file` reads the node's place. The rest stands here. `NOT_USED` is passed
+over and told once. `DEMANDS` keep somebody out, or something safe, and cannot be honoured. Such a
 setting has to be empty, or to have one of the named values.
 
 `tests/interop/test_kafka_settings.py` holds the names against a real Kafka's.
@@ -18,9 +18,10 @@ _GROUPS: Final[Mapping[str, str]] = {
         fetch.max.bytes
         fetch.purgatory.purge.interval.requests
         group.coordinator.append.linger.ms
+        group.coordinator.background.threads
+        group.coordinator.cached.buffer.max.bytes
         group.coordinator.threads
         max.incremental.fetch.session.cache.slots
-        max.request.partition.size.limit
         num.io.threads
         num.replica.alter.log.dirs.threads
         offsets.commit.timeout.ms
@@ -45,6 +46,8 @@ _GROUPS: Final[Mapping[str, str]] = {
         controller.quorum.auto.join.enable
         controller.quorum.election.backoff.max.ms
         controller.quorum.election.timeout.ms
+        controller.quorum.fetch.max.bytes
+        controller.quorum.fetch.snapshot.max.bytes
         controller.quorum.fetch.timeout.ms
         controller.quorum.request.timeout.ms
         controller.quorum.retry.backoff.ms
@@ -72,6 +75,7 @@ _GROUPS: Final[Mapping[str, str]] = {
         auto.leader.rebalance.enable
         broker.rack
         controlled.shutdown.enable
+        follower.fetch.last.tiered.offset.enable
         leader.imbalance.check.interval.seconds
         log.dir.failure.timeout.ms
         num.replica.fetchers
@@ -129,45 +133,73 @@ _GROUPS: Final[Mapping[str, str]] = {
         ssl.endpoint.identification.algorithm
     """,
     "groups of the newer protocols, share groups and streams groups": """
+        errors.deadletterqueue.auto.create.topics.enable
+        errors.deadletterqueue.topic.name.prefix
+        group.consumer.assignment.interval.ms
+        group.consumer.assignor.offload.enable
         group.consumer.assignors
         group.consumer.heartbeat.interval.ms
+        group.consumer.max.assignment.interval.ms
         group.consumer.max.heartbeat.interval.ms
         group.consumer.max.session.timeout.ms
         group.consumer.max.size
         group.consumer.migration.policy
+        group.consumer.min.assignment.interval.ms
         group.consumer.min.heartbeat.interval.ms
         group.consumer.min.session.timeout.ms
         group.consumer.regex.refresh.interval.ms
         group.consumer.session.timeout.ms
         group.coordinator.rebalance.protocols
+        group.share.assignment.interval.ms
+        group.share.assignor.offload.enable
         group.share.assignors
         group.share.delivery.count.limit
+        group.share.dlq.manager.class.name
         group.share.enable
         group.share.heartbeat.interval.ms
         group.share.initialize.retry.interval.ms
+        group.share.max.assignment.interval.ms
+        group.share.max.delivery.count.limit
         group.share.max.heartbeat.interval.ms
+        group.share.max.partition.max.record.locks
         group.share.max.record.lock.duration.ms
         group.share.max.session.timeout.ms
         group.share.max.share.sessions
         group.share.max.size
+        group.share.min.assignment.interval.ms
+        group.share.min.delivery.count.limit
         group.share.min.heartbeat.interval.ms
+        group.share.min.partition.max.record.locks
         group.share.min.record.lock.duration.ms
         group.share.min.session.timeout.ms
         group.share.partition.max.record.locks
         group.share.persister.class.name
         group.share.record.lock.duration.ms
         group.share.session.timeout.ms
+        group.streams.acceptable.recovery.lag
+        group.streams.assignment.interval.ms
+        group.streams.assignor.offload.enable
+        group.streams.assignors
         group.streams.heartbeat.interval.ms
         group.streams.initial.rebalance.delay.ms
+        group.streams.max.assignment.interval.ms
         group.streams.max.heartbeat.interval.ms
         group.streams.max.session.timeout.ms
         group.streams.max.size
         group.streams.max.standby.replicas
+        group.streams.max.warmup.replicas
+        group.streams.min.assignment.interval.ms
         group.streams.min.heartbeat.interval.ms
         group.streams.min.session.timeout.ms
+        group.streams.min.task.offset.interval.ms
         group.streams.num.standby.replicas
+        group.streams.num.warmup.replicas
+        group.streams.rack.aware.assignment.tags
         group.streams.session.timeout.ms
+        group.streams.task.offset.interval.ms
+        group.streams.topology.description.plugin.class
         share.coordinator.append.linger.ms
+        share.coordinator.cached.buffer.max.bytes
         share.coordinator.cold.partition.snapshot.interval.ms
         share.coordinator.load.buffer.size
         share.coordinator.snapshot.update.records.per.snapshot
@@ -185,6 +217,7 @@ _GROUPS: Final[Mapping[str, str]] = {
         remote.fetch.max.wait.ms
         remote.list.offsets.request.timeout.ms
         remote.log.index.file.cache.total.size.bytes
+        remote.log.index.file.cache.ttl.ms
         remote.log.manager.copier.thread.pool.size
         remote.log.manager.copy.max.bytes.per.second
         remote.log.manager.copy.quota.window.num
@@ -288,10 +321,6 @@ class Demand(NamedTuple):
     accepted: tuple[str, ...] = ()
 
 
-_PEM_HAS_NONE: Final = (
-    "is for other stores than PEM, which alone are read: convert the store with 'openssl pkcs12 "
-    "-in STORE -out STORE.pem', and give the key's password as ssl.key.password"
-)
 _NO_CLASSES: Final = "names a class of Java, and none runs in this broker"
 _NOT_CHOSEN: Final = "cannot be chosen: TLS here is rustls, with its own list"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
@@ -299,6 +328,9 @@ _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 DEMANDS: Final[Mapping[str, Demand]] = {
     "alter.config.policy.class.name": Demand(_NO_CLASSES),
     "client.quota.callback.class": Demand(_NO_CLASSES),
+    "cordoned.log.dirs": Demand(
+        "keeps new partitions out of a directory, and this broker has one directory alone"
+    ),
     "create.topic.policy.class.name": Demand(_NO_CLASSES),
     "delegation.token.master.key": Demand("asks for delegation tokens, which are not there"),
     "delegation.token.secret.key": Demand("asks for delegation tokens, which are not there"),
@@ -331,14 +363,12 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     "security.providers": Demand(_NO_CLASSES),
     "ssl.engine.factory.class": Demand(_NO_CLASSES),
     "ssl.keymanager.algorithm": Demand(_NOT_CHOSEN, ("SunX509", "PKIX", "NewSunX509")),
-    "ssl.keystore.password": Demand(_PEM_HAS_NONE),
     "ssl.protocol": Demand(
         "is TLS: ssl.enabled.protocols has its versions", ("TLSv1.3", "TLSv1.2", "TLS")
     ),
     "ssl.provider": Demand(_NO_CLASSES),
     "ssl.secure.random.implementation": Demand(_NOT_CHOSEN),
     "ssl.trustmanager.algorithm": Demand(_NOT_CHOSEN, ("PKIX", "SunX509")),
-    "ssl.truststore.password": Demand(_PEM_HAS_NONE),
 }
 """Settings whose values have to be looked at."""
 

@@ -178,9 +178,10 @@ class OffsetCommitRequest:
 
 @request_body
 class TxnOffsetCommitTopic:
-    """Offsets of one topic."""
+    """Offsets of one topic, by its name before version 6 and by its id from then on."""
 
-    name: str
+    name: str | None = None
+    topic_id: UUID | None = None
     partitions: tuple[OffsetCommitPartition, ...]
 
 
@@ -403,6 +404,7 @@ class DeletedGroup(NamedTuple):
 
     group_id: str
     error_code: ErrorCode
+    error_message: str | None = None
 
 
 class DeleteGroupsResponse(NamedTuple):

@@ -1,4 +1,4 @@
-"""DescribeLogDirs."""
+"""DescribeLogDirs, AlterReplicaLogDirs."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -53,3 +53,46 @@ class DescribeLogDirsResponse(NamedTuple):
 
     error_code: ErrorCode
     results: Sequence[DescribedLogDir]
+
+
+@request_body
+class AlterReplicaLogDirTopic:
+    """Partitions of one topic."""
+
+    name: str
+    partitions: tuple[int, ...] = ()
+
+
+@request_body
+class AlterReplicaLogDir:
+    """The partitions that are to be in one directory."""
+
+    path: str
+    topics: tuple[AlterReplicaLogDirTopic, ...]
+
+
+@request_body
+class AlterReplicaLogDirsRequest:
+    """Moves partitions to other data directories of the broker."""
+
+    dirs: tuple[AlterReplicaLogDir, ...]
+
+
+class MovedPartition(NamedTuple):
+    """The result for one partition."""
+
+    partition_index: int
+    error_code: ErrorCode
+
+
+class MovedTopic(NamedTuple):
+    """The results for one topic."""
+
+    topic_name: str
+    partitions: Sequence[MovedPartition]
+
+
+class AlterReplicaLogDirsResponse(NamedTuple):
+    """Results by topic."""
+
+    results: Sequence[MovedTopic]

@@ -1,18 +1,23 @@
 """ApiVersions."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from txn.wire.error_codes import ErrorCode
 from txn.wire.requests import request_body
 
+NO_NODE: Final = -1
+"""The client knows no node yet."""
+
 
 @request_body
 class ApiVersionsRequest:
-    """Asks for APIs and features; names the client's software."""
+    """Asks for APIs and features; names the client's software and the node it is meant for."""
 
     client_software_name: str = ""
     client_software_version: str = ""
+    cluster_id: str | None = None
+    node_id: int = NO_NODE
 
 
 class ApiVersion(NamedTuple):
