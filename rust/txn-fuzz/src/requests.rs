@@ -56,6 +56,7 @@ fn start() -> FuzzServer {
         max_queued_bytes: Some(4 << 20),
         max_connections: 10_000,
         max_idle: Some(SERVED),
+        max_fetch_sessions: 20, // so that they are evicted
         turn: Duration::ZERO,
         sync_acks_all: false,
         coordinator_timeout: Duration::from_secs(1),

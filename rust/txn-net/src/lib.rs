@@ -61,6 +61,7 @@ pub use authentication::{ANONYMOUS, Attachment};
 pub use catalog::{LogOf, Topic, TopicId};
 pub use connection_quotas::{ConnectionLimits, CreationRates, ListenerLimits};
 pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce, RefusedConnection};
+pub use fetch::SessionSnapshot;
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
 pub use options::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};

@@ -22,6 +22,7 @@ use crate::control::{
     RefusedConnection,
 };
 use crate::control_lock::ControlLock;
+use crate::fetch::FetchSessions;
 use crate::forced_producers::ForcedProducers;
 use crate::listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 use crate::mailbox::{self, Message};
@@ -92,13 +93,16 @@ impl Server {
             .iter()
             .map(|_| ListenerMetrics::default())
             .collect();
+        let catalog = Arc::<Catalog>::default();
+        let fetch_sessions = FetchSessions::new(Arc::clone(&catalog), options.max_fetch_sessions);
         let shared = Arc::new(Shared {
             durability,
             opener: Opener::new(options.reactors),
             forced: ForcedProducers::default(),
             options,
             listeners,
-            catalog: Catalog::default(),
+            catalog,
+            fetch_sessions: Arc::new(fetch_sessions),
             access: Access::default(),
             client_quotas: Quotas::default(),
             control,
@@ -239,6 +243,7 @@ impl Server {
         let found = self.shared.catalog.find(TopicKey::Name(topic.as_bytes()));
         let found = found.ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
         found.partition(partition)?.set_role(role);
+        self.shared.catalog.note_change();
         self.post_to_all(|| Message::RoleChanged);
         Ok(())
     }
@@ -343,6 +348,7 @@ impl Server {
             expired_connections: self.shared.expired_connections.get(),
             throttled: self.shared.client_quotas.throttled(),
             quota_counts: self.shared.client_quotas.count(),
+            fetch_sessions: self.shared.fetch_sessions.snapshot(),
             ..Snapshot::default()
         };
         snapshot.add_reactors(&self.shared.metrics);
@@ -478,6 +484,7 @@ mod tests {
             max_queued_bytes: None,
             max_connections: 100,
             max_idle: None,
+            max_fetch_sessions: 1_000,
             turn: Duration::from_millis(2),
             sync_acks_all: false,
             coordinator_timeout: Duration::from_secs(30),

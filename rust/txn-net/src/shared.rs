@@ -10,6 +10,7 @@ use crate::catalog::Catalog;
 use crate::connection_quotas::ConnectionQuotas;
 use crate::control::{ControlQueue, Decider};
 use crate::control_lock::ControlLock;
+use crate::fetch::FetchSessions;
 use crate::forced_producers::ForcedProducers;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
@@ -27,7 +28,8 @@ pub const DECIDING: usize = 0;
 pub struct Shared {
     pub options: Options,
     pub listeners: Vec<Listener>,
-    pub catalog: Catalog,
+    pub catalog: Arc<Catalog>,
+    pub fetch_sessions: Arc<FetchSessions>,
     pub access: Access,
     pub client_quotas: Quotas,
     pub control: Arc<ControlQueue>,

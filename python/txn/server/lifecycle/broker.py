@@ -616,6 +616,7 @@ class Service:
                 max_connections=self.shares.connections,
                 max_idle_ms=settings["connections.max.idle.ms"],
                 sync_acks_all=settings["durability"] == "always",
+                max_fetch_sessions=settings["max.incremental.fetch.session.cache.slots"],
                 max_sasl_bytes=settings["sasl.server.max.receive.size"],
                 sasl_listeners=[spec.name for spec in specs if spec.is_sasl],
             )

@@ -19,7 +19,6 @@ _GROUPS: Final[Mapping[str, str]] = {
         fetch.purgatory.purge.interval.requests
         group.coordinator.append.linger.ms
         group.coordinator.threads
-        max.incremental.fetch.session.cache.slots
         max.request.partition.size.limit
         num.io.threads
         num.replica.alter.log.dirs.threads
