@@ -10,7 +10,9 @@
 //! | [`request`] | the bytes of a request |
 //! | [`records`] | the offsets that a reader may see of a partition, and where their bytes lie |
 //! | [`answer`] | the bytes around the records |
-//! | [`session`] | the partitions of a fetch session, and those of them that may have changed |
+//! | [`session`] | a fetch session: its requests, and what they look at |
+//! | [`session_state`] | its partitions, and those of them that may have changed |
+//! | [`session_watch`] | the watchers on their logs |
 //! | [`session_cache`] | the sessions of the broker, their limits and their owners |
 //!
 //! # Isolation
@@ -39,6 +41,8 @@ mod records;
 mod request;
 mod session;
 mod session_cache;
+mod session_state;
+mod session_watch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

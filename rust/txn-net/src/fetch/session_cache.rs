@@ -27,7 +27,8 @@ use txn_log::histogram::Counter;
 
 use super::FetchRequest;
 use super::answer::SentPartition;
-use super::session::{FetchSession, session_bytes};
+use super::session::FetchSession;
+use super::session_state::session_bytes;
 use crate::access::Sender;
 use crate::catalog::Catalog;
 
