@@ -732,6 +732,10 @@ class Server:
         """
     def forget_verdicts(self) -> None:
         """Ask again for the next request of every connection."""
+    def advertise(self, node_id: int, addresses: Sequence[tuple[str, int]]) -> None:
+        """Have answers name this node, by its address on each listener, to clients of an old leader.
+
+        Only the first call counts."""
     def limit_connections(
         self,
         *,

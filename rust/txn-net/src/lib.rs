@@ -33,6 +33,7 @@ mod listener;
 mod mailbox;
 mod memory;
 mod metrics;
+mod node;
 mod opener;
 mod options;
 mod panics;
@@ -64,6 +65,7 @@ pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce, Refuse
 pub use fetch::SessionSnapshot;
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};
+pub use node::NodeEndpoint;
 pub use options::{FETCH_VERSIONS, Options, PRODUCE_VERSIONS};
 pub use partition::PartitionRole;
 pub use presence::Presence;

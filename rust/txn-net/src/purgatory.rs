@@ -18,9 +18,10 @@
 //! reading. So no change after a reading is missed, and a log that takes ten batches while the
 //! reactor is busy posts once.
 //!
-//! A reading passes over every partition of the request. A Fetch of very many partitions that was
-//! woken and still has too little rests for some time ([`REST_PER_PARTITION`]). Otherwise each
-//! batch of one partition would have the reactor read the state of all of them.
+//! A reading passes over every partition of the request, or over those of its session that may have
+//! changed. A Fetch of very many partitions that was woken and still has too little rests for some time
+//! ([`REST_PER_PARTITION`]). Otherwise each batch of one partition would have the reactor read the state
+//! of all of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -28,6 +28,7 @@ use crate::listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 use crate::mailbox::{self, Message};
 use crate::memory::{Claim, RequestMemory};
 use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
+use crate::node::NodeEndpoint;
 use crate::opener::Opener;
 use crate::options::Options;
 use crate::panics::panic_text;
@@ -115,6 +116,7 @@ impl Server {
             listener_metrics,
             unauthenticated_connections: Counter::default(),
             expired_connections: Counter::default(),
+            endpoints: OnceLock::new(),
             anonymous: ANONYMOUS.into(),
             metrics,
         });
@@ -196,6 +198,12 @@ impl Server {
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         self.reactors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the address that clients of each listener know this node by. Only the first call
+    /// counts; without it no answer names a leader.
+    pub fn advertise(&self, endpoints: Vec<NodeEndpoint>) {
+        let _ = self.shared.endpoints.set(endpoints);
     }
 
     /// Serves a topic, in place of one of the same name.

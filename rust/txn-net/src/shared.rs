@@ -16,6 +16,7 @@ use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::memory::RequestMemory;
 use crate::metrics::{ListenerMetrics, ReactorMetrics};
+use crate::node::NodeEndpoint;
 use crate::opener::Opener;
 use crate::options::Options;
 use crate::quotas::Quotas;
@@ -47,6 +48,8 @@ pub struct Shared {
     /// Connections closed for a request before authentication, or after their session.
     pub unauthenticated_connections: Counter,
     pub expired_connections: Counter,
+    /// This node's address on each listener, once it is told.
+    pub endpoints: OnceLock<Vec<NodeEndpoint>>,
     /// The principal of every connection that has not authenticated.
     pub anonymous: Arc<str>,
     /// One for each reactor.

@@ -12,8 +12,8 @@ use pyo3::types::PyBytes;
 
 use txn_net::{
     Action, Ask, Attachment, BindError, ClientQuota, ConnectionLimits, CreationRates, Decide,
-    ListenerLimits, ListenerOptions, LogOf, Options, Presence, QuotaClient, QuotaKind,
-    RequestToken, SecurityProtocol, Settler, Topic, TopicId, Window,
+    ListenerLimits, ListenerOptions, LogOf, NodeEndpoint, Options, Presence, QuotaClient,
+    QuotaKind, RequestToken, SecurityProtocol, Settler, Topic, TopicId, Window,
 };
 use txn_protocol::codes;
 
@@ -205,6 +205,16 @@ impl Server {
 
     fn forget_verdicts(&self) {
         self.0.forget_verdicts();
+    }
+
+    fn advertise(&self, node_id: i32, addresses: Vec<(String, u16)>) {
+        let endpoint = |(host, port)| NodeEndpoint {
+            id: node_id,
+            host,
+            port,
+        };
+        self.0
+            .advertise(addresses.into_iter().map(endpoint).collect());
     }
 
     #[pyo3(signature = (*, max_connections, max_per_ip, overrides, creation_rate, listeners))]

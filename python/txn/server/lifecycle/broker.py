@@ -451,6 +451,8 @@ class Service:
             undo.callback(loop.close)
             scheduler = self._make_scheduler(loop, self._durability)
             self.node = self._open_node(scheduler)
+            advertised = [listener.advertised for listener in listeners]
+            self._server.advertise(self.node.node_id, advertised)
             if self._directory.was_left_by_kafka:
                 self.storage.force_all()
             elif self._directory.power_failed:

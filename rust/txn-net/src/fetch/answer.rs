@@ -8,13 +8,20 @@ use txn_protocol::codes;
 use txn_protocol::frame::{LENGTH_BYTES, begin_response, set_length};
 
 use super::{FetchRequest, OwnedKey, SessionUse, is_flexible};
-use crate::catalog::TopicKey;
+use crate::catalog::{Topic, TopicKey};
 use crate::chunk::Chunk;
 use crate::fetch::records::{FetchBudget, FetchRecords, FetchedPartition};
 use crate::fetch::session::SessionPart;
+use crate::node::NodeEndpoint;
+use crate::partition::PartitionRole;
 
-/// Tag of the field `DivergingEpoch` of a partition.
+/// Tags of fields of a partition.
 const DIVERGING_EPOCH_TAG: u8 = 0;
+const CURRENT_LEADER_TAG: u8 = 1;
+/// Tag of a field of the answer.
+const NODE_ENDPOINTS_TAG: u8 = 0;
+/// The first version that tells of leaders (KIP-951).
+const LEADERS_SINCE: i16 = 16;
 
 /// Position of the session id in a frame, behind correlation id, throttle time and error code; a
 /// flexible header has one byte more.
@@ -118,13 +125,16 @@ impl FetchRequest {
     /// Partitions are served in the order of the request, or of the session, until `max_bytes` is reached; the
     /// first that has records gets at least one whole batch. Without `may_copy` small records are sent from
     /// their files, too: until the client takes the answer, it holds little memory.
-    pub fn answer(&self, may_copy: bool) -> FetchAnswer {
+    /// A client with an old leader is told that `node` leads, if that is given.
+    pub fn answer(&self, may_copy: bool, node: Option<&NodeEndpoint>) -> FetchAnswer {
         let is_flexible = is_flexible(self.version);
         let mut budget = FetchBudget::new(self.max_bytes, may_copy);
         let mut sent = Vec::new();
+        let node = node.filter(|_| self.version >= LEADERS_SINCE);
         let mut answer = match &self.session {
             SessionUse::None | SessionUse::Opens(..) => {
                 let mut answer = self.begin_answer(0, codes::NONE, 0);
+                answer.leader_id = node.map(|node| node.id);
                 self.put_topics(&mut answer, &mut budget, &mut sent);
                 answer
             }
@@ -140,11 +150,15 @@ impl FetchRequest {
                 let told = |part: &SessionPart| SentPartition::new(part.slot, &part.result);
                 sent = parts.iter().map(told).collect();
                 let mut answer = self.begin_answer(0, code, session.id);
+                answer.leader_id = node.map(|node| node.id);
                 self.put_parts(&mut answer, parts);
                 answer
             }
         };
-        answer.put_no_tags(is_flexible);
+        match node.filter(|_| answer.names_leader) {
+            Some(node) => node.put(&mut answer),
+            None => answer.put_no_tags(is_flexible),
+        }
         FetchAnswer {
             record_bytes: answer.record_bytes,
             chunks: answer.finish(),
@@ -188,7 +202,8 @@ impl FetchRequest {
                 if is_opening {
                     sent.push(SentPartition::new(sent.len() as u32, &found));
                 }
-                self.put_partition(answer, wanted.index, found);
+                let leader_epoch = || led_epoch(topic.topic.as_ref()?, wanted.index);
+                self.put_partition(answer, wanted.index, found, leader_epoch);
             }
             answer.put_no_tags(is_flexible);
         }
@@ -206,7 +221,7 @@ impl FetchRequest {
                     self.put_key(answer, &key);
                     answer.put_length(count, is_flexible);
                 }
-                self.put_partition(answer, part.index, part.result);
+                self.put_partition(answer, part.index, part.result, || part.leader_epoch);
             }
             answer.put_no_tags(is_flexible);
         }
@@ -226,14 +241,28 @@ impl FetchRequest {
         answer: &mut FetchResponse,
         index: i32,
         result: Result<FetchedPartition, i16>,
+        leader_epoch: impl FnOnce() -> Option<i32>,
     ) {
         answer.put_i32(index);
-        match result {
-            Ok(found) => self.put_found(answer, found),
-            Err(code) => {
-                self.put_error(answer, code);
-                answer.put_no_tags(is_flexible(self.version));
+        let code = match result {
+            Ok(found) => return self.put_found(answer, found),
+            Err(code) => code,
+        };
+        self.put_error(answer, code);
+        let led = if names_leader(code) {
+            answer.leader_id.zip(leader_epoch())
+        } else {
+            None
+        };
+        match led {
+            Some((leader_id, leader_epoch)) => {
+                answer.names_leader = true;
+                answer.put(&[1, CURRENT_LEADER_TAG, 9]); // one field of 9 bytes
+                answer.put_i32(leader_id);
+                answer.put_i32(leader_epoch);
+                answer.put_no_tags(true);
             }
+            None => answer.put_no_tags(is_flexible(self.version)),
         }
     }
 
@@ -307,6 +336,38 @@ impl FetchRequest {
     }
 }
 
+/// True for an error after which a client looks for another leader.
+pub fn names_leader(code: i16) -> bool {
+    matches!(
+        code,
+        codes::NOT_LEADER_OR_FOLLOWER | codes::FENCED_LEADER_EPOCH
+    )
+}
+
+/// The epoch in which this node leads a partition.
+pub fn led_epoch(topic: &Topic, index: i32) -> Option<i32> {
+    match topic.partition(index).ok()?.role()? {
+        PartitionRole::Leader { leader_epoch } => Some(leader_epoch),
+        PartitionRole::Follower { .. } | PartitionRole::Offline => None,
+    }
+}
+
+impl NodeEndpoint {
+    /// Writes the tagged fields of an answer that names it.
+    fn put(&self, answer: &mut FetchResponse) {
+        let mut field = Vec::new();
+        field.put_length(1, true);
+        field.put_i32(self.id);
+        field.put_nullable_string(Some(self.host.as_bytes()), true);
+        field.put_i32(i32::from(self.port));
+        field.put_nullable_string(None, true); // rack
+        field.put_no_tags(true);
+        answer.put(&[1, NODE_ENDPOINTS_TAG]);
+        answer.put_uvarint(field.len() as u32);
+        answer.put(&field);
+    }
+}
+
 /// An answer being written: bytes up to here, and the chunks before them.
 #[derive(Default)]
 pub(super) struct FetchResponse {
@@ -314,6 +375,9 @@ pub(super) struct FetchResponse {
     chunks: Vec<Chunk>,
     /// Bytes of batches in it.
     record_bytes: u64,
+    /// This node, if the answer may tell that it leads a partition, and whether it does.
+    leader_id: Option<i32>,
+    names_leader: bool,
 }
 
 impl Put for FetchResponse {

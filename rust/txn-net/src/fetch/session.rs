@@ -6,13 +6,13 @@
 //! partitions alone. So an idle session of a thousand partitions costs as much as one of one.
 //!
 //! A quiet partition opens again when
-//! - its log calls the watcher that lies on it from the first time it is quiet,
+//! - its log calls the watcher that lies on it while it is quiet,
 //! - a request names it,
 //! - topics or roles change ([`Catalog::changes`]), or access control lists do,
 //! - the isolation level of the requests changes.
 //!
-//! A watcher that has fired is armed again *before* the state of its partition is read. So no
-//! change after a reading is missed.
+//! A watcher fires once. A partition is quiet only if its watcher has not fired *after* the state was
+//! read, so no change after a reading is missed.
 //!
 //! # Order
 //! Open partitions are served in the order in which they came. One that got records goes behind
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use txn_log::Watcher;
 use txn_protocol::codes;
 
-use super::answer::{SentOffsets, SentPartition};
+use super::answer::{SentOffsets, SentPartition, led_epoch, names_leader};
 use super::records::{FetchBudget, FetchedPartition, Reading};
 use super::session_cache::SessionOwner;
 use super::session_state::{SessionState, next_epoch};
@@ -60,6 +60,8 @@ pub struct SessionPart {
     pub key: Option<OwnedKey>,
     pub index: i32,
     pub result: Result<FetchedPartition, i16>,
+    /// The epoch in which this node leads it, for a client that has to find its leader.
+    pub leader_epoch: Option<i32>,
 }
 
 impl FetchSession {
@@ -212,9 +214,6 @@ impl FetchSession {
         let topic = state.find(slot);
         let partition = state.partition(slot);
         loop {
-            if let Some(watch) = &partition.watch {
-                watch.arm();
-            }
             let readable = match &topic {
                 Ok(topic) => reading.readable(topic, &partition.wanted),
                 Err(code) => Err(*code),
@@ -232,7 +231,7 @@ impl FetchSession {
                     return false;
                 }
             };
-            if partition.watch.as_ref().is_some_and(|one| one.is_of(log)) {
+            if partition.watch.as_ref().is_some_and(|one| one.is_live(log)) {
                 return true;
             }
             // It may have changed before the watch, so it is read again.
@@ -260,10 +259,15 @@ impl FetchSession {
         for slot in open {
             let topic = state.find(slot);
             let partition = state.partition(slot);
-            let result = topic.and_then(|topic| {
-                let readable = reading.readable(&topic, &partition.wanted)?;
+            let result = topic.as_ref().map_err(|&code| code).and_then(|topic| {
+                let readable = reading.readable(topic, &partition.wanted)?;
                 readable.found(partition.wanted.max_bytes, budget)
             });
+            let index = partition.wanted.index;
+            let leader_epoch = match (&result, &topic) {
+                (Err(code), Ok(topic)) if names_leader(*code) => led_epoch(topic, index),
+                _ => None,
+            };
             let is_told = match &result {
                 Err(_) => true,
                 Ok(found) => {
@@ -275,7 +279,7 @@ impl FetchSession {
             if !is_told {
                 continue;
             }
-            let (topic, index) = (partition.topic, partition.wanted.index);
+            let topic = partition.topic;
             let is_other = topic_before.replace(topic) != Some(topic);
             let topic = state.topics[topic as usize].as_ref();
             parts.push(SessionPart {
@@ -283,6 +287,7 @@ impl FetchSession {
                 key: topic.filter(|_| is_other).map(|one| one.key.clone()),
                 index,
                 result,
+                leader_epoch,
             });
         }
         Ok(parts)

@@ -1,7 +1,7 @@
 //! Watchers on the logs of a session's partitions.
 //!
-//! A watcher that fires names its partition to the session, and calls the request that waits. It stays
-//! silent until it is armed again.
+//! A watcher fires once: it names its partition to the session, and calls the request that waits. Then its
+//! log forgets it. So a session that nobody uses any more costs an append nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -45,6 +45,10 @@ impl Watcher for PartitionAlarm {
             waiter.log_advanced();
         }
     }
+
+    fn is_spent(&self) -> bool {
+        true
+    }
 }
 
 /// A watch on a log, which dropping takes back. It keeps no log that is deleted.
@@ -69,14 +73,10 @@ impl LogWatch {
         }
     }
 
-    /// Has it fire at the next change. To be called before the state of the log is read.
-    pub fn arm(&self) {
-        // A swap, not a store: it has to see the state that the log published before it fired.
-        self.alarm.has_fired.swap(false, Ordering::AcqRel);
-    }
-
-    pub fn is_of(&self, log: &Arc<PartitionLog>) -> bool {
-        std::ptr::eq(self.log.as_ptr(), Arc::as_ptr(log))
+    /// True if a change of the log from now on is not missed.
+    pub fn is_live(&self, log: &Arc<PartitionLog>) -> bool {
+        !self.alarm.has_fired.load(Ordering::Acquire)
+            && std::ptr::eq(self.log.as_ptr(), Arc::as_ptr(log))
     }
 }
 

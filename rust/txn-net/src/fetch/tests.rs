@@ -79,7 +79,7 @@ fn parse(body: &[u8], version: i16) -> Result<FetchRequest, Malformed> {
 }
 
 fn answer(request: &FetchRequest) -> Vec<u8> {
-    match request.answer(true).chunks.remove(0) {
+    match request.answer(true, None).chunks.remove(0) {
         Chunk::Bytes { data, .. } => data,
         Chunk::File { .. } => panic!("an answer begins with bytes"),
     }
@@ -359,7 +359,7 @@ fn an_answer_of_many_small_parts_holds_a_mebibyte_of_them_and_names_the_rest() {
     request.topics[0].partitions = 500;
     request.max_bytes = MAX_ANSWER_BYTES;
 
-    let chunks = request.answer(true).chunks;
+    let chunks = request.answer(true, None).chunks;
 
     let sent: usize = chunks.iter().map(Chunk::left).sum();
     assert!(sent > 500 * batch.len());

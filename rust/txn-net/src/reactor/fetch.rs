@@ -99,7 +99,9 @@ impl Reactor {
         connection: &mut Connection,
         request: &FetchRequest,
     ) {
-        let mut answer = request.answer(!self.shared.memory.is_tight());
+        let endpoints = self.shared.endpoints.get();
+        let node = endpoints.and_then(|of| of.get(connection.listener));
+        let mut answer = request.answer(!self.shared.memory.is_tight(), node);
         let throttle = connection.meter.as_ref().map_or(Duration::ZERO, |meter| {
             let bytes = answer.chunks.iter().map(Chunk::left).sum();
             self.shared.client_quotas.fetched(meter, bytes)

@@ -184,6 +184,11 @@ fn an_idle_session_looks_at_no_partition_and_a_woken_one_at_those_that_changed()
     assert_eq!(waiting.readiness(), Readiness::TooLittle);
     bench.append(17, b"a");
     assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        bench.logs[17].watcher_count(),
+        0,
+        "it was told and is forgotten"
+    );
     assert_eq!(waiting.readiness(), Readiness::Ready);
     assert_eq!(waiting.partition_count(), 1);
     assert_eq!(bench.answer(&waiting).indexes(), [17]);
@@ -235,7 +240,7 @@ fn an_answer_that_is_throttled_is_given_by_the_next() {
             ..Asked::default()
         },
     );
-    throttled.answer(true);
+    throttled.answer(true, None);
     let told = Told::parse(11, &[throttled.throttled(9)]);
     assert_eq!((told.code, told.session_id), (0, id));
     assert_eq!(bench.go_on(id, 2, &[]).indexes(), [0]);
@@ -246,7 +251,7 @@ fn an_answer_that_is_throttled_is_given_by_the_next() {
             ..Asked::default()
         },
     );
-    full.answer(true);
+    full.answer(true, None);
     assert_eq!(Told::parse(11, &[full.throttled(9)]).session_id, 0);
     assert_eq!(bench.sessions.snapshot().sessions, 1);
 }
@@ -355,4 +360,43 @@ fn a_reader_whose_log_went_on_after_its_epoch_ended_here_is_told_where() {
     assert_eq!(ask(2, 0), (0, true, end_of_0));
     assert_eq!(ask(2, 5), (0, true, vec![0]));
     assert_eq!(ask(2, 6).0, codes::OFFSET_OUT_OF_RANGE);
+}
+
+#[test]
+fn a_client_with_an_old_leader_is_told_who_leads_from_version_16_on() {
+    let bench = Bench::new(2);
+    bench.logs[1].lead(5);
+    let ask = |version, session, partitions| {
+        bench.ask(&Asked {
+            version,
+            session,
+            partitions,
+            leader_epoch: 0,
+            ..Asked::default()
+        })
+    };
+    let leader = [&[1, 1, 9][..], &[0, 0, 0, 3], &[0, 0, 0, 5], &[0]].concat();
+    let node = [
+        &[1, 0, 14, 2][..], // one field of 14 bytes, one node
+        &[0, 0, 0, 3],
+        b"\x03me",
+        &[0, 0, 0x23, 0x84],
+        &[0, 0], // no rack, no tags
+    ]
+    .concat();
+    for (version, expected) in [(15, [vec![0], vec![0]]), (16, [leader, node])] {
+        let told = ask(version, (0, 0), &[(0, 0), (1, 0)]);
+        assert_eq!(told.codes(), [0, codes::FENCED_LEADER_EPOCH]);
+        assert_eq!(
+            [&told.partitions[1].tags, &told.tags],
+            [&expected[0], &expected[1]]
+        );
+        assert_eq!(told.partitions[0].tags, [0]);
+        let again = ask(version, (told.session_id, 1), &[]);
+        assert_eq!(again.indexes(), [1]);
+        assert_eq!(
+            [&again.partitions[0].tags, &again.tags],
+            [&expected[0], &expected[1]]
+        );
+    }
 }

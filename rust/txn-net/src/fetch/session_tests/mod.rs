@@ -12,6 +12,7 @@ use txn_protocol::{Put, Reader};
 use super::*;
 use crate::access::Ada;
 use crate::chunk::Chunk;
+use crate::node::NodeEndpoint;
 use crate::test_logs::Logs;
 
 const NAME: &str = "pay";
@@ -40,6 +41,7 @@ struct Asked<'a> {
     max_wait_ms: i32,
     isolation: i8,
     last_fetched_epoch: i32,
+    leader_epoch: i32,
 }
 
 impl Default for Asked<'_> {
@@ -53,6 +55,7 @@ impl Default for Asked<'_> {
             max_wait_ms: AT_ONCE,
             isolation: 0,
             last_fetched_epoch: -1,
+            leader_epoch: -1,
         }
     }
 }
@@ -76,7 +79,7 @@ impl Asked<'_> {
             self.put_topic(&mut out, self.partitions.len());
             for &(index, start) in self.partitions {
                 out.put_i32(index);
-                out.put_i32(-1);
+                out.put_i32(self.leader_epoch);
                 out.put_i64(start);
                 if version >= 12 {
                     out.put_i32(self.last_fetched_epoch);
@@ -117,6 +120,7 @@ struct Told {
     code: i16,
     session_id: i32,
     partitions: Vec<ToldPartition>,
+    tags: Vec<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,10 +175,13 @@ impl Told {
             }
             reader.skip_tags(is_flexible).unwrap();
         }
+        let at = reader.at();
+        reader.skip_tags(is_flexible).unwrap();
         Self {
             code,
             session_id,
             partitions,
+            tags: bytes[at..reader.at()].to_vec(),
         }
     }
 
@@ -244,7 +251,12 @@ impl Bench {
     }
 
     fn answer(&self, request: &FetchRequest) -> Told {
-        let mut answer = request.answer(true);
+        let node = NodeEndpoint {
+            id: 3,
+            host: "me".to_owned(),
+            port: 9092,
+        };
+        let mut answer = request.answer(true, Some(&node));
         request.settle(&mut answer, self.now);
         Told::parse(request.version, &answer.chunks)
     }

@@ -110,7 +110,7 @@ proptest! {
                         ..Asked::default()
                     };
                     let request = bench.come(&Ada::connected(), &asked);
-                    request.answer(true);
+                    request.answer(true, None);
                     let told = Told::parse(11, &[request.throttled(1)]);
                     prop_assert_eq!(told.code, 0);
                     client.was_sent();
