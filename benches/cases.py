@@ -212,6 +212,26 @@ def _fill_six_partitions(broker: Contestant, topic: str, scale: Scale) -> None:
     )
 
 
+def _fetch_sessions(broker: Contestant, scale: Scale) -> Measured:
+    topic = _kept_topic(broker, "sessions", scale.partitions, scale, _fill_one_partition)
+    measured: Measured = {}
+    for kind, requests in (("full", 500), ("idle", 5000), ("one", 5000)):
+        done = load(
+            broker,
+            "fetch-sessions",
+            topic=topic,
+            partitions=scale.partitions,
+            kind=kind,
+            requests=requests * scale.fetch_rounds,
+        )
+        measured[f"{kind}_cpu_us"] = done["cpu_s"] / done["requests"] * 1e6
+    return measured
+
+
+def _fill_one_partition(broker: Contestant, topic: str, _: Scale) -> None:
+    load(broker, "produce", topic=topic, requests=1, batch_bytes=0)
+
+
 def _sync_produce(clients: int) -> Measure:
     def measure(broker: Contestant, scale: Scale) -> Measured:
         name = _fresh_name("sync")
@@ -578,6 +598,16 @@ CASES: Final = (
         "fetch from page cache, 6 partitions, read_committed",
         FETCH_FIGURES,
         _fetch("read_committed"),
+    ),
+    Case(
+        "fetch-sessions",
+        "fetch of 1,000 partitions, in sessions and without",
+        (
+            Figure("full_cpu_us", "broker CPU, no session", "µs", 1.0, of_peer=True),
+            Figure("idle_cpu_us", "broker CPU, session, none changed", "µs", 0.1, of_peer=True),
+            Figure("one_cpu_us", "broker CPU, session, one has a record", "µs", 0.1, of_peer=True),
+        ),
+        _fetch_sessions,
     ),
     Case(
         "sync",

@@ -617,6 +617,8 @@ class ServerMetrics(TypedDict):
     """(kind of quota, throttled requests, seconds that their clients were muted for)."""
     quota_counts: int
     """Counts of clients that quotas bind."""
+    fetch_sessions: tuple[int, int, int]
+    """(fetch sessions, their partitions, sessions that went for others)."""
 
 ParkedProduce = tuple[int, str, int, int, int, list[tuple[str, int]]]
 """(token, transactional_id, producer_id, producer_epoch, transaction_version, partitions)."""
@@ -674,6 +676,7 @@ class Server:
         max_connections: int,
         max_idle_ms: int,
         sync_acks_all: bool,
+        max_fetch_sessions: int = 1_000,
         max_sasl_bytes: int = 524_288,
         sasl_listeners: Sequence[str] = ...,
     ) -> Server:
@@ -729,6 +732,10 @@ class Server:
         """
     def forget_verdicts(self) -> None:
         """Ask again for the next request of every connection."""
+    def advertise(self, node_id: int, addresses: Sequence[tuple[str, int]]) -> None:
+        """Have answers name this node, by its address on each listener, to clients of an old leader.
+
+        Only the first call counts."""
     def limit_connections(
         self,
         *,

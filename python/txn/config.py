@@ -825,6 +825,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _DECOMPRESSED_BYTES,
                 "max.decompressed.message.bytes of topics.",
             ),
+            "max.incremental.fetch.session.cache.slots": (
+                _int(1_000, 0),
+                "Fetch sessions at a time; consumers beyond them name all partitions each time.",
+            ),
             "message.max.bytes": (_int(1_048_588, 0), "max.message.bytes of topics."),
             "num.recovery.threads.per.data.dir": (
                 _int(2, 1),

@@ -620,15 +620,6 @@ CODES: Final = (
 
 READING: Final = (
     KnownDifference(
-        "no-fetch-sessions",
-        "txn keeps no fetch sessions: session id 0, which KIP-227 allows. Clients then send full "
-        "requests.",
-        ("Fetch",),
-        "session_id",
-        0,
-        lambda number: isinstance(number, int) and number > 0,
-    ),
-    KnownDifference(
         "kafka-cuts-the-last-batch",
         "Where a size limit falls into a batch, Kafka sends a piece that clients throw away; "
         "txn sends whole batches.",

@@ -284,6 +284,7 @@ class Talk:
         max_wait_ms: int = 0,
         session: tuple[Any, int] = (0, -1),
         leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
         topic: str | None = None,
         topic_id: Any = TOPIC_ID,
         forgotten: Sequence[int] = (),
@@ -308,6 +309,7 @@ class Talk:
                             "fetch_offset": offset,
                             "partition_max_bytes": partition_max_bytes,
                             "current_leader_epoch": leader_epoch,
+                            "last_fetched_epoch": last_fetched_epoch,
                         }
                         for index, offset in offsets.items()
                     ]

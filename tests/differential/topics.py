@@ -77,3 +77,11 @@ def _leads(side: Side, name: str) -> bool:
         },
     )
     return {p["error_code"] for p in answer["topics"][0]["partitions"]} == USABLE
+
+
+def remove_topic(pair: Pair, name: str) -> None:
+    """Delete a topic, and wait until nobody can write to it."""
+    for side in (pair.txn, pair.kafka):
+        answer = side.ask(API_KEYS["DeleteTopics"], 5, {"topic_names": [name], "timeout": 10_000})
+        assert answer["responses"][0]["error_code"] == "none", answer
+    pair.until(lambda side: not _leads(side, name))

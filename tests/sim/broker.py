@@ -3,7 +3,7 @@
 The real parts are the node, its coordinators and groups, the handlers of `broker/apis`, and the
 producer state of every partition. Rust is simulated: `Reactor` here treats a request as
 `rust/txn-net/src/produce.rs` does (append, park batches that have to join, append again), and reads
-as `fetch.rs` does.
+as `fetch/records.rs` does.
 
 In production reactors are threads beside the control loop. So before each of the control
 loop's own writes a Produce that is on its way may be let in, as the disk's watcher decides.

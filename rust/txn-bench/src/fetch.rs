@@ -63,10 +63,10 @@ struct FetchCounters {
     per_mib: Samples,
 }
 
-struct BenchFetch<'a> {
-    topic: &'a str,
-    is_read_committed: bool,
-    partition_bytes: i32,
+pub struct BenchFetch<'a> {
+    pub topic: &'a str,
+    pub is_read_committed: bool,
+    pub partition_bytes: i32,
 }
 
 impl BenchFetch<'_> {
@@ -91,15 +91,30 @@ impl BenchFetch<'_> {
     }
 
     fn encode(&self, positions: &[i64]) -> Vec<u8> {
+        self.encode_in((0, -1), positions)
+    }
+
+    /// A request of a session, given by its id and epoch. Without positions it names nothing.
+    pub fn encode_in(&self, session: (i32, i32), positions: &[i64]) -> Vec<u8> {
         let mut e = head(FETCH);
         e.put_i32(-1); // replica id: a consumer
         e.put_i32(0); // max wait: the end of the log answers at once
         e.put_i32(1); // min bytes
         e.put_i32(50 << 20); // max bytes: the default of consumers
         e.put_i8(i8::from(self.is_read_committed));
-        e.put_i32(0); // no session
-        e.put_i32(-1);
-        e.put_compact_length(1);
+        e.put_i32(session.0);
+        e.put_i32(session.1);
+        e.put_compact_length(usize::from(!positions.is_empty()));
+        if !positions.is_empty() {
+            self.put_topic(&mut e, positions);
+        }
+        e.put_compact_length(0); // forgotten topics
+        e.put_compact_string(""); // rack
+        e.put_no_tags(true);
+        e
+    }
+
+    fn put_topic(&self, e: &mut Vec<u8>, positions: &[i64]) {
         e.put_compact_string(self.topic);
         e.put_compact_array(positions.iter().enumerate(), |e, (index, position)| {
             e.put_i32(index as i32);
@@ -111,10 +126,6 @@ impl BenchFetch<'_> {
             e.put_no_tags(true);
         });
         e.put_no_tags(true);
-        e.put_compact_length(0); // forgotten topics
-        e.put_compact_string(""); // rack
-        e.put_no_tags(true);
-        e
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! produce        idempotent batches, so many in flight on so many connections
 //! fetch          from the start to the end of some partitions
+//! fetch-sessions of many partitions of which few or none have anything to read
 //! transactions   small ones of transaction version 2, some of them aborted
 //! create-topics  topics, and optionally one record into each of their partitions
 //! connections    opens and holds idle connections until its input ends
@@ -31,6 +32,7 @@ mod load;
 mod produce;
 mod samples;
 mod secure;
+mod sessions;
 mod topics;
 mod transactions;
 
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     let done = Arguments::parse(words).and_then(|arguments| match command.as_str() {
         "produce" => produce::run(&arguments),
         "fetch" => fetch::run(&arguments),
+        "fetch-sessions" => sessions::run(&arguments),
         "transactions" => transactions::run(&arguments),
         "create-topics" => topics::run(&arguments),
         "connections" => idle::run(&arguments),
@@ -51,7 +54,7 @@ fn main() -> ExitCode {
         "log-ins" => handshakes::log_in(&arguments),
         "limits" => limits::run(&arguments),
         _ => Err(format!(
-            "no command {command:?}: give produce, fetch, transactions, create-topics, connections, \
+            "no command {command:?}: give produce, fetch, fetch-sessions, transactions, create-topics, connections, \
              handshakes, log-ins or limits"
         )
         .into()),

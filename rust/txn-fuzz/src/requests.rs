@@ -56,6 +56,7 @@ fn start() -> FuzzServer {
         max_queued_bytes: Some(4 << 20),
         max_connections: 10_000,
         max_idle: Some(SERVED),
+        max_fetch_sessions: 20, // so that they are evicted
         turn: Duration::ZERO,
         sync_acks_all: false,
         coordinator_timeout: Duration::from_secs(1),
@@ -169,13 +170,41 @@ pub fn run(data: &[u8]) {
     let running = &*RUNNING;
     let address = running.addresses[usize::from(listener & 1)];
     let number = running.inputs.fetch_add(1, Ordering::Relaxed);
-    let has_ended = talk(address, stream, *split);
+    let stream = with_session(running.addresses[0], stream);
+    let has_ended = talk(address, &stream, *split);
     if !has_ended || number.is_multiple_of(PROBE_EVERY) {
         probe(running);
     }
     let failures = running.server.take_failures();
     assert!(failures.is_empty(), "a turn has panicked: {failures:?}");
     renew(running);
+}
+
+/// Opens a fetch session and puts its id into an input, wherever that has [`seeds::SESSION`].
+fn with_session(address: SocketAddr, stream: &[u8]) -> Vec<u8> {
+    let mut stream = stream.to_vec();
+    let marker = seeds::SESSION.to_be_bytes();
+    let places: Vec<usize> = (stream.windows(4).enumerate())
+        .filter_map(|(place, window)| (window == marker).then_some(place))
+        .collect();
+    if places.is_empty() {
+        return stream;
+    }
+    let opens = seeds::request(
+        apis::FETCH,
+        12,
+        &seeds::fetch_in((0, 0), 12, Some(0), false),
+    );
+    let mut socket = TcpStream::connect(address).expect("the server accepts");
+    socket.set_read_timeout(Some(SERVED)).expect("a socket");
+    socket.write_all(&opens).expect("the server reads");
+    // Length, correlation id, tags, throttle time, error code, session id.
+    let mut front = [0; 4 + 4 + 1 + 4 + 2 + 4];
+    socket.read_exact(&mut front).expect("the server answers");
+    for place in places {
+        stream[place..place + 4].copy_from_slice(&front[15..]);
+    }
+    stream
 }
 
 /// Sends an input and takes its answers; false if the server did not end the connection.
@@ -261,6 +290,30 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let frame = seeds::request(apis::FETCH, version, &seeds::fetch(version, 0));
         add(0, 1, std::slice::from_ref(&frame));
         add(0, 0, &vec![frame; 40]);
+    }
+    for version in 7..=18 {
+        let of_session = |epoch, offset, forgets| {
+            let body = seeds::fetch_in((seeds::SESSION, epoch), version, offset, forgets);
+            seeds::request(apis::FETCH, version, &body)
+        };
+        let opens = seeds::request(
+            apis::FETCH,
+            version,
+            &seeds::fetch_in((0, 0), version, Some(0), false),
+        );
+        add(0, 0, &vec![opens.clone(); 30]);
+        add(
+            0,
+            5,
+            &[
+                of_session(1, None, false),
+                of_session(2, Some(1), false),
+                of_session(3, None, false),
+                of_session(4, None, true),
+                of_session(5, None, false),
+            ],
+        );
+        add(0, 0, &[of_session(-1, None, false), opens]);
     }
     for api in apis::apis() {
         let frame = seeds::request(api.key, api.first_flexible.min(3), &[api.key as u8; 20]);

@@ -65,9 +65,19 @@ pub fn produce(version: i16, transactional_id: Option<&str>, batch: &[u8]) -> Ve
     out
 }
 
+/// In place of a session id: targets open a session and put its id here.
+pub const SESSION: i32 = i32::from_be_bytes(*b"SESS");
+
 /// The body of a Fetch of one partition.
 #[must_use]
 pub fn fetch(version: i16, offset: i64) -> Vec<u8> {
+    fetch_in((0, -1), version, Some(offset), false)
+}
+
+/// The body of a Fetch of a session, by its id and epoch, that names one partition or none, and
+/// forgets it or not.
+#[must_use]
+pub fn fetch_in(session: (i32, i32), version: i16, offset: Option<i64>, forgets: bool) -> Vec<u8> {
     let is_flexible = apis::is_flexible(apis::FETCH, version);
     let mut out = Vec::new();
     if version < 15 {
@@ -78,11 +88,33 @@ pub fn fetch(version: i16, offset: i64) -> Vec<u8> {
     out.put_i32(1 << 20);
     out.put_i8(1);
     if version >= 7 {
-        out.put_i32(0);
-        out.put_i32(-1);
+        out.put_i32(session.0);
+        out.put_i32(session.1);
     }
-    out.put_length(1, is_flexible);
-    put_topic(&mut out, version >= 13, is_flexible);
+    out.put_length(usize::from(offset.is_some()), is_flexible);
+    if let Some(offset) = offset {
+        put_wanted(&mut out, version, offset);
+    }
+    if version >= 7 {
+        out.put_length(usize::from(forgets), is_flexible);
+        if forgets {
+            put_topic(&mut out, version >= 13, is_flexible);
+            out.put_length(1, is_flexible);
+            out.put_i32(0);
+            out.put_no_tags(is_flexible);
+        }
+    }
+    if version >= 11 {
+        out.put_nullable_string(Some(b""), is_flexible);
+    }
+    out.put_no_tags(is_flexible);
+    out
+}
+
+/// A topic of one partition that a Fetch reads.
+fn put_wanted(out: &mut Vec<u8>, version: i16, offset: i64) {
+    let is_flexible = apis::is_flexible(apis::FETCH, version);
+    put_topic(out, version >= 13, is_flexible);
     out.put_length(1, is_flexible);
     out.put_i32(0);
     if version >= 9 {
@@ -98,14 +130,6 @@ pub fn fetch(version: i16, offset: i64) -> Vec<u8> {
     out.put_i32(1 << 20);
     out.put_no_tags(is_flexible);
     out.put_no_tags(is_flexible);
-    if version >= 7 {
-        out.put_length(0, is_flexible);
-    }
-    if version >= 11 {
-        out.put_nullable_string(Some(b""), is_flexible);
-    }
-    out.put_no_tags(is_flexible);
-    out
 }
 
 fn put_topic(out: &mut Vec<u8>, by_id: bool, is_flexible: bool) {

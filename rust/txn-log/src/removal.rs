@@ -72,6 +72,7 @@ impl PartitionLog {
             self.offsets.raise_log_start(offset);
             self.take_segments_below(&writer, offset)
         };
+        self.watchers.wake();
         if !removed.is_empty() {
             self.rename_deleted_segments(&removed)?;
             self.prune_snapshots()?;

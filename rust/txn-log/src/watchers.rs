@@ -9,6 +9,11 @@ pub trait Watcher: Send + Sync {
     /// One of the log's offsets moved, or the log was closed. Called without the
     /// partition's lock, on the thread that appended; must not block.
     fn log_advanced(&self);
+
+    /// True if it is not to be called again: the log forgets it.
+    fn is_spent(&self) -> bool {
+        false
+    }
 }
 
 /// The watchers that are woken when the log advances. Copied to be woken, so that waking holds no
@@ -37,9 +42,13 @@ impl Watchers {
     }
 
     pub fn wake(&self) {
-        let watchers: Vec<_> = self.lock().values().cloned().collect();
-        for watcher in watchers {
+        let by_id = |(id, watcher): (&u64, &Arc<dyn Watcher>)| (*id, Arc::clone(watcher));
+        let watchers: Vec<_> = self.lock().iter().map(by_id).collect();
+        for (id, watcher) in watchers {
             watcher.log_advanced();
+            if watcher.is_spent() {
+                self.remove(id);
+            }
         }
     }
 

@@ -126,6 +126,11 @@ impl Access {
         *remembered = Remembered::default();
     }
 
+    /// Number of changes of the lists so far. To be read before the question whose verdict is kept.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// True if requests are authorized at all.
     pub fn is_checked(&self) -> bool {
         self.ask.get().is_some()
@@ -251,9 +256,14 @@ pub struct Ada {
 #[cfg(test)]
 impl Ada {
     pub fn connected() -> Self {
+        Self::at("10.0.0.1")
+    }
+
+    /// At another machine.
+    pub fn at(host: &str) -> Self {
         Self {
             principal: "User:ada".into(),
-            host: "10.0.0.1".into(),
+            host: host.into(),
             latest: RefCell::default(),
         }
     }

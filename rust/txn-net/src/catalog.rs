@@ -8,7 +8,7 @@
 //! disk, and holds no lock of this crate.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use txn_log::PartitionLog;
@@ -100,6 +100,7 @@ pub enum TopicKey<'a> {
 #[derive(Default)]
 pub struct Catalog {
     topics: RwLock<Topics>,
+    changes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -146,6 +147,7 @@ impl Catalog {
             .by_name
             .insert(topic.name.as_bytes().into(), Arc::clone(&topic));
         topics.by_id.insert(topic.id, topic);
+        self.note_change();
         drop(topics); // the last owner of a replaced log may be `replaced`: close it without the lock
         drop(replaced);
     }
@@ -157,7 +159,19 @@ impl Catalog {
             .write()
             .expect("no look-up panics")
             .remove(name.as_bytes());
+        self.note_change();
         drop(removed);
+    }
+
+    /// Number of changes so far of topics and of the roles of their partitions. To be read before the state
+    /// that they change.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// A topic or a role has changed.
+    pub fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 }
 

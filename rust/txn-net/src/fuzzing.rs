@@ -36,8 +36,8 @@ pub fn answer(api_key: i16, version: i16, body: &mut [u8]) -> Option<usize> {
         FETCH if FETCH_VERSIONS.contains(&version) => {
             let request = FetchRequest::parse(body, version, 1, &catalog).ok()?;
             request.readiness();
-            let (chunks, _) = request.answer(true);
-            Some(chunks.iter().map(Chunk::left).sum())
+            let answer = request.answer(true, None);
+            Some(answer.chunks.iter().map(Chunk::left).sum())
         }
         _ => None,
     }

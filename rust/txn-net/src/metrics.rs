@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use txn_log::histogram::{Counter, Histogram, Times};
 
 use crate::connection_quotas::Refusal;
+use crate::fetch::SessionSnapshot;
 use crate::quotas::ThrottledSnapshot;
 
 /// Kafka's API keys are below this; a client may send any.
@@ -353,6 +354,8 @@ pub struct Snapshot {
     pub throttled: Vec<ThrottledSnapshot>,
     /// Counts of clients that quotas bind.
     pub quota_counts: usize,
+    /// The fetch sessions.
+    pub fetch_sessions: SessionSnapshot,
 }
 
 impl Snapshot {

@@ -22,6 +22,8 @@ pub struct Options {
     pub max_connections: usize,
     /// `connections.max.idle.ms`: one without a request for so long is closed; `None`: never.
     pub max_idle: Option<Duration>,
+    /// `max.incremental.fetch.session.cache.slots`: fetch sessions at a time.
+    pub max_fetch_sessions: usize,
     /// The time of one connection's requests before others have their turn.
     pub turn: Duration,
     /// True if `acks=all` and transactional Produce requests are answered only once their batches

@@ -18,9 +18,10 @@
 //! reading. So no change after a reading is missed, and a log that takes ten batches while the
 //! reactor is busy posts once.
 //!
-//! A reading looks at every partition of the request. A Fetch of very many partitions that was
-//! woken and still has too few bytes is not read again for some time ([`REST_PER_PARTITION`]).
-//! Otherwise each batch of one partition would make the reactor read the state of all of them.
+//! A reading looks at every partition of the request, or at those of its session that may have
+//! changed. A Fetch of very many partitions that was woken and still has too few bytes is not read
+//! again for some time ([`REST_PER_PARTITION`]). Otherwise each batch of one partition would make
+//! the reactor read the state of all of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -31,7 +32,7 @@ use std::time::{Duration, Instant};
 use txn_log::{PartitionLog, Watcher};
 
 use crate::delayed_produce::{DelayedProduce, DiskWait};
-use crate::fetch::{FetchRequest, Readiness};
+use crate::fetch::{FetchRequest, FetchWatch, Readiness};
 use crate::kept_produce::KeptProduce;
 use crate::metrics::{Gauge, ReactorMetrics};
 use crate::signal::{Notify, Signal};
@@ -73,13 +74,19 @@ impl DelayedOperation {
     }
 }
 
-/// Logs, and the watches on them; dropping it takes them back.
-struct Watched(Vec<(Arc<PartitionLog>, u64)>);
+/// The watches of an operation; dropping it takes them back.
+enum Watched {
+    None,
+    Fetch { _watch: FetchWatch },
+    Logs(Vec<(Arc<PartitionLog>, u64)>),
+}
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        for (log, id) in self.0.drain(..) {
-            log.unwatch(id);
+        if let Self::Logs(watched) = self {
+            for (log, id) in watched {
+                log.unwatch(*id);
+            }
         }
     }
 }
@@ -111,21 +118,24 @@ impl DelayedResponse {
             reactor,
             has_fired: AtomicBool::new(false),
         });
-        let watched = |log: &Arc<PartitionLog>| {
-            let watcher = Arc::clone(&watch) as Arc<dyn Watcher>;
-            (Arc::clone(log), log.watch(watcher))
-        };
+        let caller = Arc::clone(&watch) as Arc<dyn Watcher>;
         let watched = match &operation {
-            DelayedOperation::Fetch(request) => request.logs().map(watched).collect(),
-            DelayedOperation::Produce(produce) => produce.logs().map(watched).collect(),
-            DelayedOperation::Join(_) => Vec::new(),
+            DelayedOperation::Fetch(request) => Watched::Fetch {
+                _watch: request.watch(&caller),
+            },
+            DelayedOperation::Produce(produce) => {
+                let watch =
+                    |log: &Arc<PartitionLog>| (Arc::clone(log), log.watch(Arc::clone(&caller)));
+                Watched::Logs(produce.logs().map(watch).collect())
+            }
+            DelayedOperation::Join(_) => Watched::None,
         };
         Self {
             operation,
             deadline,
             rests_until: None,
             watch,
-            _watched: Watched(watched),
+            _watched: watched,
         }
     }
 

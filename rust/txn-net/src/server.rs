@@ -22,11 +22,13 @@ use crate::control::{
     RefusedConnection,
 };
 use crate::control_lock::ControlLock;
+use crate::fetch::FetchSessions;
 use crate::forced_producers::ForcedProducers;
 use crate::listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 use crate::mailbox::{self, Message};
 use crate::memory::{Claim, RequestMemory};
 use crate::metrics::{ListenerMetrics, ReactorMetrics, Snapshot, TlsSnapshot};
+use crate::node::NodeEndpoint;
 use crate::opener::Opener;
 use crate::options::Options;
 use crate::panics::panic_text;
@@ -92,13 +94,16 @@ impl Server {
             .iter()
             .map(|_| ListenerMetrics::default())
             .collect();
+        let catalog = Arc::<Catalog>::default();
+        let fetch_sessions = FetchSessions::new(Arc::clone(&catalog), options.max_fetch_sessions);
         let shared = Arc::new(Shared {
             durability,
             opener: Opener::new(options.reactors),
             forced: ForcedProducers::default(),
             options,
             listeners,
-            catalog: Catalog::default(),
+            catalog,
+            fetch_sessions: Arc::new(fetch_sessions),
             access: Access::default(),
             client_quotas: Quotas::default(),
             control,
@@ -111,6 +116,7 @@ impl Server {
             listener_metrics,
             unauthenticated_connections: Counter::default(),
             expired_connections: Counter::default(),
+            endpoints: OnceLock::new(),
             anonymous: ANONYMOUS.into(),
             metrics,
         });
@@ -194,6 +200,12 @@ impl Server {
         self.reactors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells the address that clients of each listener know this node by. Only the first call
+    /// counts; without it no answer names a leader.
+    pub fn advertise(&self, endpoints: Vec<NodeEndpoint>) {
+        let _ = self.shared.endpoints.set(endpoints);
+    }
+
     /// Serves a topic, in place of one of the same name.
     pub fn add_topic(&self, topic: Topic) {
         self.shared.catalog.add(topic);
@@ -244,6 +256,7 @@ impl Server {
         let found = self.shared.catalog.find(TopicKey::Name(topic.as_bytes()));
         let found = found.ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)?;
         found.partition(partition)?.set_state(state);
+        self.shared.catalog.note_change();
         self.post_to_all(|| Message::RoleChanged);
         Ok(())
     }
@@ -348,6 +361,7 @@ impl Server {
             expired_connections: self.shared.expired_connections.get(),
             throttled: self.shared.client_quotas.throttled(),
             quota_counts: self.shared.client_quotas.count(),
+            fetch_sessions: self.shared.fetch_sessions.snapshot(),
             ..Snapshot::default()
         };
         snapshot.add_reactors(&self.shared.metrics);
@@ -483,6 +497,7 @@ mod tests {
             max_queued_bytes: None,
             max_connections: 100,
             max_idle: None,
+            max_fetch_sessions: 1_000,
             turn: Duration::from_millis(2),
             sync_acks_all: false,
             coordinator_timeout: Duration::from_secs(30),

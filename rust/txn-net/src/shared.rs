@@ -10,11 +10,13 @@ use crate::catalog::Catalog;
 use crate::connection_quotas::ConnectionQuotas;
 use crate::control::{ControlQueue, Decider};
 use crate::control_lock::ControlLock;
+use crate::fetch::FetchSessions;
 use crate::forced_producers::ForcedProducers;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::memory::RequestMemory;
 use crate::metrics::{ListenerMetrics, ReactorMetrics};
+use crate::node::NodeEndpoint;
 use crate::opener::Opener;
 use crate::options::Options;
 use crate::quotas::Quotas;
@@ -27,7 +29,8 @@ pub const DECIDING: usize = 0;
 pub struct Shared {
     pub options: Options,
     pub listeners: Vec<Listener>,
-    pub catalog: Catalog,
+    pub catalog: Arc<Catalog>,
+    pub fetch_sessions: Arc<FetchSessions>,
     pub access: Access,
     pub client_quotas: Quotas,
     pub control: Arc<ControlQueue>,
@@ -45,6 +48,8 @@ pub struct Shared {
     /// Connections closed for a request before authentication, or after their session.
     pub unauthenticated_connections: Counter,
     pub expired_connections: Counter,
+    /// This node's address on each listener, once it is told.
+    pub endpoints: OnceLock<Vec<NodeEndpoint>>,
     /// The principal of every connection that has not authenticated.
     pub anonymous: Arc<str>,
     /// One for each reactor.

@@ -98,6 +98,7 @@ fn start(client_auth: ClientAuth, client: DistinguishedName) -> TlsServer {
         max_sasl_bytes: 1 << 10,
         max_connections: 100,
         max_idle: None,
+        max_fetch_sessions: 1_000,
         turn: Duration::from_millis(2),
         sync_acks_all: false,
         coordinator_timeout: Duration::from_secs(30),

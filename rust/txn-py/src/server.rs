@@ -12,8 +12,8 @@ use pyo3::types::PyBytes;
 
 use txn_net::{
     Action, Ask, Attachment, BindError, ClientQuota, ConnectionLimits, CreationRates, Decide,
-    ListenerLimits, ListenerOptions, LogOf, Options, Presence, QuotaClient, QuotaKind,
-    RequestToken, SecurityProtocol, Settler, Topic, TopicId, Window,
+    ListenerLimits, ListenerOptions, LogOf, NodeEndpoint, Options, Presence, QuotaClient,
+    QuotaKind, RequestToken, SecurityProtocol, Settler, Topic, TopicId, Window,
 };
 use txn_protocol::codes;
 
@@ -92,7 +92,7 @@ type ParkedProduceTuple = (u64, String, i64, i16, u8, Vec<(String, i32)>);
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (listeners, durability, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all, max_sasl_bytes=524_288, sasl_listeners=Vec::new()))]
+    #[pyo3(signature = (listeners, durability, *, reactors, max_request_bytes, max_queued_bytes, max_connections, max_idle_ms, sync_acks_all, max_fetch_sessions=1_000, max_sasl_bytes=524_288, sasl_listeners=Vec::new()))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one per keyword of the Python signature"
@@ -107,6 +107,7 @@ impl Server {
         max_connections: usize,
         max_idle_ms: i64,
         sync_acks_all: bool,
+        max_fetch_sessions: usize,
         max_sasl_bytes: usize,
         sasl_listeners: Vec<String>,
     ) -> PyResult<Self> {
@@ -119,6 +120,7 @@ impl Server {
                 .filter(|&limit| limit > 0),
             max_connections,
             max_idle: u64::try_from(max_idle_ms).ok().map(Duration::from_millis),
+            max_fetch_sessions,
             turn: TURN,
             sync_acks_all,
             coordinator_timeout: COORDINATOR_TIMEOUT,
@@ -203,6 +205,16 @@ impl Server {
 
     fn forget_verdicts(&self) {
         self.0.forget_verdicts();
+    }
+
+    fn advertise(&self, node_id: i32, addresses: Vec<(String, u16)>) {
+        let endpoint = |(host, port)| NodeEndpoint {
+            id: node_id,
+            host,
+            port,
+        };
+        self.0
+            .advertise(addresses.into_iter().map(endpoint).collect());
     }
 
     #[pyo3(signature = (*, max_connections, max_per_ip, overrides, creation_rate, listeners))]
@@ -429,6 +441,8 @@ struct ServerMetrics {
     /// `(kind, requests, seconds)`.
     throttled: Vec<(&'static str, u64, f64)>,
     quota_counts: usize,
+    /// `(sessions, partitions, evictions)`.
+    fetch_sessions: (usize, usize, u64),
 }
 
 impl From<txn_net::Snapshot> for ServerMetrics {
@@ -455,6 +469,7 @@ impl From<txn_net::Snapshot> for ServerMetrics {
         let listeners = listeners.map(|one| (one.listener, one.refused, one.closed, one.blocked_s));
         let tls = counted.tls.into_iter();
         let tls = tls.map(|one| (one.listener, one.handshakes, one.failures, one.expires_at));
+        let sessions = counted.fetch_sessions;
         let throttled = counted.throttled.into_iter();
         let throttled = throttled.map(|one| (kind_name(one.kind), one.requests, one.seconds));
         Self {
@@ -476,6 +491,7 @@ impl From<txn_net::Snapshot> for ServerMetrics {
             expired_connections: counted.expired_connections,
             throttled: throttled.collect(),
             quota_counts: counted.quota_counts,
+            fetch_sessions: (sessions.sessions, sessions.partitions, sessions.evictions),
         }
     }
 }

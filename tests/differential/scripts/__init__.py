@@ -13,6 +13,7 @@ MODULES: Final = (
     "fencing",
     "produce",
     "fetch",
+    "fetch_sessions",
     "offsets",
     "listing",
     "hostile",

@@ -451,6 +451,8 @@ class Service:
             undo.callback(loop.close)
             scheduler = self._make_scheduler(loop, self._durability)
             self.node = self._open_node(scheduler)
+            advertised = [listener.advertised for listener in listeners]
+            self._server.advertise(self.node.node_id, advertised)
             if self._directory.was_left_by_kafka:
                 self.storage.sync_all_and_write_checkpoints()
             elif self._directory.power_failed:
@@ -619,6 +621,7 @@ class Service:
                 max_connections=self.shares.connections,
                 max_idle_ms=settings["connections.max.idle.ms"],
                 sync_acks_all=settings["durability"] == "always",
+                max_fetch_sessions=settings["max.incremental.fetch.session.cache.slots"],
                 max_sasl_bytes=settings["sasl.server.max.receive.size"],
                 sasl_listeners=[spec.name for spec in specs if spec.is_sasl],
             )

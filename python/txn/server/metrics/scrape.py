@@ -110,6 +110,24 @@ METRICS: Final[Mapping[str, Metric]] = {
         "Produce too) for the coordinator.",
         "kafka.server:type=DelayedOperationPurgatory,delayedOperation=*,name=PurgatorySize",
     ),
+    "kafka_server_fetchsessioncache_numincrementalfetchsessions": Metric(
+        "gauge",
+        (),
+        "Fetch sessions.",
+        "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions",
+    ),
+    "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached": Metric(
+        "gauge",
+        (),
+        "Partitions in fetch sessions.",
+        "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached",
+    ),
+    "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total": Metric(
+        "counter",
+        (),
+        "Fetch sessions that went for others.",
+        "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec",
+    ),
     "kafka_server_socket_server_metrics_connection_count": Metric(
         "gauge", _PROCESSOR, "Connections of a reactor.", f"{_SOCKETS}connection-count"
     ),
@@ -350,6 +368,11 @@ class Scrape:
                 (("Join",), counted["delayed_joins"]),
             ],
         )
+        sessions = "kafka_server_fetchsessioncache"
+        count, partitions, evictions = counted["fetch_sessions"]
+        yield f"{sessions}_numincrementalfetchsessions", _one(count)
+        yield f"{sessions}_numincrementalfetchpartitionscached", _one(partitions)
+        yield f"{sessions}_incrementalfetchsessionevictions_total", _one(evictions)
         names = self._listeners
         sockets = [((names[one[0]], str(one[1])), *one[2:]) for one in counted["sockets"]]
         attributes = (

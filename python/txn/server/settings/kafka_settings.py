@@ -21,7 +21,6 @@ _GROUPS: Final[Mapping[str, str]] = {
         group.coordinator.background.threads
         group.coordinator.cached.buffer.max.bytes
         group.coordinator.threads
-        max.incremental.fetch.session.cache.slots
         num.io.threads
         num.replica.alter.log.dirs.threads
         offsets.commit.timeout.ms

@@ -43,9 +43,11 @@ impl Reactor {
     ) -> Answered {
         let catalog = &self.shared.catalog;
         let parsed = FetchRequest::parse(body, header.api_version, header.correlation_id, catalog);
-        let Ok(request) = parsed else {
+        let Ok(mut request) = parsed else {
             return Answered::Never;
         };
+        let sessions = &self.shared.fetch_sessions;
+        request.enter_session(sessions, connection.sender(), self.now);
         self.go_on_fetch(slot, connection, request);
         Answered::Yes
     }
@@ -60,7 +62,7 @@ impl Reactor {
     ) {
         let correlation_id = request.correlation_id();
         let access = &self.shared.access;
-        if access.is_checked() {
+        if access.is_checked() || request.follows_session() {
             let mut turn = Turn::of(self.shared.options.turn);
             if !request.authorize(access, connection.sender(), &mut turn) {
                 let request = Unfinished::Fetch(request);
@@ -97,14 +99,17 @@ impl Reactor {
         connection: &mut Connection,
         request: &FetchRequest,
     ) {
-        let (chunks, record_bytes) = request.answer(!self.shared.memory.is_tight());
+        let endpoints = self.shared.endpoints.get();
+        let node = endpoints.and_then(|of| of.get(connection.listener));
+        let mut answer = request.answer(!self.shared.memory.is_tight(), node);
         let throttle = connection.meter.as_ref().map_or(Duration::ZERO, |meter| {
-            let bytes = chunks.iter().map(Chunk::left).sum();
+            let bytes = answer.chunks.iter().map(Chunk::left).sum();
             self.shared.client_quotas.fetched(meter, bytes)
         });
         if throttle.is_zero() {
-            self.metrics().fetched_bytes.add_alone(record_bytes);
-            for chunk in chunks {
+            request.settle(&mut answer, self.now);
+            self.metrics().fetched_bytes.add_alone(answer.record_bytes);
+            for chunk in answer.chunks {
                 connection.push(chunk);
             }
         } else {

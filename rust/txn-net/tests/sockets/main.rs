@@ -17,6 +17,7 @@ mod produce_and_fetch;
 mod roles;
 mod rules;
 mod running;
+mod sessions;
 mod slow_clients;
 mod transactions;
 mod turns;

@@ -43,6 +43,7 @@ pub fn options() -> Options {
         max_queued_bytes: None,
         max_connections: 100,
         max_idle: None,
+        max_fetch_sessions: 1_000,
         turn: Duration::ZERO, // each request gives way wherever it may
         sync_acks_all: false,
         coordinator_timeout: Duration::from_secs(30),
