@@ -18,7 +18,6 @@ from harnesses.peers.kafka import KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
-from txn.config import BROKER_PROPERTIES
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 TOPIC, BROKER = 2, 4

@@ -104,7 +104,7 @@ def test_a_topic_setting_is_read_as_kafka_reads_it(name: str, text: str, value: 
 
 
 def test_a_topic_setting_without_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Null value not supported for topic configs: retention.ms"):
+    with pytest.raises(ConfigError, match="Null value not supported"):
         parse_topic_settings({"retention.ms": None})
 
 
