@@ -44,7 +44,7 @@ IDS: Final = ("pay", "order")
 NAMES: Final = ("pay", "pays", "order", "p", "none")
 PRINCIPALS: Final = ("ada", "bob")
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
-NETWORKS: Final = () if CONTROL is NODE_4_2 else ("127.0.0.3/32", "127.0.0.0/8", "10.1.2.3/8")
+NETWORKS: Final = () if CONTROL is NODE_4_2 else ("127.0.0.2/32", "127.0.0.3/32", "10.1.2.3/8")
 NO_NETWORKS: Final = () if CONTROL is NODE_4_2 else ("10.0.0.0/33", "x/8", "10.0.0.1/", "::1/129")
 """Kafka 4.2 takes none of them for a network."""
 UNUSED_PRINCIPAL: Final = "User:nobody"
