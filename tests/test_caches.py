@@ -32,7 +32,10 @@ BOUNDED: Final = {
         "_place": "the last record alone",
         "_read_place": "the last record alone",
     },
-    "security/acls.py": {"_short_address": "4,096 texts of 64 characters"},
+    "security/acls.py": {
+        "_network": "4,096 texts of 64 characters",
+        "_short_address": "4,096 texts of 64 characters",
+    },
     "server/loop/requests.py": {
         "_parts_of_schema": "a schema of the protocol",
         "_parts_of_request": "a served version of an API",

@@ -15,8 +15,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from differential.access_cluster import CLUSTER_REQUESTS
 from differential.batches import TRANSACTIONAL, BatchSpec
 from differential.names import Name
+from harnesses.peers.jars import CONTROL, NODE_4_2
 from support.acl_filters import any_acl
 from txn.security.acls import (
     CLUSTER_NAME,
@@ -42,6 +44,9 @@ IDS: Final = ("pay", "order")
 NAMES: Final = ("pay", "pays", "order", "p", "none")
 PRINCIPALS: Final = ("ada", "bob")
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
+NETWORKS: Final = () if CONTROL is NODE_4_2 else ("127.0.0.2/32", "127.0.0.3/32", "10.1.2.3/8")
+NO_NETWORKS: Final = () if CONTROL is NODE_4_2 else ("10.0.0.0/33", "x/8", "10.0.0.1/", "::1/129")
+"""Kafka 4.2 takes none of them for a network."""
 UNUSED_PRINCIPAL: Final = "User:nobody"
 """Entries for it are added and removed between the others."""
 
@@ -320,7 +325,7 @@ def _create_acls(draw: random.Random, version: int) -> Fields:
                 "resource_name": draw.choice(["nothing", "", CLUSTER_NAME]),
                 "resource_pattern_type": PatternType.LITERAL,
                 "principal": UNUSED_PRINCIPAL,
-                "host": "127.0.0.9",
+                "host": draw.choice(["127.0.0.9", *NETWORKS, *NO_NETWORKS]),
                 "operation": draw.choice([*Operation][2:]),
                 "permission_type": Permission.ALLOW,
             }
@@ -576,6 +581,7 @@ REQUESTS: Final[Mapping[ApiKey, Maker]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.LIST_CONFIG_RESOURCES: _list_config_resources,
+    **CLUSTER_REQUESTS,
 }
 """The request of each API."""
 
@@ -625,7 +631,7 @@ def drawn_acl(draw: random.Random) -> Fields:
         CLUSTER_NAME if is_cluster else draw.choice(ACL_NAMES),
         draw.choice(["User:ada"] * 3 + ["User:bob"] * 2 + ["User:*"] * 2 + ["Group:ada"]),
         resource_pattern_type=PatternType.LITERAL if is_cluster else draw.choice(patterns),
-        host=draw.choice(["*", "*", *HOSTS]),
+        host=draw.choice(["*", "*", *HOSTS, *NETWORKS]),
         operation=draw.choice(sensible if draw.random() < 0.9 else [*Operation][2:]),
         permission_type=draw.choice([Permission.ALLOW] * 4 + [Permission.DENY]),
     )

@@ -34,7 +34,7 @@ NEWEST: Final = {
     "ListTransactions": 2,
 }
 if CONTROL is NODE_4_2:
-    NEWEST |= {"ApiVersions": 4, "TxnOffsetCommit": 5}
+    NEWEST.update(ApiVersions=4, TxnOffsetCommit=5)
 OLDEST: Final = {"Produce": 3, "Fetch": 4, "ListOffsets": 1, "OffsetCommit": 2, "OffsetFetch": 1}
 OLDEST_OF_THE_REST: Final = {"WriteTxnMarkers": 1}
 

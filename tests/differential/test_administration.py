@@ -239,7 +239,7 @@ REFUSED_TOPICS: Final[tuple[dict[str, Any], ...]] = (
         for assigned in (
             [(0, [2])],
             [(0, [1, 1])],
-            [(0, [])],
+            [(0, list[int]())],
             [(1, [1])],
             [(0, [1]), (0, [1])],
         )
@@ -264,7 +264,8 @@ REFUSED_TOPICS: Final[tuple[dict[str, Any], ...]] = (
 def test_a_refusal_of_a_topic_begins_with_kafkas_words(talk: Talk, wanted: dict[str, Any]) -> None:
     """Scripts look for them."""
     topic = {"name": talk.pair.own("new"), "num_partitions": 1, "replication_factor": 1, **wanted}
-    assigned, configs = wanted.get("assignments", []), wanted.get("configs", {})
+    assigned: list[tuple[int, list[int]]] = wanted.get("assignments", [])
+    configs: dict[str, str | None] = wanted.get("configs", {})
     topic["assignments"] = [{"partition_index": at, "broker_ids": on} for at, on in assigned]
     topic["configs"] = [{"name": name, "value": value} for name, value in configs.items()]
     ours, theirs = (_refusal(side.servers, topic) for side in (talk.pair.txn, talk.pair.kafka))

@@ -18,7 +18,6 @@ from differential.script import NOBODY, TIMEOUT_MS, ScriptProducer, Talk
 from differential.scripts import init_producer_id, scripts_of, two_phase
 from differential.side import API_VERSIONS, Side
 from differential.topics import make_topic, wake
-from harnesses.peers.jars import CONTROL
 from harnesses.peers.kafka import KafkaNode
 
 pytestmark = pytest.mark.peer
@@ -47,7 +46,7 @@ def two_phase_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     switches = {SWITCH: "true", "unstable.api.versions.enable": "true"}
     with (
         txn.Broker(properties={SWITCH: True}) as broker,
-        KafkaNode(tmp_path_factory.mktemp("kafka-two-phase"), switches, jars=CONTROL) as node,
+        KafkaNode(tmp_path_factory.mktemp("kafka-two-phase"), switches) as node,
     ):
         known = (*TWO_PHASE, *KNOWN)
         pair = Pair(Side(broker.bootstrap_servers), Side(node.bootstrap_servers), known)

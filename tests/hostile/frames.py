@@ -14,12 +14,17 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from support.served import SERVED_IN_PYTHON, Versions
 from txn import _core
-from txn.broker.apis.table import SERVED_BY_REACTORS
+from txn.broker.apis.table import SERVED_BY_REACTORS, TWO_PHASE_FROM
+from txn.wire.api_keys import ApiKey
 from txn.wire.kio import load_request_schema
 from txn.wire.varint import unsigned_varint
 
 PRODUCE: Final = 0
-SERVED: Final[Versions] = {**SERVED_IN_PYTHON, **SERVED_BY_REACTORS}
+SERVED: Final[Versions] = {
+    **SERVED_IN_PYTHON,
+    **SERVED_BY_REACTORS,
+    ApiKey.INIT_PRODUCER_ID: (0, TWO_PHASE_FROM - 1),
+}
 CORRELATION_ID: Final = 7
 SIZES: Final[dict[str, int]] = {
     "bool": 1,
@@ -74,12 +79,14 @@ class SchemaField:
         kind: Of `SIZES`, or "string", "bytes", "records", "structure".
         item: The schema of a structure, alone or in an array.
         is_array: Many of them.
+        is_nullable: A structure that may be null, and has a byte before it.
     """
 
     name: str
     kind: str
     item: Any
     is_array: bool
+    is_nullable: bool = False
 
 
 @cache
@@ -92,12 +99,14 @@ def fields_of(schema: Any) -> tuple[SchemaField, ...]:
             continue
         hint = hints[each.name]
         inner = [one for one in get_args(hint) if one is not NoneType]
-        if NoneType in get_args(hint):
+        may_be_null = NoneType in get_args(hint)
+        if may_be_null:
             hint = inner[0]
         is_array = get_origin(hint) is tuple
         item = get_args(hint)[0] if is_array else hint
         kind = each.metadata.get("kafka_type", "structure")
-        found.append(SchemaField(each.name, kind, item, is_array))
+        is_nullable = may_be_null and kind == "structure" and not is_array
+        found.append(SchemaField(each.name, kind, item, is_array, is_nullable))
     return tuple(found)
 
 
@@ -152,6 +161,8 @@ def _write(schema: Any, values: Values, parts: list[bytes], path: tuple[str, ...
             if count:
                 _write_items(field, values, parts, here, count, is_flexible)
         else:
+            if field.is_nullable:
+                parts.append(b"\x01")
             _write_item(field, values, parts, here, is_flexible)
     if is_flexible:
         parts.append(b"\0")

@@ -21,6 +21,7 @@ from hostile.target import MIB, TargetBroker
 from support.clients import create_topic, plain_producer, read_all, send
 from support.served import SERVED_IN_PYTHON
 from support.wire_client import RawConnection
+from txn.broker.apis.table import TWO_PHASE_FROM
 from txn.wire.api_keys import ApiKey
 from txn.wire.kio import load_request_schema
 
@@ -141,7 +142,8 @@ def test_P5_a_broker_without_descriptors_serves_who_is_connected_and_recovers(
                 other = stack.enter_context(RawConnection(target.bootstrap_servers))
                 other.socket.settimeout(0.5)
                 exchange(other, frame(API_VERSIONS, 0, b""))
-        for key, (_, version) in SERVED_IN_PYTHON.items():
+        for key, (_, newest) in SERVED_IN_PYTHON.items():
+            version = TWO_PHASE_FROM - 1 if key == ApiKey.INIT_PRODUCER_ID else newest
             body = body_of(load_request_schema(key, version), Values(chance, "first"))
             try:
                 exchange(connected, frame(key, version, body))

@@ -191,6 +191,34 @@ def test_an_address_is_denied_however_it_is_written(written: str, host: str) -> 
     assert authorizer.allows(Requester(ADA, host), *question)
 
 
+@pytest.mark.parametrize(
+    ("network", "inside", "outside"),
+    [
+        ("10.0.0.0/8", ("10.0.0.0", "10.255.255.255"), ("11.0.0.0", "::a00:1")),
+        ("10.1.2.3/8", ("10.0.0.1",), ("11.0.0.0",)),  # any address of it stands for it
+        ("10.1.2.3/32", ("10.1.2.3",), ("10.1.2.2",)),
+        ("0.0.0.0/0", ("1.2.3.4",), ("::1",)),
+        ("2001:db8::/32", ("2001:db8::7",), ("2001:db9::7", "32.1.13.184")),
+        ("10.0.0.0/255.0.0.0", (), ("10.0.0.1",)),
+        ("10.0.0.0/33", (), ("10.0.0.1",)),
+        ("10.0.0.0/", (), ("10.0.0.1",)),
+        ("/8", (), ("10.0.0.1",)),
+        ("host/8", (), ("host", "10.0.0.1")),
+    ],
+)
+def test_a_host_may_be_a_network(
+    network: str, inside: tuple[str, ...], outside: tuple[str, ...]
+) -> None:
+    """KIP-1276. An entry that is none may be stored by another broker; it stands for nobody."""
+    authorizer = Authorizer()
+    allowed = topic_acl(Operation.READ, host=network)
+    authorizer.load([allowed])
+    question = (Operation.READ, ResourceType.TOPIC, "pay")
+    assert all(authorizer.allows(Requester(ADA, host), *question) for host in inside)
+    assert not any(authorizer.allows(Requester(ADA, host), *question) for host in outside)
+    assert (acl_fault(allowed) is None) is bool(inside)
+
+
 def test_a_host_that_is_no_address_is_taken_as_it_is() -> None:
     authorizer = Authorizer()
     authorizer.load([topic_acl(Operation.READ, host="a:b")])

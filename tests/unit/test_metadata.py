@@ -147,14 +147,16 @@ def test_a_brokers_registration_is_read_as_far_as_it_matters() -> None:
     assert decode(bytes.fromhex(written)) == RegisterBrokerRecord(3, incarnation_id, 13)
 
 
-@pytest.mark.parametrize("written", ["01140000", "01110000000003000000000000000d010001ff"])
+@pytest.mark.parametrize(
+    "written", ["01140000", "01110000000003000000000000000d010001ff", "011d000000000007"]
+)
 def test_what_means_nothing_to_one_node_is_passed_over(written: str) -> None:
     assert decode(bytes.fromhex(written)) is None
 
 
-@pytest.mark.parametrize("written", ["01030300", "01020100", "011d0000", "017f0000"])
+@pytest.mark.parametrize("written", ["01030300", "01020100", "01000500", "011e0000", "017f0000"])
 def test_a_type_or_version_of_a_later_kafka_is_refused(written: str) -> None:
-    with pytest.raises(ValueError, match=r"later than 4\.2"):
+    with pytest.raises(ValueError, match=r"later than 4\.4"):
         decode(bytes.fromhex(written))
 
 

@@ -201,7 +201,7 @@ _FRAMES: Final[Mapping[type, bytes]] = {
 }
 """Record type → the begin of its values: three varints below 128."""
 
-VERSIONS_READ: Final[Mapping[int, int]] = {0: 3, 3: 2, 5: 2}
+VERSIONS_READ: Final[Mapping[int, int]] = {0: 4, 3: 2, 5: 2}
 """Key → the newest version that is understood, where that is not 0."""
 
 PASSED_OVER: Final[Mapping[int, str]] = {
@@ -215,6 +215,7 @@ PASSED_OVER: Final[Mapping[int, str]] = {
     26: "RemoveDelegationToken",
     27: "RegisterController",
     28: "ClearElr",
+    29: "UnregisterController",
 }
 """Key → name of the types that are read past."""
 
@@ -431,7 +432,7 @@ def _decode(data: _Reader) -> MetadataRecord | None:
     if key not in _READERS or version > VERSIONS_READ.get(key, 0):
         raise ValueError(
             f"metadata record of type {key}, version {version}: it is of an Apache Kafka later "
-            "than 4.2, and what it changes is not known here"
+            "than 4.4, and what it changes is not known here"
         )
     return _READERS[key](data, version)
 

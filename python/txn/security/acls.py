@@ -8,8 +8,8 @@ it. Where no entry names the resource at all, the answer is that of
 READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. Only entries
 that allow imply: DENY READ denies no DESCRIBE.
 
-Sources: KIP-11, KIP-290 (prefixed patterns), KIP-679 (any resource of a type), KIP-801; the
-decisions of Apache Kafka 4.2's StandardAuthorizer.
+Sources: KIP-11, KIP-290 (prefixed patterns), KIP-679 (any resource of a type), KIP-801,
+KIP-1276 (networks); the decisions of Apache Kafka's StandardAuthorizer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +17,11 @@ from enum import IntEnum
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network, IPv6Network
 
 WILDCARD: Final = "*"
 """Stands for any name in a literal pattern, and for any host."""
@@ -326,8 +329,34 @@ def _of(entries: EntriesOfPattern, requester: Requester) -> Iterator[Acl]:
     principal, host = requester
     for name in {principal, EVERYONE}:
         for acl in entries.get(name, ()):
-            if acl.host in (WILDCARD, host) or _address(acl.host) == host:
+            if acl.host in (WILDCARD, host) or _address(acl.host) == host or _is_in(host, acl.host):
                 yield acl
+
+
+def _is_in(host: str, entry: str) -> bool:
+    """Say whether an entry's host is a network (KIP-1276) that an address belongs to."""
+    network = _network(entry) if "/" in entry and len(entry) <= ADDRESS_MAX else None
+    if network is None:
+        return False
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host) in network
+    except ValueError:  # a request that did not come over a socket
+        return False
+
+
+@lru_cache(maxsize=4096)
+def _network(text: str) -> "IPv4Network | IPv6Network | None":
+    """The network that ADDRESS/BITS means; the address may be any in it. None: the text is none."""
+    from ipaddress import ip_network
+
+    if not text.rpartition("/")[2].isdecimal():  # a mask is no part of the notation
+        return None
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        return None
 
 
 ADDRESS_MAX: Final = 64
@@ -445,6 +474,8 @@ def acl_fault(acl: Acl) -> str | None:
             f"Could not parse principal from `{acl.principal}` (no colon is present separating "
             "the principal type from the principal name)"
         )
+    if "/" in acl.host and (len(acl.host) > ADDRESS_MAX or _network(acl.host) is None):
+        return f"Invalid CIDR notation '{acl.host}': it takes an address and a number of bits"
     return None
 
 

@@ -182,7 +182,7 @@ def test_a_metadata_transaction_without_end_is_aborted_for_good(data: Path) -> N
 
 def test_a_record_of_a_later_kafka_is_refused(data: Path) -> None:
     leave(data, bytes.fromhex("017f0000"))
-    with pytest.raises(txn.CorruptLogError, match=r"type 127, version 0.*later than 4\.2"):
+    with pytest.raises(txn.CorruptLogError, match=r"type 127, version 0.*later than 4\.4"):
         txn.Broker(data)
 
 

@@ -146,9 +146,12 @@ REFUSALS = [
     Refusal(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         0,
-        {"topics": [{"name": "orders", "partitions": []}]},
-        lambda answer: [answer.error_code, len(answer.responses)],
-        [CLUSTER_FAILED, 0],
+        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1]}]}]},
+        lambda answer: [
+            answer.error_code,
+            *(p.error_code for t in answer.responses for p in t.partitions),
+        ],
+        [CLUSTER_FAILED, CLUSTER_FAILED],
     ),
     Refusal(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,

@@ -23,7 +23,6 @@ import pytest
 
 from harnesses.peers.jars import (
     CONTROL,
-    NODE_4_2,
     JarSet,
     PeerUnavailableError,
     class_path,
@@ -95,7 +94,7 @@ class KafkaNode:
         port: int | None = None,
         host: str = "127.0.0.1",
         ports: Mapping[str, int] | None = None,
-        jars: JarSet = NODE_4_2,
+        jars: JarSet = CONTROL,
         heap: str = "512m",
         listeners: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
@@ -274,7 +273,7 @@ def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if running:
         yield running
         return
-    with KafkaNode(tmp_path_factory.mktemp("kafka-peer"), jars=CONTROL) as node:
+    with KafkaNode(tmp_path_factory.mktemp("kafka-peer")) as node:
         _commit_once(node.bootstrap_servers)
         yield node.bootstrap_servers
 

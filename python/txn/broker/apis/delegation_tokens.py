@@ -15,6 +15,7 @@ from txn.security.acls import Operation, ResourceType
 from txn.security.sessions import ANONYMOUS, is_sasl
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.delegation_tokens import (
+    NO_TIME_MS,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
     DescribeDelegationTokenRequest,
@@ -46,7 +47,20 @@ def _not_created(
 ) -> CreateDelegationTokenResponse:
     owner_type, _, owner = _owner(request, context).partition(":")
     asking_type, _, asking = context.session.principal.partition(":")
-    return CreateDelegationTokenResponse(code, owner_type, owner, asking_type, asking)
+    time_ms = _told_time_ms(code)
+    return CreateDelegationTokenResponse(
+        code, owner_type, owner, asking_type, asking, time_ms, time_ms, time_ms
+    )
+
+
+def _told_time_ms(code: ErrorCode) -> int:
+    """The time in a refusal: Kafka's controller, which finds that there are no tokens, tells 0."""
+    return 0 if code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else NO_TIME_MS
+
+
+def _no_token(context: Context) -> TokenExpiry:
+    code = _refusal(context)
+    return TokenExpiry(code, _told_time_ms(code))
 
 
 def _owner(request: CreateDelegationTokenRequest, context: Context) -> str:
@@ -60,14 +74,14 @@ async def renew_delegation_token(
     node: Node, request: RenewDelegationTokenRequest, context: Context
 ) -> TokenExpiry:
     """Answer that there is no token."""
-    return TokenExpiry(_refusal(context))
+    return _no_token(context)
 
 
 async def expire_delegation_token(
     node: Node, request: ExpireDelegationTokenRequest, context: Context
 ) -> TokenExpiry:
     """Answer that there is no token."""
-    return TokenExpiry(_refusal(context))
+    return _no_token(context)
 
 
 async def describe_delegation_token(

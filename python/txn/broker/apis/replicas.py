@@ -121,6 +121,22 @@ def assignment_fault(brokers: Sequence[int], node_id: int) -> str | None:
     return f"The manual partition assignment includes {fault}."
 
 
+def _not_reassigned(
+    request: AlterPartitionReassignmentsRequest,
+) -> AlterPartitionReassignmentsResponse:
+    responses = [
+        ReassignedTopic(
+            topic.name,
+            [
+                ReassignedPartition(one.partition_index, *CLUSTER_REFUSED)
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(True, *CLUSTER_REFUSED, responses)
+
+
 async def list_partition_reassignments(
     node: Node, request: ListPartitionReassignmentsRequest, context: Context
 ) -> ListPartitionReassignmentsResponse:
@@ -143,7 +159,7 @@ APIS: Final = Area(
         (0, 1),
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
-        ALTER_CLUSTER.or_else(AlterPartitionReassignmentsResponse(True, *CLUSTER_REFUSED, [])),
+        ALTER_CLUSTER.or_by(lambda request, _: _not_reassigned(request)),
         alter_partition_reassignments,
     ),
     Api(
