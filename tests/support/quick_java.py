@@ -5,7 +5,7 @@ that leaves out the second compiler and the verification of classes, and maps an
 where there is one (class-data sharing, JEP 350). A test's Spark or Kafka lives for seconds, and
 these cost more than its work.
 
-    python -m support.quick_java        makes the archives, some 200 MB; `make test` does it
+    python -m support.quick_java        makes the archives, some 270 MB; `make test` does it
 
 An archive belongs to one class path on one JDK. The JVM passes over an archive that does not fit.
 """
@@ -17,11 +17,17 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PLACE: Final = ROOT / "target" / "quick-java"
+
+NODES: Final = (NODE_4_2, NODE_4_4)
 
 FLAGS: Final = (
     "-XX:TieredStopAtLevel=1",
@@ -38,8 +44,7 @@ SCRIPT: Final = """\
 case "$*" in
   *org.apache.spark.launcher.Main*) archive= ;;
   *org.apache.spark.*) archive='{place}/spark.jsa' ;;
-  *'/kafka-4.2.0/*'*) archive='{place}/kafka.jsa' ;;
-  *) archive= ;;
+{kafka}  *) archive= ;;
 esac
 [ -f "$archive" ] && set -- -XX:SharedArchiveFile="$archive" {silent} "$@"
 exec '{java}' {flags} "$@"
@@ -59,11 +64,14 @@ def main() -> None:
     place = os.environ.get("JAVA_HOME")
     if place is None:
         return
-    for name, train in (("spark", _train_spark), ("kafka", _train_kafka)):
+    trained = {each.name: partial(_train_kafka, each) for each in NODES}
+    for name, train in {"spark": _train_spark, **trained}.items():
         archive = Path(place) / f"{name}.jsa"
         if not archive.exists():
-            print(f"an archive of the classes of {name}, so that JVMs of tests start quickly")
-            made = archive.with_suffix(f".{os.getpid()}")
+            print(
+                f"making an archive of the classes of {name}, so that JVMs of tests start quickly"
+            )
+            made = archive.with_name(f"{name}.{os.getpid()}")
             train(f"-XX:ArchiveClassesAtExit={made}")
             made.replace(archive)
 
@@ -79,9 +87,7 @@ def _real_home() -> Path | None:
 
 def _home(real: Path) -> Path:
     """The quick JAVA_HOME of a real one; it appears whole or not at all."""
-    from importlib.metadata import version
-
-    key = f"{real}\n{(real / 'release').read_text()}\n{version('pyspark')}\n{SCRIPT}{FLAGS}"
+    key = f"{real}\n{(real / 'release').read_text()}\n{version('pyspark')}\n{SCRIPT}{FLAGS}{NODES}"
     place = PLACE / hashlib.sha256(key.encode()).hexdigest()[:12]
     if not place.exists():
         PLACE.mkdir(parents=True, exist_ok=True)
@@ -91,7 +97,9 @@ def _home(real: Path) -> Path:
             if each not in (real / "bin", real / "bin" / "java"):
                 (made / each.relative_to(real)).symlink_to(each)
         java = made / "bin" / "java"
-        words = {"place": place, "java": real / "bin" / "java"}
+        names = (each.name for each in NODES)
+        cases = "".join(f"  *'/{name}/*'*) archive='{place}/{name}.jsa' ;;\n" for name in names)
+        words = {"place": place, "java": real / "bin" / "java", "kafka": cases}
         java.write_text(SCRIPT.format(**words, flags=" ".join(FLAGS), silent=" ".join(SILENT)))
         java.chmod(0o755)
         with suppress(OSError):  # another process was faster
@@ -130,7 +138,7 @@ spark.stop()
 """
 
 
-def _train_kafka(flag: str) -> None:
+def _train_kafka(jars: JarSet, flag: str) -> None:
     from harnesses.peers.kafka import KafkaNode
 
     class Node(KafkaNode):
@@ -141,7 +149,7 @@ def _train_kafka(flag: str) -> None:
             return [java, *self.flags, *rest]
 
     with tempfile.TemporaryDirectory() as directory:
-        node = Node(Path(directory))
+        node = Node(Path(directory), jars=jars)
         node.start()  # it formats its directory by another JVM
         node.stop()
         node.flags = (flag,)
