@@ -17,6 +17,7 @@ NEWEST: Final = {
     "Produce": 13,
     "Fetch": 18,
     "ListOffsets": 11,
+    "OffsetForLeaderEpoch": 4,
     "OffsetCommit": 10,
     "OffsetFetch": 10,
     "FindCoordinator": 6,
@@ -33,7 +34,7 @@ NEWEST: Final = {
     "ListTransactions": 2,
 }
 OLDEST: Final = {"Produce": 3, "Fetch": 4, "ListOffsets": 1, "OffsetCommit": 2, "OffsetFetch": 1}
-OLDEST_OF_THE_REST: Final = {"WriteTxnMarkers": 1}
+OLDEST_OF_THE_REST: Final = {"WriteTxnMarkers": 1, "OffsetForLeaderEpoch": 2}
 
 COMMIT, ABORT = True, False
 NOBODY: Final = (-1, -1)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from differential.batches import CREATED_MS, BatchSpec
 from differential.names import Name
-from differential.script import COMMIT, STRANGE_TOPIC_ID, Talk
+from differential.script import COMMIT, STRANGE_TOPIC_ID, Talk, versions
 from differential.topics import make_topic, remove_topic
 
 BY_NAME: Final = (7, 9, 11, 12)
@@ -157,7 +157,7 @@ def the_epoch_of_the_last_record(talk: Talk) -> None:
 def where_a_leader_epoch_ends(talk: Talk) -> None:
     """OffsetForLeaderEpoch: of epochs that were, are and are not, as fenced clients ask it."""
     talk.produce({0: BatchSpec(values=(b"a",) * 3)})
-    for version in (2, 3, 4):
+    for version in versions("OffsetForLeaderEpoch"):
         for current in (-1, 0, 1, -2):
             for topic in (talk.topic, "nowhere"):
                 partitions = [

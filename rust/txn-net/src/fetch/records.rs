@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use txn_log::{Isolation, LentFile, LogState, PartitionLog, ReadError, can_lend_files};
 use txn_protocol::codes;
 
+use super::wanted::WantedPartition;
 use crate::catalog::Topic;
-use crate::fetch::WantedPartition;
+use crate::partition::PartitionRole;
 
 /// Records up to this size are copied into the answer: one read and one send are cheaper than
 /// a sendfile between two sends.
@@ -268,5 +269,21 @@ impl Readable<'_> {
             return Err(codes::NOT_LEADER_OR_FOLLOWER);
         }
         Ok(found(records, aborted))
+    }
+}
+
+/// True for an error after which a client looks for another leader.
+pub fn names_leader(code: i16) -> bool {
+    matches!(
+        code,
+        codes::NOT_LEADER_OR_FOLLOWER | codes::FENCED_LEADER_EPOCH
+    )
+}
+
+/// The epoch in which this node leads a partition.
+pub fn led_epoch(topic: &Topic, index: i32) -> Option<i32> {
+    match topic.partition(index).ok()?.role()? {
+        PartitionRole::Leader { leader_epoch } => Some(leader_epoch),
+        PartitionRole::Follower { .. } | PartitionRole::Offline => None,
     }
 }
