@@ -55,6 +55,7 @@ API_KEYS: Final = {
     "DeleteTopics": 20,
     "DeleteRecords": 21,
     "InitProducerId": 22,
+    "OffsetForLeaderEpoch": 23,
     "AddPartitionsToTxn": 24,
     "AddOffsetsToTxn": 25,
     "EndTxn": 26,

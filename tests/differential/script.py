@@ -18,6 +18,7 @@ NEWEST: Final = {
     "Produce": 13,
     "Fetch": 18,
     "ListOffsets": 11,
+    "OffsetForLeaderEpoch": 4,
     "OffsetCommit": 10,
     "OffsetFetch": 10,
     "FindCoordinator": 6,
@@ -36,7 +37,7 @@ NEWEST: Final = {
 if CONTROL is NODE_4_2:
     NEWEST.update(ApiVersions=4, TxnOffsetCommit=5)
 OLDEST: Final = {"Produce": 3, "Fetch": 4, "ListOffsets": 1, "OffsetCommit": 2, "OffsetFetch": 1}
-OLDEST_OF_THE_REST: Final = {"WriteTxnMarkers": 1}
+OLDEST_OF_THE_REST: Final = {"WriteTxnMarkers": 1, "OffsetForLeaderEpoch": 2}
 
 COMMIT, ABORT = True, False
 NOBODY: Final = (-1, -1)

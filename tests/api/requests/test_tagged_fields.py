@@ -91,7 +91,8 @@ def test_a_batch_and_its_fetch_with_unknown_tags(broker: txn.Broker) -> None:
 
     wanted = {"topic": "tagged", "partition": 0, "fetch_offset": 0, "isolation_level": 0}
     limits = {"partition_max_bytes": 1000, "max_bytes": 1000, "session_epoch": -1, "session_id": 0}
-    fetch = example(request(ApiKey.FETCH, 12), wanted | limits | {"current_leader_epoch": -1})
+    epochs = {"current_leader_epoch": -1, "last_fetched_epoch": -1}
+    fetch = example(request(ApiKey.FETCH, 12), wanted | limits | epochs)
     body = encode(fetch, UNKNOWN_TAGS)
     assert b"value" in answer(broker, frame(ApiKey.FETCH, 12, body, UNKNOWN_TAGS))
 

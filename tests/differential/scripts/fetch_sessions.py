@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from differential.batches import CREATED_MS, BatchSpec
 from differential.names import Name
-from differential.script import COMMIT, STRANGE_TOPIC_ID, Talk
+from differential.script import COMMIT, STRANGE_TOPIC_ID, Talk, versions
 from differential.topics import make_topic, remove_topic
 
 BY_NAME: Final = (7, 9, 11, 12)
@@ -152,3 +152,22 @@ def the_epoch_of_the_last_record(talk: Talk) -> None:
         for epoch in (-1, 0, 1):
             for offset in (0, 3, 4):
                 talk.fetch({0: offset}, version, last_fetched_epoch=epoch)
+
+
+def where_a_leader_epoch_ends(talk: Talk) -> None:
+    """OffsetForLeaderEpoch: of epochs that were, are and are not, as fenced clients ask it."""
+    talk.produce({0: BatchSpec(values=(b"a",) * 3)})
+    for version in versions("OffsetForLeaderEpoch"):
+        for current in (-1, 0, 1, -2):
+            for topic in (talk.topic, "nowhere"):
+                partitions = [
+                    {"partition": index, "current_leader_epoch": current, "leader_epoch": epoch}
+                    for index, epoch in ((0, 0), (1, 0), (0, 1), (0, -1), (0, 5), (9, 0))
+                ]
+                for one in partitions:
+                    talk.pair.ask(
+                        "OffsetForLeaderEpoch",
+                        version,
+                        replica_id=-1,
+                        topics=[{"topic": topic, "partitions": [one]}],
+                    )

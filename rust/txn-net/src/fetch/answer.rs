@@ -2,18 +2,18 @@
 
 use std::time::Instant;
 
-use txn_log::{LogState, Role};
 use txn_protocol::Put;
 use txn_protocol::codes;
 use txn_protocol::frame::{LENGTH_BYTES, begin_response, set_length};
 
-use super::{FetchRequest, OwnedKey, SessionUse, is_flexible};
-use crate::catalog::{Topic, TopicKey};
+use super::records::{FetchBudget, FetchRecords, FetchedPartition, led_epoch, names_leader};
+use super::sent::{SentOffsets, SentPartition};
+use super::session::SessionPart;
+use super::wanted::{OwnedKey, is_flexible};
+use super::{FetchRequest, SessionUse};
+use crate::catalog::TopicKey;
 use crate::chunk::Chunk;
-use crate::fetch::records::{FetchBudget, FetchRecords, FetchedPartition};
-use crate::fetch::session::SessionPart;
 use crate::node::NodeEndpoint;
-use crate::partition::ReplicaState;
 
 /// Tags of fields of a partition.
 const DIVERGING_EPOCH_TAG: u8 = 0;
@@ -35,59 +35,6 @@ pub struct FetchAnswer {
     pub record_bytes: u64,
     /// What it tells of the partitions of a session; empty without one.
     sent: Vec<SentPartition>,
-}
-
-/// The offsets of a partition in an answer, by which a session knows whether they change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SentOffsets {
-    pub high_watermark: i64,
-    pub last_stable_offset: i64,
-    pub log_start_offset: i64,
-}
-
-impl SentOffsets {
-    /// Those of a partition with an error. They equal no others, so the partition is told of again
-    /// when the error is over.
-    pub const NONE: Self = Self {
-        high_watermark: -1,
-        last_stable_offset: -1,
-        log_start_offset: -1,
-    };
-}
-
-impl From<&LogState> for SentOffsets {
-    fn from(state: &LogState) -> Self {
-        Self {
-            high_watermark: state.high_watermark,
-            last_stable_offset: state.last_stable_offset,
-            log_start_offset: state.log_start_offset,
-        }
-    }
-}
-
-/// A partition of a session in an answer.
-pub struct SentPartition {
-    /// Its place in the session.
-    pub slot: u32,
-    pub offsets: SentOffsets,
-    pub has_records: bool,
-}
-
-impl SentPartition {
-    pub fn new(slot: u32, result: &Result<FetchedPartition, i16>) -> Self {
-        match result {
-            Ok(found) => Self {
-                slot,
-                offsets: SentOffsets::from(&found.state),
-                has_records: found.records.len() > 0,
-            },
-            Err(_) => Self {
-                slot,
-                offsets: SentOffsets::NONE,
-                has_records: false,
-            },
-        }
-    }
 }
 
 impl FetchRequest {
@@ -172,7 +119,7 @@ impl FetchRequest {
             SessionUse::None | SessionUse::Refused(_) => {}
             SessionUse::Follows(session, epoch) => session.note_sent(*epoch, &answer.sent),
             SessionUse::Opens(sessions, owner) => {
-                let opened = sessions.open(owner, self, &answer.sent, now);
+                let opened = sessions.open(owner, &self.parts(), &answer.sent, now);
                 if let Some(Chunk::Bytes { data, .. }) = answer.chunks.first_mut() {
                     let at = SESSION_ID_AT + usize::from(is_flexible(self.version));
                     data[at..at + 4].copy_from_slice(&opened.to_be_bytes());
@@ -333,25 +280,6 @@ impl FetchRequest {
         if self.version >= 11 {
             answer.put_i32(-1);
         }
-    }
-}
-
-/// True for an error after which a client looks for another leader.
-pub fn names_leader(code: i16) -> bool {
-    matches!(
-        code,
-        codes::NOT_LEADER_OR_FOLLOWER | codes::FENCED_LEADER_EPOCH
-    )
-}
-
-/// The epoch in which this node leads a partition.
-pub fn led_epoch(topic: &Topic, index: i32) -> Option<i32> {
-    match topic.partition(index).ok()?.state()? {
-        ReplicaState::Online {
-            role: Role::SoleReplica | Role::Leader,
-            leader_epoch,
-        } => Some(leader_epoch),
-        ReplicaState::Online { .. } | ReplicaState::Offline => None,
     }
 }
 

@@ -7,9 +7,10 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`request`] | the bytes of a request |
+//! | [`request`], [`wanted`] | the bytes of a request; the topics and partitions in it |
+//! | [`tally`] | whether it has to wait |
 //! | [`records`] | the offsets that a reader may see of a partition, and where their bytes lie |
-//! | [`answer`] | the bytes around the records |
+//! | [`answer`], [`sent`] | the bytes around the records; the offsets in them |
 //! | [`session`] | a fetch session: its requests, and what they look at |
 //! | [`session_state`] | its partitions, and those of them that may have changed |
 //! | [`session_watch`] | the watchers on their logs |
@@ -39,34 +40,36 @@
 mod answer;
 mod records;
 mod request;
+mod sent;
 mod session;
 mod session_cache;
 mod session_state;
 mod session_watch;
+mod tally;
+mod wanted;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use txn_log::{PartitionLog, Watcher};
-use txn_protocol::apis;
 use txn_protocol::codes;
 
 use crate::access::{Access, Action, Sender};
-use crate::catalog::{Catalog, Topic, TopicId, TopicKey};
+use crate::catalog::Catalog;
 use crate::turn::Turn;
 use records::{Readable, Reading};
-use session::FetchSession;
+use session::{FetchSession, SessionOwner};
+use tally::Tally;
+use wanted::{
+    FINAL_EPOCH, INITIAL_EPOCH, OwnedKey, WantedPartition, WantedParts, WantedTopic, has_topic_ids,
+};
 
-pub use session_cache::{FetchSessions, SessionOwner, SessionSnapshot};
+pub use session_cache::{FetchSessions, SessionSnapshot};
+pub use wanted::Readiness;
 
 /// The most record bytes in one answer, but for a first batch that is larger: the default of
 /// Kafka's `fetch.max.bytes`.
 const MAX_ANSWER_BYTES: u64 = 55 << 20;
-
-/// The epoch of a full request that opens a session.
-const INITIAL_EPOCH: i32 = 0;
-/// The epoch of a full request that opens none, and closes the one it names.
-const FINAL_EPOCH: i32 = -1;
 
 /// A Fetch, parsed. It borrows nothing, because it may wait.
 pub struct FetchRequest {
@@ -101,107 +104,6 @@ enum SessionUse {
     Refused(i16),
 }
 
-struct WantedTopic {
-    /// Name or id, sent back as the request has it.
-    key: OwnedKey,
-    topic: Option<Arc<Topic>>,
-    /// Its reader may not see it.
-    is_refused: bool,
-    /// Number of its partitions in the request; they follow those of the topic before.
-    partitions: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum OwnedKey {
-    Name(Box<[u8]>),
-    Id(TopicId),
-}
-
-impl OwnedKey {
-    fn borrow(&self) -> TopicKey<'_> {
-        match self {
-            Self::Name(name) => TopicKey::Name(name),
-            Self::Id(id) => TopicKey::Id(id),
-        }
-    }
-
-    fn name_bytes(&self) -> usize {
-        match self {
-            Self::Name(name) => name.len(),
-            Self::Id(_) => 0,
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-pub struct WantedPartition {
-    /// Position in the request's topics.
-    topic: usize,
-    index: i32,
-    /// -1: the reader does not say.
-    leader_epoch: i32,
-    /// Epoch of the last record that the reader has; negative: it does not say.
-    last_fetched_epoch: i32,
-    start: i64,
-    max_bytes: u64,
-}
-
-/// The readiness of a request to be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// It can, with enough bytes, with an error, or because it does not want to wait.
-    Ready,
-    /// There is too little yet.
-    TooLittle,
-}
-
-/// The bytes that a request finds, partition by partition, and whether it has to wait for more.
-///
-/// A reader in a segment that is complete is behind, so it does not wait for more bytes (Kafka,
-/// `DelayedFetch`). Nor does one that learns of an error. Only a partition that its reader may not
-/// see, or that does not exist, says nothing while there are others.
-pub struct Tally {
-    min_bytes: u64,
-    max_bytes: u64,
-    bytes: u64,
-    is_ready: bool,
-    /// Partitions that may still get records.
-    is_any_read: bool,
-}
-
-impl Tally {
-    fn add(&mut self, max_bytes: u64, readable: &Result<Readable<'_>, i16>) {
-        match readable {
-            Ok(readable) => {
-                self.is_any_read = true;
-                if readable.diverging.is_some()
-                    || self.min_bytes > 1 && readable.log.is_behind(readable.start, readable.end)
-                {
-                    self.is_ready = true;
-                } else {
-                    let cap = max_bytes.min(self.max_bytes).max(1);
-                    self.bytes += readable.bytes(self.min_bytes.min(cap));
-                }
-            }
-            Err(
-                codes::UNKNOWN_TOPIC_OR_PARTITION
-                | codes::UNKNOWN_TOPIC_ID
-                | codes::TOPIC_AUTHORIZATION_FAILED,
-            ) => {}
-            Err(_) => self.is_ready = true,
-        }
-    }
-
-    fn readiness(&self) -> Readiness {
-        let is_enough = self.bytes >= self.min_bytes.min(self.max_bytes.max(1));
-        if self.is_ready || is_enough || !self.is_any_read {
-            Readiness::Ready
-        } else {
-            Readiness::TooLittle
-        }
-    }
-}
-
 impl FetchRequest {
     /// Finds the session that the request names, and changes it as the request says; or takes note
     /// that its answer opens one.
@@ -227,8 +129,7 @@ impl FetchRequest {
             self.session = SessionUse::Refused(codes::FETCH_SESSION_ID_NOT_FOUND);
             return;
         };
-        let uses_ids = has_topic_ids(self.version);
-        let updated = session.update(epoch, uses_ids, self);
+        let updated = session.update(epoch, &self.parts());
         self.session = match updated {
             Err(code) => SessionUse::Refused(code),
             Ok(None) => {
@@ -244,6 +145,16 @@ impl FetchRequest {
                 }
             }
         };
+    }
+
+    fn parts(&self) -> WantedParts<'_> {
+        WantedParts {
+            uses_ids: has_topic_ids(self.version),
+            is_read_committed: self.reading.is_read_committed,
+            topics: &self.topics,
+            partitions: &self.partitions,
+            forgotten: &self.forgotten,
+        }
     }
 
     /// Refuses the topics that the reader may not read. An unknown topic id is nobody's to refuse.
@@ -422,14 +333,6 @@ impl Drop for FetchWatch {
             Self::Session(session, watcher) => session.take_waiter(watcher),
         }
     }
-}
-
-fn is_flexible(version: i16) -> bool {
-    apis::is_flexible(apis::FETCH, version)
-}
-
-fn has_topic_ids(version: i16) -> bool {
-    version >= 13
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use txn_log::{Isolation, LentFile, LogState, PartitionLog, ReadError, can_lend_files};
+use txn_log::{Isolation, LentFile, LogState, PartitionLog, ReadError, Role, can_lend_files};
 use txn_protocol::codes;
 
+use super::wanted::WantedPartition;
 use crate::catalog::Topic;
-use crate::fetch::WantedPartition;
+use crate::partition::ReplicaState;
 
 /// Records up to this size are copied into the answer: one read and one send are cheaper than
 /// a sendfile between two sends.
@@ -268,5 +269,24 @@ impl Readable<'_> {
             return Err(codes::NOT_LEADER_OR_FOLLOWER);
         }
         Ok(found(records, aborted))
+    }
+}
+
+/// True for an error after which a client looks for another leader.
+pub fn names_leader(code: i16) -> bool {
+    matches!(
+        code,
+        codes::NOT_LEADER_OR_FOLLOWER | codes::FENCED_LEADER_EPOCH
+    )
+}
+
+/// The epoch in which this node leads a partition.
+pub fn led_epoch(topic: &Topic, index: i32) -> Option<i32> {
+    match topic.partition(index).ok()?.state()? {
+        ReplicaState::Online {
+            role: Role::SoleReplica | Role::Leader,
+            leader_epoch,
+        } => Some(leader_epoch),
+        ReplicaState::Online { .. } | ReplicaState::Offline => None,
     }
 }

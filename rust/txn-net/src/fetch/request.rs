@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use txn_protocol::{Malformed, Reader};
 
-use super::{
-    FINAL_EPOCH, FetchRequest, MAX_ANSWER_BYTES, OwnedKey, SessionUse, WantedPartition,
-    WantedTopic, has_topic_ids, is_flexible,
+use super::wanted::{
+    FINAL_EPOCH, OwnedKey, WantedPartition, WantedTopic, has_topic_ids, is_flexible,
 };
+use super::{FetchRequest, MAX_ANSWER_BYTES, SessionUse};
 use crate::access::first_of;
 use crate::catalog::{Catalog, TopicKey};
 use crate::fetch::records::Reading;

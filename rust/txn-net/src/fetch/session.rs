@@ -27,15 +27,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use txn_log::Watcher;
 use txn_protocol::codes;
 
-use super::answer::{SentOffsets, SentPartition, led_epoch, names_leader};
-use super::records::{FetchBudget, FetchedPartition, Reading};
-use super::session_cache::SessionOwner;
+use super::records::{FetchBudget, FetchedPartition, Reading, led_epoch, names_leader};
+use super::sent::{SentOffsets, SentPartition};
 use super::session_state::{SessionState, next_epoch};
 use super::session_watch::{Alarm, LogWatch};
-use super::{FetchRequest, OwnedKey, Readiness, Tally};
+use super::tally::Tally;
+use super::wanted::{OwnedKey, Readiness, WantedParts};
 use crate::access::{Access, Action, Sender};
 use crate::catalog::Catalog;
 use crate::turn::Turn;
+
+/// The principal and the host of a session's clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionOwner {
+    principal: Arc<str>,
+    host: Arc<str>,
+}
+
+impl SessionOwner {
+    pub fn of(sender: Sender<'_>) -> Self {
+        Self {
+            principal: Arc::clone(sender.principal),
+            host: Arc::clone(sender.host),
+        }
+    }
+}
 
 /// A fetch session. Any reactor may serve its requests.
 pub struct FetchSession {
@@ -71,10 +87,10 @@ impl FetchSession {
         owner: SessionOwner,
         now_ms: u64,
         catalog: &Arc<Catalog>,
-        request: &FetchRequest,
+        request: &WantedParts<'_>,
         sent: &[SentPartition],
     ) -> Self {
-        let mut state = SessionState::new(catalog.changes(), request.reading.is_read_committed);
+        let mut state = SessionState::new(catalog.changes(), request.is_read_committed);
         state.add(request, catalog);
         for (partition, told) in request.partitions.iter().zip(sent) {
             let key = &request.topics[partition.topic].key;
@@ -91,7 +107,7 @@ impl FetchSession {
             size: AtomicUsize::new(size),
             bytes: AtomicUsize::new(bytes),
             catalog: Arc::clone(catalog),
-            uses_ids: super::has_topic_ids(request.version),
+            uses_ids: request.uses_ids,
             alarm: Arc::default(),
             state: Mutex::new(state),
         }
@@ -106,21 +122,16 @@ impl FetchSession {
     ///
     /// # Errors
     /// Kafka's error code: the request is not the next, or names topics in the other way.
-    pub fn update(
-        &self,
-        epoch: i32,
-        uses_ids: bool,
-        request: &FetchRequest,
-    ) -> Result<Option<i32>, i16> {
+    pub fn update(&self, epoch: i32, request: &WantedParts<'_>) -> Result<Option<i32>, i16> {
         let mut state = self.lock();
         if state.epoch != epoch {
             return Err(codes::INVALID_FETCH_SESSION_EPOCH);
         }
-        if self.uses_ids != uses_ids {
+        if self.uses_ids != request.uses_ids {
             return Err(codes::FETCH_SESSION_TOPIC_ID_ERROR);
         }
         state.add(request, &self.catalog);
-        for (key, partitions) in &request.forgotten {
+        for (key, partitions) in request.forgotten {
             for &index in partitions {
                 state.forget(key, index);
             }

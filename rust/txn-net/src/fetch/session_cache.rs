@@ -25,11 +25,10 @@ use std::time::{Duration, Instant};
 
 use txn_log::histogram::Counter;
 
-use super::FetchRequest;
-use super::answer::SentPartition;
-use super::session::FetchSession;
+use super::sent::SentPartition;
+use super::session::{FetchSession, SessionOwner};
 use super::session_state::session_bytes;
-use crate::access::Sender;
+use super::wanted::WantedParts;
 use crate::catalog::Catalog;
 
 /// The most memory of all sessions.
@@ -38,22 +37,6 @@ const MAX_BYTES: usize = 128 << 20;
 /// A session that nobody used for longer is given up for a new one. Kafka's
 /// `MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS`.
 const EVICTION_AGE: Duration = Duration::from_secs(120);
-
-/// The principal and the host of a session's clients.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SessionOwner {
-    principal: Arc<str>,
-    host: Arc<str>,
-}
-
-impl SessionOwner {
-    pub fn of(sender: Sender<'_>) -> Self {
-        Self {
-            principal: Arc::clone(sender.principal),
-            host: Arc::clone(sender.host),
-        }
-    }
-}
 
 /// The sessions now, and those that had to go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,7 +170,7 @@ impl FetchSessions {
     pub fn open(
         &self,
         owner: &SessionOwner,
-        request: &FetchRequest,
+        request: &WantedParts<'_>,
         sent: &[SentPartition],
         now: Instant,
     ) -> i32 {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 
 use txn_protocol::codes;
 
-use super::answer::SentOffsets;
 use super::records::Reading;
+use super::sent::SentOffsets;
 use super::session_watch::{Alarm, LogWatch};
-use super::{FetchRequest, INITIAL_EPOCH, OwnedKey, WantedPartition};
+use super::wanted::{INITIAL_EPOCH, OwnedKey, WantedPartition, WantedParts};
 use crate::catalog::{Catalog, Topic, TopicKey};
 
 /// Memory of a partition in a session, with its watcher.
@@ -111,7 +111,7 @@ impl SessionState {
     }
 
     /// Adds the partitions of a request, or changes what it wants of them. All of them are open.
-    pub fn add(&mut self, request: &FetchRequest, catalog: &Catalog) {
+    pub fn add(&mut self, request: &WantedParts<'_>, catalog: &Catalog) {
         let mut partitions = request.partitions.iter();
         for topic in request.topics.iter().filter(|topic| topic.partitions > 0) {
             let topic_slot = self.topic_slot(&topic.key, catalog);

@@ -8,8 +8,10 @@ use txn_protocol::frame::{begin_response, set_length};
 use txn_protocol::{Malformed, Put};
 
 use super::answer::FetchResponse;
+use super::wanted::is_flexible;
 use super::*;
 use crate::access::Ada;
+use crate::catalog::{Topic, TopicId};
 use crate::chunk::Chunk;
 
 const NAME: &[u8] = b"pay";

@@ -9,8 +9,10 @@ use txn_log::builder::BatchBuilder;
 use txn_protocol::batch::Codec;
 use txn_protocol::{Put, Reader};
 
+use super::wanted::is_flexible;
 use super::*;
 use crate::access::Ada;
+use crate::catalog::{Topic, TopicId, TopicKey};
 use crate::chunk::Chunk;
 use crate::node::NodeEndpoint;
 use crate::test_logs::Logs;
