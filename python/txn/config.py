@@ -69,7 +69,7 @@ class Property(NamedTuple):
 
     `is_dynamic`: of a broker's property, whether it may change while the broker runs.
     `is_internal`: for tests and tools, or for the authorizer alone; taken, but not described. One
-    of the broker's that was altered is described, as read-only.
+    of the broker's that was altered is described.
     `is_dense`: a list that takes no empty entry; one that is stored already is passed over.
     """
 

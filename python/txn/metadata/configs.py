@@ -134,7 +134,7 @@ def _broker_setting(name: str, value: Any, synonyms: tuple[Synonym, ...]) -> Des
         return Described(
             name, None, entry.kind, entry.about, not entry.is_dynamic, hidden, is_sensitive=True
         )
-    is_read_only = not entry.is_dynamic or entry.is_internal
+    is_read_only = not entry.is_dynamic
     return Described(name, _text(value), entry.kind, entry.about, is_read_only, synonyms)
 
 
