@@ -59,7 +59,7 @@ def pairs(assignment: Mapping[uuid.UUID, frozenset[int]]) -> set[tuple[uuid.UUID
 
 
 def most_that_can_stay(members: Members, partitions: Partitions) -> int:
-    """How many partitions a balance may leave alone, if subscriptions are equal and owners agree."""
+    """How many partitions a balance may leave in place; subscriptions are equal, owners agree."""
     topics = next(iter(members.values())).topics & partitions.keys()
     quota, extra = divmod(sum(partitions[topic] for topic in topics), len(members))
     sizes = sorted((size(each.owned) for each in members.values()), reverse=True)
