@@ -67,6 +67,12 @@ class Host(Protocol):
         """Milliseconds on a clock that never steps, for durations; no other process knows it."""
         ...
 
+    def group_setting(self, group_id: str, name: str) -> Any:
+        """The value of a group's setting that is in force, parsed, such as
+        `consumer.session.timeout.ms`.
+        """
+        ...
+
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
         """Make a call at a `monotonic_ms`; at once (but later than now) when it has passed."""
         ...

@@ -18,6 +18,7 @@ from txn.broker.shell import Catalog, LogStorage, Scheduler
 from txn.broker.syncs import not_synced
 from txn.config import BrokerSettings
 from txn.errors import StorageError
+from txn.metadata.group_configs import group_setting
 from txn.storage.base import PartitionLog
 
 
@@ -53,6 +54,11 @@ class LocalHost:
     def setting(self, name: str) -> Any:
         """The value of a broker property, parsed."""
         return self._settings[name]
+
+    def group_setting(self, group_id: str, name: str) -> Any:
+        """The value of a group's setting that is in force, parsed."""
+        own = self._publisher.image.group_settings.get(group_id, {})
+        return group_setting(name, own, self._settings)
 
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
         """Make a call at a `monotonic_ms`."""

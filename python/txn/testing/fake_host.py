@@ -117,6 +117,10 @@ class FakeHost:
         """The value of a broker property."""
         return self.settings[name] if name in self.settings else DEFAULTS[name]
 
+    def group_setting(self, group_id: str, name: str) -> Any:
+        """The value of a group's setting; all groups have those of the broker."""
+        return self.setting(f"group.{name}")
+
     def now_ms(self) -> int:
         """The time of day."""
         return self.now + self.clock_step_ms

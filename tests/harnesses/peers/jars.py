@@ -56,6 +56,20 @@ NODE_4_2: Final = JarSet(
 )
 """A whole node, its tools and its Java client."""
 
+NODE_4_4: Final = JarSet(
+    "kafka-4.4.0",
+    (
+        Artifact(KAFKA, "kafka_2.13", "4.4.0"),
+        Artifact(KAFKA, "kafka-tools", "4.4.0"),
+        Artifact(LOG4J, "log4j-slf4j-impl", "2.25.3"),
+        Artifact(LOG4J, "log4j-core", "2.25.3"),
+    ),
+)
+"""The newest node, its tools and its Java client."""
+
+CONTROL: Final = NODE_4_2 if os.environ.get("TXN_CONTROL") == "4.2" else NODE_4_4
+"""The Apache Kafka that answers are compared with; `TXN_CONTROL=4.2` makes it the older one."""
+
 CLIENTS_3_9: Final = JarSet("kafka-clients-3.9.2", (Artifact(KAFKA, "kafka-clients", "3.9.2"),))
 """The older Java client, the one Spark 4.2 ships: it knows transaction version 1 only."""
 
@@ -101,13 +115,17 @@ def java_executable() -> str:
 
 
 def run_java(
-    program: str, *arguments: str, flags: tuple[str, ...] = (), timeout_s: float = 120
+    program: str,
+    *arguments: str,
+    flags: tuple[str, ...] = (),
+    timeout_s: float = 120,
+    jars: JarSet = NODE_4_2,
 ) -> str:
-    """Run a class of Kafka 4.2, or a source file beside it; return its output."""
+    """Run a class of a Kafka, 4.2 by default, or a source file beside it; return its output."""
     done = subprocess.run(
         [
             *(java_executable(), "-Xmx128m", "-Dlog4j2.level=OFF", *flags),
-            *("-cp", class_path(NODE_4_2), program, *arguments),
+            *("-cp", class_path(jars), program, *arguments),
         ],
         capture_output=True,
         text=True,

@@ -21,7 +21,14 @@ from typing import Final
 
 import pytest
 
-from harnesses.peers.jars import NODE_4_2, JarSet, PeerUnavailableError, class_path, java_executable
+from harnesses.peers.jars import (
+    CONTROL,
+    NODE_4_2,
+    JarSet,
+    PeerUnavailableError,
+    class_path,
+    java_executable,
+)
 from support.clients import commit_values, create_topic, read_all, transactional_producer
 
 START_SECONDS_MAX: Final = 90.0
@@ -259,7 +266,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Bootstrap servers of a real Apache Kafka 4.2 node, one for the whole run.
+    """Bootstrap servers of the control, a real Apache Kafka, one for the whole run.
 
     `TXN_PEER_BOOTSTRAP` names one that runs already, to save the start while writing tests.
     """
@@ -267,7 +274,7 @@ def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if running:
         yield running
         return
-    with KafkaNode(tmp_path_factory.mktemp("kafka-peer")) as node:
+    with KafkaNode(tmp_path_factory.mktemp("kafka-peer"), jars=CONTROL) as node:
         _commit_once(node.bootstrap_servers)
         yield node.bootstrap_servers
 

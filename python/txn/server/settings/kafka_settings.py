@@ -129,16 +129,6 @@ _GROUPS: Final[Mapping[str, str]] = {
         ssl.endpoint.identification.algorithm
     """,
     "groups of the newer protocols, share groups and streams groups": """
-        group.consumer.assignors
-        group.consumer.heartbeat.interval.ms
-        group.consumer.max.heartbeat.interval.ms
-        group.consumer.max.session.timeout.ms
-        group.consumer.max.size
-        group.consumer.migration.policy
-        group.consumer.min.heartbeat.interval.ms
-        group.consumer.min.session.timeout.ms
-        group.consumer.regex.refresh.interval.ms
-        group.consumer.session.timeout.ms
         group.coordinator.rebalance.protocols
         group.share.assignors
         group.share.delivery.count.limit
