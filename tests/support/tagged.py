@@ -17,6 +17,8 @@ from txn.wire.varint import unsigned_varint
 UNKNOWN_TAGS: Final = b"\x02" + b"\x63\x01x" + b"\xe8\x07\x00"
 """Two of them: number 99 with one byte, number 1000 with none."""
 NO_TAGS: Final = b"\0"
+PRESENT: Final = b"\1"
+"""Stands before a structure that could be null (KIP-893)."""
 
 EXAMPLES: Final[dict[str, Any]] = {
     "bool": True,
@@ -39,8 +41,16 @@ def encode(request: Any, tags: bytes = NO_TAGS) -> bytes:
     """Encode a kio entity, with these bytes as the tagged fields of every structure in it."""
     schema = type(request)
     assert schema.__flexible__, f"{schema.__name__} {schema.__version__} has no tagged fields"
-    untagged = (field for field in fields(schema) if "tag" not in field.metadata)
-    return b"".join(_field(field, getattr(request, field.name), tags) for field in untagged) + tags
+    hints = get_type_hints(schema)
+    encoded = b""
+    for field in fields(schema):
+        if "tag" in field.metadata:
+            continue
+        value = getattr(request, field.name)
+        if is_dataclass(value) and NoneType in get_args(hints[field.name]):
+            encoded += PRESENT
+        encoded += _field(field, value, tags)
+    return encoded + tags
 
 
 def _field(field: Field[Any], value: Any, tags: bytes) -> bytes:

@@ -52,6 +52,17 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.DELETE_RECORDS: (0, 2),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     },
+    "other_groups": {
+        ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
+        ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+        ApiKey.SHARE_FETCH: (1, 2),
+        ApiKey.SHARE_ACKNOWLEDGE: (1, 2),
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 0),
+        ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
+    },
     "quotas": {
         ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
         ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
