@@ -463,9 +463,9 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The most members of one group of the consumer protocol.",
             ),
             "group.consumer.migration.policy": (
-                _one_of("bidirectional", "disabled", "downgrade", "upgrade"),
+                _one_of("disabled"),
                 "Whether a group with members may change from the classic protocol to the consumer "
-                "protocol, and back. An empty group always may.",
+                "protocol, and back: it may not. An empty group always may.",
             ),
             "group.consumer.min.assignment.interval.ms": (
                 _int(0, 0),

@@ -21,7 +21,7 @@ NOT_ANNOUNCED: Final = frozenset(
     {
         *(17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51),  # security, quotas
         *(34, 43, 45, 46, 55, 57, 64, 80, 81),  # more than one node or disk
-        *(68, 69, 75),  # KIP-848, DescribeTopicPartitions
+        75,  # DescribeTopicPartitions
         *(76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),  # share groups
         *(88, 89),  # streams groups
     }
@@ -30,7 +30,7 @@ NOT_ANNOUNCED: Final = frozenset(
 
 FEATURES_NOT_SERVED: Final = frozenset(
     {
-        *("group.version", "share.version", "streams.version"),
+        *("share.version", "streams.version"),
         *("eligible.leader.replicas.version", "kraft.version"),
     }
 )

@@ -142,6 +142,18 @@ class Host(Protocol):
         """The name of a topic by its id, None if unknown."""
         ...
 
+    def topic_names(self) -> Iterable[str]:
+        """The names of all topics."""
+        ...
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature; 0 if it is not finalized."""
+        ...
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Run a blocking call on a worker thread."""
+        ...
+
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
         """Begin to allocate producer ids; give `done` the block once it is durable.
 

@@ -97,6 +97,18 @@ class LocalHost:
         """The name of a topic by its id, None if unknown."""
         return self._publisher.image.names.get(topic_id)
 
+    def topic_names(self) -> Iterable[str]:
+        """The names of all topics."""
+        return self._publisher.image.topics
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature; 0 if it is not finalized."""
+        return self._publisher.image.features.get(name, 0)
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Run a blocking call on a worker thread."""
+        await self._scheduler.in_worker(call)
+
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
         """Begin to allocate producer ids; give `done` the block once it is durable."""
         allocation = asyncio.ensure_future(self._controller.allocate_producer_ids())

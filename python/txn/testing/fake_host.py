@@ -188,6 +188,18 @@ class FakeHost:
         """The name of a topic by its id."""
         return next((name for name, known in self.topic_ids.items() if known == topic_id), None)
 
+    def topic_names(self) -> Iterable[str]:
+        """The names of all topics."""
+        return self.topic_ids
+
+    def feature_level(self, name: str) -> int:
+        """Every feature is at level 1."""
+        return 1
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Make the call here."""
+        call()
+
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
         """Allocate a block of producer ids, at once or when the test says."""
         if self.unfinished_allocations is None:

@@ -107,6 +107,18 @@ def partition_of(topic: str, **fields: Any) -> list[dict[str, Any]]:
 COMMITTED = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
 PRODUCER = {"producer_id": 1, "producer_epoch": 0}
 
+JOINING = {
+    "member_id": "m",
+    "member_epoch": 0,
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout": 1_000,
+    "subscribed_topic_names": ["orders"],
+    "subscribed_topic_regex": None,
+    "server_assignor": None,
+    "topic_partitions": [],
+}
+
 REFUSALS = [
     Refusal(
         ApiKey.METADATA,
@@ -512,6 +524,20 @@ REFUSALS = [
         0,
         {"group_id": "g", "topics": partition_of("orders")},
         lambda answer: [answer.error_code],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        {"group_id": "g", **JOINING},
+        lambda answer: [answer.error_code],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        1,
+        {"group_ids": ["g"], "include_authorized_operations": True},
+        lambda answer: [one.error_code for one in answer.groups],
         [GROUP_FAILED],
     ),
     Refusal(

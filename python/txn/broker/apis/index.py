@@ -22,6 +22,10 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.DESCRIBE_CONFIGS: (1, 4),
         ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     },
+    "consumer_groups": {
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    },
     "group_offset_fetch": {
         ApiKey.OFFSET_FETCH: (1, 10),
     },

@@ -27,7 +27,7 @@ PRODUCE_ANNOUNCED_FROM: Final = 0
 """Produce 0-2 are refused but announced: without them librdkafka takes a broker for one
 that cannot do later versions (KAFKA-18659)."""
 
-OLDEST_LEVELS: Final = {"metadata.version": 7, "transaction.version": 0}
+OLDEST_LEVELS: Final = {"metadata.version": 7, "transaction.version": 0, "group.version": 0}
 """The oldest level of each feature that an Apache Kafka 4 supports."""
 
 FEATURES_FROM_LEVEL_0: Final = 4
