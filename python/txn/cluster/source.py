@@ -32,6 +32,7 @@ from txn.cluster.facts import (
 from txn.cluster.fetched import FetchedPiece, fetched
 from txn.cluster.groups import (
     CONSUMERS,
+    DEAD,
     GroupFacts,
     GroupMember,
     ListedGroup,
@@ -361,6 +362,8 @@ class ClusterSource:
             return described
 
         group = self._settled(ask, f"group {group_id!r}")
+        if group.group_state == DEAD and (consumers := self._consumer_group(group_id)) is not None:
+            return consumers
         members = [
             GroupMember(
                 member.member_id,
@@ -374,6 +377,37 @@ class ClusterSource:
             for member in group.members
         ]
         return GroupFacts(group.group_state, group.protocol_type, members)
+
+    def _consumer_group(self, group_id: str) -> GroupFacts | None:
+        """A group of the consumer protocol; None if there is none, or it cannot be told."""
+        request = {"group_ids": (group_id,), "include_authorized_operations": False}
+
+        def ask() -> Any:
+            broker = self._coordinator(GROUP_KEY, group_id, "group")
+            answer = broker.call(ApiKey.CONSUMER_GROUP_DESCRIBE, range(2), request)
+            with broker.reading(ApiKey.CONSUMER_GROUP_DESCRIBE):
+                (described,) = answer.groups
+            return described
+
+        try:
+            group = self._settled(ask, f"group {group_id!r}")
+        except RejectedError:  # no such group, or a broker from before the protocol
+            return None
+        members = [
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                sorted(
+                    (topic.topic_name, partition)
+                    for topic in member.assignment.topic_partitions
+                    for partition in topic.partitions
+                ),
+            )
+            for member in group.members
+        ]
+        return GroupFacts(group.group_state, CONSUMERS, members)
 
     def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """The offsets that a group has committed."""
