@@ -51,7 +51,7 @@ class History:
 
     def await_coordinator(self) -> None:
         ends_s = time.monotonic() + WAIT_S
-        codes = {ErrorCode.NOT_COORDINATOR}
+        codes: set[int] = {ErrorCode.NOT_COORDINATOR}
         while codes & BEFORE_ANY_GROUP:
             assert time.monotonic() < ends_s
             found = self.call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 import txn
 from support.clients import WAIT_S, create_topic, plain_producer, send, transactional_producer
