@@ -8,7 +8,7 @@ import pytest
 
 import txn
 from api.groups.test_consumer_protocol import Member, settle
-from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet
+from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet, run_java
 from harnesses.peers.kafka import KafkaNode, free_port
 from support.clients import create_topic, plain_producer, send
 
@@ -74,3 +74,25 @@ def test_a_group_goes_on_over_a_move_there_and_back(
             assert [one.owned for one in members] == held
             assert [len(one.taken) for one in members] == taken
             assert [one.consumer.memberid() for one in members] == ids
+
+
+@pytest.mark.parametrize("subscription", [("--topic", "orders"), ("--include", "ord.*")])
+def test_kafkas_console_consumer_reads_as_a_member(subscription: tuple[str, str]) -> None:
+    with txn.Broker(properties=INTERVAL) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders", 3)
+        for partition in range(3):
+            send(plain_producer(servers), "orders", [f"v{partition}".encode()], partition=partition)
+        read = run_java(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", servers, *subscription, "--group", "g", "--from-beginning"),
+            *("--max-messages", "3", "--timeout-ms", "60000"),
+            *("--command-property", "group.protocol=consumer"),
+        )
+        described = run_java(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            *("--bootstrap-server", servers, "--describe", "--group", "g", "--state"),
+        )
+    assert sorted(read.split()) == ["v0", "v1", "v2"]
+    assert "uniform" in described
+    assert "Empty" in described
