@@ -82,7 +82,7 @@ class Beat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Says everything; the member wants its assignment whatever it had before."""
+        """Says everything, so that the answer has the assignment in any case."""
         has_subscription = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != NOT_SAID and has_subscription and self.owned is not None
 
@@ -471,7 +471,7 @@ def fence(
 def expire(
     group: ConsumerGroup, *, now_ms: int, session_timeout_ms: int, topics: Topics
 ) -> tuple[ConsumerRecord, ...]:
-    """The records that remove members that went silent, or keep what they have to give back.
+    """The records that remove silent members, and members that kept lost partitions too long.
 
     `now_ms` is a time of the monotonic clock. A call that comes too early changes nothing.
     """

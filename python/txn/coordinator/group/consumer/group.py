@@ -1,8 +1,8 @@
 """A consumer group: the fold of its records, and the little that is in memory alone.
 
-`replay` is the only way the recorded part changes, live and at a start alike (P8). The part in
-memory alone is the time when each member was last heard of, the deadlines of members that have to
-give partitions back, and whether a topic of the group may have changed. A restart begins it anew.
+`replay` is the only way the recorded part changes, live and at a start alike (P8). In memory alone
+are the times when members were last heard of, and the deadlines of those that have to give
+partitions back. So is the note that a topic may have changed. A restart begins that part anew.
 
 Indexes are kept with the members: the owner of each partition, the members of each pattern, and
 the number of subscriptions of each topic name. So a heartbeat that changes nothing costs the same
