@@ -33,6 +33,8 @@ from txn.cluster.fetched import FetchedPiece, fetched
 from txn.cluster.groups import (
     CONSUMERS,
     DEAD,
+    ConsumerMember,
+    ConsumerProtocol,
     GroupFacts,
     GroupMember,
     ListedGroup,
@@ -57,6 +59,9 @@ TRANSACTION_KEY: Final = 1
 """FindCoordinator key types: the key is a group, a transactional id."""
 
 UNKNOWN_STATE: Final = "?"
+CLASSIC_MEMBER: Final = 0
+CONSUMER_MEMBER: Final = 1
+"""Types of a member of a consumer group, from ConsumerGroupDescribe 1 on."""
 """The state of a group where the broker's ListGroups does not tell it."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -345,6 +350,7 @@ class ClusterSource:
                     group.group_id,
                     group.protocol_type,
                     getattr(group, "group_state", UNKNOWN_STATE),
+                    getattr(group, "group_type", None) or None,
                 )
                 for group in self._settled(ask, "").groups
             ]
@@ -362,8 +368,10 @@ class ClusterSource:
             return described
 
         group = self._settled(ask, f"group {group_id!r}")
-        if group.group_state == DEAD and (consumers := self._consumer_group(group_id)) is not None:
-            return consumers
+        if group.group_state == DEAD:  # to DescribeGroups
+            found = self._consumer_group(group_id)
+            if found is not None:
+                return found
         members = [
             GroupMember(
                 member.member_id,
@@ -379,7 +387,7 @@ class ClusterSource:
         return GroupFacts(group.group_state, group.protocol_type, members)
 
     def _consumer_group(self, group_id: str) -> GroupFacts | None:
-        """A group of the consumer protocol; None if there is none, or it cannot be told."""
+        """A group of the consumer protocol (KIP-848); None: there is none, or nobody tells."""
         request = {"group_ids": (group_id,), "include_authorized_operations": False}
 
         def ask() -> Any:
@@ -391,23 +399,30 @@ class ClusterSource:
 
         try:
             group = self._settled(ask, f"group {group_id!r}")
-        except RejectedError:  # no such group, or a broker from before the protocol
-            return None
+        except RejectedError as error:
+            if error.code not in (None, ErrorCode.GROUP_ID_NOT_FOUND):
+                raise
+            return None  # there is no such group, or a broker does not know the protocol
         members = [
             GroupMember(
                 member.member_id,
                 member.instance_id,
                 member.client_id,
                 member.client_host,
-                sorted(
-                    (topic.topic_name, partition)
-                    for topic in member.assignment.topic_partitions
-                    for partition in topic.partitions
+                _places(member.assignment),
+                ConsumerMember(
+                    member.member_epoch,
+                    _places(member.target_assignment),
+                    member.rack_id,
+                    sorted(member.subscribed_topic_names),
+                    member.subscribed_topic_regex or None,
+                    getattr(member, "member_type", CONSUMER_MEMBER) == CLASSIC_MEMBER,
                 ),
             )
             for member in group.members
         ]
-        return GroupFacts(group.group_state, CONSUMERS, members)
+        protocol = ConsumerProtocol(group.group_epoch, group.assignment_epoch, group.assignor_name)
+        return GroupFacts(group.group_state, CONSUMERS, members, protocol)
 
     def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """The offsets that a group has committed."""
@@ -539,6 +554,15 @@ class ClusterSource:
             for topic in answer.topics
             for each in topic.partitions
         }
+
+
+def _places(assignment: Any) -> list[TopicPartition]:
+    """The partitions of an assignment of ConsumerGroupDescribe, sorted."""
+    return sorted(
+        (topic.topic_name, index)
+        for topic in assignment.topic_partitions
+        for index in topic.partitions
+    )
 
 
 def require(code: int, what: str) -> None:
