@@ -502,6 +502,51 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 Property(ConfigType.LIST, str, None, "a comma-separated list of listeners"),
                 "Without effect: every listener starts once all access control lists are known.",
             ),
+            "group.consumer.assignors": (
+                _list("uniform,range", "uniform|range", "a comma-separated list of uniform, range"),
+                "The assignors of consumer groups; the first one serves members that name none.",
+            ),
+            "group.consumer.heartbeat.interval.ms": (
+                _int(5_000, 1),
+                "How often the members of a consumer group send heartbeats.",
+            ),
+            "group.consumer.max.assignment.interval.ms": (
+                _int(15_000, 0),
+                "The longest consumer.assignment.interval.ms that counts for a group.",
+            ),
+            "group.consumer.max.heartbeat.interval.ms": (
+                _int(15_000, 1),
+                "The longest consumer.heartbeat.interval.ms that counts for a group.",
+            ),
+            "group.consumer.max.session.timeout.ms": (
+                _int(60_000, 1),
+                "The longest consumer.session.timeout.ms that counts for a group.",
+            ),
+            "group.consumer.max.size": (
+                _int(INT32_MAX, 1),
+                "The most members of one group of the consumer protocol.",
+            ),
+            "group.consumer.migration.policy": (
+                _one_of("disabled"),
+                "Whether a group with members may change from the classic protocol to the consumer "
+                "protocol, and back: it may not. An empty group always may.",
+            ),
+            "group.consumer.min.assignment.interval.ms": (
+                _int(0, 0),
+                "The shortest consumer.assignment.interval.ms that counts for a group.",
+            ),
+            "group.consumer.min.heartbeat.interval.ms": (
+                _int(5_000, 1),
+                "The shortest consumer.heartbeat.interval.ms that counts for a group.",
+            ),
+            "group.consumer.min.session.timeout.ms": (
+                _int(45_000, 1),
+                "The shortest consumer.session.timeout.ms that counts for a group.",
+            ),
+            "group.consumer.session.timeout.ms": (
+                _int(45_000, 1),
+                "How long a member of a consumer group may be silent before it is removed.",
+            ),
             "group.initial.rebalance.delay.ms": (
                 _int(0, 0),
                 "How long a new group waits for more members.",
@@ -860,9 +905,22 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
     )
     | _about(
         {
+            "group.consumer.assignment.interval.ms": (
+                _int(1_000, 0),
+                "The shortest time between two assignments of a consumer group.",
+            ),
+        },
+        is_dynamic=True,
+    )
+    | _about(
+        {
             "allow.everyone.if.no.acl.found": (
                 _flag(False),
                 "Everything is allowed on a resource that no access control list names.",
+            ),
+            "group.consumer.regex.refresh.interval.ms": (
+                _int(600_000, 10_000),
+                "How often the topics of subscribed patterns are looked up anew.",
             ),
             "log.initial.task.delay.ms": (
                 _long(30_000, 0),
@@ -969,8 +1027,8 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
     """Read one setting's value.
 
     Args:
-        table: `BROKER_PROPERTIES` or `TOPIC_PROPERTIES`.
-        kind: "broker" or "topic", for the message.
+        table: `BROKER_PROPERTIES`, `TOPIC_PROPERTIES` or `GROUP_PROPERTIES`.
+        kind: "broker", "topic" or "group", for the message.
         name: Kafka's property name.
         text: The value as text.
 
@@ -984,7 +1042,7 @@ def parse_property(table: Mapping[str, Property], kind: str, name: str, text: st
         return entry.parse(text)
     except (ValueError, KeyError) as error:
         said, fault = f"{kind} property {name} cannot be {text!r}", f"it takes {entry.expects}"
-        if kind == "topic":  # it is told to clients, whose scripts know Kafka's words
+        if kind != "broker":  # it is told to clients, whose scripts know Kafka's words
             said = f"Invalid value {text} for configuration {name}"
             if isinstance(error, _UnfitError):
                 is_word = entry.kind is ConfigType.STRING
@@ -1005,8 +1063,8 @@ def known_property(table: Mapping[str, Property], kind: str, name: str) -> Prope
         from txn.hints import did_you_mean  # only a mistake needs it
 
         said = f"unknown {kind} property {name!r}"
-        if kind == "topic":
-            said = f"Unknown topic config name: {name}"
+        if kind != "broker":
+            said = f"Unknown {kind} config name: {name}"
         raise ConfigError(f"{said}{did_you_mean(name, table)}", property=name)
     return entry
 

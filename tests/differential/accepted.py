@@ -20,7 +20,6 @@ IN_LIST: Final = "topics.partitions"
 NOT_ANNOUNCED: Final = frozenset(
     {
         *(80, 81, 94),  # several controllers
-        *(68, 69),  # KIP-848
         *(76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),  # share groups
         *(88, 89, 93),  # streams groups
     }
@@ -29,7 +28,7 @@ NOT_ANNOUNCED: Final = frozenset(
 
 FEATURES_NOT_SERVED: Final = frozenset(
     {
-        *("group.version", "share.version", "streams.version"),
+        *("share.version", "streams.version"),
         *("eligible.leader.replicas.version", "kraft.version"),
     }
 )

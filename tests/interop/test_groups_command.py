@@ -19,6 +19,8 @@ from support.clients import (
     transactional_producer,
 )
 from support.command_line import Terminal, run_txn
+from support.served import SERVED_IN_PYTHON
+from txn.wire.api_keys import ApiKey
 
 Unique = Callable[[str], str]
 EXECUTED = ("--execute", "--json")
@@ -88,6 +90,7 @@ def test_lag_counts_committed_records_alone(bootstrap: str, topic: str, group: s
             "group": group,
             "state": "Empty",
             "protocol_type": "",
+            "consumer_protocol": None,
             "drained": False,
             "lag": 2,
             "members": [],
@@ -190,6 +193,7 @@ def test_each_partition_is_told_with_the_member_that_owns_it(
     (named,) = told["members"]
     places = [{"topic": topic, "partition": index} for index in (0, 1)]
     assert named.pop("partitions") == places
+    assert named.pop("consumer_protocol") is None
     owned = [(each["partition"], each["owner"]) for each in told["partitions"]]
     assert owned == [(0, named), (1, named)]
     second = told["partitions"][1]
@@ -232,8 +236,14 @@ def test_groups_are_listed_with_their_states(
     code, out, err = run_txn("groups", "list", "--json", "--bootstrap", bootstrap)
     assert (code, err) == (0, "")
     listed = {each["group"]: each for each in json.loads(out)}
-    assert listed[group] == {"group": group, "state": "Stable", "protocol_type": "consumer"}
-    assert listed[empty] == {"group": empty, "state": "Empty", "protocol_type": ""}
+    stable = {"group": group, "state": "Stable", "protocol_type": "consumer", "type": "classic"}
+    assert listed[group] == stable
+    assert listed[empty] == {
+        "group": empty,
+        "state": "Empty",
+        "protocol_type": "",
+        "type": "classic",
+    }
     plain = run_txn("groups", "list", "--bootstrap", bootstrap)[1].splitlines()
     assert [line.split() for line in plain if group in line] == [[group, "Stable"]]
 
@@ -449,3 +459,49 @@ def test_a_reset_that_does_not_say_what_it_wants_is_wrong_usage(
     code, out, err = run_txn("groups", "reset-offsets", "shop", *options)
     assert (code, out) == (2, "")
     assert said in err
+
+
+@pytest.fixture
+def consumers(bootstrap: str, txn_broker: str, topic: str, group: str) -> Iterator[list[Consumer]]:
+    """Two members of the consumer protocol, each with one of the partitions."""
+    if bootstrap == txn_broker and ApiKey.CONSUMER_GROUP_HEARTBEAT not in SERVED_IN_PYTHON:
+        pytest.skip("txn does not have the consumer protocol")
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer"}
+    members = [Consumer({**settings, "client.id": f"till-{number}"}) for number in range(2)]
+    for member in members:
+        member.subscribe([topic])
+    while [len(member.assignment()) for member in members] != [1, 1]:
+        for member in members:
+            member.poll(0.1)
+    yield members
+    for member in members:
+        member.close()
+
+
+def test_a_group_of_the_consumer_protocol_is_described_with_epochs_and_targets(
+    bootstrap: str, topic: str, group: str, consumers: list[Consumer]
+) -> None:
+    is_settled = False
+    while not is_settled:
+        for consumer in consumers:
+            consumer.poll(0.1)
+        _, told = described(bootstrap, group)
+        added = told["consumer_protocol"]
+        epochs = {member["consumer_protocol"]["member_epoch"] for member in told["members"]}
+        is_settled = epochs == {added["group_epoch"]} == {added["assignment_epoch"]}
+    assert (told["state"], told["protocol_type"]) == ("Stable", "consumer")
+    assert told["consumer_protocol"]["assignor"] == "uniform"
+    owned = []
+    for member in told["members"]:
+        added = member["consumer_protocol"]
+        assert added["target_partitions"] == member["partitions"]
+        assert (added["topics"], added["pattern"], added["is_classic"]) == ([topic], None, False)
+        owned += member["partitions"]
+    assert sorted(one["partition"] for one in owned) == [0, 1]
+    _, text, _ = run_txn("groups", "describe", group, "--bootstrap", bootstrap)
+    epoch = told["consumer_protocol"]["group_epoch"]
+    assert f"consumer protocol, epoch {epoch}, assigned by 'uniform' at epoch {epoch}" in text
+    assert f"1 partition, epoch {epoch}" in text
+    _, listed, _ = run_txn("groups", "list", "--bootstrap", bootstrap)
+    (line,) = [line for line in listed.splitlines() if line.startswith(f"{group} ")]
+    assert line.split() == [group, "Stable", "consumer"]

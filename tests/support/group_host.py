@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from support.eager_calls import EagerCalls
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
@@ -45,6 +47,10 @@ class GroupHost(FakeHost):
     def offsets(self) -> list[MemoryLog]:
         """The partitions of `__consumer_offsets`."""
         return self.topics[OFFSETS_TOPIC]
+
+    @override
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        self.start(work)
 
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass; work that waited for it goes on."""

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -64,8 +65,9 @@ def main() -> None:
     place = os.environ.get("JAVA_HOME")
     if place is None:
         return
-    trained = {each.name: partial(_train_kafka, each) for each in NODES}
-    for name, train in {"spark": _train_spark, **trained}.items():
+    trained: dict[str, Callable[[str], None]] = {"spark": _train_spark}
+    trained |= {each.name: partial(_train_kafka, each) for each in NODES}
+    for name, train in trained.items():
         archive = Path(place) / f"{name}.jsa"
         if not archive.exists():
             print(

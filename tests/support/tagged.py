@@ -17,6 +17,8 @@ from txn.wire.varint import unsigned_varint
 UNKNOWN_TAGS: Final = b"\x02" + b"\x63\x01x" + b"\xe8\x07\x00"
 """Two of them: number 99 with one byte, number 1000 with none."""
 NO_TAGS: Final = b"\0"
+PRESENT: Final = b"\1"
+"""Stands before a structure that could be null (KIP-893)."""
 
 EXAMPLES: Final[dict[str, Any]] = {
     "bool": True,

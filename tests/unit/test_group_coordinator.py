@@ -441,7 +441,7 @@ def test_P9_groups_of_other_partitions_go_on_beside_a_damaged_one() -> None:
 def test_records_of_other_protocols_are_passed_over() -> None:
     node = GroupNode()
     node.commit("g", 1)
-    node.log_of("g").append([(b"\x00\x03\x00\x01g", b"\x00\x00")], timestamp_ms=0)
+    node.log_of("g").append([(b"\x00\x11\x00\x01g", b"\x00\x00")], timestamp_ms=0)
     node.restart()
     assert node.offset("g") == 1
 
@@ -453,9 +453,9 @@ def test_records_of_other_protocols_are_told_of_once(caplog: pytest.LogCaptureFi
     """A directory of Apache Kafka may hold many; there was a warning for each."""
     node = GroupNode()
     node.commit("g", 3)
-    member_of_the_consumer_protocol = b"\x00\x05\x00\x01g\x00\x01m"
+    member_of_the_streams_protocol = b"\x00\x13\x00\x01g\x00\x01m"
     for _ in range(5):
-        node.log_of("g").append([(member_of_the_consumer_protocol, b"")], timestamp_ms=0)
+        node.log_of("g").append([(member_of_the_streams_protocol, b"")], timestamp_ms=0)
     node.restart()
     assert node.offset("g") == 3
     assert [record.getMessage().split()[:2] for record in caplog.records] == [

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from txn.config import BROKER_PROPERTIES, TOPIC_PROPERTIES
+from txn.metadata.group_configs import GROUP_PROPERTIES
 from txn.server.settings.config_file import READ_HERE
 from txn.server.settings.kafka_settings import NOT_USED
 
@@ -25,7 +26,7 @@ def test_every_setting_is_on_the_page() -> None:
 
 
 def test_no_other_setting_is_on_the_page() -> None:
-    known = BROKER_PROPERTIES.keys() | TOPIC_PROPERTIES.keys()
+    known = BROKER_PROPERTIES.keys() | TOPIC_PROPERTIES.keys() | GROUP_PROPERTIES.keys()
     assert sorted(IN_TABLES - known) == []
     # The text around the tables names settings of Kafka, and events of the log.
     settings = {name for name in NAMED - known if name in NOT_USED | READ_HERE}

@@ -86,11 +86,11 @@ class Controller(Protocol):
     def alter_configs(
         self, kind: int, resource: str, changes: Mapping[str, str | None]
     ) -> Awaitable[None]:
-        """Change a topic's or a broker's own settings.
+        """Change a topic's, a broker's or a group's own settings.
 
         Args:
-            kind: `TOPIC_RESOURCE` or `BROKER_RESOURCE`.
-            resource: The topic, or the broker's number, or `EVERY_BROKER`.
+            kind: `TOPIC_RESOURCE`, `BROKER_RESOURCE` or `GROUP_RESOURCE`.
+            resource: The topic or group, or the broker's number, or `EVERY_BROKER`.
             changes: Setting → value, None takes it away. They must have been checked.
         """
         ...

@@ -6,6 +6,7 @@ answer. An append either happens or raises StorageError, and then nothing has ch
 stays and the request is refused.
 
     JoinGroup, SyncGroup, …   `coordinator/group/classic.py` → a transition: record, group, answers
+    ConsumerGroupHeartbeat    `broker/consumer_groups.py`
     OffsetCommit              append offsets
     TxnOffsetCommit           join the transaction, append pending offsets
     marker                    appended by the transactions   → `on_offsets_marker`
@@ -29,6 +30,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from txn.broker.audit import Allowance, short
+from txn.broker.consumer_groups import ConsumerGroups
 from txn.broker.group_shards import GroupShard, GroupShards, delete_offsets
 from txn.broker.host import RETRY_MS, Durability, Host
 from txn.broker.turns import ITEMS_PER_TURN, Turns
@@ -53,6 +55,10 @@ from txn.coordinator.group.classic import (
     sync,
     touch,
 )
+from txn.coordinator.group.consumer.decide import dissolve
+from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from txn.coordinator.group.consumer.offsets import commit_refusal as consumer_commit_refusal
+from txn.coordinator.group.consumer.offsets import fetch_refusal as consumer_fetch_refusal
 from txn.coordinator.group.offsets import GroupOffsets, StoredOffset, expired_offsets
 from txn.coordinator.group.records import (
     GroupKey,
@@ -61,6 +67,7 @@ from txn.coordinator.group.records import (
     OffsetRecord,
     OffsetValue,
 )
+from txn.coordinator.group.store import AnyGroup, GroupLogRecord
 from txn.coordinator.operations import COMMITTED, Later, Reply, Request, in_parts
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.errors import StorageError
@@ -81,6 +88,8 @@ its own and holds one of each member's protocols."""
 
 HELD_BYTES_MAX: Final = 256 << 20
 """Limit of all groups and their members together. Committed offsets do not count."""
+
+EMPTY_STATES: Final = frozenset({GroupState.EMPTY, ConsumerGroupState.EMPTY})
 
 OFFSET_BYTES_MIN: Final = 42
 """Size of a committed offset's record without names and metadata."""
@@ -141,6 +150,16 @@ class GroupCoordinator:
         self._verifier = verifier
         self._tickets = itertools.count(1)
         self._allowances: dict[str, Allowance] = {}
+        self.consumer = ConsumerGroups(
+            host,
+            shards,
+            group_bytes_max=lambda: GROUP_BATCHES * self.batch_bytes_max,
+            held_bytes_max=HELD_BYTES_MAX,
+            set_timer=self._set_timer,
+            error_code=group_error,
+            tell=self._tell,
+        )
+        """The groups of the consumer protocol."""
         for shard in shards.shards:
             self._set_timers(shard)
         shards.on_loaded = self._set_timers
@@ -174,6 +193,8 @@ class GroupCoordinator:
 
     def _set_timers(self, shard: GroupShard) -> None:
         for group in shard.state.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.begin_sessions(self.host.monotonic_ms())
             self._set_timer(group)
 
     @property
@@ -187,6 +208,9 @@ class GroupCoordinator:
         """Let a member join; returns when the round is complete, or at once with a refusal."""
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return JoinAnswer(refusal, request.member_id)
+        of_consumers = self.consumer.get(group_id)
+        if of_consumers is not None and of_consumers.members:
+            return JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         if self._added_bytes(group_id, request) + self._held_bytes > HELD_BYTES_MAX:
             return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         member_id = request.member_id
@@ -306,13 +330,8 @@ class GroupCoordinator:
         if (refusal := self.refusal(committer.group_id)) is not ErrorCode.NONE:
             return refusal
         group = self.group(committer.group_id)
-        error = commit_refusal(
-            group,
-            committer.member_id,
-            committer.instance_id,
-            committer.generation,
-            is_transactional=False,
-            knows_group_not_found=knows_group_not_found,
+        error = self._commit_refusal(
+            committer, offsets, is_transactional=False, knows_group_not_found=knows_group_not_found
         )
         if error is not ErrorCode.NONE:
             return error
@@ -356,17 +375,55 @@ class GroupCoordinator:
         if not error and not self._verifier.is_joined(transactional_id, owner, place):
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error is ErrorCode.NONE:
-            error = commit_refusal(
-                self.group(committer.group_id),
-                committer.member_id,
-                committer.instance_id,
-                committer.generation,
+            error = self._commit_refusal(
+                committer,
+                offsets,
                 is_transactional=True,
                 knows_group_not_found=knows_group_not_found,
             )
         if error is not ErrorCode.NONE:
             return error
         return await self._put(committer.group_id, offsets, producer)
+
+    def _commit_refusal(
+        self,
+        committer: Committer,
+        offsets: Mapping[OffsetKey, OffsetValue],
+        *,
+        is_transactional: bool,
+        knows_group_not_found: bool,
+    ) -> ErrorCode:
+        """Why a member may not commit offsets; NONE if it may."""
+        group_id, epoch, member_id, instance_id = committer
+        of_consumers = self.consumer.get(group_id)
+        if of_consumers is None:
+            return commit_refusal(
+                self.group(group_id),
+                member_id,
+                instance_id,
+                epoch,
+                is_transactional=is_transactional,
+                knows_group_not_found=knows_group_not_found,
+            )
+        error = consumer_commit_refusal(
+            of_consumers,
+            member_id,
+            instance_id,
+            epoch,
+            is_transactional=is_transactional,
+            partitions=((value.topic_id, key.partition) for key, value in offsets.items()),
+        )
+        is_member = member_id in of_consumers.members
+        if is_member and not is_transactional and not knows_group_not_found:
+            return ErrorCode.UNSUPPORTED_VERSION  # the version knows no member epochs
+        return error
+
+    def fetch_refusal(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
+        """Why a member may not fetch offsets; NONE if it may, or if no member asks."""
+        group = self.consumer.get(group_id)
+        if group is None:
+            return ErrorCode.NONE
+        return consumer_fetch_refusal(group, member_id, epoch)
 
     async def sync_offsets(
         self, group_id: str, *, transactional_id: str | None = None
@@ -435,11 +492,16 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ groups
 
-    def group(self, group_id: str) -> Group | None:
-        """A group as it is, or None."""
+    def any_group(self, group_id: str) -> AnyGroup | None:
+        """A group of any protocol as it is, or None."""
         return self._shard_of(group_id).state.groups.get(group_id)
 
-    def groups(self) -> Iterable[Group]:
+    def group(self, group_id: str) -> Group | None:
+        """A group of the classic protocol as it is, or None."""
+        group = self.any_group(group_id)
+        return group if isinstance(group, Group) else None
+
+    def groups(self) -> Iterable[AnyGroup]:
         """Every group."""
         return [
             group
@@ -450,19 +512,21 @@ class GroupCoordinator:
     async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete a group without members and all its offsets. Raises StorageError."""
         self._require_loaded(group_id)
-        group = self.group(group_id)
+        group = self.any_group(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.state is not GroupState.EMPTY:
+        if group.state not in EMPTY_STATES:
             return ErrorCode.NON_EMPTY_GROUP
-        self._delete_empty(group_id)
+        self._delete_empty(group)
         return ErrorCode.NONE
 
-    def _delete_empty(self, group_id: str) -> None:
+    def _delete_empty(self, group: AnyGroup) -> None:
         """Delete a group without members and all its offsets. Raises StorageError."""
+        group_id = group.group_id
         shard = self._shard_of(group_id)
         delete_offsets(shard, shard.state.offsets.keys_of_group(group_id))
-        shard.append([GroupRecord(GroupKey(group_id), None)])
+        shard.append(_tombstones(group))
+        self.consumer.forget([group_id])
         self._tell("group.deleted", group_id)
 
     # ------------------------------------------------------------ one change
@@ -480,7 +544,9 @@ class GroupCoordinator:
         before = self.group(group_id)
         group, answers, record = self._stamped(before, transition)
         if record is not None:
-            self._shard_of(group_id).append([GroupRecord(GroupKey(group_id), record)])
+            ended = self.consumer.get(group_id)
+            ending = () if ended is None else _tombstones(ended)
+            self._shard_of(group_id).append([*ending, GroupRecord(GroupKey(group_id), record)])
         if group is not None:
             self._log_move(before, group)
             self._shard_of(group_id).state.note_size(group)
@@ -561,9 +627,11 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ time
 
-    def _set_timer(self, group: Group) -> None:
+    def _set_timer(self, group: AnyGroup) -> None:
         group_id = group.group_id
-        deadline_ms = next_deadline(group)
+        deadline_ms = (
+            next_deadline(group) if isinstance(group, Group) else self.consumer.next_deadline(group)
+        )
         armed = self._shard_of(group_id).state.timers.get(group_id)
         if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
             return
@@ -579,9 +647,12 @@ class GroupCoordinator:
         shard.start(None, self._expire(group_id))
 
     def _expire(self, group_id: str) -> Request[None]:
-        group = self.group(group_id)
+        group = self.any_group(group_id)
         assert group is not None, f"{group_id} has a timer"
         try:
+            if isinstance(group, ConsumerGroup):
+                self.consumer.expire(group)
+                return
             yield from self._carry_out(group_id, expire(group, now_ms=self.host.monotonic_ms()))
         except StorageError as error:
             log.error("group.not_written", group_id=short(group_id), reason=short(str(error)))
@@ -601,7 +672,7 @@ class GroupCoordinator:
         """Clean up groups for a turn, and the others in a turn of their own."""
         turns = Turns()
         for group_id in group_ids:
-            group = self.group(group_id)  # it may be gone since the last turn
+            group = self.any_group(group_id)  # it may be gone since the last turn
             if group is None:
                 continue
             try:
@@ -614,7 +685,7 @@ class GroupCoordinator:
                 self.host.call_at(self.host.monotonic_ms(), again)
                 return
 
-    def _clean_up_group(self, group: Group, retention_ms: int) -> None:
+    def _clean_up_group(self, group: AnyGroup, retention_ms: int) -> None:
         shard = self._shard_of(group.group_id)
         table = shard.state.offsets
         now_ms = self.host.now_ms()
@@ -622,9 +693,10 @@ class GroupCoordinator:
         delete_offsets(shard, over)
         if over:
             self._tell("group.offsets_expired", group.group_id, offsets=len(over))
-        is_left_alone = group.state is GroupState.EMPTY and not group.pending
+        is_awaited = isinstance(group, Group) and group.pending
+        is_left_alone = group.state in EMPTY_STATES and not is_awaited
         if is_left_alone and not table.keys_of_group(group.group_id):
-            self._delete_empty(group.group_id)
+            self._delete_empty(group)
 
     def _log_move(self, before: Group | None, after: Group) -> None:
         if before is None or before.state is not after.state:
@@ -643,6 +715,13 @@ class GroupCoordinator:
         if is_written:
             more = {"left_out": left_out} if left_out else {}
             log.info(event, group_id=short(group_id), **facts, **more)
+
+
+def _tombstones(group: AnyGroup) -> Sequence[GroupLogRecord]:
+    """The records that end a group without members."""
+    if isinstance(group, ConsumerGroup):
+        return dissolve(group)
+    return (GroupRecord(GroupKey(group.group_id), None),)
 
 
 def _committed() -> Request[ErrorCode]:

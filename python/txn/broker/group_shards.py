@@ -17,6 +17,8 @@ from txn.broker.host import Host, Timer
 from txn.broker.shard import Shard
 from txn.broker.shards import Shards
 from txn.coordinator.group.classic import Group
+from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.consumer.records import ConsumerRecord, Kind
 from txn.coordinator.group.offsets import StoredOffset
 from txn.coordinator.group.records import (
     GroupRecord,
@@ -25,7 +27,7 @@ from txn.coordinator.group.records import (
     decode_record,
     encode_record,
 )
-from txn.coordinator.group.store import GroupStore
+from txn.coordinator.group.store import AnyGroup, GroupLogRecord, GroupStore
 from txn.errors import CorruptLogError, StorageError
 from txn.logs import log
 from txn.metadata.delta import Delta
@@ -36,8 +38,6 @@ BATCH_BYTES_MIN: Final = 1_048_588
 """Least limit of a group's batch: Kafka's default, also where clients' batches are smaller."""
 
 TOMBSTONES_PER_BATCH: Final = 500
-
-GroupLogRecord = OffsetRecord | GroupRecord
 
 
 class LiveGroups(GroupStore):
@@ -56,14 +56,15 @@ class LiveGroups(GroupStore):
         self.unmarked: set[int] = set()
         """Producer ids of commits that are decided, and whose marker the disk refuses."""
         self.passed_over = 0
-        """Records of protocols that this broker does not speak."""
+        """Records of protocols that this broker does not speak: share and streams groups."""
 
-    def note_size(self, group: Group) -> None:
+    def note_size(self, group: AnyGroup) -> None:
         """Note the bytes that a group and its members take.
 
         One that is left with its committed offsets alone takes none: it is stored, as records are.
         """
-        is_live = group.members or group.pending or not self.offsets.committed(group.group_id)
+        is_awaited = isinstance(group, Group) and group.pending
+        is_live = group.members or is_awaited or not self.offsets.committed(group.group_id)
         self._set_size(group.group_id, group.size_bytes if is_live else 0)
 
     def arm(self, group_id: str, when_ms: int, timer: Timer) -> None:
@@ -120,7 +121,7 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
             log.warning(
                 "group.records_passed_over",
                 records=passed_over,
-                reason="they are of the consumer, share or streams protocol of Apache Kafka",
+                reason="they are of the share or streams protocol of Apache Kafka",
             )
         return loaded
 
@@ -156,6 +157,16 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
     def on_metadata(self, image: Image, delta: Delta) -> None:
         for topic in delta.deleted:
             self.on_topic_deleted(topic)
+        if delta.created or delta.deleted or delta.grown:
+            self.on_topics(has_new=bool(delta.created))
+
+    def on_topics(self, *, has_new: bool) -> None:
+        """Let consumer groups look at the topics again, with the next heartbeat of a member."""
+        for shard in self.shards:
+            for group in shard.state.groups.values():
+                if isinstance(group, ConsumerGroup):
+                    group.is_outdated = True
+                    group.has_new_topics = group.has_new_topics or has_new
 
     def on_topic_deleted(self, topic: str) -> None:
         """Forget the offsets of a topic that is gone."""
@@ -218,7 +229,10 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
         """Fold in a record that was appended."""
         now_ms = self._host.monotonic_ms()
         shard.state.replay(record, record_offset=offset, now_ms=now_ms)
-        if record.value is None and isinstance(record, GroupRecord):
+        if record.value is None and (
+            isinstance(record, GroupRecord)
+            or (isinstance(record, ConsumerRecord) and record.key.kind is Kind.EPOCH)
+        ):
             shard.state.forget(record.key.group_id)
 
 

@@ -67,6 +67,12 @@ class Host(Protocol):
         """Milliseconds on a clock that never steps, for durations; no other process knows it."""
         ...
 
+    def group_setting(self, group_id: str, name: str) -> Any:
+        """The value of a group's setting that is in force, parsed, such as
+        `consumer.session.timeout.ms`.
+        """
+        ...
+
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
         """Make a call at a `monotonic_ms`; at once (but later than now) when it has passed."""
         ...
@@ -134,6 +140,18 @@ class Host(Protocol):
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of a topic by its id, None if unknown."""
+        ...
+
+    def topic_names(self) -> Iterable[str]:
+        """The names of all topics."""
+        ...
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature; 0 if it is not finalized."""
+        ...
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Run a blocking call on a worker thread."""
         ...
 
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:

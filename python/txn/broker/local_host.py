@@ -18,6 +18,7 @@ from txn.broker.shell import Catalog, LogStorage, Scheduler
 from txn.broker.syncs import not_synced
 from txn.config import BrokerSettings
 from txn.errors import StorageError
+from txn.metadata.group_configs import group_setting
 from txn.storage.base import PartitionLog
 
 
@@ -53,6 +54,11 @@ class LocalHost:
     def setting(self, name: str) -> Any:
         """The value of a broker property, parsed."""
         return self._settings[name]
+
+    def group_setting(self, group_id: str, name: str) -> Any:
+        """The value of a group's setting that is in force, parsed."""
+        own = self._publisher.image.group_settings.get(group_id, {})
+        return group_setting(name, own, self._settings)
 
     def call_at(self, when_ms: int, call: Callable[[], object]) -> Timer:
         """Make a call at a `monotonic_ms`."""
@@ -90,6 +96,18 @@ class LocalHost:
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of a topic by its id, None if unknown."""
         return self._publisher.image.names.get(topic_id)
+
+    def topic_names(self) -> Iterable[str]:
+        """The names of all topics."""
+        return self._publisher.image.topics
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature; 0 if it is not finalized."""
+        return self._publisher.image.features.get(name, 0)
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Run a blocking call on a worker thread."""
+        await self._scheduler.in_worker(call)
 
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
         """Begin to allocate producer ids; give `done` the block once it is durable."""

@@ -50,12 +50,15 @@ PARTITION_COUNT_SETTING: Final = {
 _COORDINATOR_COMPRESSION: Final = {OFFSETS_TOPIC: "producer", TRANSACTIONS_TOPIC: "uncompressed"}
 """Kafka's own, so that a default of the broker says nothing untrue of their batches."""
 
-FEATURES: Final = {"metadata.version": 25, "transaction.version": 2}
+GROUP_FEATURE: Final = "group.version"
+"""Level 1 has groups of the consumer protocol."""
+
+FEATURES: Final = {"metadata.version": 25, "transaction.version": 2, GROUP_FEATURE: 1}
 """Features that a new directory finalizes, and all that ApiVersions announces. The metadata version
 is the lowest with this transaction version, so that Apache Kafka 4.0 and later take the
 directory."""
 
-OLDEST_LEVELS: Final = {"metadata.version": 7, "transaction.version": 0}
+OLDEST_LEVELS: Final = {"metadata.version": 7, "transaction.version": 0, "group.version": 0}
 """The oldest level of each feature that an Apache Kafka 4 supports."""
 
 
@@ -215,9 +218,13 @@ def _require_all_is_here(image: Image, identity: NodeIdentity) -> None:
 
 
 def _features(image: Image) -> Sequence[MetadataRecord]:
-    if "metadata.version" in image.features:
+    """The features of a new directory; of one from before consumer groups, the level of those."""
+    if "metadata.version" not in image.features:
+        return [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
+    is_older = image.features["metadata.version"] < FEATURES["metadata.version"]
+    if is_older or GROUP_FEATURE in image.features:
         return []
-    return [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
+    return [FeatureLevelRecord(GROUP_FEATURE, FEATURES[GROUP_FEATURE])]
 
 
 def _next_leader_epochs(image: Image, node_id: int) -> Sequence[MetadataRecord]:

@@ -21,11 +21,21 @@ from txn.printable import printable
 
 if TYPE_CHECKING:
     from txn.admin.groups import NewGroup, OffsetChange
-    from txn.cluster.groups import DescribedGroup, GroupMember, PartitionLag, PendingOffsets
+    from txn.cluster.groups import (
+        ConsumerMember,
+        ConsumerProtocol,
+        DescribedGroup,
+        GroupMember,
+        PartitionLag,
+        PendingOffsets,
+    )
     from txn.identifiers import TopicPartition
 
 NAMED_MAX: Final = 5
 """The most partitions with pending offsets that a text names."""
+
+CLASSIC: Final = "classic"
+"""The type of a group that needs no mention."""
 
 OWNER: Final = ("client", "host", "member")
 """The columns about the owner of a partition, of a group with members."""
@@ -70,13 +80,18 @@ def list_groups(
                     "group": group.group_id,
                     "state": group.state,
                     "protocol_type": group.protocol_type,
+                    "type": group.group_type,
                 }
                 for group in groups
             ]
         )
     else:
         width = max((len(group.group_id) for group in groups), default=0)
-        lines = [f"{group.group_id:{width}}  {group.state}" for group in groups]
+        lines = [
+            f"{group.group_id:{width}}  {group.state}"
+            + ("" if group.group_type in (None, CLASSIC) else f"  {group.group_type}")
+            for group in groups
+        ]
         print_lines(lines or ["no group"])
 
 
@@ -357,14 +372,42 @@ def _data(group: "DescribedGroup") -> dict[str, Any]:
         "group": group.group_id,
         "state": group.facts.state,
         "protocol_type": group.facts.protocol_type,
+        "consumer_protocol": _consumer_data(group.facts.consumer),
         "drained": group.is_drained,
         "lag": None if None in lags else sum(lag or 0 for lag in lags),
         "members": [
-            {**_member_data(member), "partitions": _places_data(member.partitions)}
+            {
+                **_member_data(member),
+                "partitions": _places_data(member.partitions),
+                "consumer_protocol": _consumer_member_data(member.consumer),
+            }
             for member in group.facts.members
         ],
         "partitions": [_partition_data(lag, owners.get(lag.partition)) for lag in group.lags],
         "pending_offsets": None if group.pending is None else _pending_data(group.pending),
+    }
+
+
+def _consumer_data(consumer: "ConsumerProtocol | None") -> dict[str, Any] | None:
+    if consumer is None:
+        return None
+    return {
+        "group_epoch": consumer.group_epoch,
+        "assignment_epoch": consumer.assignment_epoch,
+        "assignor": consumer.assignor,
+    }
+
+
+def _consumer_member_data(consumer: "ConsumerMember | None") -> dict[str, Any] | None:
+    if consumer is None:
+        return None
+    return {
+        "member_epoch": consumer.member_epoch,
+        "target_partitions": _places_data(consumer.target),
+        "rack": consumer.rack_id,
+        "topics": list(consumer.topics),
+        "pattern": consumer.pattern,
+        "is_classic": consumer.is_classic,
     }
 
 
@@ -409,9 +452,16 @@ def _lines(group: "DescribedGroup", options: str) -> Iterator[str]:
     facts = group.facts
     drained = {True: "drained", False: "not drained", None: "not known to be drained"}
     yield f"{group.group_id}: {facts.state}, {drained[group.is_drained]}"
+    if facts.consumer is not None:
+        yield (
+            f"  consumer protocol, epoch {facts.consumer.group_epoch}, assigned by "
+            f"{facts.consumer.assignor!r} at epoch {facts.consumer.assignment_epoch}"
+        )
     for member in facts.members:
         instance = f" (instance {member.instance_id})" if member.instance_id else ""
         owned = f", {counted(len(member.partitions), 'partition')}"
+        if member.consumer is not None:
+            owned += _consumer_member(member.consumer, member.partitions)
         yield f"  member {member.client_id!r} from {member.client_host}{instance}{owned}"
     if group.pending is not None:
         yield from (f"  {line}" for line in _pending_lines(group.pending, options))
@@ -428,6 +478,15 @@ def _lines(group: "DescribedGroup", options: str) -> Iterator[str]:
         ]
     texts = len(OWNER) if facts.members else 0
     yield from (f"  {line}" for line in table(header, rows, texts=texts))
+
+
+def _consumer_member(consumer: "ConsumerMember", partitions: Sequence["TopicPartition"]) -> str:
+    told = f", epoch {consumer.member_epoch}"
+    if list(consumer.target) != list(partitions):
+        told += f", to have {counted(len(consumer.target), 'partition')}"
+    if consumer.pattern is not None:
+        told += f", pattern {consumer.pattern!r}"
+    return told + (", by the classic protocol" if consumer.is_classic else "")
 
 
 def _owner_cells(owner: "GroupMember | None") -> tuple[str, ...]:

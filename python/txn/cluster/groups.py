@@ -37,6 +37,8 @@ class ListedGroup:
     group_id: str
     protocol_type: str
     state: str
+    group_type: str | None = None
+    """`classic`, `consumer`, `share` or `streams`; None: the broker does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,36 @@ class GroupMember:
     client_host: str
     partitions: Sequence[TopicPartition] = ()
     """The partitions that it owns, sorted; none while the group shares them out anew."""
+    consumer: "ConsumerMember | None" = None
+    """None: its group has the classic protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """What the consumer protocol adds to a member.
+
+    `target` are the partitions that the group means it to have, sorted. It is a classic member if
+    it joined by the classic protocol.
+    """
+
+    member_epoch: int
+    target: Sequence[TopicPartition]
+    rack_id: str | None
+    topics: Sequence[str]
+    pattern: str | None
+    is_classic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerProtocol:
+    """What the consumer protocol adds to a group.
+
+    The group is stable once `assignment_epoch` is `group_epoch` and every member has that epoch.
+    """
+
+    group_epoch: int
+    assignment_epoch: int
+    assignor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +90,8 @@ class GroupFacts:
     state: str
     protocol_type: str
     members: Sequence[GroupMember]
+    consumer: ConsumerProtocol | None = None
+    """None: the group has the classic protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +227,7 @@ def described(
     if facts.state == DEAD:  # to DescribeGroups; one of another protocol is listed
         listed = [each for each in source.groups() if each.group_id == group_id]
         for each in listed:
-            facts = GroupFacts(each.state, each.protocol_type, facts.members)
+            facts = GroupFacts(each.state, each.protocol_type, facts.members, facts.consumer)
     known = [(topic, index) for topic, index in committed if index in topics.get(topic, ())]
     owned = {each for member in facts.members for each in member.partitions}
     unread = sorted(

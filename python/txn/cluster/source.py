@@ -32,6 +32,9 @@ from txn.cluster.facts import (
 from txn.cluster.fetched import FetchedPiece, fetched
 from txn.cluster.groups import (
     CONSUMERS,
+    DEAD,
+    ConsumerMember,
+    ConsumerProtocol,
     GroupFacts,
     GroupMember,
     ListedGroup,
@@ -57,6 +60,10 @@ TRANSACTION_KEY: Final = 1
 
 UNKNOWN_STATE: Final = "?"
 """The state of a group where the broker's ListGroups does not have it."""
+
+CLASSIC_MEMBER: Final = 0
+CONSUMER_MEMBER: Final = 1
+"""Types of a member of a consumer group, from ConsumerGroupDescribe 1 on."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
@@ -344,6 +351,7 @@ class ClusterSource:
                     group.group_id,
                     group.protocol_type,
                     getattr(group, "group_state", UNKNOWN_STATE),
+                    getattr(group, "group_type", None) or None,
                 )
                 for group in self._settled(ask, "").groups
             ]
@@ -361,6 +369,10 @@ class ClusterSource:
             return described
 
         group = self._settled(ask, f"group {group_id!r}")
+        if group.group_state == DEAD:  # to DescribeGroups
+            found = self._consumer_group(group_id)
+            if found is not None:
+                return found
         members = [
             GroupMember(
                 member.member_id,
@@ -374,6 +386,44 @@ class ClusterSource:
             for member in group.members
         ]
         return GroupFacts(group.group_state, group.protocol_type, members)
+
+    def _consumer_group(self, group_id: str) -> GroupFacts | None:
+        """A group of the consumer protocol (KIP-848); None: there is none, or nobody tells."""
+        request = {"group_ids": (group_id,), "include_authorized_operations": False}
+
+        def ask() -> Any:
+            broker = self._coordinator(GROUP_KEY, group_id, "group")
+            answer = broker.call(ApiKey.CONSUMER_GROUP_DESCRIBE, range(2), request)
+            with broker.reading(ApiKey.CONSUMER_GROUP_DESCRIBE):
+                (described,) = answer.groups
+            return described
+
+        try:
+            group = self._settled(ask, f"group {group_id!r}")
+        except RejectedError as error:
+            if error.code not in (None, ErrorCode.GROUP_ID_NOT_FOUND):
+                raise
+            return None  # there is no such group, or a broker does not know the protocol
+        members = [
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                _places(member.assignment),
+                ConsumerMember(
+                    member.member_epoch,
+                    _places(member.target_assignment),
+                    member.rack_id,
+                    sorted(member.subscribed_topic_names),
+                    member.subscribed_topic_regex or None,
+                    getattr(member, "member_type", CONSUMER_MEMBER) == CLASSIC_MEMBER,
+                ),
+            )
+            for member in group.members
+        ]
+        protocol = ConsumerProtocol(group.group_epoch, group.assignment_epoch, group.assignor_name)
+        return GroupFacts(group.group_state, CONSUMERS, members, protocol)
 
     def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """The offsets that a group has committed."""
@@ -505,6 +555,15 @@ class ClusterSource:
             for topic in answer.topics
             for each in topic.partitions
         }
+
+
+def _places(assignment: Any) -> list[TopicPartition]:
+    """The partitions of an assignment of ConsumerGroupDescribe, sorted."""
+    return sorted(
+        (topic.topic_name, index)
+        for topic in assignment.topic_partitions
+        for index in topic.partitions
+    )
 
 
 def require(code: int, what: str) -> None:

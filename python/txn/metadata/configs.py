@@ -39,6 +39,7 @@ class ConfigSource(IntEnum):
     EVERY_BROKER = 3
     GIVEN = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -90,7 +91,7 @@ def describe_broker(broker: BrokerSettings) -> list[Described]:
     kept = {*broker.kept, *broker.kept_everywhere}
     unknown = {name for name in kept if not is_broker_property(name)}
     described = [
-        _broker_setting(name, broker[name], _broker_synonyms(name, broker)) for name in names
+        _broker_setting(name, broker[name], broker_synonyms(name, broker)) for name in names
     ]
     described += [_unknown_setting(name, broker) for name in unknown]
     return sorted(described, key=lambda entry: entry.name)
@@ -119,7 +120,7 @@ def _unknown_setting(
 def _topic_setting(
     name: str, entry: Property, own: Mapping[str, str], broker: BrokerSettings
 ) -> Described:
-    synonyms = _broker_synonyms(TOPIC_SYNONYMS[name][0], broker) if name in TOPIC_SYNONYMS else ()
+    synonyms = broker_synonyms(TOPIC_SYNONYMS[name][0], broker) if name in TOPIC_SYNONYMS else ()
     value = topic_default(name, broker)
     if name in own and fits(entry, own[name]):
         value = entry.parse(own[name])
@@ -150,7 +151,7 @@ _GROUPS: Final = {name: group for group in TOPIC_SYNONYMS.values() for name in g
 """Broker setting → the ones that stand for the same setting of a topic."""
 
 
-def _broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
+def broker_synonyms(name: str, broker: BrokerSettings) -> tuple[Synonym, ...]:
     """Sources of a broker setting, layer by layer; those before its own name are left out."""
     group = _GROUPS.get(name, (name,))
     if name.startswith(LISTENER_PREFIX):
@@ -207,8 +208,8 @@ def alter(
     """Return the changes that alterations make to a resource's own settings.
 
     Args:
-        table: `TOPIC_PROPERTIES` or `BROKER_PROPERTIES`.
-        kind: "topic" or "broker", for messages.
+        table: `TOPIC_PROPERTIES`, `BROKER_PROPERTIES` or `GROUP_PROPERTIES`.
+        kind: "topic", "broker" or "group", for messages.
         own: The settings the resource has.
         alterations: At most one for each setting.
 

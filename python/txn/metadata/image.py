@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from txn.metadata.records import (
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -104,6 +105,8 @@ class Image:
         self._flat_names: dict[str, str] = {}
         self.broker_settings: dict[str, dict[str, str]] = {}
         """Values altered for a broker, by its number, or for every broker, by ""."""
+        self.group_settings: dict[str, dict[str, str]] = {}
+        """Settings of groups by name; no group is without one."""
         self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
         """Credentials of SCRAM, by the user's name and the number of the mechanism."""
         self.client_quotas: dict[Entity, dict[str, float]] = {}
@@ -133,6 +136,7 @@ class Image:
         fork.topics, fork.names = self.topics.copy(), self.names.copy()
         fork._flat_names = self._flat_names.copy()
         fork.broker_settings, fork.features = self.broker_settings.copy(), self.features.copy()
+        fork.group_settings = self.group_settings.copy()
         fork.broker_epochs = self.broker_epochs.copy()
         fork.scram_credentials = self.scram_credentials.copy()
         fork.client_quotas = self.client_quotas.copy()
@@ -191,6 +195,10 @@ class Image:
                 elif kind == BROKER_RESOURCE:
                     altered = _altered(self.broker_settings.get(name, {}), setting, value)
                     self.broker_settings[name] = altered
+                elif kind == GROUP_RESOURCE:
+                    altered = _altered(self.group_settings.pop(name, {}), setting, value)
+                    if altered:
+                        self.group_settings[name] = altered
             case RemoveTopicRecord(topic_id):
                 if topic_id in self.names:
                     gone = self.names.pop(topic_id)

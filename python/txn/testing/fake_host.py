@@ -117,6 +117,10 @@ class FakeHost:
         """The value of a broker property."""
         return self.settings[name] if name in self.settings else DEFAULTS[name]
 
+    def group_setting(self, group_id: str, name: str) -> Any:
+        """The value of a group's setting; all groups have those of the broker."""
+        return self.setting(f"group.{name}")
+
     def now_ms(self) -> int:
         """The time of day."""
         return self.now + self.clock_step_ms
@@ -183,6 +187,18 @@ class FakeHost:
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of a topic by its id."""
         return next((name for name, known in self.topic_ids.items() if known == topic_id), None)
+
+    def topic_names(self) -> Iterable[str]:
+        """The names of all topics."""
+        return self.topic_ids
+
+    def feature_level(self, name: str) -> int:
+        """Every feature is at level 1."""
+        return 1
+
+    async def in_worker(self, call: Callable[[], None]) -> None:
+        """Make the call here."""
+        call()
 
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
         """Allocate a block of producer ids, at once or when the test says."""

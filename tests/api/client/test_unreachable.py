@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import txn
 from support.certificates import Issuer
 from support.clients import WAIT_S
+from txn.broker.apis.index import APIS_BY_MODULE
 
 QUICK_S = 1.5
 """Patience for these tests; the default is longer."""
@@ -157,16 +158,18 @@ def test_tls_on_one_side_alone_is_told_with_the_setting(
 
 @pytest.mark.parametrize("has_tls", [True, False])
 def test_a_group_protocol_that_the_broker_does_not_serve_is_refused(
-    has_tls: bool, secured: txn.Broker, issuer: Issuer
+    has_tls: bool, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka looks for a broker that serves it for ever, and `poll` returned None."""
-    way = issuer.client() if has_tls else {}
-    address = secured.listeners["SSL" if has_tls else "PLAINTEXT"]
-    consumer = subscribed({**way, "bootstrap.servers": address, "group.protocol": "consumer"})
-    for _ in range(2):
-        with pytest.raises(txn.RejectedError, match=f"{address} does not serve these groups"):
-            consumer.poll(WAIT_S)
-    consumer.close()
+    monkeypatch.delitem(cast("dict[str, object]", APIS_BY_MODULE), "consumer_groups")
+    with txn.Broker(properties=issuer.broker(issuer.issue("broker"))) as older:
+        way = issuer.client() if has_tls else {}
+        address = older.listeners["SSL" if has_tls else "PLAINTEXT"]
+        consumer = subscribed({**way, "bootstrap.servers": address, "group.protocol": "consumer"})
+        for _ in range(2):
+            with pytest.raises(txn.RejectedError, match=f"{address} does not serve these groups"):
+                consumer.poll(WAIT_S)
+        consumer.close()
 
 
 def test_a_cluster_that_comes_late_is_waited_for_as_long_as_was_asked() -> None:

@@ -12,6 +12,7 @@ from support.client_quotas import described, set_quota
 from support.clients import create_topic, plain_producer, read_all, send
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
+from txn.broker.metadata_log import FEATURES
 from txn.config import BrokerSettings
 from txn.metadata.image import Topic
 from txn.metadata.records import (
@@ -28,6 +29,7 @@ from txn.metadata.records import (
 from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from txn.storage.native import NativeStorage
 from txn.wire.api_keys import ApiKey
+from txn.wire.error_codes import ErrorCode
 
 TOPIC_ID = uuid.UUID(int=2**100)
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75
@@ -226,13 +228,50 @@ def test_a_stored_rate_below_zero_lets_everybody_connect(data: Path) -> None:
 
 
 def test_features_that_only_kafka_knows_are_kept_and_not_announced(data: Path) -> None:
-    leave(data, FeatureLevelRecord("group.version", 1), FeatureLevelRecord("metadata.version", 29))
+    leave(data, FeatureLevelRecord("share.version", 1), FeatureLevelRecord("metadata.version", 29))
     with txn.Broker(data) as broker:
         answer = ask(
             broker, API_VERSIONS, 3, client_software_name="test", client_software_version="1"
         )
     levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
-    assert levels == {"metadata.version": 29, "transaction.version": 2}
+    assert levels == {"metadata.version": 29, "transaction.version": 2, "group.version": 1}
+
+
+def test_a_directory_without_consumer_groups_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions made directories without the feature, and nothing else can finalize it."""
+    with monkeypatch.context() as earlier:
+        earlier.delitem(FEATURES, "group.version")
+        txn.Broker(tmp_path / "data").close()
+    assert levels_of(tmp_path / "data") == FEATURES
+
+
+def test_consumer_groups_that_were_switched_off_stay_off(data: Path) -> None:
+    leave(data, FeatureLevelRecord("group.version", 0))
+    assert levels_of(data)["group.version"] == 0
+    with txn.Broker(data) as broker:
+        answer = ask(
+            broker,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            1,
+            group_id="g",
+            member_id="a",
+            member_epoch=0,
+            rebalance_timeout_ms=1_000,
+            subscribed_topic_names=("orders",),
+            topic_partitions=(),
+        )
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def levels_of(data: Path) -> dict[str, int]:
+    """The features that a broker announces on a directory."""
+    with txn.Broker(data) as broker:
+        answer = ask(
+            broker, API_VERSIONS, 3, client_software_name="test", client_software_version="1"
+        )
+    return {feature.name: feature.max_version_level for feature in answer.finalized_features}
 
 
 def test_a_directory_from_before_metadata_versions_gets_one(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_a_group_is_described_on_the_command_line(broker: txn.Broker) -> None:
     code, out, _ = run_txn("groups", "describe", "shop", "--drained", *at)
     assert (code, out.splitlines()[0]) == (0, "shop: Empty, drained")
     assert json.loads(run_txn("groups", "list", "--json", *at)[1]) == [
-        {"group": "shop", "state": "Empty", "protocol_type": ""}
+        {"group": "shop", "state": "Empty", "protocol_type": "", "type": "classic"}
     ]
 
 

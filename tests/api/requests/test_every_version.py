@@ -198,7 +198,7 @@ def test_offset_for_leader_epoch_ends_at_the_log_end(broker: txn.Broker, version
     ("version", "expected"),
     [
         (3, [("metadata.version", 7)]),
-        (4, [("metadata.version", 7), ("transaction.version", 0)]),
+        (4, [("metadata.version", 7), ("transaction.version", 0), ("group.version", 0)]),
     ],
 )
 def test_api_versions_names_no_feature_from_level_0_before_version_4(
@@ -212,6 +212,7 @@ def test_api_versions_names_no_feature_from_level_0_before_version_4(
     assert {one.name for one in answer.finalized_features} == {
         "metadata.version",
         "transaction.version",
+        "group.version",
     }
 
 

@@ -18,6 +18,7 @@ from support.served import APIS
 from support.wire_client import RawConnection
 from support.wire_producer import WireProducer
 from txn.broker.apis.guards import for_everybody
+from txn.broker.apis.index import APIS_BY_MODULE
 from txn.broker.audit import audit
 from txn.config import STANDARD_AUTHORIZER
 from txn.security.acls import Operation, PatternType, Permission, ResourceType
@@ -106,6 +107,18 @@ def partition_of(topic: str, **fields: Any) -> list[dict[str, Any]]:
 
 COMMITTED = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
 PRODUCER = {"producer_id": 1, "producer_epoch": 0}
+
+JOINING = {
+    "member_id": "m",
+    "member_epoch": 0,
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout": 1_000,
+    "subscribed_topic_names": ["orders"],
+    "subscribed_topic_regex": None,
+    "server_assignor": None,
+    "topic_partitions": [],
+}
 
 REFUSALS = [
     Refusal(
@@ -591,6 +604,20 @@ REFUSALS = [
         [GROUP_FAILED],
     ),
     Refusal(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        {"group_id": "g", **JOINING},
+        lambda answer: [answer.error_code],
+        [GROUP_FAILED],
+    ),
+    Refusal(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        1,
+        {"group_ids": ["g"], "include_authorized_operations": True},
+        lambda answer: [one.error_code for one in answer.groups],
+        [GROUP_FAILED],
+    ),
+    Refusal(
         ApiKey.DESCRIBE_GROUPS,
         5,
         {"groups": ["g"], "include_authorized_operations": True},
@@ -629,6 +656,7 @@ def test_every_api_but_these_refuses_a_stranger() -> None:
         *(ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
         *(ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN),
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        *APIS_BY_MODULE["other_groups"],
     }
     assert APIS.keys() - everybodys == {refusal.key for refusal in REFUSALS}
 

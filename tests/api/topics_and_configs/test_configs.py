@@ -26,7 +26,7 @@ from txn.clock import now_ms
 from txn.config import HOUR_MS
 from txn.wire.api_keys import ApiKey
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 UNKNOWN_TOPIC, INVALID_TOPIC, UNSUPPORTED_VERSION, INVALID_CONFIG, INVALID_REQUEST = (
     3,
@@ -113,7 +113,9 @@ def test_describe_configs_tells_settings_or_says_why_not(servers: str, version: 
             a_resource(TOPIC, "a/b"),
             a_resource(BROKER, "7"),
             a_resource(BROKER, "x"),
+            a_resource(CLIENT_METRICS, "m"),
             a_resource(GROUP, "g"),
+            a_resource(GROUP, ""),
         ],
         include_synonyms=True,
         include_documentation=True,
@@ -121,6 +123,7 @@ def test_describe_configs_tells_settings_or_says_why_not(servers: str, version: 
     assert [int(result.error_code) for result in answer.results] == [
         *(0, 0, 0, UNKNOWN_TOPIC, INVALID_TOPIC),
         *(INVALID_REQUEST, INVALID_REQUEST, INVALID_REQUEST),
+        *(0, INVALID_REQUEST),
     ]
     (entry,) = answer.results[0].configs
     assert (entry.name, entry.value, entry.config_source) == ("retention.ms", "5", SOURCE_TOPIC)
@@ -151,7 +154,7 @@ def test_incremental_alter_configs_alters_or_says_why_not(servers: str, version:
     )
     codes = [int(entry.error_code) for entry in answer.responses]
     found = described(servers, TOPIC, topic)
-    assert codes == [0, UNKNOWN_TOPIC, INVALID_REQUEST]
+    assert codes == [0, UNKNOWN_TOPIC, INVALID_CONFIG]
     assert found["retention.ms"].value == "7"
     assert found["cleanup.policy"].value == "delete,compact"
     assert found["flush.ms"].config_source == SOURCE_DEFAULT

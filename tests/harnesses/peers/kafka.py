@@ -273,7 +273,7 @@ def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if running:
         yield running
         return
-    with KafkaNode(tmp_path_factory.mktemp("kafka-peer")) as node:
+    with KafkaNode(tmp_path_factory.mktemp("kafka-peer"), jars=CONTROL) as node:
         _commit_once(node.bootstrap_servers)
         yield node.bootstrap_servers
 

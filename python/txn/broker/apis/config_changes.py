@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs and AlterConfigs.
 
-Topics and this broker have settings; loggers, client metrics and groups have none here.
+Topics, groups and this broker have settings; loggers and client metrics have none here.
 
 Deviation from Kafka: an unknown property that is to be set is refused with INVALID_CONFIG; Kafka
 keeps that of a broker. The internal topics stay compacted.
@@ -50,8 +50,9 @@ from txn.metadata.configs import (
     alter,
     replace,
 )
+from txn.metadata.group_configs import GROUP_PROPERTIES, check_group
 from txn.metadata.image import COORDINATOR_TOPICS
-from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
+from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, GROUP_RESOURCE, TOPIC_RESOURCE
 from txn.security.acls import Operation
 from txn.security.listeners import is_address, listener_names
 from txn.wire.api_keys import ApiKey
@@ -67,6 +68,16 @@ from txn.wire.bodies.configs import (
 )
 from txn.wire.error_codes import ErrorCode
 from txn.wire.requests import changed
+
+PROPERTIES: Final = {
+    "topic": TOPIC_PROPERTIES,
+    "broker": BROKER_PROPERTIES,
+    "group": GROUP_PROPERTIES,
+}
+"""The settings of each kind of resource."""
+
+KINDS: Final = {TOPIC_RESOURCE: "TOPIC", BROKER_RESOURCE: "BROKER", GROUP_RESOURCE: "GROUP"}
+"""What the audit calls each kind of resource."""
 
 ALTERATION_ITEMS = 10
 """Cost of altering one resource, in the items of `Turns`."""
@@ -88,8 +99,7 @@ async def incremental_alter_configs(
             Alteration(entry.name, _operation(entry.config_operation), entry.value or "")
             for entry in resource.configs
         ]
-        tables = {"topic": TOPIC_PROPERTIES, "broker": BROKER_PROPERTIES}
-        return lambda own, kind: alter(tables[kind], kind, own, alterations)
+        return lambda own, kind: alter(PROPERTIES[kind], kind, own, alterations)
 
     return await _altered(
         node, request.resources, changes_by, context, validate_only=request.validate_only
@@ -188,7 +198,7 @@ async def _altered(
     for result, change, changes in alterations:
         altered = await published(result, change)
         if change is not None and altered.error_code is ErrorCode.NONE:
-            kind = "TOPIC" if altered.resource_type == TOPIC_RESOURCE else "BROKER"
+            kind = KINDS[altered.resource_type]
             names = ",".join(sorted(changes))  # no values: one may be a secret
             audit.acted(context, "settings.altered", kind, altered.resource_name, settings=names)
         results.append(altered)
@@ -240,6 +250,8 @@ def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
     """The changes of a request, checked against everything they could break."""
     if kind == TOPIC_RESOURCE:
         return _checked_for_topic(node, name, request)
+    if kind == GROUP_RESOURCE:
+        return _checked_for_group(node, name, request)
     require_broker(node, kind, name)
     own = node.controller.image.broker_settings.get(name, {})
     changes = _checked_for_broker(node.settings, own, request)
@@ -270,6 +282,19 @@ def _checked_for_topic(node: Node, name: str, request: OwnChanges) -> Changes:
         raise ConfigFault(
             ErrorCode.INVALID_CONFIG, f"topic {name!r} is internal: its cleanup.policy is compact"
         )
+    return changes
+
+
+def _checked_for_group(node: Node, name: str, request: OwnChanges) -> Changes:
+    if not name:
+        raise ConfigFault(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    own = node.controller.image.group_settings.get(name, {})
+    try:
+        changes = request(own, "group")
+        altered = {key: text for key, text in {**own, **changes}.items() if text is not None}
+        check_group(altered, changes.keys() & altered.keys(), node.settings)
+    except ConfigError as error:
+        raise ConfigFault(ErrorCode.INVALID_CONFIG, error.message) from error
     return changes
 
 

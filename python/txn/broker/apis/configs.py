@@ -1,6 +1,6 @@
 """DescribeConfigs and ListConfigResources.
 
-Topics and this broker have settings; loggers, client metrics and groups have none here.
+Topics, groups and this broker have settings; loggers and client metrics have none here.
 
 Deviation from Kafka: DescribeConfigs answers a resource that is named several times once, with
 the settings of all its entries.
@@ -34,8 +34,14 @@ from txn.metadata.configs import (
     describe_every_broker,
     describe_topic,
 )
+from txn.metadata.group_configs import describe_group
 from txn.metadata.image import name_fault
-from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, TOPIC_RESOURCE
+from txn.metadata.records import (
+    BROKER_RESOURCE,
+    EVERY_BROKER,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from txn.security.acls import Operation, ResourceType
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import (
@@ -60,7 +66,6 @@ DIRECTORIES: Final = ("log.dirs", "log.dir")
 """Kafka's names of the data directory. It is described by the first, and altered by neither."""
 
 BROKER_LOGGER: Final = 8
-GROUP_RESOURCE: Final = 32
 LISTED_KINDS = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, CLIENT_METRICS, GROUP_RESOURCE}
 )
@@ -169,6 +174,10 @@ def _settings_of(node: Node, kind: int, name: str) -> list[Described]:
     if kind == TOPIC_RESOURCE:
         require_topic(node, name)
         return describe_topic(node.image.topics[name].settings, node.settings)
+    if kind == GROUP_RESOURCE:
+        if not name:
+            raise ConfigFault(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(node.image.group_settings.get(name, {}), node.settings)
     require_broker(node, kind, name)
     if name == EVERY_BROKER:
         return describe_every_broker(node.settings)
@@ -221,8 +230,8 @@ def require_broker(node: Node, kind: int, name: str) -> None:
     if kind != BROKER_RESOURCE:
         raise ConfigFault(
             ErrorCode.INVALID_REQUEST,
-            f"resources of type {kind} have no settings here; known are {TOPIC_RESOURCE} (topic) "
-            f"and {BROKER_RESOURCE} (broker)",
+            f"resources of type {kind} have no settings here; known are {TOPIC_RESOURCE} (topic), "
+            f"{BROKER_RESOURCE} (broker) and {GROUP_RESOURCE} (group)",
         )
     if name not in (EVERY_BROKER, str(node.node_id)):
         raise ConfigFault(
@@ -241,6 +250,7 @@ async def list_config_resources(
         return ListConfigResourcesResponse(ErrorCode.UNSUPPORTED_VERSION, [])
     there = [ConfigResource(name, TOPIC_RESOURCE) for name in sorted(node.image.topics)]
     there.append(ConfigResource(str(node.node_id), BROKER_RESOURCE))
+    there += [ConfigResource(name, GROUP_RESOURCE) for name in sorted(node.image.group_settings)]
     return ListConfigResourcesResponse(
         ErrorCode.NONE, [one for one in there if one.resource_type in kinds]
     )

@@ -113,6 +113,9 @@ async def _fetched_of_group(
     """The offsets of a group, all of one moment: a transaction shows whole or not at all (P3)."""
     asked = sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
     await turns.next(asked)
+    fault = groups.fetch_refusal(group.group_id, group.member_id, group.member_epoch)
+    if fault is not ErrorCode.NONE:
+        return FetchedGroup(group.group_id, fault, [])
     is_served = groups.refusal(group.group_id) is ErrorCode.NONE
     if is_served and (is_stable_only or not groups.lacks_a_marker(group.group_id)):
         offsets = groups.offsets(group.group_id)

@@ -9,7 +9,7 @@ Sources: the message schemas of these requests; KIP-447, KIP-848 and KIP-1319 (t
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from txn.broker.apis.api import Api, Area, Call
@@ -26,7 +26,9 @@ from txn.coordinator.group.classic import (
     GroupState,
     subscribed_topics,
 )
+from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
+from txn.coordinator.group.store import AnyGroup
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch
@@ -47,6 +49,9 @@ from txn.wire.bodies.groups import (
 )
 from txn.wire.error_codes import ErrorCode
 from txn.wire.requests import changed
+
+STALE_EPOCH_FROM: Final = 6
+"""Version of TxnOffsetCommit from which clients know STALE_MEMBER_EPOCH."""
 
 TV2_FROM: Final = 5
 """Version of TxnOffsetCommit from which clients are of transaction version 2."""
@@ -113,6 +118,8 @@ def _known_to(api_version: int, code: ErrorCode) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.KAFKA_STORAGE_ERROR:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.STALE_MEMBER_EPOCH and api_version < STALE_EPOCH_FROM:
+        return ErrorCode.ILLEGAL_GENERATION
     if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < 4:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < 2:
@@ -222,7 +229,7 @@ async def offset_delete(
         return OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID)
     if groups.refusal(request.group_id) is not ErrorCode.NONE:
         return OffsetDeleteResponse(ErrorCode.NOT_COORDINATOR)
-    fault = _delete_fault(groups.group(request.group_id))
+    fault = _delete_fault(groups.any_group(request.group_id))
     if fault is not ErrorCode.NONE:
         return OffsetDeleteResponse(fault)
     turns = Turns()
@@ -235,14 +242,14 @@ async def offset_delete(
             is_there = groups.host.has_partition(key.topic, key.partition)
             codes[key] = ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     # From here to the deletion in one step: a member that joined meanwhile keeps its offsets.
-    group = groups.group(request.group_id)
+    group = groups.any_group(request.group_id)
     fault = _delete_fault(group)
     if group is None or fault is not ErrorCode.NONE:
         return OffsetDeleteResponse(fault)
-    consumed = subscribed_topics(group)
+    consumes = group.consumes if isinstance(group, ConsumerGroup) else _consumes(group)
     keys = []
     for key, code in codes.items():
-        if code is ErrorCode.NONE and (consumed is None or key.topic in consumed):
+        if code is ErrorCode.NONE and consumes(key.topic):
             codes[key] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         elif code is ErrorCode.NONE:
             keys.append(key)
@@ -264,9 +271,17 @@ async def offset_delete(
     return OffsetDeleteResponse(ErrorCode.NONE, deleted)
 
 
-def _delete_fault(group: Group | None) -> ErrorCode:
+def _consumes(group: Group) -> Callable[[str], bool]:
+    """A function that says whether members of a classic group read a topic."""
+    consumed = subscribed_topics(group)
+    return lambda topic: consumed is None or topic in consumed
+
+
+def _delete_fault(group: AnyGroup | None) -> ErrorCode:
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
+    if isinstance(group, ConsumerGroup):
+        return ErrorCode.NONE
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE

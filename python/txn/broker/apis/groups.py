@@ -21,6 +21,8 @@ from txn.broker.group_coordinator import GroupCoordinator, group_error
 from txn.broker.host import Context
 from txn.broker.turns import Turns
 from txn.coordinator.group.classic import (
+    CONSUMER_PROTOCOL_TYPE,
+    Group,
     GroupState,
     Join,
     JoinAnswer,
@@ -97,10 +99,10 @@ async def join_group(
     join = Join(
         api_version=context.api_version,
         member_id=request.member_id,
-        fresh_member_id=f"{_shortened(prefix)}-{groups.make_id()}",
+        fresh_member_id=f"{shortened(prefix)}-{groups.make_id()}",
         instance_id=instance_id,
-        client_id=_shortened(context.client_id),
-        client_host=_java_host(context.client_host),
+        client_id=shortened(context.client_id),
+        client_host=java_host(context.client_host),
         rebalance_timeout_ms=max(wanted_ms, 0),
         session_timeout_ms=request.session_timeout_ms,
         protocol_type=request.protocol_type,
@@ -250,7 +252,8 @@ def _described(groups: GroupCoordinator, group_id: str, context: Context) -> Des
         return DescribedGroup(ErrorCode.NOT_COORDINATOR, message, group_id, "")
     if group is None:
         code = ErrorCode.GROUP_ID_NOT_FOUND if context.api_version >= 6 else ErrorCode.NONE
-        message = f"Group {group_id} not found."
+        is_other = groups.any_group(group_id) is not None
+        message = f"Group {group_id} {'is not a classic group' if is_other else 'not found'}."
         return DescribedGroup(code, message, group_id, GroupState.DEAD.value)
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
@@ -288,12 +291,13 @@ async def list_groups(
     listed = []
     for group in groups.groups():
         await turns.next()
-        if states and group.state.value.lower() not in states:
+        kind, protocol_type = CONSUMER_PROTOCOL_TYPE, CONSUMER_PROTOCOL_TYPE
+        if isinstance(group, Group):
+            kind, protocol_type = CLASSIC, group.protocol_type or ""
+        state = group.state.value
+        if (states and state.lower() not in states) or (types and kind not in types):
             continue
-        if types and CLASSIC not in types:
-            continue
-        protocol_type = group.protocol_type or ""
-        listed.append(ListedGroup(group.group_id, protocol_type, group.state.value, CLASSIC))
+        listed.append(ListedGroup(group.group_id, protocol_type, state, kind))
     return ListGroupsResponse(ErrorCode.NONE, listed)
 
 
@@ -332,12 +336,12 @@ def fits(text: str) -> bool:
     return len(text.encode()) <= STRING_BYTES_MAX
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """The beginning of a name that only people read; as much as is stored."""
     return text[:255]
 
 
-def _java_host(host: str) -> str:
+def java_host(host: str) -> str:
     """An address as Java prints it, which is how Kafka stores a member's host."""
     return host if host.startswith("/") else f"/{host}"
 

@@ -22,6 +22,10 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.DESCRIBE_CONFIGS: (1, 4),
         ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     },
+    "consumer_groups": {
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    },
     "delegation_tokens": {
         ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),
         ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),
@@ -58,6 +62,17 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.LIST_OFFSETS: (1, 11),
         ApiKey.DELETE_RECORDS: (0, 2),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    },
+    "other_groups": {
+        ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
+        ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+        ApiKey.SHARE_FETCH: (1, 2),
+        ApiKey.SHARE_ACKNOWLEDGE: (1, 2),
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 0),
+        ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
     },
     "quorum": {
         ApiKey.DESCRIBE_QUORUM: (0, 2),

@@ -28,8 +28,9 @@ from txn.broker.audit import audit
 from txn.broker.host import Context
 from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.turns import OPENING_ITEMS, Turns
+from txn.coordinator.patterns import compile_pattern
 from txn.coordinator.transaction.decide import TV2
-from txn.coordinator.transaction.listing import STATES_BY_LABEL, Filter, compile_pattern
+from txn.coordinator.transaction.listing import PATTERN_BYTES_MAX, STATES_BY_LABEL, Filter
 from txn.coordinator.transaction.states import Txn
 from txn.errors import StorageError
 from txn.identifiers import NO_PRODUCER, ProducerIdAndEpoch, TopicPartition
@@ -165,7 +166,9 @@ async def list_transactions(
     unknown = [label for label in labels if label not in STATES_BY_LABEL]
     try:
         pattern_text = request.transactional_id_pattern
-        pattern = compile_pattern(pattern_text) if pattern_text else None
+        pattern = (
+            compile_pattern(pattern_text, bytes_max=PATTERN_BYTES_MAX) if pattern_text else None
+        )
     except ValueError:
         return _listing(ErrorCode.INVALID_REGULAR_EXPRESSION, [], [])
     if labels and not states:

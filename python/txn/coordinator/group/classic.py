@@ -35,6 +35,7 @@ or leaves while it waits for its assignment, the older request is answered too. 
 makes no group. A pending member that leaves starts no rebalance. A SyncGroup that a replaced static
 member still owes passes to its new id. If nobody rejoined, the next try comes after the rebalance
 timeout but at least a second. A tie of votes goes to the protocol of the member that joined first.
+If a group has no place for a member that joins again, the others no longer wait for that member.
 
 Sources: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static members), KIP-389
 (group size), KIP-394 (member id). KIP-447 (fenced offsets), KIP-559 (protocol in SyncGroup),

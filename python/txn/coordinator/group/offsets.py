@@ -24,6 +24,7 @@ from txn.coordinator.group.classic import (
     GroupState,
     subscribed_topics,
 )
+from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.identifiers import TopicPartition
 
@@ -159,17 +160,21 @@ class OffsetTable:
 
 
 def expired_offsets(
-    group: Group, table: OffsetTable, *, now_ms: int, retention_ms: int
+    group: Group | ConsumerGroup, table: OffsetTable, *, now_ms: int, retention_ms: int
 ) -> set[OffsetKey]:
     """List the offsets of a group that nobody has needed for the retention time.
 
-    The time runs from the commit, but not before the group became empty. A Stable consumer group
-    loses only offsets of topics it no longer reads; while members come and go nothing expires. An
-    offset with an expiry of its own follows that. One that a transaction holds stays.
+    The time runs from the commit, but not before a classic group became empty. A consumer group,
+    and a Stable classic group of consumers, lose only offsets of topics that no member reads. While
+    members of a classic group come and go nothing expires. An offset with an expiry of its own
+    follows that. One that a transaction holds stays.
 
-    Kafka lets the time run from the moment the group became empty even for a later commit, which
-    can then expire at once.
+    Kafka lets the time run from the moment the classic group became empty even for a later commit,
+    which can then expire at once.
     """
+    if isinstance(group, ConsumerGroup):
+        over = _over(group.group_id, table, NEVER, now_ms, retention_ms)
+        return {key for key in over if not group.consumes(key.topic)}
     is_without_members = group.protocol_type is None
     is_deserted = not is_without_members and group.state is GroupState.EMPTY
     is_consuming = (
@@ -178,13 +183,19 @@ def expired_offsets(
     if not (is_without_members or is_deserted or is_consuming):
         return set()
     since_ms = group.state_timestamp_ms if is_deserted else NEVER
-    over = {
-        key
-        for key, stored in _stored(table, group.group_id)
-        if _is_over(stored.value, since_ms, now_ms, retention_ms) and not table.is_pending(key)
-    }
+    over = _over(group.group_id, table, since_ms, now_ms, retention_ms)
     topics = subscribed_topics(group) if over else frozenset()
     return set() if topics is None else {key for key in over if key.topic not in topics}
+
+
+def _over(
+    group_id: str, table: OffsetTable, since_ms: int, now_ms: int, retention_ms: int
+) -> set[OffsetKey]:
+    return {
+        key
+        for key, stored in _stored(table, group_id)
+        if _is_over(stored.value, since_ms, now_ms, retention_ms) and not table.is_pending(key)
+    }
 
 
 def _stored(table: OffsetTable, group_id: str) -> Iterator[tuple[OffsetKey, StoredOffset]]:

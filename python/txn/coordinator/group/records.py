@@ -1,13 +1,13 @@
 """The records of `__consumer_offsets`, byte for byte as Apache Kafka stores them. Pure.
 
-A key or value begins with its version as int16. Two kinds of key are ours:
+A key or value begins with its version as int16. Two kinds of key are here:
 
     0, 1  OffsetKey  group, topic, partition          → OffsetValue
     2     GroupKey   group                            → GroupValue
 
-A null value is a tombstone. Other key versions belong to protocols this broker does not
-speak: consumer, share and streams groups. `decode_key` returns None for them, so that a
-directory written by Apache Kafka can be opened.
+A null value is a tombstone. The kinds of consumer groups are in `consumer/records.py`. Others
+belong to protocols this broker does not speak: share and streams groups. `decode_record` returns
+None for them, so that a directory written by Apache Kafka can be opened.
 
 Written versions: OffsetKey 1, OffsetValue 4 (1 if the commit set its own expiry), GroupKey 2,
 GroupValue 3; the same choices as Apache Kafka 4.2. Everything from version 0 on is read. Up to
@@ -19,20 +19,27 @@ schemas of Apache Kafka 4.2; KIP-211 (expiry), KIP-345 (static members), KIP-915
 fields), KIP-848 (topic id of an offset).
 """
 
-import struct
 import uuid
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from txn.wire.varint import unsigned_varint
+from txn.coordinator.group.consumer.records import (
+    ConsumerRecord,
+    decode_value,
+    encode_value,
+)
+from txn.coordinator.group.consumer.records import decode_key as decode_consumer_key
+from txn.coordinator.group.consumer.records import encode_key as encode_consumer_key
+from txn.coordinator.group.record_bytes import (
+    FIRST_FLEXIBLE_VERSION,
+    RecordReader,
+    RecordWriter,
+)
 
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 GROUP_VALUE_VERSION: Final = 3
-FIRST_FLEXIBLE_VERSION: Final = 4
-
 TOPIC_ID_TAG: Final = 0
 
 NEVER: Final = -1
@@ -112,8 +119,13 @@ class GroupRecord(NamedTuple):
     value: GroupValue | None
 
 
-def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | None]:
+def encode_record(
+    record: OffsetRecord | GroupRecord | ConsumerRecord,
+) -> tuple[bytes, bytes | None]:
     """Encode a record's key and value."""
+    if isinstance(record, ConsumerRecord):
+        value = None if record.value is None else encode_value(record.value)
+        return encode_consumer_key(record.key), value
     if isinstance(record, OffsetRecord):
         offset = None if record.value is None else encode_offset_value(record.value)
         return encode_offset_key(record.key), offset
@@ -123,7 +135,7 @@ def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | No
 
 def decode_record(
     key: bytes, value: bytes | None, producer_id: int | None
-) -> OffsetRecord | GroupRecord | None:
+) -> OffsetRecord | GroupRecord | ConsumerRecord | None:
     """Decode a stored record; None if it belongs to a protocol this broker does not speak.
 
     Raises:
@@ -135,7 +147,12 @@ def decode_record(
         return OffsetRecord(decoded, offset, producer_id)
     if isinstance(decoded, GroupKey):
         return GroupRecord(decoded, None if value is None else decode_group_value(value))
-    return None
+    of_consumers = decode_consumer_key(key)
+    if of_consumers is None:
+        return None
+    return ConsumerRecord(
+        of_consumers, None if value is None else decode_value(of_consumers.kind, value)
+    )
 
 
 # ---------------------------------------------------------------- keys
@@ -143,7 +160,7 @@ def decode_record(
 
 def encode_offset_key(key: OffsetKey) -> bytes:
     """Encode the key of a committed offset."""
-    writer = _Writer(OFFSET_KEY_VERSION)
+    writer = RecordWriter(OFFSET_KEY_VERSION)
     writer.string(key.group_id)
     writer.string(key.topic)
     writer.int32(key.partition)
@@ -152,18 +169,18 @@ def encode_offset_key(key: OffsetKey) -> bytes:
 
 def encode_group_key(key: GroupKey) -> bytes:
     """Encode the key of a group's generation."""
-    writer = _Writer(GROUP_KEY_VERSION)
+    writer = RecordWriter(GROUP_KEY_VERSION)
     writer.string(key.group_id)
     return writer.done()
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """Decode a key; None if it belongs to a protocol this broker does not speak.
+    """Decode a key; None if it is not one of an offset or of a classic group.
 
     Raises:
         ValueError: the bytes do not follow the schema.
     """
-    reader = _Reader(data)
+    reader = RecordReader(data)
     if reader.version <= OFFSET_KEY_VERSION:
         offset_key = OffsetKey(reader.string(), reader.string(), reader.int32())
         reader.finish()
@@ -181,13 +198,13 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 def encode_offset_value(value: OffsetValue) -> bytes:
     """Encode a committed offset; in version 1, without leader epoch, if it has its own expiry."""
     if value.expire_timestamp_ms != NEVER:
-        writer = _Writer(OFFSET_VALUE_VERSION_WITH_EXPIRY)
+        writer = RecordWriter(OFFSET_VALUE_VERSION_WITH_EXPIRY)
         writer.int64(value.offset)
         writer.string(value.metadata)
         writer.int64(value.commit_timestamp_ms)
         writer.int64(value.expire_timestamp_ms)
         return writer.done()
-    writer = _Writer(OFFSET_VALUE_VERSION)
+    writer = RecordWriter(OFFSET_VALUE_VERSION)
     writer.int64(value.offset)
     writer.int32(value.leader_epoch)
     writer.string(value.metadata)
@@ -202,7 +219,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
     Raises:
         ValueError: the version is unknown or the bytes do not follow its schema.
     """
-    reader = _Reader(data)
+    reader = RecordReader(data)
     if reader.version > OFFSET_VALUE_VERSION:
         raise ValueError(f"a committed offset has version {reader.version}; 0 to 4 are known")
     offset = reader.int64()
@@ -220,7 +237,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
 
 def encode_group_value(value: GroupValue) -> bytes:
     """Encode one generation of a group."""
-    writer = _Writer(GROUP_VALUE_VERSION)
+    writer = RecordWriter(GROUP_VALUE_VERSION)
     writer.string(value.protocol_type)
     writer.int32(value.generation)
     writer.nullable_string(value.protocol)
@@ -247,7 +264,7 @@ def decode_group_value(data: bytes) -> GroupValue:
     Raises:
         ValueError: the version is unknown or the bytes do not follow its schema.
     """
-    reader = _Reader(data)
+    reader = RecordReader(data)
     if reader.version > FIRST_FLEXIBLE_VERSION:
         raise ValueError(f"a group's generation has version {reader.version}; 0 to 4 are known")
     protocol_type = reader.string()
@@ -261,7 +278,7 @@ def decode_group_value(data: bytes) -> GroupValue:
     return GroupValue(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
 
 
-def _decode_member(reader: "_Reader") -> MemberValue:
+def _decode_member(reader: RecordReader) -> MemberValue:
     member_id = reader.string()
     instance_id = reader.nullable_string() if reader.version >= 3 else None
     client_id = reader.string()
@@ -283,122 +300,3 @@ def _decode_member(reader: "_Reader") -> MemberValue:
         subscription,
         assignment,
     )
-
-
-# ---------------------------------------------------------------- bytes
-
-
-class _Writer:
-    """A version, then fields in Kafka's encoding of that version."""
-
-    def __init__(self, version: int) -> None:
-        self._parts = [struct.pack(">h", version)]
-        self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
-
-    def done(self) -> bytes:
-        """Everything written."""
-        return b"".join(self._parts)
-
-    def int32(self, value: int) -> None:
-        self._parts.append(struct.pack(">i", value))
-
-    def int64(self, value: int) -> None:
-        self._parts.append(struct.pack(">q", value))
-
-    def string(self, value: str) -> None:
-        data = value.encode()
-        self._parts.append(
-            unsigned_varint(len(data) + 1) if self._is_flexible else struct.pack(">h", len(data))
-        )
-        self._parts.append(data)
-
-    def nullable_string(self, value: str | None) -> None:
-        if value is None:
-            self._parts.append(b"\x00" if self._is_flexible else b"\xff\xff")
-        else:
-            self.string(value)
-
-    def blob(self, value: bytes) -> None:
-        self._parts.append(
-            unsigned_varint(len(value) + 1) if self._is_flexible else struct.pack(">i", len(value))
-        )
-        self._parts.append(value)
-
-    def tags(self, fields: Mapping[int, bytes]) -> None:
-        assert self._is_flexible, "tagged fields in a version that has none"
-        self._parts.append(unsigned_varint(len(fields)))
-        for tag, data in sorted(fields.items()):
-            self._parts += (unsigned_varint(tag), unsigned_varint(len(data)), data)
-
-
-class _Reader:
-    """Fields of a versioned key or value, each length checked against the bytes left."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-        self.version: int = struct.unpack(">h", self._take(2))[0]
-        if self.version < 0:
-            raise ValueError(f"a stored record begins with the version {self.version}")
-        self._is_flexible = self.version >= FIRST_FLEXIBLE_VERSION
-
-    def int32(self) -> int:
-        value: int = struct.unpack(">i", self._take(4))[0]
-        return value
-
-    def int64(self) -> int:
-        value: int = struct.unpack(">q", self._take(8))[0]
-        return value
-
-    def string(self) -> str:
-        value = self.nullable_string()
-        if value is None:
-            raise ValueError(f"null before byte {self._position}, where a string has to be")
-        return value
-
-    def nullable_string(self) -> str | None:
-        size = self._length(">h")
-        return None if size < 0 else self._take(size).decode()
-
-    def blob(self) -> bytes:
-        size = self._length(">i")
-        if size < 0:
-            raise ValueError(f"null before byte {self._position}, where bytes have to be")
-        return self._take(size)
-
-    def count(self) -> int:
-        """The length of an array; an absurd one is found by the first element missing."""
-        return max(self._length(">i"), 0)
-
-    def tags(self) -> dict[int, bytes]:
-        if not self._is_flexible:
-            return {}
-        return {self._varint(): self._take(self._varint()) for _ in range(self._varint())}
-
-    def finish(self) -> None:
-        if self._position != len(self._data):
-            raise ValueError(f"{len(self._data) - self._position} bytes follow the last field")
-
-    def _length(self, fixed: str) -> int:
-        if self._is_flexible:
-            return self._varint() - 1
-        value: int = struct.unpack(fixed, self._take(struct.calcsize(fixed)))[0]
-        return value
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise ValueError(f"a varint before byte {self._position} is longer than 5 bytes")
-
-    def _take(self, size: int) -> bytes:
-        start, end = self._position, self._position + size
-        if end > len(self._data):
-            raise ValueError(f"{size} bytes expected at byte {start} of {len(self._data)}")
-        self._position = end
-        return self._data[start:end]

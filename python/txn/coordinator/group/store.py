@@ -1,16 +1,25 @@
 """The groups and committed offsets of one shard: the fold of its log.
 
 A record changes them only by `replay`, both a record just appended and a record that a start reads.
-So a start restores everything that was recorded (P8). A live group also has state in memory alone:
-requests that wait, sessions, an unfinished round. `take` puts that over the recorded group, after
-the group's record was replayed.
+So a start restores everything that was recorded (P8). A live group also has state in memory alone.
+Of a classic group that is requests that wait, sessions, an unfinished round. `take` puts that over
+the recorded group, after the group's record was replayed. A consumer group keeps its own.
+
+A group is of one protocol. The first record of the other one ends it.
 
 Pure.
 """
 
 from txn.coordinator.group.classic import Group, restore
+from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.consumer.records import ConsumerRecord, Kind
 from txn.coordinator.group.offsets import OffsetTable
 from txn.coordinator.group.records import GroupRecord, OffsetRecord
+
+AnyGroup = Group | ConsumerGroup
+"""A group of any protocol."""
+
+GroupLogRecord = OffsetRecord | GroupRecord | ConsumerRecord
 
 
 class GroupStore:
@@ -19,19 +28,19 @@ class GroupStore:
     __slots__ = ("groups", "offsets")
 
     def __init__(self) -> None:
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self.offsets = OffsetTable()
 
-    def replay(
-        self, record: OffsetRecord | GroupRecord, *, record_offset: int, now_ms: int
-    ) -> None:
+    def replay(self, record: GroupLogRecord, *, record_offset: int, now_ms: int) -> None:
         """Fold in a record that is in the log; `now_ms` begins the sessions of its members."""
         group_id = record.key.group_id
-        if isinstance(record, GroupRecord):
-            if record.value is None:
-                self.groups.pop(group_id, None)
-            else:
+        if isinstance(record, ConsumerRecord):
+            self._replay_consumer(record, now_ms)
+        elif isinstance(record, GroupRecord):
+            if record.value is not None:
                 self.groups[group_id] = restore(group_id, record.value, now_ms=now_ms)
+            elif isinstance(self.groups.get(group_id), Group):
+                del self.groups[group_id]
         elif record.value is None:
             self.offsets.delete(record.key)
         else:
@@ -44,6 +53,18 @@ class GroupStore:
                 producer_id=record.producer_id,
             )
 
+    def _replay_consumer(self, record: ConsumerRecord, now_ms: int) -> None:
+        group_id = record.key.group_id
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            group = self.groups[group_id] = ConsumerGroup(group_id)
+        if record.value is None and record.key.kind is Kind.EPOCH:
+            del self.groups[group_id]
+        else:
+            group.replay(record, now_ms)
+
     def take(self, group: Group) -> None:
-        """Put a group's state in memory over the recorded one."""
+        """Put a classic group's state in memory over the recorded one."""
         self.groups[group.group_id] = group

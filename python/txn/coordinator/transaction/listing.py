@@ -1,49 +1,19 @@
 """Which transactional ids ListTransactions names.
 
-RE2 matches any pattern in time linear in the id. With Python's `re` any client could block the
-control loop for hours by `(a+)+$`.
-
 Sources: KIP-664, KIP-994 (duration), KIP-1152 (pattern).
 """
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
+from txn.coordinator.patterns import Pattern
 from txn.coordinator.transaction.states import Txn, TxnState
 
 STATES_BY_LABEL: Final = {state.label: state for state in TxnState}
 """Every name a client may ask for; nothing is ever found in some of them."""
 
-
 PATTERN_BYTES_MAX: Final = 8 << 20
 """Memory that one compiled pattern may take; RE2's own default."""
-
-
-class Pattern(Protocol):
-    """A compiled pattern."""
-
-    def fullmatch(self, text: str) -> object | None:
-        """Something, if the whole text matches."""
-        ...
-
-
-def compile_pattern(text: str) -> Pattern:
-    """Compile a pattern in RE2's language.
-
-    Raises:
-        ValueError: it is none, or too large; says why.
-    """
-    # Loaded on the first use: a broker that starts does not need it.
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = PATTERN_BYTES_MAX
-    try:
-        compiled: Pattern = re2.compile(text, options)  # type: ignore[no-untyped-call]
-    except re2.error as error:
-        raise ValueError(f"{text!r} is no pattern: {error}") from error
-    return compiled
 
 
 @dataclass(frozen=True, slots=True)

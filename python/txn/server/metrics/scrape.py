@@ -493,10 +493,10 @@ class Scrape:
             "txn_transactions_open",
             [((_camel(state.name),), states[state]) for state in OPEN_STATES],
         )
-        group_states = Counter(group.state for group in groups.groups())
+        group_states = Counter(group.state.value for group in groups.groups())
         yield (
             "kafka_coordinator_group_groupmetadatamanager_numgroups",
-            [((state.value,), count) for state, count in group_states.items()],
+            [((state,), count) for state, count in group_states.items()],
         )
         yield (
             "txn_coordinator_partitions",

@@ -134,20 +134,6 @@ _GROUPS: Final[Mapping[str, str]] = {
     "groups of the newer protocols, share groups and streams groups": """
         errors.deadletterqueue.auto.create.topics.enable
         errors.deadletterqueue.topic.name.prefix
-        group.consumer.assignment.interval.ms
-        group.consumer.assignor.offload.enable
-        group.consumer.assignors
-        group.consumer.heartbeat.interval.ms
-        group.consumer.max.assignment.interval.ms
-        group.consumer.max.heartbeat.interval.ms
-        group.consumer.max.session.timeout.ms
-        group.consumer.max.size
-        group.consumer.migration.policy
-        group.consumer.min.assignment.interval.ms
-        group.consumer.min.heartbeat.interval.ms
-        group.consumer.min.session.timeout.ms
-        group.consumer.regex.refresh.interval.ms
-        group.consumer.session.timeout.ms
         group.coordinator.rebalance.protocols
         group.share.assignment.interval.ms
         group.share.assignor.offload.enable

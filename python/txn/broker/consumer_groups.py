@@ -1,0 +1,287 @@
+"""Groups of the consumer protocol (KIP-848): decisions, written, replayed and answered.
+
+The rules are in `coordinator/group/consumer/`. A heartbeat is decided, written and answered in one
+step; it waits for nothing. Only the pattern of a subscription is read and resolved on a worker
+thread: its cost is a client's to choose.
+
+A pattern is resolved again when topics were created, or its answer is old, but for one group not
+more often than every `RESOLVE_PAUSE_MS`. The topics that the member whose heartbeat began it may
+not describe are left out.
+
+Source: Apache Kafka's group coordinator.
+"""
+
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any, Final
+
+from txn.broker.audit import short
+from txn.broker.group_shards import GroupShard, GroupShards
+from txn.broker.host import Host
+from txn.config import split_list
+from txn.coordinator.group.classic import Group, GroupState
+from txn.coordinator.group.consumer.decide import (
+    JOINS,
+    Beat,
+    BeatAnswer,
+    Outcome,
+    beat_bytes,
+    expire,
+    heartbeat,
+    leave,
+    patterns_resolved,
+)
+from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.consumer.records import PatternValue
+from txn.coordinator.group.consumer.target import DEFAULT_ASSIGNOR, Limits
+from txn.coordinator.group.records import GroupKey, GroupRecord
+from txn.coordinator.group.store import AnyGroup, GroupLogRecord
+from txn.coordinator.group.subscribed_patterns import check_pattern, matching_topics
+from txn.errors import StorageError
+from txn.logs import log
+from txn.wire.error_codes import ErrorCode
+
+RESOLVE_PAUSE_MS: Final = 10_000
+"""Least pause between two resolutions of a group's patterns, as in Apache Kafka."""
+
+Sees = Callable[[Collection[str]], Coroutine[Any, Any, Collection[str]]]
+"""Gives the topics that a client may describe."""
+
+
+class ConsumerGroups:
+    """The consumer groups of this node.
+
+    Args:
+        host: The broker.
+        shards: The loaded groups.
+        group_bytes_max: The largest size of one group's members.
+        held_bytes_max: The largest size of all groups and their members.
+        set_timer: Sets a group's timer anew.
+        error_code: The code for a member whose group's records could not be written.
+        tell: Writes a line of the log: event, group, facts.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        shards: GroupShards,
+        *,
+        group_bytes_max: Callable[[], int],
+        held_bytes_max: int,
+        set_timer: Callable[[AnyGroup], None],
+        error_code: Callable[[StorageError], ErrorCode],
+        tell: Callable[..., None],
+    ) -> None:
+        self._host = host
+        self._shards = shards
+        self._group_bytes_max = group_bytes_max
+        self._held_bytes_max = held_bytes_max
+        self._set_timer = set_timer
+        self._error_code = error_code
+        self._tell = tell
+        self._resolved_ms: dict[str, int] = {}
+        """Group → when its patterns were last resolved."""
+        self._resolving: set[str] = set()
+        """Groups whose patterns are being resolved."""
+
+    def setting(self, group_id: str, name: str) -> Any:
+        """The value of a group's own setting that is in force, without its prefix."""
+        return self._host.group_setting(group_id, f"consumer.{name}")
+
+    @property
+    def assignors(self) -> list[str]:
+        """The assignors that members may ask for; the first one is the default."""
+        return split_list(self._host.setting("group.consumer.assignors")) or [DEFAULT_ASSIGNOR]
+
+    def get(self, group_id: str) -> ConsumerGroup | None:
+        """A consumer group, or None."""
+        group = self._shards.of(group_id).state.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    # ------------------------------------------------------------ members
+
+    async def heartbeat(self, group_id: str, beat: Beat, sees: Sees | None) -> BeatAnswer:
+        """Answer a member's heartbeat; its records are in the log then.
+
+        Args:
+            group_id: Its group.
+            beat: The request.
+            sees: Gives the topics that it may describe; None: all.
+        """
+        if beat.pattern and not self._is_known(group_id, beat.pattern):
+            fault = await self._fault_of(beat.pattern)
+            if fault is not None:
+                return BeatAnswer(ErrorCode.INVALID_REGULAR_EXPRESSION, fault)
+        shard = self._shards.of(group_id)
+        if shard.refusal is not ErrorCode.NONE:
+            return BeatAnswer(shard.refusal)
+        known = shard.state.groups.get(group_id)
+        ended: list[GroupLogRecord] = []
+        if isinstance(known, Group) and beat.epoch == JOINS and _is_deserted(known):
+            ended.append(GroupRecord(GroupKey(group_id), None))
+            known = None
+        if isinstance(known, Group):
+            message = f"Group {group_id} is not a consumer group."
+            return BeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        if known is None and beat.epoch != JOINS:
+            kind = "Group" if beat.epoch < JOINS else "Consumer group"
+            message = f"{kind} {group_id} not found."
+            return BeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        outcome = self._decided(ConsumerGroup(group_id) if known is None else known, beat)
+        if outcome.answer.error is not ErrorCode.NONE:
+            return outcome.answer
+        try:
+            self._carry_out(shard, group_id, [*ended, *outcome.records])
+        except StorageError as error:
+            return BeatAnswer(self._error_code(error))
+        self._after(group_id, outcome, sees)
+        return outcome.answer
+
+    def _decided(self, group: ConsumerGroup, beat: Beat) -> Outcome:
+        if beat.epoch < JOINS:
+            return leave(group, beat, topics=self._host)
+        held = sum(shard.state.held_bytes for shard in self._shards.shards)
+        if beat.epoch == JOINS and held + beat_bytes(beat) > self._held_bytes_max:
+            return Outcome(BeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        limits = Limits(
+            self._host.setting("group.consumer.max.size"),
+            self._group_bytes_max(),
+            self.setting(group.group_id, "assignment.interval.ms"),
+            self.assignors[0],
+        )
+        return heartbeat(group, beat, now_ms=self._host.now_ms(), topics=self._host, limits=limits)
+
+    def _after(self, group_id: str, outcome: Outcome, sees: Sees | None) -> None:
+        """Take the part of a heartbeat that is in memory alone."""
+        group = self.get(group_id)
+        if group is None or outcome.heard is None:
+            return
+        group.hear(outcome.heard, self._host.monotonic_ms())
+        if outcome.checked_topics:
+            group.is_outdated = False
+        self._set_timer(group)
+        if group.subscribed_patterns and self._is_due(group):
+            self._resolving.add(group_id)
+            self._host.spawn(self._resolve(group, sees))
+
+    def _carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
+        """Write records of a group as one batch, and replay them. Raises StorageError."""
+        if not records:
+            return
+        before = self.get(group_id)
+        state, epoch = (None, -1) if before is None else (before.state, before.epoch)
+        shard.append(records)
+        group = self.get(group_id)
+        if group is None:
+            return
+        shard.state.note_size(group)
+        if group.epoch != epoch or group.state is not state:
+            self._tell(
+                "group.moved",
+                group_id,
+                state=group.state.value,
+                generation=group.epoch,
+                members=len(group.members),
+            )
+
+    # ------------------------------------------------------------ time
+
+    def next_deadline(self, group: ConsumerGroup) -> int | None:
+        """When `expire` has something to do next, on the monotonic clock; None for never."""
+        return group.next_deadline(self.setting(group.group_id, "session.timeout.ms"))
+
+    def expire(self, group: ConsumerGroup) -> None:
+        """Give up members that went silent or kept partitions too long. Raises StorageError."""
+        group_id = group.group_id
+        records = expire(
+            group,
+            now_ms=self._host.monotonic_ms(),
+            session_timeout_ms=self.setting(group_id, "session.timeout.ms"),
+            topics=self._host,
+        )
+        self._carry_out(self._shards.of(group_id), group_id, list(records))
+        self._set_timer(group)
+
+    # ------------------------------------------------------------ patterns
+
+    def _is_known(self, group_id: str, pattern: str) -> bool:
+        group = self.get(group_id)
+        return group is not None and group.members_of_pattern(pattern) > 0
+
+    async def _fault_of(self, pattern: str) -> str | None:
+        """Say in Kafka's words why a pattern cannot be used; None if it can."""
+        faults: list[str] = []
+
+        def check() -> None:
+            try:
+                check_pattern(pattern)
+            except ValueError as error:
+                faults.append(str(error))
+
+        await self._host.in_worker(check)
+        return faults[0] if faults else None
+
+    def _is_due(self, group: ConsumerGroup) -> bool:
+        """Say whether a group's patterns have to be resolved, and may be now."""
+        group_id = group.group_id
+        if group_id in self._resolving:
+            return False
+        last_ms = self._resolved_ms.get(group_id)
+        if last_ms is None:
+            return True
+        since_ms = self._host.monotonic_ms() - last_ms
+        if since_ms < RESOLVE_PAUSE_MS:
+            return False
+        is_old = since_ms >= self._host.setting("group.consumer.regex.refresh.interval.ms")
+        is_new = any(pattern not in group.patterns for pattern in group.subscribed_patterns)
+        return group.has_new_topics or is_new or is_old
+
+    async def _resolve(self, group: ConsumerGroup, sees: Sees | None) -> None:
+        """Find the topics of a group's patterns, and write them."""
+        group_id = group.group_id
+        found: dict[str, frozenset[str]] = {}
+        group.has_new_topics = False
+        patterns, names = tuple(group.subscribed_patterns), tuple(self._host.topic_names())
+
+        def match() -> None:
+            for pattern in patterns:
+                try:
+                    found[pattern] = matching_topics(pattern, names)
+                except ValueError:  # an Apache Kafka took it
+                    found[pattern] = frozenset()
+
+        try:
+            await self._host.in_worker(match)
+            seen = frozenset[str]().union(*found.values())
+            if sees is not None:
+                seen = frozenset(await sees(sorted(seen)))
+            self._write_resolved(group_id, found, seen)
+        except StorageError as error:
+            log.error("group.not_written", group_id=short(group_id), reason=short(str(error)))
+        finally:
+            self._resolving.discard(group_id)
+            self._resolved_ms[group_id] = self._host.monotonic_ms()
+
+    def _write_resolved(
+        self, group_id: str, found: dict[str, frozenset[str]], seen: Collection[str]
+    ) -> None:
+        group = self.get(group_id)
+        shard = self._shards.of(group_id)
+        if group is None or shard.refusal is not ErrorCode.NONE:
+            return
+        now_ms = self._host.now_ms()
+        resolved = {
+            pattern: PatternValue(topics.intersection(seen), 0, now_ms)
+            for pattern, topics in found.items()
+        }
+        records = patterns_resolved(group, resolved, topics=self._host)
+        self._carry_out(shard, group_id, list(records))
+
+    def forget(self, group_ids: Iterable[str]) -> None:
+        """Drop the times of groups that are gone."""
+        for group_id in group_ids:
+            self._resolved_ms.pop(group_id, None)
+
+
+def _is_deserted(group: Group) -> bool:
+    """Say whether a classic group has nobody who might come back to it."""
+    return group.state is GroupState.EMPTY and not group.members and not group.pending

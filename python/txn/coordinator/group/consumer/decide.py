@@ -1,0 +1,519 @@
+"""The decisions of the consumer group protocol (KIP-848).
+
+Pure: no clock, no log, no socket. A function takes a group, an event and the time. It returns an
+`Outcome`: the records to write first, and the answer. Nobody may act on an outcome whose records
+are not written. The group changes when they are replayed.
+
+A heartbeat is everything in one: it joins, reports, and fetches the assignment. Three numbers lead:
+
+    group epoch        grows when members, subscriptions or topics change
+    assignment epoch   the group epoch for which the target assignment was computed
+    member epoch       the assignment epoch up to which a member has given its partitions back
+
+All of a heartbeat's changes are one batch, so a crash leaves a whole step or none.
+
+Until the assignment interval is over, members go on with the target that there is (`target.py`).
+
+Where Kafka differs: its group gets its hash of topics by another function; see `topics.py`.
+
+Sources: KIP-848, KIP-1263; Apache Kafka's behaviour where they are silent.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from txn.coordinator.group.consumer.group import (
+    LEFT_FOR_A_WHILE,
+    NO_PARTITIONS,
+    NO_SUBSCRIPTION,
+    NOTHING,
+    OWNS_NOTHING,
+    ConsumerGroup,
+    ConsumerMember,
+)
+from txn.coordinator.group.consumer.reconcile import Aim, reconciled
+from txn.coordinator.group.consumer.records import (
+    CLASSIC_TAG,
+    Assignment,
+    ConsumerRecord,
+    ConsumerValue,
+    CurrentValue,
+    Kind,
+    MemberValue,
+    Owned,
+    PatternValue,
+    TargetMemberValue,
+    record,
+)
+from txn.coordinator.group.consumer.target import (
+    Limits,
+    assignment,
+    is_assignment_due,
+    preferred_assignor,
+    target_records,
+)
+from txn.coordinator.group.consumer.topics import Topics, metadata_hash
+from txn.wire.error_codes import ErrorCode
+
+JOINS: Final = 0
+LEAVES: Final = -1
+"""Epochs of a heartbeat that joins, or leaves for good."""
+
+NOT_SAID: Final = -1
+"""A rebalance timeout that did not change."""
+
+
+class Beat(NamedTuple):
+    """A ConsumerGroupHeartbeat request. None, or -1: the member's data did not change."""
+
+    member_id: str
+    epoch: int
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = NOT_SAID
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: Assignment | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Says everything, so that the answer has the assignment in any case."""
+        has_subscription = self.topics is not None or self.pattern is not None
+        return self.rebalance_timeout_ms != NOT_SAID and has_subscription and self.owned is not None
+
+
+class BeatAnswer(NamedTuple):
+    """The answer to a heartbeat. `assignment` is None if the member has it already."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    assignment: Owned | None = None
+
+
+class Outcome(NamedTuple):
+    """The next steps: write the records, replay them, then answer.
+
+    Attributes:
+        answer: Answers the request.
+        records: To be written as one batch.
+        heard: The member whose session is prolonged.
+        checked_topics: The group was compared with the topics as they are.
+    """
+
+    answer: BeatAnswer
+    records: tuple[ConsumerRecord, ...] = ()
+    heard: str | None = None
+    checked_topics: bool = False
+
+
+class Refusal(Exception):
+    """A request is answered with an error code."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.answer = BeatAnswer(error, message)
+
+
+# ---------------------------------------------------------------- a heartbeat
+
+
+def heartbeat(
+    group: ConsumerGroup, beat: Beat, *, now_ms: int, topics: Topics, limits: Limits
+) -> Outcome:
+    """Let a member join or go on, and tell it the partitions that it may read now.
+
+    Args:
+        group: The group; a new one for its first member.
+        beat: The request, whose epoch is not negative.
+        now_ms: The time of day, which is stored with an assignment.
+        topics: The published topics.
+        limits: The settings for the group.
+    """
+    try:
+        return _Heartbeat(group, beat, now_ms, topics, limits).outcome()
+    except Refusal as refusal:
+        return Outcome(refusal.answer)
+
+
+class _Heartbeat:
+    """One heartbeat on its way to its outcome. The group itself is never changed."""
+
+    def __init__(
+        self, group: ConsumerGroup, beat: Beat, now_ms: int, topics: Topics, limits: Limits
+    ) -> None:
+        self._group = group
+        self._beat = beat
+        self._now_ms = now_ms
+        self._topics = topics
+        self._limits = limits
+        self._records: list[ConsumerRecord] = []
+
+    def outcome(self) -> Outcome:
+        group, beat = self._group, self._beat
+        self._require_room()
+        before, replaced = self._member()
+        subscription = _updated(before.subscription, beat)
+        has_changed = subscription != before.subscription or beat.member_id not in group.members
+        if has_changed and replaced is None:
+            self._write(Kind.MEMBER, subscription, beat.member_id)
+        elif has_changed:
+            self._replace_last_subscription(subscription)
+        has_new_topics = subscription.topics != before.subscription.topics
+        has_new_pattern = (subscription.pattern or "") != before.pattern
+        self._forget_pattern(before, subscription)
+        is_resolved = not subscription.pattern or subscription.pattern in group.patterns
+        counted = {before.member_id} if replaced is None else {replaced.member_id, beat.member_id}
+        gone = [group.members[each].subscription for each in counted if each in group.members]
+        needs_assignment = (
+            has_new_topics
+            or (has_new_pattern and is_resolved)
+            or self._changes_assignor(before, subscription)
+        )
+        is_checked = needs_assignment or group.is_outdated
+        epoch = self._epoch(needs_assignment, is_checked, gone, subscription)
+        target_epoch, target = self._target(epoch, subscription, replaced)
+        names = group.topics_of(subscription)
+        aim = Aim(
+            target_epoch,
+            target,
+            lambda topic_id: self._topics.topic_name(topic_id) in names,
+            self._is_free,
+        )
+        current = reconciled(
+            before.current,
+            aim,
+            beat.owned,
+            has_new_subscription=has_new_topics or has_new_pattern,
+        )
+        if current is None:
+            raise _fenced("The member is in a state that is unknown here.")
+        if current != before.current:
+            self._write(Kind.CURRENT, current, beat.member_id)
+        is_told = beat.epoch == JOINS or beat.is_full
+        if not is_told:
+            is_told = _partitions(current.assigned) != _partitions(before.current.assigned)
+        answer = BeatAnswer(
+            ErrorCode.NONE,
+            None,
+            beat.member_id,
+            current.epoch,
+            current.assigned if is_told else None,
+        )
+        return Outcome(answer, tuple(self._records), beat.member_id, is_checked)
+
+    # ---- the member
+
+    def _require_room(self) -> None:
+        group, beat, limits = self._group, self._beat, self._limits
+        is_replacing = (
+            beat.instance_id is not None and group.static_member(beat.instance_id) is not None
+        )
+        if beat.member_id in group.members or is_replacing:
+            is_full = False
+        else:
+            is_full = len(group.members) >= limits.max_size
+        known = group.members.get(beat.member_id)
+        others_bytes = group.members_bytes - (0 if known is None else known.size_bytes)
+        grows = beat.epoch == JOINS or beat.topics is not None or beat.pattern is not None
+        if is_full or (grows and others_bytes + beat_bytes(beat) > limits.group_bytes_max):
+            raise Refusal(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                "The consumer group has reached its maximum capacity of "
+                f"{limits.max_size} members.",
+            )
+
+    def _member(self) -> tuple[ConsumerMember, ConsumerMember | None]:
+        """The member as it was, and the static member whose place it takes."""
+        group, beat = self._group, self._beat
+        joins = beat.epoch == JOINS
+        if beat.instance_id is None:
+            known = group.members.get(beat.member_id)
+            if known is None and not joins:
+                raise _unknown(beat.member_id, group.group_id)
+            if known is None:
+                return _new_member(beat), None
+            _require_epoch(known, beat)
+            return known, None
+        holder = group.static_member(beat.instance_id)
+        if not joins:
+            if holder is None:
+                raise Refusal(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown."
+                )
+            _require_holder(holder, beat.member_id, beat.instance_id)
+            _require_epoch(holder, beat)
+            return holder, None
+        if holder is None:
+            known = group.members.get(beat.member_id)
+            return (_new_member(beat) if known is None else known), None
+        if holder.epoch != LEFT_FOR_A_WHILE and not holder.is_classic:
+            raise Refusal(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join "
+                f"the group because the instance id is owned by {holder.member_id} member.",
+            )
+        return self._replacement(holder), holder
+
+    def _replacement(self, holder: ConsumerMember) -> ConsumerMember:
+        """The place of a static member that left, under the id of the one that came back."""
+        group, member_id = self._group, self._beat.member_id
+        current = holder.current._replace(epoch=0, previous_epoch=0)
+        self._records += _tombstones(group.group_id, holder.member_id)
+        self._write(Kind.MEMBER, holder.subscription, member_id)
+        target = group.target.get(holder.member_id, NOTHING)
+        self._write(Kind.TARGET_MEMBER, TargetMemberValue(target), member_id)
+        self._write(Kind.CURRENT, current, member_id)
+        return ConsumerMember(member_id, holder.subscription, current)
+
+    def _replace_last_subscription(self, subscription: MemberValue) -> None:
+        """Write the subscription of a member that replaces another one again, if it changed."""
+        written = next(one for one in self._records if one.key.kind is Kind.MEMBER and one.value)
+        if written.value != subscription:
+            self._write(Kind.MEMBER, subscription, self._beat.member_id)
+
+    # ---- the group
+
+    def _forget_pattern(self, before: ConsumerMember, subscription: MemberValue) -> None:
+        """Drop the topics of a pattern whose last member left it."""
+        pattern = before.pattern
+        is_last = self._group.members_of_pattern(pattern) == 1
+        is_left = is_last and pattern != (subscription.pattern or "")
+        if is_left and pattern in self._group.patterns:
+            self._write(Kind.PATTERN, None, pattern)
+
+    def _changes_assignor(self, before: ConsumerMember, subscription: MemberValue) -> bool:
+        if before.subscription.assignor == subscription.assignor:
+            return False
+        group, default = self._group, self._limits.default_assignor
+        now = {name: each.subscription for name, each in group.members.items()}
+        then = {**now, self._beat.member_id: subscription}
+        return preferred_assignor(now.values(), default) != preferred_assignor(
+            then.values(), default
+        )
+
+    def _epoch(
+        self,
+        needs_assignment: bool,
+        is_checked: bool,
+        gone: list[MemberValue],
+        subscription: MemberValue,
+    ) -> int:
+        """The epoch of the group behind this heartbeat."""
+        group = self._group
+        if not is_checked:
+            return group.epoch
+        names = group.subscribed_topics(gone, subscription)
+        hashed = metadata_hash(names, self._topics)
+        if not needs_assignment and hashed == group.metadata_hash:
+            return group.epoch
+        value = group.epoch_value._replace(epoch=group.epoch + 1, metadata_hash=hashed)
+        self._write(Kind.EPOCH, value)
+        return value.epoch
+
+    def _target(
+        self, epoch: int, subscription: MemberValue, replaced: ConsumerMember | None
+    ) -> tuple[int, Assignment]:
+        """The target assignment's epoch, and this member's part of it."""
+        group, member_id = self._group, self._beat.member_id
+        subscriptions = {name: each.subscription for name, each in group.members.items()}
+        target = group.target
+        if replaced is not None:
+            del subscriptions[replaced.member_id]
+            part = target.get(replaced.member_id, NOTHING)
+            target = {name: each for name, each in target.items() if name != replaced.member_id}
+            target[member_id] = part
+        if not is_assignment_due(group, epoch, self._now_ms, self._limits):
+            return group.target_value.epoch, target.get(member_id, NOTHING)
+        subscriptions[member_id] = subscription
+        assigned = assignment(group, subscriptions, target, self._topics, self._limits)
+        self._records += target_records(group, assigned, target, epoch, self._now_ms)
+        return epoch, assigned[member_id]
+
+    def _is_free(self, topic_id: UUID, partition: int) -> bool:
+        owner = self._group.owner(topic_id, partition)
+        return owner is None or owner == self._beat.member_id
+
+    def _write(self, kind: Kind, value: ConsumerValue | None, name: str = "") -> None:
+        self._records.append(record(kind, self._group.group_id, value, name))
+
+
+def _updated(before: MemberValue, beat: Beat) -> MemberValue:
+    """A member's subscription with the data that a heartbeat brings."""
+    return MemberValue(
+        instance_id=before.instance_id if beat.instance_id is None else beat.instance_id,
+        rack_id=before.rack_id if beat.rack_id is None else beat.rack_id,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        topics=before.topics if beat.topics is None else tuple(sorted({*beat.topics})),
+        pattern=before.pattern if beat.pattern is None else beat.pattern,
+        rebalance_timeout_ms=(
+            before.rebalance_timeout_ms
+            if beat.rebalance_timeout_ms == NOT_SAID
+            else beat.rebalance_timeout_ms
+        ),
+        assignor=before.assignor if beat.assignor is None else beat.assignor,
+        tags={tag: data for tag, data in before.tags.items() if tag != CLASSIC_TAG},
+    )
+
+
+def _new_member(beat: Beat) -> ConsumerMember:
+    return ConsumerMember(beat.member_id, NO_SUBSCRIPTION, NO_PARTITIONS)
+
+
+def beat_bytes(beat: Beat) -> int:
+    """The size of the member that a heartbeat makes."""
+    subscription = _updated(NO_SUBSCRIPTION, beat)
+    return ConsumerMember(beat.member_id, subscription, NO_PARTITIONS).size_bytes
+
+
+def _require_epoch(member: ConsumerMember, beat: Beat) -> None:
+    """Refuse a member of another epoch; the answer with its last epoch may have been lost."""
+    current = member.current
+    if beat.epoch in (JOINS, current.epoch):
+        return
+    is_greater = beat.epoch > current.epoch
+    if is_greater or beat.epoch != current.previous_epoch or not _is_part(beat.owned, current):
+        raise _fenced(
+            f"The consumer group member has a {'greater' if is_greater else 'smaller'} member "
+            f"epoch ({beat.epoch}) than the one known by the group coordinator ({current.epoch})."
+        )
+
+
+def _is_part(owned: Assignment | None, current: CurrentValue) -> bool:
+    return owned is not None and all(
+        numbers <= current.assigned.get(topic_id, {}).keys() for topic_id, numbers in owned.items()
+    )
+
+
+def _require_holder(holder: ConsumerMember, member_id: str, instance_id: str) -> None:
+    if holder.member_id != member_id:
+        raise Refusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{holder.member_id}.",
+        )
+
+
+def _fenced(reason: str) -> Refusal:
+    advice = "The member must abandon all its partitions and rejoin."
+    return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"{reason} {advice}")
+
+
+def _unknown(member_id: str, group_id: str) -> Refusal:
+    return Refusal(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
+    )
+
+
+def _partitions(owned: Owned) -> dict[UUID, frozenset[int]]:
+    return {topic_id: frozenset(epochs) for topic_id, epochs in owned.items()}
+
+
+# ---------------------------------------------------------------- members that go
+
+
+def leave(group: ConsumerGroup, beat: Beat, *, topics: Topics) -> Outcome:
+    """Remove a member, or let a static member go for a while (epoch -2)."""
+    try:
+        member = _leaver(group, beat)
+    except Refusal as refusal:
+        return Outcome(refusal.answer)
+    answer = BeatAnswer(ErrorCode.NONE, None, beat.member_id, beat.epoch)
+    if beat.epoch == LEFT_FOR_A_WHILE and beat.instance_id is not None:
+        current = member.current._replace(epoch=LEFT_FOR_A_WHILE, revoking=OWNS_NOTHING)
+        return Outcome(answer, (record(Kind.CURRENT, group.group_id, current, beat.member_id),))
+    return Outcome(answer, fence(group, [member.member_id], topics=topics))
+
+
+def _leaver(group: ConsumerGroup, beat: Beat) -> ConsumerMember:
+    if beat.instance_id is None:
+        known = group.members.get(beat.member_id)
+        if known is None:
+            raise _unknown(beat.member_id, group.group_id)
+        return known
+    holder = group.static_member(beat.instance_id)
+    if holder is None:
+        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
+    _require_holder(holder, beat.member_id, beat.instance_id)
+    return holder
+
+
+def fence(
+    group: ConsumerGroup, member_ids: Iterable[str], *, topics: Topics
+) -> tuple[ConsumerRecord, ...]:
+    """The records that remove members; the others get their partitions in the next epoch."""
+    gone = [group.members[member_id] for member_id in member_ids]
+    if not gone:
+        return ()
+    records = [each for one in gone for each in _tombstones(group.group_id, one.member_id)]
+    left = Counter(each.pattern for each in gone if each.pattern)
+    for pattern, count in left.items():
+        if count == group.members_of_pattern(pattern) and pattern in group.patterns:
+            records.append(record(Kind.PATTERN, group.group_id, None, pattern))
+    names = group.subscribed_topics([each.subscription for each in gone])
+    value = group.epoch_value._replace(
+        epoch=group.epoch + 1, metadata_hash=metadata_hash(names, topics)
+    )
+    records.append(record(Kind.EPOCH, group.group_id, value))
+    if len(gone) == len(group.members):  # nobody is left: the next member is assigned at once
+        target = group.target_value._replace(epoch=value.epoch, timestamp_ms=0)
+        records.append(record(Kind.TARGET, group.group_id, target))
+    return tuple(records)
+
+
+def expire(
+    group: ConsumerGroup, *, now_ms: int, session_timeout_ms: int, topics: Topics
+) -> tuple[ConsumerRecord, ...]:
+    """The records that remove silent members, and members that kept lost partitions too long.
+
+    `now_ms` is a time of the monotonic clock. A call that comes too early changes nothing.
+    """
+    return fence(group, group.overdue(now_ms, session_timeout_ms), topics=topics)
+
+
+def dissolve(group: ConsumerGroup) -> tuple[ConsumerRecord, ...]:
+    """The tombstones of a group without members."""
+    group_id = group.group_id
+    patterns = (record(Kind.PATTERN, group_id, None, pattern) for pattern in group.patterns)
+    return (
+        *patterns,
+        record(Kind.TARGET, group_id, None),
+        record(Kind.PARTITIONS, group_id, None),
+        record(Kind.EPOCH, group_id, None),
+    )
+
+
+def _tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
+    kinds = (Kind.CURRENT, Kind.TARGET_MEMBER, Kind.MEMBER)
+    return [record(kind, group_id, None, member_id) for kind in kinds]
+
+
+# ---------------------------------------------------------------- patterns
+
+
+def patterns_resolved(
+    group: ConsumerGroup, resolved: Mapping[str, PatternValue], *, topics: Topics
+) -> tuple[ConsumerRecord, ...]:
+    """The records of patterns that were resolved; those that nobody has any longer are left out."""
+    group_id = group.group_id
+    names = group.subscribed_topics()
+    records = []
+    is_new = False
+    for pattern, found in resolved.items():
+        if group.members_of_pattern(pattern):
+            before = group.patterns.get(pattern)
+            is_new = is_new or (frozenset() if before is None else before.topics) != found.topics
+            names |= found.topics
+            records.append(record(Kind.PATTERN, group_id, found, pattern))
+    hashed = metadata_hash(names, topics)
+    if records and (is_new or hashed != group.metadata_hash):
+        value = group.epoch_value._replace(epoch=group.epoch + 1, metadata_hash=hashed)
+        records.append(record(Kind.EPOCH, group_id, value))
+    return tuple(records)

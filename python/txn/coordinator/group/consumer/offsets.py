@@ -1,0 +1,58 @@
+"""The members of a consumer group that may commit offsets, or fetch them.
+
+Pure. Source: KIP-1251; Apache Kafka's behaviour where it is silent.
+"""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.wire.error_codes import ErrorCode
+
+
+def commit_refusal(
+    group: ConsumerGroup,
+    member_id: str,
+    instance_id: str | None,
+    epoch: int,
+    *,
+    is_transactional: bool,
+    partitions: Iterable[tuple[UUID | None, int]],
+) -> ErrorCode:
+    """Say why this member may not commit offsets of these partitions; NONE if it may.
+
+    An epoch is valid from the one in which the member got the partition, up to its present one.
+    Without members anybody may commit that names none. A transactional commit that names none
+    always may: its transactional id fences it.
+    """
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE
+    if is_transactional and epoch < 0 and not member_id and instance_id is None:
+        return ErrorCode.NONE
+    member = group.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    current = member.current
+    if epoch == current.epoch:
+        return ErrorCode.NONE
+    if epoch > current.epoch:
+        return ErrorCode.STALE_MEMBER_EPOCH
+    for topic_id, partition in partitions:
+        since = None
+        if topic_id is not None:
+            assigned, revoking = current.assigned, current.revoking
+            since = assigned.get(topic_id, {}).get(partition)
+            since = revoking.get(topic_id, {}).get(partition) if since is None else since
+        if since is None or epoch < since:
+            return ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE
+
+
+def fetch_refusal(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
+    """Say why a member may not fetch offsets; NONE if it may, or if no member asks."""
+    if member_id is None and epoch < 0:
+        return ErrorCode.NONE
+    member = group.members.get(member_id or "")
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH

@@ -1,0 +1,339 @@
+"""The records of consumer groups in `__consumer_offsets`, byte for byte as Apache Kafka has them.
+
+A key begins with its kind as int16. All values have version 0, which is flexible:
+
+     3  EPOCH           group            → EpochValue
+     4  PARTITIONS      group            → Kafka 4.0 and older; read and passed over
+     5  MEMBER          group, member    → MemberValue
+     6  TARGET          group            → TargetValue
+     7  TARGET_MEMBER   group, member    → TargetMemberValue
+     8  CURRENT         group, member    → CurrentValue
+    16  PATTERN         group, pattern   → PatternValue
+
+A null value is a tombstone. Tagged fields of a value that are unknown here are kept in `tags`, and
+written again with it.
+
+Sources: the ConsumerGroup* message schemas of Apache Kafka 4.4; KIP-848, KIP-1101 (metadata hash),
+KIP-1251 (assignment epochs), KIP-1263 (assignment timestamp).
+"""
+
+import struct
+import uuid
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from txn.coordinator.group.record_bytes import RecordReader, RecordWriter
+
+VALUE_VERSION: Final = 0
+HASH_TAG: Final = 0
+CLASSIC_TAG: Final = 0
+"""Marks a member that speaks the classic protocol; its data is kept as it is."""
+TIMESTAMP_TAG: Final = 0
+EPOCHS_TAG: Final = 0
+
+Tags = Mapping[int, bytes]
+NO_TAGS: Final[Tags] = MappingProxyType({})
+
+Assignment = Mapping[uuid.UUID, frozenset[int]]
+"""Topic id → partitions; a topic without partitions is left out."""
+
+Owned = Mapping[uuid.UUID, Mapping[int, int]]
+"""Topic id → partition → epoch in which the member got it."""
+
+
+class Kind(IntEnum):
+    """The kinds of records, by the version of their keys."""
+
+    EPOCH = 3
+    PARTITIONS = 4
+    MEMBER = 5
+    TARGET = 6
+    TARGET_MEMBER = 7
+    CURRENT = 8
+    PATTERN = 16
+
+
+KINDS: Final = frozenset(Kind)
+NAMED: Final = frozenset({Kind.MEMBER, Kind.TARGET_MEMBER, Kind.CURRENT, Kind.PATTERN})
+"""Kinds whose key has a second part: a member id or a pattern."""
+
+
+class MemberState(IntEnum):
+    """The state of a member on its way to the target assignment, by Kafka's numbers."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+class ConsumerKey(NamedTuple):
+    """A record's kind, its group, and the member id or pattern, where the kind has one."""
+
+    kind: Kind
+    group_id: str
+    name: str = ""
+
+
+class EpochValue(NamedTuple):
+    """A group's epoch, and the hash of the topics it consumes."""
+
+    epoch: int
+    metadata_hash: int = 0
+    tags: Tags = NO_TAGS
+
+
+class MemberValue(NamedTuple):
+    """A member's subscription. A pattern that is empty stands for none."""
+
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    rebalance_timeout_ms: int
+    assignor: str | None
+    tags: Tags = NO_TAGS
+
+
+class TargetValue(NamedTuple):
+    """The epoch of the target assignment, and the time of day at which it was computed."""
+
+    epoch: int
+    timestamp_ms: int = 0
+    tags: Tags = NO_TAGS
+
+
+class TargetMemberValue(NamedTuple):
+    """A member's part of the target assignment."""
+
+    partitions: Assignment
+    tags: Tags = NO_TAGS
+
+
+class CurrentValue(NamedTuple):
+    """The partitions that a member owns, and those that it has to give back."""
+
+    epoch: int
+    previous_epoch: int
+    state: MemberState
+    assigned: Owned
+    revoking: Owned
+    tags: Tags = NO_TAGS
+
+
+class PatternValue(NamedTuple):
+    """The topics that a pattern matches, in a version of the metadata, at a time of day."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+    tags: Tags = NO_TAGS
+
+
+ConsumerValue = (
+    EpochValue | MemberValue | TargetValue | TargetMemberValue | CurrentValue | PatternValue
+)
+
+
+class ConsumerRecord(NamedTuple):
+    """A record of a consumer group; without a value it is a tombstone."""
+
+    key: ConsumerKey
+    value: ConsumerValue | None
+
+
+def record(
+    kind: Kind, group_id: str, value: ConsumerValue | None, name: str = ""
+) -> ConsumerRecord:
+    """A record of a group; without a value it is a tombstone."""
+    return ConsumerRecord(ConsumerKey(kind, group_id, name), value)
+
+
+# ---------------------------------------------------------------- keys
+
+
+def encode_key(key: ConsumerKey) -> bytes:
+    """Encode a record's key."""
+    writer = RecordWriter(key.kind, is_flexible=False)
+    writer.string(key.group_id)
+    if key.kind in NAMED:
+        writer.string(key.name)
+    return writer.done()
+
+
+def decode_key(data: bytes) -> ConsumerKey | None:
+    """Decode a key; None if its kind is not one of a consumer group.
+
+    Raises:
+        ValueError, struct.error: the bytes do not follow the schema.
+    """
+    reader = RecordReader(data, is_flexible=False)
+    if reader.version not in KINDS:
+        return None
+    kind = Kind(reader.version)
+    key = ConsumerKey(kind, reader.string(), reader.string() if kind in NAMED else "")
+    reader.finish()
+    return key
+
+
+# ---------------------------------------------------------------- values
+
+
+def encode_value(value: ConsumerValue) -> bytes:
+    """Encode a record's value."""
+    writer = RecordWriter(VALUE_VERSION, is_flexible=True)
+    tags = dict(value.tags)
+    match value:
+        case EpochValue(epoch, metadata_hash):
+            writer.int32(epoch)
+            _put_number(tags, HASH_TAG, metadata_hash)
+        case MemberValue():
+            writer.nullable_string(value.instance_id)
+            writer.nullable_string(value.rack_id)
+            writer.string(value.client_id)
+            writer.string(value.client_host)
+            _write_names(writer, value.topics)
+            writer.nullable_string(value.pattern)
+            writer.int32(value.rebalance_timeout_ms)
+            writer.nullable_string(value.assignor)
+        case TargetValue(epoch, timestamp_ms):
+            writer.int32(epoch)
+            _put_number(tags, TIMESTAMP_TAG, timestamp_ms)
+        case TargetMemberValue(partitions):
+            writer.count(len(partitions))
+            for topic_id, numbers in _by_id(partitions):
+                writer.identifier(topic_id)
+                writer.int32s(sorted(numbers))
+                writer.tags(NO_TAGS)
+        case CurrentValue():
+            writer.int32(value.epoch)
+            writer.int32(value.previous_epoch)
+            writer.int8(value.state)
+            _write_owned(writer, value.assigned)
+            _write_owned(writer, value.revoking)
+        case PatternValue():
+            _write_names(writer, tuple(sorted(value.topics)))
+            writer.int64(value.version)
+            writer.int64(value.timestamp_ms)
+    writer.tags(tags)
+    return writer.done()
+
+
+def decode_value(kind: Kind, data: bytes) -> ConsumerValue | None:
+    """Decode a record's value; None for a kind that is passed over.
+
+    Raises:
+        ValueError, struct.error: the version is unknown, or the bytes do not follow its schema.
+    """
+    reader = RecordReader(data, is_flexible=True)
+    if reader.version != VALUE_VERSION:
+        raise ValueError(f"a record of a consumer group has version {reader.version}; 0 is known")
+    value: ConsumerValue
+    match kind:
+        case Kind.EPOCH:
+            epoch, tags = reader.int32(), reader.tags()
+            value = EpochValue(epoch, _take_number(tags, HASH_TAG), tags)
+        case Kind.MEMBER:
+            value = MemberValue(
+                instance_id=reader.nullable_string(),
+                rack_id=reader.nullable_string(),
+                client_id=reader.string(),
+                client_host=reader.string(),
+                topics=_read_names(reader),
+                pattern=reader.nullable_string(),
+                rebalance_timeout_ms=reader.int32(),
+                assignor=reader.nullable_string(),
+                tags=reader.tags(),
+            )
+        case Kind.TARGET:
+            epoch, tags = reader.int32(), reader.tags()
+            value = TargetValue(epoch, _take_number(tags, TIMESTAMP_TAG), tags)
+        case Kind.TARGET_MEMBER:
+            partitions: dict[uuid.UUID, frozenset[int]] = {}
+            for _ in range(reader.count()):
+                topic_id = reader.identifier()
+                partitions[topic_id] = frozenset(reader.int32s())
+                reader.tags()
+            value = TargetMemberValue(partitions, reader.tags())
+        case Kind.CURRENT:
+            epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
+            value = CurrentValue(
+                epoch,
+                previous_epoch,
+                MemberState(state) if state in STATES else MemberState.UNKNOWN,
+                _read_owned(reader, epoch),
+                _read_owned(reader, epoch),
+                reader.tags(),
+            )
+        case Kind.PATTERN:
+            value = PatternValue(
+                frozenset(_read_names(reader)), reader.int64(), reader.int64(), reader.tags()
+            )
+        case Kind.PARTITIONS:
+            return None
+    reader.finish()
+    return value
+
+
+STATES: Final = frozenset(MemberState)
+
+
+def _put_number(tags: dict[int, bytes], tag: int, number: int) -> None:
+    """Write a tagged int64, unless it has its default."""
+    if number:
+        tags[tag] = struct.pack(">q", number)
+
+
+def _take_number(tags: dict[int, bytes], tag: int) -> int:
+    data = tags.pop(tag, None)
+    if data is None:
+        return 0
+    number: int = struct.unpack(">q", data)[0]
+    return number
+
+
+def _write_names(writer: RecordWriter, names: tuple[str, ...]) -> None:
+    writer.count(len(names))
+    for name in names:
+        writer.string(name)
+
+
+def _read_names(reader: RecordReader) -> tuple[str, ...]:
+    return tuple(reader.string() for _ in range(reader.count()))
+
+
+def _write_owned(writer: RecordWriter, owned: Owned) -> None:
+    writer.count(len(owned))
+    for topic_id, epochs in sorted(owned.items(), key=lambda item: item[0].int):
+        numbers = sorted(epochs)
+        writer.identifier(topic_id)
+        writer.int32s(numbers)
+        tagged = RecordWriter(VALUE_VERSION, is_flexible=True)
+        tagged.int32s([epochs[number] for number in numbers])
+        writer.tags({EPOCHS_TAG: tagged.done()[2:]})
+
+
+def _read_owned(reader: RecordReader, member_epoch: int) -> dict[uuid.UUID, dict[int, int]]:
+    """Partitions with their epochs; those of Kafka 4.2 and older have the member's epoch."""
+    owned: dict[uuid.UUID, dict[int, int]] = {}
+    for _ in range(reader.count()):
+        topic_id, numbers = reader.identifier(), reader.int32s()
+        epochs = (member_epoch,) * len(numbers)
+        data = reader.tags().get(EPOCHS_TAG)
+        if data is not None:
+            tagged = RecordReader(b"\0\0" + data, is_flexible=True)
+            stored = tagged.int32s()
+            tagged.finish()
+            epochs = stored or epochs  # a null array has no epochs
+        if len(epochs) != len(numbers):
+            raise ValueError(f"{len(numbers)} partitions have {len(epochs)} assignment epochs")
+        owned[topic_id] = dict(zip(numbers, epochs, strict=True))
+    return owned
+
+
+def _by_id(partitions: Assignment) -> list[tuple[uuid.UUID, frozenset[int]]]:
+    return sorted(partitions.items(), key=lambda item: item[0].int)

@@ -1,0 +1,167 @@
+"""Share and streams groups beside an Apache Kafka that has both switched off."""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+import txn
+from differential.side import Side
+from harnesses.peers.jars import CONTROL, NODE_4_4
+from harnesses.peers.kafka import KafkaNode
+
+MEMBER: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+TOPIC_ID: Final = uuid.UUID(int=7)
+OFF: Final = ("--feature", "share.version=0", "--feature", "streams.version=0")
+
+STREAMS_MEMBER: Final = {
+    "group_id": "g",
+    "member_id": "m",
+    "member_epoch": 0,
+    "endpoint_information_epoch": 0,
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout": 1000,
+    "active_tasks": None,
+    "standby_tasks": None,
+    "warmup_tasks": None,
+    "process_id": None,
+    "user_endpoint": None,
+    "client_tags": None,
+    "task_offsets": None,
+    "task_end_offsets": None,
+    "shutdown_application": False,
+    "topology": {
+        "epoch": 1,
+        "subtopologies": [
+            {
+                "subtopology_id": "0",
+                "source_topics": ["t"],
+                "source_topic_regex": ["t.*"],
+                "state_changelog_topics": [
+                    {
+                        "name": "c",
+                        "partitions": 1,
+                        "replication_factor": 1,
+                        "topic_configs": [{"key": "retention.ms", "value": "1"}],
+                    }
+                ],
+                "repartition_sink_topics": ["r"],
+                "repartition_source_topics": [],
+                "copartition_groups": [
+                    {
+                        "source_topics": [0],
+                        "source_topic_regex": [],
+                        "repartition_source_topics": [],
+                    }
+                ],
+            }
+        ],
+    },
+}
+A_FETCH: Final = {
+    "group_id": "g",
+    "member_id": MEMBER,
+    "share_session_epoch": 0,
+    "max_wait": 10,
+    "min_bytes": 0,
+    "max_bytes": 100,
+    "max_records": 10,
+    "batch_size": 10,
+    "share_acquire_mode": 0,
+    "is_renew_ack": False,
+    "topics": [
+        {
+            "topic_id": TOPIC_ID,
+            "partitions": [
+                {
+                    "partition_index": 0,
+                    "acknowledgement_batches": [
+                        {"first_offset": 0, "last_offset": 1, "acknowledge_types": [1]}
+                    ],
+                }
+            ],
+        }
+    ],
+    "forgotten_topics_data": [{"topic_id": TOPIC_ID, "partitions": [1]}],
+}
+AN_ACKNOWLEDGEMENT: Final = {
+    "group_id": "g",
+    "member_id": MEMBER,
+    "share_session_epoch": 1,
+    "is_renew_ack": False,
+    "topics": A_FETCH["topics"],
+}
+
+REQUESTS: Final[dict[str, tuple[int, int, dict[str, Any]]]] = {
+    "ShareGroupHeartbeat": (
+        76,
+        1,
+        {
+            "group_id": "g",
+            "member_id": MEMBER,
+            "member_epoch": 0,
+            "rack_id": None,
+            "subscribed_topic_names": ["t"],
+        },
+    ),
+    "ShareGroupDescribe": (
+        77,
+        1,
+        {"group_ids": ["g", "h"], "include_authorized_operations": True},
+    ),
+    "ShareFetch 1": (78, 1, A_FETCH),
+    "ShareFetch 2": (78, 2, A_FETCH),
+    "ShareAcknowledge 1": (79, 1, AN_ACKNOWLEDGEMENT),
+    "ShareAcknowledge 2": (79, 2, AN_ACKNOWLEDGEMENT),
+    "StreamsGroupHeartbeat": (88, 0, STREAMS_MEMBER),
+    "StreamsGroupDescribe": (
+        89,
+        0,
+        {"group_ids": ["g", "h"], "include_authorized_operations": True},
+    ),
+    "DescribeShareGroupOffsets 0": (
+        90,
+        0,
+        {"groups": [{"group_id": "g", "topics": [{"topic_name": "t", "partitions": [0]}]}]},
+    ),
+    "DescribeShareGroupOffsets 1": (90, 1, {"groups": [{"group_id": "g", "topics": None}]}),
+    "AlterShareGroupOffsets": (
+        91,
+        0,
+        {
+            "group_id": "g",
+            "topics": [
+                {"topic_name": "t", "partitions": [{"partition_index": 0, "start_offset": 0}]}
+            ],
+        },
+    ),
+    "DeleteShareGroupOffsets": (92, 0, {"group_id": "g", "topics": [{"topic_name": "t"}]}),
+}
+
+pytestmark = pytest.mark.peer
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+    if CONTROL is not NODE_4_4:
+        pytest.skip("Apache Kafka 4.4 has these versions")
+    directory = tmp_path_factory.mktemp("off")
+    with (
+        KafkaNode(directory, jars=NODE_4_4, format_options=OFF) as node,
+        txn.Broker() as broker,
+    ):
+        sides = Side(broker.bootstrap_servers), Side(node.bootstrap_servers)
+        yield sides
+        for side in sides:
+            side.close()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_of_a_protocol_that_is_switched_off_is_answered_as_by_Kafka(
+    name: str, sides: tuple[Side, Side]
+) -> None:
+    ours, theirs = (side.ask(*REQUESTS[name]) for side in sides)
+    assert ours == theirs
+    assert "unsupported_version" in str(ours)
