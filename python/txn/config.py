@@ -653,6 +653,10 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The most partitions this broker takes, of all topics together: each has its "
                 "place in memory and in every start. txn's own.",
             ),
+            "max.incremental.fetch.session.cache.slots": (
+                _int(1_000, 0),
+                "Fetch sessions at a time; consumers beyond them name all partitions each time.",
+            ),
             "max.request.partition.size.limit": (
                 _int(2000, 1),
                 "The most partitions in one answer to DescribeTopicPartitions.",
@@ -869,10 +873,6 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
             "max.decompressed.message.bytes": (
                 _DECOMPRESSED_BYTES,
                 "max.decompressed.message.bytes of topics.",
-            ),
-            "max.incremental.fetch.session.cache.slots": (
-                _int(1_000, 0),
-                "Fetch sessions at a time; consumers beyond them name all partitions each time.",
             ),
             "message.max.bytes": (_int(1_048_588, 0), "max.message.bytes of topics."),
             "num.recovery.threads.per.data.dir": (

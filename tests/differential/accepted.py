@@ -709,6 +709,14 @@ NOT_SERVED: Final = (
         _is_key_of(NOT_ANNOUNCED),
     ),
     KnownDifference(
+        "first-version-of-streams-groups",
+        "StreamsGroupHeartbeat and StreamsGroupDescribe are served in version 0.",
+        ("ApiVersions",),
+        "api_keys.max_version",
+        0,
+        1,
+    ),
+    KnownDifference(
         "features-not-announced",
         "Features of what txn does not serve.",
         ("ApiVersions",),

@@ -20,6 +20,7 @@ from differential.batches import TRANSACTIONAL, BatchSpec
 from differential.names import Name
 from harnesses.peers.jars import CONTROL, NODE_4_2
 from support.acl_filters import any_acl
+from txn.broker.apis.index import APIS_BY_MODULE
 from txn.security.acls import (
     CLUSTER_NAME,
     OPERATIONS_OF,
@@ -530,6 +531,28 @@ def _describe_groups(draw: random.Random, version: int) -> Fields:
     }
 
 
+def _consumer_groups(draw: random.Random, version: int) -> Fields:
+    return {
+        "group_ids": some(draw, NAMES),
+        "include_authorized_operations": draw.choice([True, True, False]),
+    }
+
+
+def _consumer_group_heartbeat(draw: random.Random, version: int) -> Fields:
+    return {
+        "group_id": draw.choice(NAMES),
+        "member_id": "nobody",
+        "member_epoch": 5,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_names": draw.choice([None, some(draw, NAMES)]),
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": None,
+    }
+
+
 def _list_groups(draw: random.Random, version: int) -> Fields:
     return {"states_filter": draw.choice([[], ["Empty"], ["Stable"]]), "types_filter": []}
 
@@ -552,6 +575,8 @@ REQUESTS: Final[Mapping[ApiKey, Maker]] = {
     ApiKey.SYNC_GROUP: _sync_group,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_group_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_groups,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.DELETE_RECORDS: _delete_records,
@@ -589,6 +614,9 @@ NOT_ASKED: Final = {
     ApiKey.API_VERSIONS: "answered to everybody",
     ApiKey.SASL_HANDSHAKE: "comes before the principal is known",
     ApiKey.SASL_AUTHENTICATE: "comes before the principal is known",
+    **dict.fromkeys(
+        APIS_BY_MODULE["other_groups"], "switched off here: test_groups_switched_off.py asks them"
+    ),
 }
 """APIs that ask no authorizer."""
 

@@ -77,7 +77,8 @@ def test_a_topic_whose_name_collides(admin: AdminClient, bootstrap: str, unique:
             1,
             3,
             "Unable to replicate the partition 3 time(s): The target replication factor of 3 "
-            "cannot be reached because only 1 broker(s) are registered.",
+            "cannot be reached because only 1 broker(s) are registered or some brokers have all "
+            "their log directories cordoned.",
         ),
     ],
 )

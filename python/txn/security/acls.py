@@ -346,17 +346,25 @@ def _is_in(host: str, entry: str) -> bool:
         return False
 
 
+MAPPED_BITS: Final = 96
+"""Bits before the IPv4 address in an IPv6 address that maps it. Requests have IPv4 addresses."""
+
+
 @lru_cache(maxsize=4096)
 def _network(text: str) -> "IPv4Network | IPv6Network | None":
     """The network that ADDRESS/BITS means; the address may be any in it. None: the text is none."""
-    from ipaddress import ip_network
+    from ipaddress import IPv4Network, ip_network
 
     if not text.rpartition("/")[2].isdecimal():  # a mask is no part of the notation
         return None
     try:
-        return ip_network(text, strict=False)
+        network = ip_network(text, strict=False)
     except ValueError:
         return None
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped is not None and network.prefixlen >= MAPPED_BITS:
+        return IPv4Network((mapped, network.prefixlen - MAPPED_BITS))
+    return network
 
 
 ADDRESS_MAX: Final = 64

@@ -47,7 +47,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("offsets list orders --at lastest", 2, "in a topic; did you mean latest? Give earliest,"),
         ("configs set --all-brokers log.cleaner.thread=2", 2, "did you mean log.cleaner.threads?"),
         ("configs set --broker 1 log.cleaner.thread=2", 2, "did you mean log.cleaner.threads?"),
-        ("configs describe --group shop", 1, "no group of this cluster has settings of its own\n"),
     ],
 )
 def test_the_nearest_name_is_told(words: str, code: int, told: str, servers: str) -> None:

@@ -247,7 +247,6 @@ def test_limits_that_cannot_be_are_refused_at_the_start(
         ("listener.name.other.max.connections", "3", "of no listener"),
         ("listener.name.plaintext.max.connection.creation.rate", "0", "at least 1"),
         ("connections.max.idle.ms", "5", "while the broker runs"),
-        ("listener.name.plaintext.ssl.keystore.location", "/new.pem", "reload_certificates"),
     ],
 )
 def test_limits_that_cannot_be_are_refused_while_the_broker_runs(

@@ -133,7 +133,7 @@ def test_connections_and_files_share_what_is_left(limit: int, connections: int, 
 WATCHED = """\
 import sys, txn
 from txn.server.lifecycle.broker import service_of
-with txn.Broker() as broker:
+with txn.Broker(properties={"transaction.two.phase.commit.enable": "true"}) as broker:
     print("listening on", broker.bootstrap_servers, flush=True)
     service_of(broker).preload.start()
     service_of(broker).preload.join()

@@ -167,7 +167,7 @@ def test_versions_are_told_before_the_handshake(broker: txn.Broker) -> None:
         ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         assert ranges[ApiKey.SASL_HANDSHAKE] == (0, 1)
         assert ranges[ApiKey.SASL_AUTHENTICATE] == (0, 2)
-        assert ApiKey.CREATE_DELEGATION_TOKEN not in ranges
+        assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in ranges
         assert log_in(connection).error_code == ErrorCode.NONE
 
 

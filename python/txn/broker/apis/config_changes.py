@@ -183,7 +183,7 @@ async def _altered(
                 raise ConfigFault(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
             _require_sound(node, resource)
             changes = _checked(node, *place, changes_by(resource))
-            if node.certificates is not None and _is_of_certificates(resource):
+            if node.certificates is not None and _is_of_certificates(resource, changes):
                 node.certificates.require(changes)
                 if not validate_only:
                     node.certificates.check()  # the same path may have another file by now
@@ -205,10 +205,16 @@ async def _altered(
     return AlterConfigsResponse(results)
 
 
-def _is_of_certificates(resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> bool:
-    """Say whether a request names a setting of certificates, of the broker or a listener."""
+def _is_of_certificates(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource, changes: Changes
+) -> bool:
+    """Say whether a request names or drops a setting of certificates, of a broker or a listener.
+
+    AlterConfigs drops the settings that it does not name.
+    """
+    names = {*(entry.name for entry in resource.configs), *changes}
     return resource.resource_type == BROKER_RESOURCE and any(
-        _name_of_store(entry.name) is not None for entry in resource.configs
+        _name_of_store(name) is not None for name in names
     )
 
 

@@ -129,6 +129,8 @@ def _fault(update: FeatureUpdate, finalized: Mapping[str, int], node_id: int) ->
             f"{head} Can't downgrade the version of this feature without setting the upgrade type "
             "to either safe or unsafe downgrade."
         )
+    if level > current and kind != UPGRADE:
+        return f"{head} Can't downgrade to a newer version."
     if level < current and name == METADATA_VERSION:
         return (
             f"Unsupported metadata.version downgrade from {current} to {level}. Refusing to "

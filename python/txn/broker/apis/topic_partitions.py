@@ -73,10 +73,11 @@ async def _described(
             continue
         is_at_cursor = cursor is not None and cursor.topic_name == name
         start = cursor.partition_index if cursor is not None and is_at_cursor else 0
+        count = len(node.partitions[name])  # the topic may go while others have their turn
         described, end = _topic(node, topic, start, left, operations_on(name))
         told.append(described)
         await turns.next(len(described.partitions))
-        if end < len(node.partitions[name]):
+        if end < count:
             following = NextPartition(name, end)
             break
         left -= len(described.partitions)

@@ -263,7 +263,8 @@ def _size_fault(node: Node, topic: CreatableTopic) -> _Fault | None:
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {topic.replication_factor} time(s): The "
             f"target replication factor of {topic.replication_factor} cannot be reached because "
-            "only 1 broker(s) are registered.",
+            "only 1 broker(s) are registered or some brokers have all their log directories "
+            "cordoned.",
         )
     return None
 

@@ -327,7 +327,7 @@ def _file_state(path: str) -> tuple[int, ...] | None:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _warn_if_readable(path: str) -> None:

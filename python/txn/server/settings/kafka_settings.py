@@ -134,6 +134,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "groups of the newer protocols, share groups and streams groups": """
         errors.deadletterqueue.auto.create.topics.enable
         errors.deadletterqueue.topic.name.prefix
+        group.consumer.assignor.offload.enable
         group.coordinator.rebalance.protocols
         group.share.assignment.interval.ms
         group.share.assignor.offload.enable
