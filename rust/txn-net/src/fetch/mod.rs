@@ -147,6 +147,14 @@ impl FetchRequest {
         };
     }
 
+    /// Number of the partitions of its session that it looks at.
+    pub fn open_count(&self) -> usize {
+        match &self.session {
+            SessionUse::Follows(session, _) => session.open_count(),
+            _ => 0,
+        }
+    }
+
     fn parts(&self) -> WantedParts<'_> {
         WantedParts {
             uses_ids: has_topic_ids(self.version),

@@ -124,9 +124,7 @@ impl FetchSession {
     /// Kafka's error code: the request is not the next, or names topics in the other way.
     pub fn update(&self, epoch: i32, request: &WantedParts<'_>) -> Result<Option<i32>, i16> {
         let mut state = self.lock();
-        if state.epoch != epoch {
-            return Err(codes::INVALID_FETCH_SESSION_EPOCH);
-        }
+        state.check_epoch(epoch)?;
         if self.uses_ids != request.uses_ids {
             return Err(codes::FETCH_SESSION_TOPIC_ID_ERROR);
         }
@@ -143,6 +141,17 @@ impl FetchSession {
         state.begin_request(&self.catalog);
         self.size.store(state.by_place.len(), Ordering::Relaxed);
         Ok(Some(state.epoch))
+    }
+
+    /// Ends a session that left the cache. Its memory goes at once, also if a request of it waits:
+    /// that is answered with an error now.
+    pub fn end(&self) {
+        let ended = std::mem::replace(&mut *self.lock(), SessionState::ended());
+        let waiter = self.alarm.lock().waiter.take();
+        drop(ended); // its watchers go without the lock
+        if let Some(waiter) = waiter {
+            waiter.log_advanced();
+        }
     }
 
     #[cfg(test)]
@@ -202,6 +211,9 @@ impl FetchSession {
             return Readiness::Ready;
         }
         state.take_note(&self.catalog, &self.alarm, reading);
+        if state.has_lost_topic {
+            return Readiness::Ready;
+        }
         let open: Vec<u32> = state.open.iter().map(|&(_, slot)| slot).collect();
         tally.is_any_read = open.len() < state.by_place.len(); // quiet ones are read
         for slot in open {

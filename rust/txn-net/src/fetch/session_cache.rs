@@ -129,7 +129,7 @@ impl FetchSessions {
     pub fn close(&self, id: i32, owner: &SessionOwner) {
         if self.find(id, owner).is_some() {
             let gone = self.remove(&mut self.write(), id);
-            drop(gone); // its watchers go without the lock
+            end(gone);
         }
     }
 
@@ -161,7 +161,7 @@ impl FetchSessions {
             gone.extend(self.evict(&mut sessions, session.id));
         }
         drop(sessions);
-        drop(gone); // their watchers go without the lock
+        end(gone);
         is_kept
     }
 
@@ -186,7 +186,7 @@ impl FetchSessions {
         };
         let mut gone = Vec::new();
         let has_room = self.make_room(&mut self.write(), &newcomer, now_ms, &mut gone);
-        drop(gone);
+        end(gone);
         if !has_room {
             return 0;
         }
@@ -257,6 +257,13 @@ impl FetchSessions {
         let gone = held.remove(&id)?;
         self.change_bytes(gone.bytes.load(Ordering::Relaxed), 0);
         Some(gone)
+    }
+}
+
+/// Ends sessions that left the cache, without its lock.
+fn end(gone: impl IntoIterator<Item = Arc<FetchSession>>) {
+    for session in gone {
+        session.end();
     }
 }
 

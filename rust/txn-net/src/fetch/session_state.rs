@@ -46,7 +46,13 @@ pub struct SessionState {
     /// Topics whose id has had no name so far.
     pub unnamed: BTreeSet<u32>,
     pub refused: BTreeSet<u32>,
+    /// A topic was removed or replaced since the last request. A waiting request is answered then,
+    /// also if the change was seen before its notice came.
+    pub has_lost_topic: bool,
 }
+
+/// The epoch of a session that has ended. A client may name it and gets an error too.
+const ENDED: i32 = -2;
 
 pub struct SessionTopic {
     pub key: OwnedKey,
@@ -84,6 +90,15 @@ impl SessionState {
             unasked: Vec::new(),
             unnamed: BTreeSet::new(),
             refused: BTreeSet::new(),
+            has_lost_topic: false,
+        }
+    }
+
+    /// The state of a session that has ended: no request is its next.
+    pub fn ended() -> Self {
+        Self {
+            epoch: ENDED,
+            ..Self::new(0, false)
         }
     }
 
@@ -92,7 +107,7 @@ impl SessionState {
     }
 
     pub fn check_epoch(&self, epoch: i32) -> Result<(), i16> {
-        if self.epoch == epoch {
+        if self.epoch == epoch && epoch != ENDED {
             Ok(())
         } else {
             Err(codes::INVALID_FETCH_SESSION_EPOCH)
@@ -233,6 +248,12 @@ impl SessionState {
             }
         }
         self.unasked.extend(&self.refused);
+        if self.unasked.len() > self.topics.len() {
+            // A request before was given up amid its questions.
+            self.unasked.sort_unstable();
+            self.unasked.dedup();
+        }
+        self.has_lost_topic = false;
     }
 
     pub fn ask_for_all(&mut self) {
@@ -272,7 +293,9 @@ impl SessionState {
         if self.changes != changes {
             self.changes = changes; // before the topics are looked up
             for topic in self.topics.iter_mut().flatten() {
+                let before = topic.place();
                 topic.resolve(catalog);
+                self.has_lost_topic |= before.is_some() && before != topic.place();
             }
             self.open_all();
         }
@@ -296,6 +319,11 @@ impl SessionState {
 }
 
 impl SessionTopic {
+    /// The address of the topic that was found.
+    fn place(&self) -> Option<*const Topic> {
+        self.found.as_ref().ok().map(Weak::as_ptr)
+    }
+
     /// Looks the topic up. A topic that is known by its id keeps its name: another one of that name
     /// is not the one that was asked for.
     pub fn resolve(&mut self, catalog: &Catalog) {

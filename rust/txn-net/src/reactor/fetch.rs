@@ -18,6 +18,9 @@ use crate::waiting::Unfinished;
 /// their turn.
 const LARGE_FETCH_BYTES: usize = 64 << 10;
 
+/// A request of a session that looks at more partitions waits for its turn too, however short it is.
+const LARGE_FETCH_PARTITIONS: usize = 2_000;
+
 impl Reactor {
     pub(super) fn on_fetch(
         &mut self,
@@ -48,6 +51,11 @@ impl Reactor {
         };
         let sessions = &self.shared.fetch_sessions;
         request.enter_session(sessions, connection.sender(), self.now);
+        if request.open_count() > LARGE_FETCH_PARTITIONS {
+            let request = Unfinished::Fetch(request);
+            self.give_way(slot, connection, header.correlation_id, request);
+            return Answered::Yes;
+        }
         self.go_on_fetch(slot, connection, request);
         Answered::Yes
     }

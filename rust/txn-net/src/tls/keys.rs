@@ -3,6 +3,8 @@
 use std::ops::Deref;
 
 use pkcs8::der::pem::LineEnding;
+use pkcs8::pkcs5::EncryptionScheme;
+use pkcs8::pkcs5::pbes2::Kdf;
 use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 
 use super::{TlsOptionsError, refuse};
@@ -36,6 +38,12 @@ pub fn private_key(
     let (_, document) = SecretDocument::from_pem(encrypted).map_err(|_| damaged())?;
     let encrypted =
         EncryptedPrivateKeyInfoRef::try_from(document.as_bytes()).map_err(|_| damaged())?;
+    if !is_affordable(&encrypted.encryption_algorithm) {
+        return refuse(
+            "the private key's password is stretched too often: at most 1,000,000 rounds of PBKDF2, \
+             or 64 MiB of scrypt",
+        );
+    }
     let decrypted = encrypted.decrypt(password).map_err(|_| {
         TlsOptionsError(
             "the private key cannot be decrypted: the password is another, or the cipher is not \
@@ -49,6 +57,24 @@ pub fn private_key(
     Ok(text)
 }
 
+/// Says whether a key is opened within seconds and some memory. An administrator far away may send
+/// it, and the numbers in it are not believed before.
+fn is_affordable(scheme: &EncryptionScheme) -> bool {
+    let EncryptionScheme::Pbes2(parameters) = scheme else {
+        return true; // refused by decryption
+    };
+    match &parameters.kdf {
+        Kdf::Pbkdf2(rounds) => rounds.iteration_count <= 1_000_000,
+        Kdf::Scrypt(scrypt) => {
+            let block = u64::from(scrypt.block_size) * 128;
+            scrypt.cost_parameter.is_power_of_two()
+                && scrypt.parallelization <= 4
+                && (scrypt.cost_parameter.checked_mul(block)).is_some_and(|one| one <= 64 << 20)
+        }
+        _ => true, // refused by decryption
+    }
+}
+
 fn zeroizing(text: String) -> pkcs8::der::zeroize::Zeroizing<String> {
     pkcs8::der::zeroize::Zeroizing::new(text)
 }
@@ -59,4 +85,23 @@ fn section<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     let last = format!("-----END {label}-----");
     let end = begin + text[begin..].find(&last)? + last.len();
     Some(&text[begin..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use pkcs8::pkcs5::pbes2::Parameters;
+
+    use super::*;
+
+    #[test]
+    fn a_key_whose_password_is_stretched_beyond_measure_is_refused_before_that() {
+        let mut parameters =
+            Parameters::generate_pbkdf2_sha256_aes256cbc(1_000_000, &[0; 8], [0; 16]).unwrap();
+        assert!(is_affordable(&parameters.clone().into()));
+        let Kdf::Pbkdf2(rounds) = &mut parameters.kdf else {
+            panic!("it is PBKDF2");
+        };
+        rounds.iteration_count = u32::MAX;
+        assert!(!is_affordable(&parameters.into()));
+    }
 }

@@ -256,6 +256,65 @@ fn an_answer_that_is_throttled_is_given_by_the_next() {
     assert_eq!(bench.sessions.snapshot().sessions, 1);
 }
 
+/// It waited on, with the memory of its session, which counted no longer.
+#[test]
+fn a_request_that_waits_ends_with_its_session() {
+    let bench = Bench::new(200);
+    let id = bench.open();
+    let asked = Asked {
+        session: (id, 1),
+        max_wait_ms: 60_000,
+        ..Asked::default()
+    };
+    let waiting = bench.come(&Ada::connected(), &asked);
+    let count = Arc::new(Count::default());
+    let watch = waiting.watch(&(Arc::clone(&count) as Arc<dyn Watcher>));
+    assert_eq!(waiting.readiness(), Readiness::TooLittle);
+    bench.ask(&Asked {
+        session: (id, -1),
+        ..Asked::default()
+    });
+    assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        bench.logs[17].watcher_count(),
+        0,
+        "its memory is given back"
+    );
+    assert_eq!(waiting.readiness(), Readiness::Ready);
+    assert_eq!(
+        bench.answer(&waiting).code,
+        codes::INVALID_FETCH_SESSION_EPOCH
+    );
+    drop(watch);
+}
+
+/// Another reading saw the new topic first, and the notice of the change found nothing new.
+#[test]
+fn a_topic_that_is_replaced_ends_a_wait_whoever_sees_it_first() {
+    let bench = Bench::new(1);
+    let id = bench.open();
+    let asked = Asked {
+        session: (id, 1),
+        max_wait_ms: 60_000,
+        ..Asked::default()
+    };
+    let waiting = bench.come(&Ada::connected(), &asked);
+    assert_eq!(waiting.readiness(), Readiness::TooLittle);
+    bench.catalog.remove(NAME);
+    bench.serve([9; 16]);
+    assert_eq!(waiting.readiness(), Readiness::Ready);
+    assert_eq!(waiting.readiness(), Readiness::Ready);
+    assert_eq!(bench.answer(&waiting).code, codes::NONE);
+    let next = bench.come(
+        &Ada::connected(),
+        &Asked {
+            session: (id, 2),
+            ..asked
+        },
+    );
+    assert_eq!(next.readiness(), Readiness::TooLittle, "it is known now");
+}
+
 #[test]
 fn a_topic_that_goes_or_comes_again_is_told_in_a_session_by_id() {
     let bench = Bench::new(1);
