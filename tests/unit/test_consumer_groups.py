@@ -364,3 +364,14 @@ def test_a_member_in_an_unknown_state_joins_again(pair: Consumers) -> None:
     pair.node.restart()
     assert pair.report("a", 3, {ORDERS: (0, 1)}).error is ErrorCode.FENCED_MEMBER_EPOCH
     assert pair.report("a", 3, {}).error is ErrorCode.NONE
+
+
+def test_a_static_member_that_left_has_nothing_to_give_back(consumers: Consumers) -> None:
+    """It is waited for as long as its session lasts, also if it left in the midst of a handover."""
+    consumers.join("a", instance_id="i", rebalance_timeout_ms=10_000)
+    consumers.pass_time(INTERVAL_MS)
+    consumers.join("b")
+    consumers.beat("a", 2, instance_id="i", owned={ORDERS: frozenset({0, 1, 2})})
+    assert consumers.beat("a", -2, instance_id="i").epoch == -2
+    consumers.pass_time(SESSION_MS - INTERVAL_MS - 1)
+    assert "a" in consumers.group.members
