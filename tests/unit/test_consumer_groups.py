@@ -375,3 +375,12 @@ def test_a_static_member_that_left_has_nothing_to_give_back(consumers: Consumers
     assert consumers.beat("a", -2, instance_id="i").epoch == -2
     consumers.pass_time(SESSION_MS - INTERVAL_MS - 1)
     assert "a" in consumers.group.members
+
+
+def test_the_vote_of_a_replaced_static_member_counts_no_longer(consumers: Consumers) -> None:
+    consumers.join("s1", instance_id="i", assignor="range")
+    consumers.pass_time(INTERVAL_MS)
+    consumers.beat("s1", -2, instance_id="i")
+    epoch = consumers.group.epoch
+    consumers.join("s2", instance_id="i", assignor="uniform")
+    assert consumers.group.epoch == epoch + 1

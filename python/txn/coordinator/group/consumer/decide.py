@@ -174,7 +174,7 @@ class _Heartbeat:
         needs_assignment = (
             has_new_topics
             or (has_new_pattern and is_resolved)
-            or self._changes_assignor(before, subscription)
+            or self._changes_assignor(before, subscription, replaced)
         )
         is_checked = needs_assignment or group.is_outdated
         epoch = self._epoch(needs_assignment, is_checked, gone, subscription)
@@ -288,12 +288,19 @@ class _Heartbeat:
         if is_left and pattern in self._group.patterns:
             self._write(Kind.PATTERN, None, pattern)
 
-    def _changes_assignor(self, before: ConsumerMember, subscription: MemberValue) -> bool:
+    def _changes_assignor(
+        self,
+        before: ConsumerMember,
+        subscription: MemberValue,
+        replaced: ConsumerMember | None,
+    ) -> bool:
         if before.subscription.assignor == subscription.assignor:
             return False
         group, default = self._group, self._limits.default_assignor
         now = {name: each.subscription for name, each in group.members.items()}
         then = {**now, self._beat.member_id: subscription}
+        if replaced is not None and replaced.member_id != self._beat.member_id:
+            del then[replaced.member_id]
         return preferred_assignor(now.values(), default) != preferred_assignor(
             then.values(), default
         )
