@@ -384,3 +384,14 @@ def test_the_vote_of_a_replaced_static_member_counts_no_longer(consumers: Consum
     epoch = consumers.group.epoch
     consumers.join("s2", instance_id="i", assignor="uniform")
     assert consumers.group.epoch == epoch + 1
+
+
+def test_a_member_that_cannot_be_written_is_not_silent(pair: Consumers) -> None:
+    """Trouble of the disk gives up nobody who went on with heartbeats."""
+    pair.pass_time(SESSION_MS - 1)
+    pair.node.host.break_disk()
+    refused = pair.beat("a", 3, topics=("payments",))
+    assert refused.error is ErrorCode.NOT_COORDINATOR
+    pair.node.host.mend_disk()
+    pair.pass_time(1)
+    assert [*pair.group.members] == ["a"]

@@ -132,6 +132,8 @@ class ConsumerGroups:
         try:
             self._carry_out(shard, group_id, [*ended, *outcome.records])
         except StorageError as error:
+            if known is not None and outcome.heard is not None:
+                known.hear(outcome.heard, self._host.monotonic_ms())  # it was not silent
             return BeatAnswer(self._error_code(error))
         self._after(group_id, outcome, sees)
         return outcome.answer
