@@ -395,3 +395,14 @@ def test_a_member_that_cannot_be_written_is_not_silent(pair: Consumers) -> None:
     pair.node.host.mend_disk()
     pair.pass_time(1)
     assert [*pair.group.members] == ["a"]
+
+
+def test_any_number_of_members_may_fall_silent_together(consumers: Consumers) -> None:
+    """Their tombstones do not fit into one batch, so the members go one part after another."""
+    for number in range(41):
+        assert consumers.join(f"{number:032000}").error is ErrorCode.NONE
+    consumers.pass_time(SESSION_MS)
+    assert consumers.group.state is ConsumerGroupState.EMPTY
+    facts = consumers.group.facts()
+    consumers.node.restart()
+    assert consumers.group.facts() == facts

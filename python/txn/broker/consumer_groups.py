@@ -192,13 +192,17 @@ class ConsumerGroups:
         return group.next_deadline(self.setting(group.group_id, "session.timeout.ms"))
 
     def expire(self, group: ConsumerGroup) -> None:
-        """Give up members that went silent or kept partitions too long. Raises StorageError."""
+        """Give up members that went silent or kept partitions too long. Raises StorageError.
+
+        One batch of them goes at a time. The timer rings at once for the others.
+        """
         group_id = group.group_id
         records = expire(
             group,
             now_ms=self._host.monotonic_ms(),
             session_timeout_ms=self.setting(group_id, "session.timeout.ms"),
             topics=self._host,
+            bytes_max=self._shards.batch_bytes_max(),
         )
         self._carry_out(self._shards.of(group_id), group_id, list(records))
         self._set_timer(group)

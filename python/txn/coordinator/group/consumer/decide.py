@@ -61,6 +61,12 @@ JOINS: Final = 0
 LEAVES: Final = -1
 """Epochs of a heartbeat that joins, or leaves for good."""
 
+KEY_BYTES: Final = 16
+"""Upper limit of a record's key without its names."""
+
+TOMBSTONES: Final = 3
+"""Records that remove a member."""
+
 NOT_SAID: Final = -1
 """A rebalance timeout that did not change."""
 
@@ -476,13 +482,38 @@ def fence(
 
 
 def expire(
-    group: ConsumerGroup, *, now_ms: int, session_timeout_ms: int, topics: Topics
+    group: ConsumerGroup, *, now_ms: int, session_timeout_ms: int, topics: Topics, bytes_max: int
 ) -> tuple[ConsumerRecord, ...]:
     """The records that remove silent members, and members that kept lost partitions too long.
 
-    `now_ms` is a time of the monotonic clock. A call that comes too early changes nothing.
+    A call that comes too early changes nothing. Members whose tombstones are more than half a batch
+    stay for the next call.
+
+    Args:
+        group: The group.
+        now_ms: A time of the monotonic clock.
+        session_timeout_ms: The silence after which a member is given up.
+        topics: The published topics.
+        bytes_max: The largest batch.
     """
-    return fence(group, group.overdue(now_ms, session_timeout_ms), topics=topics)
+    overdue = group.overdue(now_ms, session_timeout_ms)
+    return fence(group, _first_part(group, overdue, bytes_max // 2), topics=topics)
+
+
+def _first_part(group: ConsumerGroup, member_ids: list[str], bytes_max: int) -> list[str]:
+    """The first members whose tombstones are together no larger than this; at least one member."""
+    key_bytes = KEY_BYTES + len(group.group_id.encode())
+    patterns: set[str] = set()
+    size = 0
+    for count, member_id in enumerate(member_ids):
+        pattern = group.members[member_id].pattern
+        size += TOMBSTONES * (key_bytes + len(member_id.encode()))
+        if pattern not in patterns:
+            patterns.add(pattern)
+            size += key_bytes + len(pattern.encode())
+        if count and size > bytes_max:
+            return member_ids[:count]
+    return member_ids
 
 
 def dissolve(group: ConsumerGroup) -> tuple[ConsumerRecord, ...]:
