@@ -8,7 +8,8 @@ import pytest
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
-from txn.broker.group_coordinator import Committer
+from txn.broker import group_coordinator
+from txn.broker.group_coordinator import GROUP_BATCHES, Committer
 from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from txn.coordinator.group.records import OffsetKey
@@ -406,3 +407,30 @@ def test_any_number_of_members_may_fall_silent_together(consumers: Consumers) ->
     facts = consumers.group.facts()
     consumers.node.restart()
     assert consumers.group.facts() == facts
+
+
+def test_a_rack_counts_for_the_size_of_a_group(consumers: Consumers) -> None:
+    size_bytes = consumers.join("a").epoch and consumers.group.members_bytes
+    rack_id = "r" * 1_000
+    assert consumers.beat("a", 2, rack_id=rack_id).error is ErrorCode.NONE
+    assert consumers.group.members_bytes == size_bytes + len(rack_id)
+    batch = "r" * consumers.node.coordinator.batch_bytes_max
+    refused = consumers.beat("a", 2, rack_id=GROUP_BATCHES * batch)
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize(
+    "growth", [{"topics": ("payments", "orders")}, {"rack_id": "r"}, {"pattern": "orders"}]
+)
+def test_members_do_not_grow_beyond_what_the_broker_holds(
+    pair: Consumers, monkeypatch: pytest.MonkeyPatch, growth: dict[str, Any]
+) -> None:
+    """A member that joins again does not count twice."""
+    held_bytes = sum(shard.state.held_bytes for shard in pair.node.shards.shards)
+    monkeypatch.setattr(group_coordinator, "HELD_BYTES_MAX", held_bytes)
+    pair.node.restart()
+    refused = pair.beat("a", 3, **growth)
+    assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert pair.join("c").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert pair.beat("a", 3, topics=("orders",)).error is ErrorCode.NONE
+    assert pair.join("a").error is ErrorCode.NONE

@@ -24,7 +24,7 @@ from txn.coordinator.group.consumer.decide import (
     Beat,
     BeatAnswer,
     Outcome,
-    beat_bytes,
+    added_bytes,
     expire,
     heartbeat,
     leave,
@@ -142,7 +142,8 @@ class ConsumerGroups:
         if beat.epoch < JOINS:
             return leave(group, beat, topics=self._host)
         held = sum(shard.state.held_bytes for shard in self._shards.shards)
-        if beat.epoch == JOINS and held + beat_bytes(beat) > self._held_bytes_max:
+        added = added_bytes(group, beat)
+        if added > 0 and held + added > self._held_bytes_max:
             return Outcome(BeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         limits = Limits(
             self._host.setting("group.consumer.max.size"),

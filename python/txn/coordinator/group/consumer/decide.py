@@ -225,10 +225,8 @@ class _Heartbeat:
             is_full = False
         else:
             is_full = len(group.members) >= limits.max_size
-        known = group.members.get(beat.member_id)
-        others_bytes = group.members_bytes - (0 if known is None else known.size_bytes)
-        grows = beat.epoch == JOINS or beat.topics is not None or beat.pattern is not None
-        if is_full or (grows and others_bytes + beat_bytes(beat) > limits.group_bytes_max):
+        added = added_bytes(group, beat)
+        if is_full or (added > 0 and group.members_bytes + added > limits.group_bytes_max):
             raise Refusal(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 "The consumer group has reached its maximum capacity of "
@@ -380,10 +378,17 @@ def _new_member(beat: Beat) -> ConsumerMember:
     return ConsumerMember(beat.member_id, NO_SUBSCRIPTION, NO_PARTITIONS)
 
 
-def beat_bytes(beat: Beat) -> int:
-    """The size of the member that a heartbeat makes."""
-    subscription = _updated(NO_SUBSCRIPTION, beat)
-    return ConsumerMember(beat.member_id, subscription, NO_PARTITIONS).size_bytes
+def added_bytes(group: ConsumerGroup, beat: Beat) -> int:
+    """The bytes by which a heartbeat lets its group grow; 0 if it brings nothing new."""
+    says = (beat.topics, beat.pattern, beat.rack_id)
+    if beat.epoch != JOINS and all(each is None for each in says):
+        return 0
+    before = group.members.get(beat.member_id)
+    if before is None and beat.instance_id is not None:
+        before = group.static_member(beat.instance_id)
+    subscription = _updated(NO_SUBSCRIPTION if before is None else before.subscription, beat)
+    after = ConsumerMember(beat.member_id, subscription, NO_PARTITIONS)
+    return after.size_bytes - (0 if before is None else before.size_bytes)
 
 
 def _require_epoch(member: ConsumerMember, beat: Beat) -> None:

@@ -88,6 +88,7 @@ class ConsumerMember(NamedTuple):
         names = self.subscription
         return (
             member_bytes(self.member_id, names.instance_id, names.client_id, names.client_host)
+            + text_bytes(names.rack_id)
             + text_bytes(names.pattern)
             + sum(NAME_BYTES + text_bytes(topic) for topic in names.topics)
         )
