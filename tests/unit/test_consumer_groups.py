@@ -434,3 +434,52 @@ def test_members_do_not_grow_beyond_what_the_broker_holds(
     assert pair.join("c").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert pair.beat("a", 3, topics=("orders",)).error is ErrorCode.NONE
     assert pair.join("a").error is ErrorCode.NONE
+
+
+def crowd(consumers: Consumers) -> list[str]:
+    """Members whose target assignments are larger than a batch; each was told its first one."""
+    consumers.node.host.create_topic("many", 20)
+    names = [f"{number:02}".rjust(30_000, "m") for number in range(40)]
+    for name in names:
+        assert consumers.join(name, "many").error is ErrorCode.NONE
+    consumers.pass_time(INTERVAL_MS)
+    return names
+
+
+def test_an_assignment_may_be_larger_than_a_batch(consumers: Consumers) -> None:
+    names = crowd(consumers)
+    answer = consumers.join("last", "many")
+    assert (answer.error, answer.epoch) == (ErrorCode.NONE, consumers.group.epoch)
+    assert consumers.group.target_value.epoch == consumers.group.epoch
+    assert [*consumers.group.target] == [*consumers.group.members] == [*names, "last"]
+    facts = consumers.group.facts()
+    consumers.node.restart()
+    assert consumers.group.facts() == facts
+
+
+def test_half_of_a_large_assignment_is_made_again(
+    consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails between its batches leaves the epoch of the target behind the group's."""
+    names = crowd(consumers)
+    log = consumers.node.log_of("g")
+    append = log.append
+
+    def fail_after_one(*args: Any, **kwargs: Any) -> int:
+        offset = append(*args, **kwargs)
+        consumers.node.host.break_disk()
+        return offset
+
+    monkeypatch.setattr(log, "append", fail_after_one)
+    refused = consumers.join("last", "many")
+    assert refused.error is ErrorCode.NOT_COORDINATOR
+    assert "last" not in consumers.group.members
+    assert "last" not in consumers.group.target
+    assert consumers.group.target_value.epoch < consumers.group.epoch
+    monkeypatch.undo()
+    consumers.node.host.mend_disk()
+    consumers.node.restart()
+    assert consumers.report(names[0], 2, {}).error is ErrorCode.NONE
+    assert consumers.group.target_value.epoch == consumers.group.epoch
+    parts = [part for each in consumers.group.target.values() for part in each.values()]
+    assert sorted(number for part in parts for number in part) == [*range(20)]

@@ -10,7 +10,8 @@ A heartbeat is everything in one: it joins, reports, and fetches the assignment.
     assignment epoch   the group epoch for which the target assignment was computed
     member epoch       the assignment epoch up to which a member has given its partitions back
 
-All of a heartbeat's changes are one batch, so a crash leaves a whole step or none.
+All of a heartbeat's changes are one batch, so a crash leaves a whole step or none. Only a target
+assignment that is larger than a batch is written before it (`broker/consumer_groups.py`).
 
 Until the assignment interval is over, members go on with the target that there is (`target.py`).
 
