@@ -32,6 +32,8 @@ from txn.wire.error_codes import ErrorCode
 
 SESSION_MS = 45_000
 INTERVAL_MS = 1_000
+BATCH_BYTES = 200
+"""So small that not more than a member is given up at a time."""
 TOPICS = ("a", "b", "c")
 SUBSCRIPTIONS = (("a",), ("a", "b"), ("b", "c"), ("a", "b", "c"), ())
 ASSIGNORS = (None, None, "range", "uniform")
@@ -270,10 +272,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def time_passes(self, by_ms: int) -> None:
         self.now_ms += by_ms
         gone = set(self.group.overdue(self.now_ms, SESSION_MS))
-        records = expire(
-            self.group, now_ms=self.now_ms, session_timeout_ms=SESSION_MS, topics=self.cluster
-        )
-        self.write(records)
+        while self.group.overdue(self.now_ms, SESSION_MS):
+            records = expire(
+                self.group,
+                now_ms=self.now_ms,
+                session_timeout_ms=SESSION_MS,
+                topics=self.cluster,
+                bytes_max=BATCH_BYTES,
+            )
+            self.write(records)
         assert not gone & self.group.members.keys()
         for member_id in gone & self.clients.keys():  # it learns of it with its next heartbeat
             self.clients[member_id].reads.clear()

@@ -8,7 +8,8 @@ import pytest
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
-from txn.broker.group_coordinator import Committer
+from txn.broker import group_coordinator
+from txn.broker.group_coordinator import GROUP_BATCHES, Committer
 from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from txn.coordinator.group.records import OffsetKey
@@ -364,3 +365,121 @@ def test_a_member_in_an_unknown_state_joins_again(pair: Consumers) -> None:
     pair.node.restart()
     assert pair.report("a", 3, {ORDERS: (0, 1)}).error is ErrorCode.FENCED_MEMBER_EPOCH
     assert pair.report("a", 3, {}).error is ErrorCode.NONE
+
+
+def test_a_static_member_that_left_has_nothing_to_give_back(consumers: Consumers) -> None:
+    """It is waited for as long as its session lasts, also if it left in the midst of a handover."""
+    consumers.join("a", instance_id="i", rebalance_timeout_ms=10_000)
+    consumers.pass_time(INTERVAL_MS)
+    consumers.join("b")
+    consumers.beat("a", 2, instance_id="i", owned={ORDERS: frozenset({0, 1, 2})})
+    assert consumers.beat("a", -2, instance_id="i").epoch == -2
+    consumers.pass_time(SESSION_MS - INTERVAL_MS - 1)
+    assert "a" in consumers.group.members
+
+
+def test_the_vote_of_a_replaced_static_member_counts_no_longer(consumers: Consumers) -> None:
+    consumers.join("s1", instance_id="i", assignor="range")
+    consumers.pass_time(INTERVAL_MS)
+    consumers.beat("s1", -2, instance_id="i")
+    epoch = consumers.group.epoch
+    consumers.join("s2", instance_id="i", assignor="uniform")
+    assert consumers.group.epoch == epoch + 1
+
+
+def test_a_member_that_cannot_be_written_is_not_silent(pair: Consumers) -> None:
+    """Trouble of the disk gives up nobody who went on with heartbeats."""
+    pair.pass_time(SESSION_MS - 1)
+    pair.node.host.break_disk()
+    refused = pair.beat("a", 3, topics=("payments",))
+    assert refused.error is ErrorCode.NOT_COORDINATOR
+    pair.node.host.mend_disk()
+    pair.pass_time(1)
+    assert [*pair.group.members] == ["a"]
+
+
+def test_any_number_of_members_may_fall_silent_together(consumers: Consumers) -> None:
+    """Their tombstones do not fit into one batch, so the members go one part after another."""
+    for number in range(41):
+        assert consumers.join(f"{number:032000}").error is ErrorCode.NONE
+    consumers.pass_time(SESSION_MS)
+    assert consumers.group.state is ConsumerGroupState.EMPTY
+    facts = consumers.group.facts()
+    consumers.node.restart()
+    assert consumers.group.facts() == facts
+
+
+def test_a_rack_counts_for_the_size_of_a_group(consumers: Consumers) -> None:
+    size_bytes = consumers.join("a").epoch and consumers.group.members_bytes
+    rack_id = "r" * 1_000
+    assert consumers.beat("a", 2, rack_id=rack_id).error is ErrorCode.NONE
+    assert consumers.group.members_bytes == size_bytes + len(rack_id)
+    batch = "r" * consumers.node.coordinator.batch_bytes_max
+    refused = consumers.beat("a", 2, rack_id=GROUP_BATCHES * batch)
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize(
+    "growth", [{"topics": ("payments", "orders")}, {"rack_id": "r"}, {"pattern": "orders"}]
+)
+def test_members_do_not_grow_beyond_what_the_broker_holds(
+    pair: Consumers, monkeypatch: pytest.MonkeyPatch, growth: dict[str, Any]
+) -> None:
+    """A member that joins again does not count twice."""
+    held_bytes = sum(shard.state.held_bytes for shard in pair.node.shards.shards)
+    monkeypatch.setattr(group_coordinator, "HELD_BYTES_MAX", held_bytes)
+    pair.node.restart()
+    refused = pair.beat("a", 3, **growth)
+    assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert pair.join("c").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert pair.beat("a", 3, topics=("orders",)).error is ErrorCode.NONE
+    assert pair.join("a").error is ErrorCode.NONE
+
+
+def crowd(consumers: Consumers) -> list[str]:
+    """Members whose target assignments are larger than a batch; each was told its first one."""
+    consumers.node.host.create_topic("many", 20)
+    names = [f"{number:02}".rjust(30_000, "m") for number in range(40)]
+    for name in names:
+        assert consumers.join(name, "many").error is ErrorCode.NONE
+    consumers.pass_time(INTERVAL_MS)
+    return names
+
+
+def test_an_assignment_may_be_larger_than_a_batch(consumers: Consumers) -> None:
+    names = crowd(consumers)
+    answer = consumers.join("last", "many")
+    assert (answer.error, answer.epoch) == (ErrorCode.NONE, consumers.group.epoch)
+    assert consumers.group.target_value.epoch == consumers.group.epoch
+    assert [*consumers.group.target] == [*consumers.group.members] == [*names, "last"]
+    facts = consumers.group.facts()
+    consumers.node.restart()
+    assert consumers.group.facts() == facts
+
+
+def test_half_of_a_large_assignment_is_made_again(
+    consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails between its batches leaves the epoch of the target behind the group's."""
+    names = crowd(consumers)
+    log = consumers.node.log_of("g")
+    append = log.append
+
+    def fail_after_one(*args: Any, **kwargs: Any) -> int:
+        offset = append(*args, **kwargs)
+        consumers.node.host.break_disk()
+        return offset
+
+    monkeypatch.setattr(log, "append", fail_after_one)
+    refused = consumers.join("last", "many")
+    assert refused.error is ErrorCode.NOT_COORDINATOR
+    assert "last" not in consumers.group.members
+    assert "last" not in consumers.group.target
+    assert consumers.group.target_value.epoch < consumers.group.epoch
+    monkeypatch.undo()
+    consumers.node.host.mend_disk()
+    consumers.node.restart()
+    assert consumers.report(names[0], 2, {}).error is ErrorCode.NONE
+    assert consumers.group.target_value.epoch == consumers.group.epoch
+    parts = [part for each in consumers.group.target.values() for part in each.values()]
+    assert sorted(number for part in parts for number in part) == [*range(20)]

@@ -313,3 +313,27 @@ def test_offsets_beyond_the_bytes_of_an_answer_are_to_be_asked_for_again(
     groups = fetched(one, ("g", None), ("h", None))
     assert [group.error_code for group in groups] == [told, full]
     assert [group.error_code for group in fetched(one, ("h", None))] == [told]
+
+
+@pytest.mark.parametrize("field", ["member_id", "instance_id"])
+def test_ids_of_members_of_the_consumer_protocol_are_short(field: str) -> None:
+    """A member id is in the key of each of a member's records."""
+    one = GroupNode()
+    fields = {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "server_assignor": None,
+        "subscribed_topic_regex": None,
+        "rebalance_timeout": 1_000,
+        "subscribed_topic_names": ("orders",),
+        "topic_partitions": (),
+    }
+    key = ApiKey.CONSUMER_GROUP_HEARTBEAT
+    taken = answer(one, key, 1, **{**fields, field: "m" * 249})
+    assert taken.error_code is ErrorCode.NONE
+    refused = answer(one, key, 1, **{**fields, field: "m" * 250})
+    assert refused.error_code is ErrorCode.INVALID_REQUEST
+    assert "249 characters" in refused.error_message

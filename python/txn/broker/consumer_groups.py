@@ -11,7 +11,7 @@ not describe are left out.
 Source: Apache Kafka's group coordinator.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from typing import Any, Final
 
 from txn.broker.audit import short
@@ -24,16 +24,16 @@ from txn.coordinator.group.consumer.decide import (
     Beat,
     BeatAnswer,
     Outcome,
-    beat_bytes,
+    added_bytes,
     expire,
     heartbeat,
     leave,
     patterns_resolved,
 )
 from txn.coordinator.group.consumer.group import ConsumerGroup
-from txn.coordinator.group.consumer.records import PatternValue
+from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, PatternValue
 from txn.coordinator.group.consumer.target import DEFAULT_ASSIGNOR, Limits
-from txn.coordinator.group.records import GroupKey, GroupRecord
+from txn.coordinator.group.records import GroupKey, GroupRecord, encode_record
 from txn.coordinator.group.store import AnyGroup, GroupLogRecord
 from txn.coordinator.group.subscribed_patterns import check_pattern, matching_topics
 from txn.errors import StorageError
@@ -132,6 +132,8 @@ class ConsumerGroups:
         try:
             self._carry_out(shard, group_id, [*ended, *outcome.records])
         except StorageError as error:
+            if known is not None and outcome.heard is not None:
+                known.hear(outcome.heard, self._host.monotonic_ms())  # it was not silent
             return BeatAnswer(self._error_code(error))
         self._after(group_id, outcome, sees)
         return outcome.answer
@@ -140,7 +142,8 @@ class ConsumerGroups:
         if beat.epoch < JOINS:
             return leave(group, beat, topics=self._host)
         held = sum(shard.state.held_bytes for shard in self._shards.shards)
-        if beat.epoch == JOINS and held + beat_bytes(beat) > self._held_bytes_max:
+        added = added_bytes(group, beat)
+        if added > 0 and held + added > self._held_bytes_max:
             return Outcome(BeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         limits = Limits(
             self._host.setting("group.consumer.max.size"),
@@ -164,12 +167,12 @@ class ConsumerGroups:
             self._host.spawn(self._resolve(group, sees))
 
     def _carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
-        """Write records of a group as one batch, and replay them. Raises StorageError."""
+        """Write records of a group, and replay them. Raises StorageError."""
         if not records:
             return
         before = self.get(group_id)
         state, epoch = (None, -1) if before is None else (before.state, before.epoch)
-        shard.append(records)
+        self._append(shard, before, records)
         group = self.get(group_id)
         if group is None:
             return
@@ -183,6 +186,28 @@ class ConsumerGroups:
                 members=len(group.members),
             )
 
+    def _append(
+        self, shard: GroupShard, group: ConsumerGroup | None, records: list[GroupLogRecord]
+    ) -> None:
+        """Write records as one batch, or the larger part of them before it if they do not fit.
+
+        That part is the target assignments of members, with the group's epoch. A crash behind it
+        is harmless: the epoch of the target is behind the group's, so the next heartbeat assigns
+        anew. A member that is not in the log yet stays in the last batch.
+        """
+        try:
+            shard.append(records)
+        except StorageError as error:
+            bytes_max = self._shards.batch_bytes_max()
+            if group is None or error.code != ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            early, late = _split(records, group)
+            if not early or sum(map(_bytes_of, late)) > bytes_max:
+                raise
+            for part in _parts(early, bytes_max):
+                shard.append(part)
+            shard.append(late)
+
     # ------------------------------------------------------------ time
 
     def next_deadline(self, group: ConsumerGroup) -> int | None:
@@ -190,13 +215,17 @@ class ConsumerGroups:
         return group.next_deadline(self.setting(group.group_id, "session.timeout.ms"))
 
     def expire(self, group: ConsumerGroup) -> None:
-        """Give up members that went silent or kept partitions too long. Raises StorageError."""
+        """Give up members that went silent or kept partitions too long. Raises StorageError.
+
+        One batch of them goes at a time. The timer rings at once for the others.
+        """
         group_id = group.group_id
         records = expire(
             group,
             now_ms=self._host.monotonic_ms(),
             session_timeout_ms=self.setting(group_id, "session.timeout.ms"),
             topics=self._host,
+            bytes_max=self._shards.batch_bytes_max(),
         )
         self._carry_out(self._shards.of(group_id), group_id, list(records))
         self._set_timer(group)
@@ -280,6 +309,42 @@ class ConsumerGroups:
         """Drop the times of groups that are gone."""
         for group_id in group_ids:
             self._resolved_ms.pop(group_id, None)
+
+
+def _split(
+    records: Iterable[GroupLogRecord], group: ConsumerGroup
+) -> tuple[list[ConsumerRecord], list[GroupLogRecord]]:
+    """The records that may be written before the others, with the group's epoch first."""
+    early: list[ConsumerRecord] = []
+    late: list[GroupLogRecord] = []
+    for each in records:
+        if not isinstance(each, ConsumerRecord) or each.value is None:
+            late.append(each)
+        elif each.key.kind is Kind.EPOCH:
+            early.insert(0, each)
+        elif each.key.kind is Kind.TARGET_MEMBER and each.key.name in group.members:
+            early.append(each)
+        else:
+            late.append(each)
+    return early, late
+
+
+def _bytes_of(each: GroupLogRecord) -> int:
+    key, value = encode_record(each)
+    return len(key) + len(value or b"")
+
+
+def _parts(records: Iterable[ConsumerRecord], bytes_max: int) -> Iterator[list[GroupLogRecord]]:
+    """The records in batches, in order."""
+    part: list[GroupLogRecord] = []
+    size = 0
+    for each in records:
+        size += _bytes_of(each)
+        if part and size > bytes_max:
+            yield part
+            part, size = [], _bytes_of(each)
+        part.append(each)
+    yield part
 
 
 def _is_deserted(group: Group) -> bool:

@@ -61,6 +61,11 @@ TOPICS_MAX: Final = 10_000
 OWNED_MAX: Final = 100_000
 """Partitions that one heartbeat names."""
 
+ID_LENGTH_MAX: Final = 249
+"""Characters of a member id or an instance id. A member id is in the key of each of its records,
+so large ones make the batches of a group large. Kafka's consumer takes no longer instance id, and
+makes member ids of 22 characters."""
+
 PATTERN_LENGTH_MAX: Final = 10_000
 
 CLASSIC_MEMBER: Final = 0
@@ -144,6 +149,8 @@ def _fault(
         message = "InstanceId can't be null."
     elif epoch < LEFT_FOR_A_WHILE:
         message = "MemberEpoch is invalid."
+    elif max(len(request.member_id), len(request.instance_id or "")) > ID_LENGTH_MAX:
+        message = f"MemberId and InstanceId can't be longer than {ID_LENGTH_MAX} characters."
     elif not all(fits(name or "") for name in (*names, pattern)) or _is_too_large(request):
         message = "The request is too large."
     if message is not None:

@@ -10,7 +10,8 @@ A heartbeat is everything in one: it joins, reports, and fetches the assignment.
     assignment epoch   the group epoch for which the target assignment was computed
     member epoch       the assignment epoch up to which a member has given its partitions back
 
-All of a heartbeat's changes are one batch, so a crash leaves a whole step or none.
+All of a heartbeat's changes are one batch, so a crash leaves a whole step or none. Only a target
+assignment that is larger than a batch is written before it (`broker/consumer_groups.py`).
 
 Until the assignment interval is over, members go on with the target that there is (`target.py`).
 
@@ -60,6 +61,12 @@ from txn.wire.error_codes import ErrorCode
 JOINS: Final = 0
 LEAVES: Final = -1
 """Epochs of a heartbeat that joins, or leaves for good."""
+
+KEY_BYTES: Final = 16
+"""Upper limit of a record's key without its names."""
+
+TOMBSTONES: Final = 3
+"""Records that remove a member."""
 
 NOT_SAID: Final = -1
 """A rebalance timeout that did not change."""
@@ -174,7 +181,7 @@ class _Heartbeat:
         needs_assignment = (
             has_new_topics
             or (has_new_pattern and is_resolved)
-            or self._changes_assignor(before, subscription)
+            or self._changes_assignor(before, subscription, replaced)
         )
         is_checked = needs_assignment or group.is_outdated
         epoch = self._epoch(needs_assignment, is_checked, gone, subscription)
@@ -219,10 +226,8 @@ class _Heartbeat:
             is_full = False
         else:
             is_full = len(group.members) >= limits.max_size
-        known = group.members.get(beat.member_id)
-        others_bytes = group.members_bytes - (0 if known is None else known.size_bytes)
-        grows = beat.epoch == JOINS or beat.topics is not None or beat.pattern is not None
-        if is_full or (grows and others_bytes + beat_bytes(beat) > limits.group_bytes_max):
+        added = added_bytes(group, beat)
+        if is_full or (added > 0 and group.members_bytes + added > limits.group_bytes_max):
             raise Refusal(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 "The consumer group has reached its maximum capacity of "
@@ -288,12 +293,19 @@ class _Heartbeat:
         if is_left and pattern in self._group.patterns:
             self._write(Kind.PATTERN, None, pattern)
 
-    def _changes_assignor(self, before: ConsumerMember, subscription: MemberValue) -> bool:
+    def _changes_assignor(
+        self,
+        before: ConsumerMember,
+        subscription: MemberValue,
+        replaced: ConsumerMember | None,
+    ) -> bool:
         if before.subscription.assignor == subscription.assignor:
             return False
         group, default = self._group, self._limits.default_assignor
         now = {name: each.subscription for name, each in group.members.items()}
         then = {**now, self._beat.member_id: subscription}
+        if replaced is not None and replaced.member_id != self._beat.member_id:
+            del then[replaced.member_id]
         return preferred_assignor(now.values(), default) != preferred_assignor(
             then.values(), default
         )
@@ -367,10 +379,17 @@ def _new_member(beat: Beat) -> ConsumerMember:
     return ConsumerMember(beat.member_id, NO_SUBSCRIPTION, NO_PARTITIONS)
 
 
-def beat_bytes(beat: Beat) -> int:
-    """The size of the member that a heartbeat makes."""
-    subscription = _updated(NO_SUBSCRIPTION, beat)
-    return ConsumerMember(beat.member_id, subscription, NO_PARTITIONS).size_bytes
+def added_bytes(group: ConsumerGroup, beat: Beat) -> int:
+    """The bytes by which a heartbeat lets its group grow; 0 if it brings nothing new."""
+    says = (beat.topics, beat.pattern, beat.rack_id)
+    if beat.epoch != JOINS and all(each is None for each in says):
+        return 0
+    before = group.members.get(beat.member_id)
+    if before is None and beat.instance_id is not None:
+        before = group.static_member(beat.instance_id)
+    subscription = _updated(NO_SUBSCRIPTION if before is None else before.subscription, beat)
+    after = ConsumerMember(beat.member_id, subscription, NO_PARTITIONS)
+    return after.size_bytes - (0 if before is None else before.size_bytes)
 
 
 def _require_epoch(member: ConsumerMember, beat: Beat) -> None:
@@ -469,13 +488,38 @@ def fence(
 
 
 def expire(
-    group: ConsumerGroup, *, now_ms: int, session_timeout_ms: int, topics: Topics
+    group: ConsumerGroup, *, now_ms: int, session_timeout_ms: int, topics: Topics, bytes_max: int
 ) -> tuple[ConsumerRecord, ...]:
     """The records that remove silent members, and members that kept lost partitions too long.
 
-    `now_ms` is a time of the monotonic clock. A call that comes too early changes nothing.
+    A call that comes too early changes nothing. Members whose tombstones are more than half a batch
+    stay for the next call.
+
+    Args:
+        group: The group.
+        now_ms: A time of the monotonic clock.
+        session_timeout_ms: The silence after which a member is given up.
+        topics: The published topics.
+        bytes_max: The largest batch.
     """
-    return fence(group, group.overdue(now_ms, session_timeout_ms), topics=topics)
+    overdue = group.overdue(now_ms, session_timeout_ms)
+    return fence(group, _first_part(group, overdue, bytes_max // 2), topics=topics)
+
+
+def _first_part(group: ConsumerGroup, member_ids: list[str], bytes_max: int) -> list[str]:
+    """The first members whose tombstones are together no larger than this; at least one member."""
+    key_bytes = KEY_BYTES + len(group.group_id.encode())
+    patterns: set[str] = set()
+    size = 0
+    for count, member_id in enumerate(member_ids):
+        pattern = group.members[member_id].pattern
+        size += TOMBSTONES * (key_bytes + len(member_id.encode()))
+        if pattern not in patterns:
+            patterns.add(pattern)
+            size += key_bytes + len(pattern.encode())
+        if count and size > bytes_max:
+            return member_ids[:count]
+    return member_ids
 
 
 def dissolve(group: ConsumerGroup) -> tuple[ConsumerRecord, ...]:

@@ -88,6 +88,7 @@ class ConsumerMember(NamedTuple):
         names = self.subscription
         return (
             member_bytes(self.member_id, names.instance_id, names.client_id, names.client_host)
+            + text_bytes(names.rack_id)
             + text_bytes(names.pattern)
             + sum(NAME_BYTES + text_bytes(topic) for topic in names.topics)
         )
@@ -291,7 +292,9 @@ class ConsumerGroup:
     def _set_revocation(
         self, name: str, current: CurrentValue, subscription: MemberValue, now_ms: int
     ) -> None:
-        if current.state is MemberState.UNREVOKED_PARTITIONS:
+        # A static member that left keeps its state, but owns nothing any longer.
+        is_gone = current.epoch == LEFT_FOR_A_WHILE
+        if current.state is MemberState.UNREVOKED_PARTITIONS and not is_gone:
             self.revocation_deadlines[name] = now_ms + max(subscription.rebalance_timeout_ms, 0)
         else:
             self.revocation_deadlines.pop(name, None)
