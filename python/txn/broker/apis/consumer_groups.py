@@ -17,7 +17,7 @@ from txn.broker.apis.groups import (
     java_host,
     shortened,
 )
-from txn.broker.apis.guards import GROUP_FAILED, MESSAGES, READ_GROUP, TOPIC_FAILED
+from txn.broker.apis.guards import GROUP_FAILED, READ_GROUP, TOPIC_FAILED
 from txn.broker.consumer_groups import Sees
 from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import Context
@@ -291,10 +291,10 @@ async def _guard_heartbeat(
     """READ on the group, DESCRIBE on the topics that are named, or that a pattern matches."""
     request, access = call.request, call.access
     if not READ_GROUP.is_met(call):
-        return Answer(GROUP_FAILED, MESSAGES[GROUP_FAILED])
+        return Answer(GROUP_FAILED)
     topics = request.subscribed_topic_names or ()
     if len(await access.among(Operation.DESCRIBE, ResourceType.TOPIC, topics)) < len({*topics}):
-        return Answer(TOPIC_FAILED, MESSAGES[TOPIC_FAILED])
+        return Answer(TOPIC_FAILED)
     sees = partial(access.among, Operation.DESCRIBE, ResourceType.TOPIC, is_told=False)
     return await consumer_group_heartbeat(call.service, request, call.context, sees)
 
@@ -306,7 +306,7 @@ async def _guard_describe(
     request, access = call.request, call.access
     allowed = await access.among(Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
     refused = [
-        DescribedConsumerGroup(GROUP_FAILED, MESSAGES[GROUP_FAILED], group_id)
+        DescribedConsumerGroup(GROUP_FAILED, None, group_id)
         for group_id in dict.fromkeys(request.group_ids)
         if group_id not in allowed
     ]
