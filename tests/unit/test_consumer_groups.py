@@ -1,7 +1,8 @@
 """Groups of the consumer protocol (KIP-848) on the coordinator, one rule at a time."""
 
 import uuid
-from collections.abc import Mapping
+from collections import UserDict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
 from txn.broker.group_coordinator import Committer
 from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
-from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from txn.coordinator.group.consumer.group import (
+    ConsumerGroup,
+    ConsumerGroupState,
+    ConsumerMember,
+)
+from txn.coordinator.group.consumer.records import MemberValue
 from txn.coordinator.group.records import OffsetKey
 from txn.wire.error_codes import ErrorCode
 
@@ -119,6 +125,54 @@ def test_members_that_come_at_once_cost_one_assignment(consumers: Consumers) -> 
     consumers.pass_time(INTERVAL_MS)
     consumers.report("d", 2, {})
     assert consumers.group.target_value.epoch == 5
+
+
+def test_an_idle_heartbeat_looks_at_no_other_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers = Consumers(group_consumer_max_size=3_000)
+    for number in range(2_000):
+        consumers.join(f"m{number}")
+    consumers.pass_time(INTERVAL_MS)
+    answer = consumers.report("m7", 2, {})
+    assert answer.epoch == consumers.group.epoch
+    looks: list[str] = []
+    members = consumers.group.members
+
+    class Watched(UserDict[str, ConsumerMember]):
+        def __iter__(self) -> Iterator[str]:
+            looks.append("all members")
+            return super().__iter__()
+
+    def next_deadline(group: ConsumerGroup, session_timeout_ms: int) -> int | None:
+        looks.append("all deadlines")
+        return None
+
+    def topics_of(group: ConsumerGroup, subscription: MemberValue) -> set[str]:
+        looks.append("all topics")
+        return set()
+
+    monkeypatch.setattr(ConsumerGroup, "members", property(lambda _: Watched(members)))
+    monkeypatch.setattr(ConsumerGroup, "next_deadline", next_deadline)
+    monkeypatch.setattr(ConsumerGroup, "topics_of", topics_of)
+    looks.clear()
+    assert consumers.beat("m7", answer.epoch).error is ErrorCode.NONE
+    assert looks == []
+
+
+def test_equal_subscriptions_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers = Consumers()
+    for name in "abcdefgh":
+        consumers.join(name)
+    looks: list[MemberValue] = []
+
+    def topics_of(group: ConsumerGroup, subscription: MemberValue) -> set[str]:
+        looks.append(subscription)
+        return set(subscription.topics)
+
+    monkeypatch.setattr(ConsumerGroup, "topics_of", topics_of)
+    consumers.pass_time(INTERVAL_MS)
+    consumers.beat("h", 2)
+    assert consumers.group.target_value.epoch == consumers.group.epoch
+    assert len(looks) <= 2  # the assignment, and the member's own part
 
 
 def test_an_interval_of_nothing_assigns_with_each_change() -> None:

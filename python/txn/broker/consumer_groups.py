@@ -155,13 +155,22 @@ class ConsumerGroups:
         group = self.get(group_id)
         if group is None or outcome.heard is None:
             return
-        group.hear(outcome.heard, self._host.monotonic_ms())
+        now_ms = self._host.monotonic_ms()
+        group.hear(outcome.heard, now_ms)
         if outcome.checked_topics:
             group.is_outdated = False
-        self._set_timer(group)
+        self._prolong(group, outcome.heard, now_ms)
         if group.subscribed_patterns and self._is_due(group):
             self._resolving.add(group_id)
             self._host.spawn(self._resolve(group, sees))
+
+    def _prolong(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        """Set the timer of a group of which one member was heard, unless it rings in time."""
+        armed = self._shards.of(group.group_id).state.timers.get(group.group_id)
+        due_ms = now_ms + self.setting(group.group_id, "session.timeout.ms")
+        due_ms = min(due_ms, group.revocation_deadlines.get(member_id, due_ms))
+        if armed is None or due_ms < armed[0]:
+            self._set_timer(group)
 
     def _carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
         """Write records of a group as one batch, and replay them. Raises StorageError."""

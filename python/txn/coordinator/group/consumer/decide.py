@@ -20,7 +20,7 @@ Sources: KIP-848, KIP-1263; Apache Kafka's behaviour where they are silent.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -179,13 +179,7 @@ class _Heartbeat:
         is_checked = needs_assignment or group.is_outdated
         epoch = self._epoch(needs_assignment, is_checked, gone, subscription)
         target_epoch, target = self._target(epoch, subscription, replaced)
-        names = group.topics_of(subscription)
-        aim = Aim(
-            target_epoch,
-            target,
-            lambda topic_id: self._topics.topic_name(topic_id) in names,
-            self._is_free,
-        )
+        aim = Aim(target_epoch, target, self._subscribes(subscription), self._is_free)
         current = reconciled(
             before.current,
             aim,
@@ -322,19 +316,32 @@ class _Heartbeat:
     ) -> tuple[int, Assignment]:
         """The target assignment's epoch, and this member's part of it."""
         group, member_id = self._group, self._beat.member_id
-        subscriptions = {name: each.subscription for name, each in group.members.items()}
         target = group.target
+        if not is_assignment_due(group, epoch, self._now_ms, self._limits):
+            holder_id = member_id if replaced is None else replaced.member_id
+            return group.target_value.epoch, target.get(holder_id, NOTHING)
+        subscriptions = {name: each.subscription for name, each in group.members.items()}
         if replaced is not None:
             del subscriptions[replaced.member_id]
             part = target.get(replaced.member_id, NOTHING)
             target = {name: each for name, each in target.items() if name != replaced.member_id}
             target[member_id] = part
-        if not is_assignment_due(group, epoch, self._now_ms, self._limits):
-            return group.target_value.epoch, target.get(member_id, NOTHING)
         subscriptions[member_id] = subscription
         assigned = assignment(group, subscriptions, target, self._topics, self._limits)
         self._records += target_records(group, assigned, target, epoch, self._now_ms)
         return epoch, assigned[member_id]
+
+    def _subscribes(self, subscription: MemberValue) -> Callable[[UUID], bool]:
+        """Say of a topic whether a subscription names it; most heartbeats never ask."""
+        names: set[str] | None = None
+
+        def is_subscribed(topic_id: UUID) -> bool:
+            nonlocal names
+            if names is None:
+                names = self._group.topics_of(subscription)
+            return self._topics.topic_name(topic_id) in names
+
+        return is_subscribed
 
     def _is_free(self, topic_id: UUID, partition: int) -> bool:
         owner = self._group.owner(topic_id, partition)
