@@ -10,7 +10,7 @@ import pytest
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
 from txn.broker.group_coordinator import Committer
-from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
+from txn.coordinator.group.consumer.decide import PATTERNS_MAX, Beat, BeatAnswer
 from txn.coordinator.group.consumer.group import (
     ConsumerGroup,
     ConsumerGroupState,
@@ -281,6 +281,18 @@ def test_a_pattern_gets_the_topics_that_match_it(consumers: Consumers) -> None:
     refused = consumers.beat("b", 0, rebalance_timeout_ms=1, pattern="(", owned={})
     assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert (refused.message or "").startswith("SubscribedTopicRegex `(` is not a valid regular")
+
+
+def test_a_group_has_a_limited_number_of_patterns(consumers: Consumers) -> None:
+    for number in range(PATTERNS_MAX):
+        assert consumers.join(f"m{number}", pattern=f"p{number}").error is ErrorCode.NONE
+    refused = consumers.join("other", pattern="other")
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "different patterns" in (refused.message or "")
+    assert consumers.join("alike", pattern="p7").error is ErrorCode.NONE
+    assert consumers.join("plain").error is ErrorCode.NONE
+    assert consumers.join("m8", pattern="instead").error is ErrorCode.NONE
+    assert consumers.join("m7", pattern="more").error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 def test_a_restart_restores_the_group(pair: Consumers) -> None:

@@ -61,6 +61,9 @@ JOINS: Final = 0
 LEAVES: Final = -1
 """Epochs of a heartbeat that joins, or leaves for good."""
 
+PATTERNS_MAX: Final = 100
+"""Different patterns in one group: each is matched with every topic, and stored with its topics."""
+
 NOT_SAID: Final = -1
 """A rebalance timeout that did not change."""
 
@@ -160,6 +163,7 @@ class _Heartbeat:
         self._require_room()
         before, replaced = self._member()
         subscription = _updated(before.subscription, beat)
+        self._require_few_patterns(before, subscription)
         has_changed = subscription != before.subscription or beat.member_id not in group.members
         if has_changed and replaced is None:
             self._write(Kind.MEMBER, subscription, beat.member_id)
@@ -221,6 +225,19 @@ class _Heartbeat:
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 "The consumer group has reached its maximum capacity of "
                 f"{limits.max_size} members.",
+            )
+
+    def _require_few_patterns(self, before: ConsumerMember, subscription: MemberValue) -> None:
+        """Refuse one pattern more in a group that has enough."""
+        group, pattern = self._group, subscription.pattern
+        if not pattern or group.members_of_pattern(pattern):
+            return
+        is_instead = bool(before.pattern) and group.members_of_pattern(before.pattern) == 1
+        if len(group.subscribed_patterns) - is_instead >= PATTERNS_MAX:
+            raise Refusal(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The members of the consumer group have {PATTERNS_MAX} different patterns "
+                "already. It takes no other one.",
             )
 
     def _member(self) -> tuple[ConsumerMember, ConsumerMember | None]:
