@@ -9,6 +9,7 @@ import pytest
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
+from txn.broker.consumer_groups import RESOLVE_PAUSE_MS
 from txn.broker.group_coordinator import Committer
 from txn.coordinator.group.consumer.decide import PATTERNS_MAX, Beat, BeatAnswer
 from txn.coordinator.group.consumer.group import (
@@ -293,6 +294,71 @@ def test_a_group_has_a_limited_number_of_patterns(consumers: Consumers) -> None:
     assert consumers.join("plain").error is ErrorCode.NONE
     assert consumers.join("m8", pattern="instead").error is ErrorCode.NONE
     assert consumers.join("m7", pattern="more").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def create_topics(consumers: Consumers, count: int) -> set[str]:
+    """Topics whose names have 249 characters."""
+    names = {f"t{number:0248}" for number in range(count)}
+    for name in names:
+        consumers.node.host.create_topic(name, 1)
+    return names
+
+
+def resolve(consumers: Consumers, member_id: str) -> None:
+    """Let the patterns be resolved with a member's next heartbeat."""
+    consumers.pass_time(RESOLVE_PAUSE_MS)
+    consumers.beat(member_id, consumers.group.members[member_id].epoch)
+    for _ in range(10):
+        consumers.pass_time(0)
+
+
+def test_patterns_need_not_fit_in_one_batch_together(consumers: Consumers) -> None:
+    names = create_topics(consumers, 1_000)
+    patterns = ("t.*", "t.+", "t0.*", "[t].*", "t[0-9]*")
+    for pattern in patterns:
+        consumers.join(pattern, pattern=pattern)
+    resolve(consumers, "t.*")
+    for pattern in patterns:
+        assert consumers.group.patterns[pattern].topics == names
+    before = consumers.group.facts()
+    consumers.node.restart()
+    assert consumers.group.facts() == before
+
+
+def test_a_pattern_with_too_many_topics_holds_up_no_other_one(consumers: Consumers) -> None:
+    create_topics(consumers, 5_000)
+    consumers.join("a", pattern="t.*")
+    consumers.join("b", pattern="pay.*")
+    resolve(consumers, "b")
+    assert consumers.group.patterns["t.*"].topics == frozenset()
+    assert consumers.group.patterns["pay.*"].topics == {"payments"}
+
+
+def test_patterns_that_could_not_be_written_are_resolved_again(consumers: Consumers) -> None:
+    consumers.join("a", pattern="pay.*")
+    resolve(consumers, "a")
+    consumers.node.host.create_topic("paychecks", 1)
+    consumers.node.shards.on_topics(has_new=True)
+    consumers.node.host.break_disk()
+    resolve(consumers, "a")
+    assert consumers.group.patterns["pay.*"].topics == {"payments"}
+    consumers.node.host.mend_disk()
+    resolve(consumers, "a")
+    assert consumers.group.patterns["pay.*"].topics == {"payments", "paychecks"}
+
+
+def test_topics_that_others_read_already_are_assigned_to_a_new_pattern(
+    consumers: Consumers,
+) -> None:
+    """The group's topics are the same with the pattern as without it."""
+    consumers.join("a", "payments")
+    consumers.pass_time(INTERVAL_MS)
+    answer = consumers.beat("b", 0, rebalance_timeout_ms=1, pattern="pay.*", owned={})
+    assert answer.error is ErrorCode.NONE
+    resolve(consumers, "b")
+    consumers.pass_time(INTERVAL_MS)
+    consumers.report("b", consumers.group.members["b"].epoch, {})
+    assert consumers.group.target["b"]
 
 
 def test_a_restart_restores_the_group(pair: Consumers) -> None:

@@ -11,6 +11,7 @@ not describe are left out.
 Source: Apache Kafka's group coordinator.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
@@ -28,7 +29,8 @@ from txn.coordinator.group.consumer.decide import (
     expire,
     heartbeat,
     leave,
-    patterns_resolved,
+    pattern_resolved,
+    patterns_checked,
 )
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.records import PatternValue
@@ -248,7 +250,7 @@ class ConsumerGroups:
         """Find the topics of a group's patterns, and write them."""
         group_id = group.group_id
         found: dict[str, frozenset[str]] = {}
-        group.has_new_topics = False
+        group.has_new_topics = is_written = False
         patterns, names = tuple(group.subscribed_patterns), tuple(self._host.topic_names())
 
         def match() -> None:
@@ -263,27 +265,52 @@ class ConsumerGroups:
             seen = frozenset[str]().union(*found.values())
             if sees is not None:
                 seen = frozenset(await sees(sorted(seen)))
-            self._write_resolved(group_id, found, seen)
+            await self._write_resolved(group_id, found, seen)
+            is_written = True
         except StorageError as error:
             log.error("group.not_written", group_id=short(group_id), reason=short(str(error)))
         finally:
+            group.has_new_topics = group.has_new_topics or not is_written
             self._resolving.discard(group_id)
             self._resolved_ms[group_id] = self._host.monotonic_ms()
 
-    def _write_resolved(
+    async def _write_resolved(
         self, group_id: str, found: dict[str, frozenset[str]], seen: Collection[str]
     ) -> None:
-        group = self.get(group_id)
-        shard = self._shards.of(group_id)
-        if group is None or shard.refusal is not ErrorCode.NONE:
-            return
+        """Write each pattern whose topics changed in a batch of its own. Raises StorageError.
+
+        One pattern's topics may be too many for a batch. It keeps its former topics then, and
+        holds up no other pattern.
+        """
         now_ms = self._host.now_ms()
-        resolved = {
-            pattern: PatternValue(topics.intersection(seen), 0, now_ms)
-            for pattern, topics in found.items()
-        }
-        records = patterns_resolved(group, resolved, topics=self._host)
-        self._carry_out(shard, group_id, list(records))
+        for pattern, topics in found.items():
+            await asyncio.sleep(0)  # let requests in between: a pattern may have all topics
+            if (group := self._served(group_id)) is None:
+                return
+            resolved = PatternValue(topics.intersection(seen), 0, now_ms)
+            try:
+                self._write(group, pattern_resolved(group, pattern, resolved))
+            except StorageError as error:
+                if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                    raise
+                log.error(
+                    "group.pattern_too_large",
+                    group_id=short(group_id),
+                    topics=len(resolved.topics),
+                    reason=short(str(error)),
+                )
+                if pattern not in group.patterns:
+                    nothing = PatternValue(frozenset(), 0, now_ms)
+                    self._write(group, pattern_resolved(group, pattern, nothing))
+        if (group := self._served(group_id)) is not None:
+            self._write(group, patterns_checked(group, topics=self._host))
+
+    def _served(self, group_id: str) -> ConsumerGroup | None:
+        is_served = self._shards.of(group_id).refusal is ErrorCode.NONE
+        return self.get(group_id) if is_served else None
+
+    def _write(self, group: ConsumerGroup, records: Iterable[GroupLogRecord]) -> None:
+        self._carry_out(self._shards.of(group.group_id), group.group_id, [*records])
 
     def forget(self, group_ids: Iterable[str]) -> None:
         """Drop the times of groups that are gone."""

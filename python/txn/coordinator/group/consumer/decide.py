@@ -20,7 +20,7 @@ Sources: KIP-848, KIP-1263; Apache Kafka's behaviour where they are silent.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -522,22 +522,30 @@ def _tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
 # ---------------------------------------------------------------- patterns
 
 
-def patterns_resolved(
-    group: ConsumerGroup, resolved: Mapping[str, PatternValue], *, topics: Topics
+def pattern_resolved(
+    group: ConsumerGroup, pattern: str, found: PatternValue
 ) -> tuple[ConsumerRecord, ...]:
-    """The records of patterns that were resolved; those that nobody has any longer are left out."""
-    group_id = group.group_id
-    names = group.subscribed_topics()
-    records = []
-    is_new = False
-    for pattern, found in resolved.items():
-        if group.members_of_pattern(pattern):
-            before = group.patterns.get(pattern)
-            is_new = is_new or (frozenset() if before is None else before.topics) != found.topics
-            names |= found.topics
-            records.append(record(Kind.PATTERN, group_id, found, pattern))
-    hashed = metadata_hash(names, topics)
-    if records and (is_new or hashed != group.metadata_hash):
-        value = group.epoch_value._replace(epoch=group.epoch + 1, metadata_hash=hashed)
-        records.append(record(Kind.EPOCH, group_id, value))
-    return tuple(records)
+    """The records of a pattern that was resolved: its topics, and the epoch for which they count.
+
+    There are none if nobody has the pattern any longer, or its topics did not change. An epoch that
+    waits for its assignment serves for these topics too.
+    """
+    before = group.patterns.get(pattern)
+    changes = found.topics != (frozenset() if before is None else before.topics)
+    if not group.members_of_pattern(pattern) or not (changes or before is None):
+        return ()
+    written = record(Kind.PATTERN, group.group_id, found, pattern)
+    if not changes or group.epoch > group.target_value.epoch:
+        return (written,)
+    value = group.epoch_value._replace(epoch=group.epoch + 1)
+    return written, record(Kind.EPOCH, group.group_id, value)
+
+
+def patterns_checked(group: ConsumerGroup, *, topics: Topics) -> tuple[ConsumerRecord, ...]:
+    """The epoch with the hash of the topics, behind the records of resolved patterns."""
+    hashed = metadata_hash(group.subscribed_topics(), topics)
+    if not group.subscribed_patterns or hashed == group.metadata_hash:
+        return ()
+    epoch = max(group.epoch, group.target_value.epoch + 1)
+    value = group.epoch_value._replace(epoch=epoch, metadata_hash=hashed)
+    return (record(Kind.EPOCH, group.group_id, value),)
