@@ -9,6 +9,7 @@ import pytest
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
+from txn.broker import consumer_groups
 from txn.broker.consumer_groups import RESOLVE_PAUSE_MS
 from txn.broker.group_coordinator import Committer
 from txn.coordinator.group.consumer.decide import PATTERNS_MAX, Beat, BeatAnswer
@@ -343,6 +344,22 @@ def test_patterns_that_could_not_be_written_are_resolved_again(consumers: Consum
     resolve(consumers, "a")
     assert consumers.group.patterns["pay.*"].topics == {"payments"}
     consumers.node.host.mend_disk()
+    resolve(consumers, "a")
+    assert consumers.group.patterns["pay.*"].topics == {"payments", "paychecks"}
+
+
+def test_a_pattern_without_time_keeps_the_topics_that_it_matched(
+    consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers.join("a", pattern="pay.*")
+    resolve(consumers, "a")
+    consumers.node.host.create_topic("paychecks", 1)
+    consumers.node.shards.on_topics(has_new=True)
+    with monkeypatch.context() as without_time:
+        without_time.setattr(consumer_groups, "MATCH_S", 0.0)
+        resolve(consumers, "a")
+    assert consumers.group.patterns["pay.*"].topics == {"payments"}
+    consumers.node.shards.on_topics(has_new=True)
     resolve(consumers, "a")
     assert consumers.group.patterns["pay.*"].topics == {"payments", "paychecks"}
 

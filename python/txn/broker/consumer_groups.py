@@ -1,8 +1,8 @@
 """Groups of the consumer protocol (KIP-848): decisions, written, replayed and answered.
 
 The rules are in `coordinator/group/consumer/`. A heartbeat is decided, written and answered in one
-step; it waits for nothing. Only the pattern of a subscription is read and resolved on a worker
-thread: its cost is a client's to choose.
+step; it waits for nothing. Only the pattern of a subscription is read and resolved on a
+thread of its own: its cost is a client's to choose. No other request and no stop waits for it.
 
 A pattern is resolved again when topics were created, or its answer is old, but for one group not
 more often than every `RESOLVE_PAUSE_MS`. The topics that the member whose heartbeat began it may
@@ -12,7 +12,8 @@ Source: Apache Kafka's group coordinator.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from time import thread_time
 from typing import Any, Final
 
 from txn.broker.audit import short
@@ -44,6 +45,10 @@ from txn.wire.error_codes import ErrorCode
 
 RESOLVE_PAUSE_MS: Final = 10_000
 """Least pause between two resolutions of a group's patterns, as in Apache Kafka."""
+
+MATCH_S: Final = 10.0
+"""Processor time in which a group's patterns are matched; each has an equal share of it at least.
+"""
 
 Sees = Callable[[Collection[str]], Coroutine[Any, Any, Collection[str]]]
 """Gives the topics that a client may describe."""
@@ -222,13 +227,13 @@ class ConsumerGroups:
         """Say in Kafka's words why a pattern cannot be used; None if it can."""
         faults: list[str] = []
 
-        def check() -> None:
+        def check(_: Callable[[], bool]) -> None:
             try:
                 check_pattern(pattern)
             except ValueError as error:
                 faults.append(str(error))
 
-        await self._host.in_worker(check)
+        await self._host.in_side_thread(check)
         return faults[0] if faults else None
 
     def _is_due(self, group: ConsumerGroup) -> bool:
@@ -251,17 +256,26 @@ class ConsumerGroups:
         group_id = group.group_id
         found: dict[str, frozenset[str]] = {}
         group.has_new_topics = is_written = False
-        patterns, names = tuple(group.subscribed_patterns), tuple(self._host.topic_names())
+        names = tuple(self._host.topic_names())
+        former = {
+            pattern: group.patterns[pattern].topics if pattern in group.patterns else frozenset()
+            for pattern in group.subscribed_patterns
+        }
 
-        def match() -> None:
-            for pattern in patterns:
-                try:
-                    found[pattern] = matching_topics(pattern, names)
-                except ValueError:  # an Apache Kafka took it
-                    found[pattern] = frozenset()
+        def match(is_stopped: Callable[[], bool]) -> None:
+            unfinished = 0
+            end_s = thread_time() + MATCH_S
+            for number, (pattern, topics) in enumerate(former.items()):
+                began_s = thread_time()
+                # A pattern that needs less than its share leaves the rest to the others.
+                due_s = began_s + (end_s - began_s) / (len(former) - number)
+                found[pattern], is_finished = _matched(pattern, names, topics, due_s, is_stopped)
+                unfinished += not is_finished
+            if unfinished and not is_stopped():
+                log.warning("group.patterns_unfinished", group_id=short(group_id), count=unfinished)
 
         try:
-            await self._host.in_worker(match)
+            await self._host.in_side_thread(match)
             seen = frozenset[str]().union(*found.values())
             if sees is not None:
                 seen = frozenset(await sees(sorted(seen)))
@@ -316,6 +330,34 @@ class ConsumerGroups:
         """Drop the times of groups that are gone."""
         for group_id in group_ids:
             self._resolved_ms.pop(group_id, None)
+
+
+def _matched(
+    pattern: str,
+    names: Sequence[str],
+    former: frozenset[str],
+    due_s: float,
+    is_stopped: Callable[[], bool],
+) -> tuple[frozenset[str], bool]:
+    """The topics of a pattern, and whether it was matched with all names.
+
+    A name for which there was no time matches if it matched before.
+    """
+    count = 0
+
+    def timely() -> Iterator[str]:
+        nonlocal count
+        for name in names:
+            if is_stopped() or thread_time() >= due_s:
+                return
+            count += 1
+            yield name
+
+    try:
+        found = matching_topics(pattern, timely())
+    except ValueError:  # an Apache Kafka took it
+        return frozenset(), True
+    return found | former.intersection(names[count:]), count == len(names)
 
 
 def _is_deserted(group: Group) -> bool:
