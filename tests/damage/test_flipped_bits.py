@@ -86,6 +86,9 @@ class StoppedClock:
     async def in_worker(self, call: Callable[[], None]) -> None:
         call()
 
+    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+        call(lambda: False)
+
     def sync_each(self, stores: Any, done: Callable[[Any], None]) -> None:
         for store in stores:
             store.sync()

@@ -21,7 +21,8 @@ from txn.coordinator.group.consumer.decide import (
     expire,
     heartbeat,
     leave,
-    patterns_resolved,
+    pattern_resolved,
+    patterns_checked,
 )
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from txn.coordinator.group.consumer.offsets import commit_refusal
@@ -298,11 +299,11 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.group.subscribed_patterns)
     @rule()
     def patterns_are_resolved(self) -> None:
-        resolved = {
-            pattern: PatternValue(PATTERNS[pattern] & self.cluster.topics.keys(), 1, self.now_ms)
-            for pattern in self.group.subscribed_patterns
-        }
-        self.write(patterns_resolved(self.group, resolved, topics=self.cluster))
+        for pattern in tuple(self.group.subscribed_patterns):
+            found = PATTERNS[pattern] & self.cluster.topics.keys()
+            resolved = PatternValue(found, 1, self.now_ms)
+            self.write(pattern_resolved(self.group, pattern, resolved))
+        self.write(patterns_checked(self.group, topics=self.cluster))
 
     @rule()
     def broker_restarts(self) -> None:

@@ -253,6 +253,9 @@ class SimBroker:
             await self.loop.sleep(self._sync_us())
             self._force(log, marks)
 
+    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+        call(lambda: False)
+
     def sync_each(
         self, stores: Sequence[PartitionLog], done: Callable[[SyncFailures], None]
     ) -> None:

@@ -1,17 +1,24 @@
 """Groups of the consumer protocol (KIP-848) on the coordinator, one rule at a time."""
 
 import uuid
-from collections.abc import Mapping
+from collections import UserDict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
-from txn.broker import group_coordinator
+from txn.broker import consumer_groups, group_coordinator
+from txn.broker.consumer_groups import RESOLVE_PAUSE_MS
 from txn.broker.group_coordinator import GROUP_BATCHES, Committer
-from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
-from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from txn.coordinator.group.consumer.decide import PATTERNS_MAX, Beat, BeatAnswer
+from txn.coordinator.group.consumer.group import (
+    ConsumerGroup,
+    ConsumerGroupState,
+    ConsumerMember,
+)
+from txn.coordinator.group.consumer.records import MemberValue
 from txn.coordinator.group.records import OffsetKey
 from txn.wire.error_codes import ErrorCode
 
@@ -122,6 +129,54 @@ def test_members_that_come_at_once_cost_one_assignment(consumers: Consumers) -> 
     assert consumers.group.target_value.epoch == 5
 
 
+def test_an_idle_heartbeat_looks_at_no_other_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers = Consumers(group_consumer_max_size=3_000)
+    for number in range(2_000):
+        consumers.join(f"m{number}")
+    consumers.pass_time(INTERVAL_MS)
+    answer = consumers.report("m7", 2, {})
+    assert answer.epoch == consumers.group.epoch
+    looks: list[str] = []
+    members = consumers.group.members
+
+    class Watched(UserDict[str, ConsumerMember]):
+        def __iter__(self) -> Iterator[str]:
+            looks.append("all members")
+            return super().__iter__()
+
+    def next_deadline(group: ConsumerGroup, session_timeout_ms: int) -> int | None:
+        looks.append("all deadlines")
+        return None
+
+    def topics_of(group: ConsumerGroup, subscription: MemberValue) -> set[str]:
+        looks.append("all topics")
+        return set()
+
+    monkeypatch.setattr(ConsumerGroup, "members", property(lambda _: Watched(members)))
+    monkeypatch.setattr(ConsumerGroup, "next_deadline", next_deadline)
+    monkeypatch.setattr(ConsumerGroup, "topics_of", topics_of)
+    looks.clear()
+    assert consumers.beat("m7", answer.epoch).error is ErrorCode.NONE
+    assert looks == []
+
+
+def test_equal_subscriptions_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers = Consumers()
+    for name in "abcdefgh":
+        consumers.join(name)
+    looks: list[MemberValue] = []
+
+    def topics_of(group: ConsumerGroup, subscription: MemberValue) -> set[str]:
+        looks.append(subscription)
+        return set(subscription.topics)
+
+    monkeypatch.setattr(ConsumerGroup, "topics_of", topics_of)
+    consumers.pass_time(INTERVAL_MS)
+    consumers.beat("h", 2)
+    assert consumers.group.target_value.epoch == consumers.group.epoch
+    assert len(looks) <= 2  # the assignment, and the member's own part
+
+
 def test_an_interval_of_nothing_assigns_with_each_change() -> None:
     consumers = Consumers(group_consumer_assignment_interval_ms=0)
     for epoch, name in enumerate("abc", 2):
@@ -228,6 +283,99 @@ def test_a_pattern_gets_the_topics_that_match_it(consumers: Consumers) -> None:
     refused = consumers.beat("b", 0, rebalance_timeout_ms=1, pattern="(", owned={})
     assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert (refused.message or "").startswith("SubscribedTopicRegex `(` is not a valid regular")
+
+
+def test_a_group_has_a_limited_number_of_patterns(consumers: Consumers) -> None:
+    for number in range(PATTERNS_MAX):
+        assert consumers.join(f"m{number}", pattern=f"p{number}").error is ErrorCode.NONE
+    refused = consumers.join("other", pattern="other")
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "different patterns" in (refused.message or "")
+    assert consumers.join("alike", pattern="p7").error is ErrorCode.NONE
+    assert consumers.join("plain").error is ErrorCode.NONE
+    assert consumers.join("m8", pattern="instead").error is ErrorCode.NONE
+    assert consumers.join("m7", pattern="more").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def create_topics(consumers: Consumers, count: int) -> set[str]:
+    """Topics whose names have 249 characters."""
+    names = {f"t{number:0248}" for number in range(count)}
+    for name in names:
+        consumers.node.host.create_topic(name, 1)
+    return names
+
+
+def resolve(consumers: Consumers, member_id: str) -> None:
+    """Let the patterns be resolved with a member's next heartbeat."""
+    consumers.pass_time(RESOLVE_PAUSE_MS)
+    consumers.beat(member_id, consumers.group.members[member_id].epoch)
+    for _ in range(10):
+        consumers.pass_time(0)
+
+
+def test_patterns_need_not_fit_in_one_batch_together(consumers: Consumers) -> None:
+    names = create_topics(consumers, 1_000)
+    patterns = ("t.*", "t.+", "t0.*", "[t].*", "t[0-9]*")
+    for pattern in patterns:
+        consumers.join(pattern, pattern=pattern)
+    resolve(consumers, "t.*")
+    for pattern in patterns:
+        assert consumers.group.patterns[pattern].topics == names
+    before = consumers.group.facts()
+    consumers.node.restart()
+    assert consumers.group.facts() == before
+
+
+def test_a_pattern_with_too_many_topics_holds_up_no_other_one(consumers: Consumers) -> None:
+    create_topics(consumers, 5_000)
+    consumers.join("a", pattern="t.*")
+    consumers.join("b", pattern="pay.*")
+    resolve(consumers, "b")
+    assert consumers.group.patterns["t.*"].topics == frozenset()
+    assert consumers.group.patterns["pay.*"].topics == {"payments"}
+
+
+def test_patterns_that_could_not_be_written_are_resolved_again(consumers: Consumers) -> None:
+    consumers.join("a", pattern="pay.*")
+    resolve(consumers, "a")
+    consumers.node.host.create_topic("paychecks", 1)
+    consumers.node.shards.on_topics(has_new=True)
+    consumers.node.host.break_disk()
+    resolve(consumers, "a")
+    assert consumers.group.patterns["pay.*"].topics == {"payments"}
+    consumers.node.host.mend_disk()
+    resolve(consumers, "a")
+    assert consumers.group.patterns["pay.*"].topics == {"payments", "paychecks"}
+
+
+def test_a_pattern_without_time_keeps_the_topics_that_it_matched(
+    consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers.join("a", pattern="pay.*")
+    resolve(consumers, "a")
+    consumers.node.host.create_topic("paychecks", 1)
+    consumers.node.shards.on_topics(has_new=True)
+    with monkeypatch.context() as without_time:
+        without_time.setattr(consumer_groups, "MATCH_S", 0.0)
+        resolve(consumers, "a")
+    assert consumers.group.patterns["pay.*"].topics == {"payments"}
+    consumers.node.shards.on_topics(has_new=True)
+    resolve(consumers, "a")
+    assert consumers.group.patterns["pay.*"].topics == {"payments", "paychecks"}
+
+
+def test_topics_that_others_read_already_are_assigned_to_a_new_pattern(
+    consumers: Consumers,
+) -> None:
+    """The group's topics are the same with the pattern as without it."""
+    consumers.join("a", "payments")
+    consumers.pass_time(INTERVAL_MS)
+    answer = consumers.beat("b", 0, rebalance_timeout_ms=1, pattern="pay.*", owned={})
+    assert answer.error is ErrorCode.NONE
+    resolve(consumers, "b")
+    consumers.pass_time(INTERVAL_MS)
+    consumers.report("b", consumers.group.members["b"].epoch, {})
+    assert consumers.group.target["b"]
 
 
 def test_a_restart_restores_the_group(pair: Consumers) -> None:

@@ -1,8 +1,8 @@
 """Groups of the consumer protocol (KIP-848): decisions, written, replayed and answered.
 
 The rules are in `coordinator/group/consumer/`. A heartbeat is decided, written and answered in one
-step; it waits for nothing. Only the pattern of a subscription is read and resolved on a worker
-thread: its cost is a client's to choose.
+step; it waits for nothing. Only the pattern of a subscription is read and resolved on a
+thread of its own: its cost is a client's to choose. No other request and no stop waits for it.
 
 A pattern is resolved again when topics were created, or its answer is old, but for one group not
 more often than every `RESOLVE_PAUSE_MS`. The topics that the member whose heartbeat began it may
@@ -11,7 +11,9 @@ not describe are left out.
 Source: Apache Kafka's group coordinator.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from time import thread_time
 from typing import Any, Final
 
 from txn.broker.audit import short
@@ -28,7 +30,8 @@ from txn.coordinator.group.consumer.decide import (
     expire,
     heartbeat,
     leave,
-    patterns_resolved,
+    pattern_resolved,
+    patterns_checked,
 )
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, PatternValue
@@ -42,6 +45,10 @@ from txn.wire.error_codes import ErrorCode
 
 RESOLVE_PAUSE_MS: Final = 10_000
 """Least pause between two resolutions of a group's patterns, as in Apache Kafka."""
+
+MATCH_S: Final = 10.0
+"""Processor time in which a group's patterns are matched; each has an equal share of it at least.
+"""
 
 Sees = Callable[[Collection[str]], Coroutine[Any, Any, Collection[str]]]
 """Gives the topics that a client may describe."""
@@ -158,13 +165,22 @@ class ConsumerGroups:
         group = self.get(group_id)
         if group is None or outcome.heard is None:
             return
-        group.hear(outcome.heard, self._host.monotonic_ms())
+        now_ms = self._host.monotonic_ms()
+        group.hear(outcome.heard, now_ms)
         if outcome.checked_topics:
             group.is_outdated = False
-        self._set_timer(group)
+        self._prolong(group, outcome.heard, now_ms)
         if group.subscribed_patterns and self._is_due(group):
             self._resolving.add(group_id)
             self._host.spawn(self._resolve(group, sees))
+
+    def _prolong(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        """Set the timer of a group of which one member was heard, unless it rings in time."""
+        armed = self._shards.of(group.group_id).state.timers.get(group.group_id)
+        due_ms = now_ms + self.setting(group.group_id, "session.timeout.ms")
+        due_ms = min(due_ms, group.revocation_deadlines.get(member_id, due_ms))
+        if armed is None or due_ms < armed[0]:
+            self._set_timer(group)
 
     def _carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
         """Write records of a group, and replay them. Raises StorageError."""
@@ -240,13 +256,13 @@ class ConsumerGroups:
         """Say in Kafka's words why a pattern cannot be used; None if it can."""
         faults: list[str] = []
 
-        def check() -> None:
+        def check(_: Callable[[], bool]) -> None:
             try:
                 check_pattern(pattern)
             except ValueError as error:
                 faults.append(str(error))
 
-        await self._host.in_worker(check)
+        await self._host.in_side_thread(check)
         return faults[0] if faults else None
 
     def _is_due(self, group: ConsumerGroup) -> bool:
@@ -268,42 +284,76 @@ class ConsumerGroups:
         """Find the topics of a group's patterns, and write them."""
         group_id = group.group_id
         found: dict[str, frozenset[str]] = {}
-        group.has_new_topics = False
-        patterns, names = tuple(group.subscribed_patterns), tuple(self._host.topic_names())
+        group.has_new_topics = is_written = False
+        names = tuple(self._host.topic_names())
+        former = {
+            pattern: group.patterns[pattern].topics if pattern in group.patterns else frozenset()
+            for pattern in group.subscribed_patterns
+        }
 
-        def match() -> None:
-            for pattern in patterns:
-                try:
-                    found[pattern] = matching_topics(pattern, names)
-                except ValueError:  # an Apache Kafka took it
-                    found[pattern] = frozenset()
+        def match(is_stopped: Callable[[], bool]) -> None:
+            unfinished = 0
+            end_s = thread_time() + MATCH_S
+            for number, (pattern, topics) in enumerate(former.items()):
+                began_s = thread_time()
+                # A pattern that needs less than its share leaves the rest to the others.
+                due_s = began_s + (end_s - began_s) / (len(former) - number)
+                found[pattern], is_finished = _matched(pattern, names, topics, due_s, is_stopped)
+                unfinished += not is_finished
+            if unfinished and not is_stopped():
+                log.warning("group.patterns_unfinished", group_id=short(group_id), count=unfinished)
 
         try:
-            await self._host.in_worker(match)
+            await self._host.in_side_thread(match)
             seen = frozenset[str]().union(*found.values())
             if sees is not None:
                 seen = frozenset(await sees(sorted(seen)))
-            self._write_resolved(group_id, found, seen)
+            await self._write_resolved(group_id, found, seen)
+            is_written = True
         except StorageError as error:
             log.error("group.not_written", group_id=short(group_id), reason=short(str(error)))
         finally:
+            group.has_new_topics = group.has_new_topics or not is_written
             self._resolving.discard(group_id)
             self._resolved_ms[group_id] = self._host.monotonic_ms()
 
-    def _write_resolved(
+    async def _write_resolved(
         self, group_id: str, found: dict[str, frozenset[str]], seen: Collection[str]
     ) -> None:
-        group = self.get(group_id)
-        shard = self._shards.of(group_id)
-        if group is None or shard.refusal is not ErrorCode.NONE:
-            return
+        """Write each pattern whose topics changed in a batch of its own. Raises StorageError.
+
+        One pattern's topics may be too many for a batch. It keeps its former topics then, and
+        holds up no other pattern.
+        """
         now_ms = self._host.now_ms()
-        resolved = {
-            pattern: PatternValue(topics.intersection(seen), 0, now_ms)
-            for pattern, topics in found.items()
-        }
-        records = patterns_resolved(group, resolved, topics=self._host)
-        self._carry_out(shard, group_id, list(records))
+        for pattern, topics in found.items():
+            await asyncio.sleep(0)  # let requests in between: a pattern may have all topics
+            if (group := self._served(group_id)) is None:
+                return
+            resolved = PatternValue(topics.intersection(seen), 0, now_ms)
+            try:
+                self._write(group, pattern_resolved(group, pattern, resolved))
+            except StorageError as error:
+                if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                    raise
+                log.error(
+                    "group.pattern_too_large",
+                    group_id=short(group_id),
+                    topics=len(resolved.topics),
+                    reason=short(str(error)),
+                )
+                if pattern not in group.patterns:
+                    nothing = PatternValue(frozenset(), 0, now_ms)
+                    self._write(group, pattern_resolved(group, pattern, nothing))
+        if (group := self._served(group_id)) is not None:
+            self._write(group, patterns_checked(group, topics=self._host))
+
+    def _served(self, group_id: str) -> ConsumerGroup | None:
+        is_served = self._shards.of(group_id).refusal is ErrorCode.NONE
+        return self.get(group_id) if is_served else None
+
+    def _write(self, group: ConsumerGroup, records: Iterable[GroupLogRecord]) -> None:
+        self._carry_out(self._shards.of(group.group_id), group.group_id, [*records])
 
     def forget(self, group_ids: Iterable[str]) -> None:
         """Drop the times of groups that are gone."""
@@ -345,6 +395,34 @@ def _parts(records: Iterable[ConsumerRecord], bytes_max: int) -> Iterator[list[G
             part, size = [], _bytes_of(each)
         part.append(each)
     yield part
+
+
+def _matched(
+    pattern: str,
+    names: Sequence[str],
+    former: frozenset[str],
+    due_s: float,
+    is_stopped: Callable[[], bool],
+) -> tuple[frozenset[str], bool]:
+    """The topics of a pattern, and whether it was matched with all names.
+
+    A name for which there was no time matches if it matched before.
+    """
+    count = 0
+
+    def timely() -> Iterator[str]:
+        nonlocal count
+        for name in names:
+            if is_stopped() or thread_time() >= due_s:
+                return
+            count += 1
+            yield name
+
+    try:
+        found = matching_topics(pattern, timely())
+    except ValueError:  # an Apache Kafka took it
+        return frozenset(), True
+    return found | former.intersection(names[count:]), count == len(names)
 
 
 def _is_deserted(group: Group) -> bool:

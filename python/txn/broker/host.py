@@ -150,8 +150,11 @@ class Host(Protocol):
         """The finalized level of a feature; 0 if it is not finalized."""
         ...
 
-    async def in_worker(self, call: Callable[[], None]) -> None:
-        """Run a blocking call on a worker thread."""
+    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+        """Run a call whose cost a client chooses on a thread for which a stop does not wait.
+
+        The call is given a function that returns True once it shall give up.
+        """
         ...
 
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:

@@ -122,6 +122,13 @@ class Scheduler(Protocol):
         """Run a blocking call on a worker thread."""
         ...
 
+    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+        """Run a call whose cost a client chooses on a thread for which a stop does not wait.
+
+        The call is given a function that returns True once it shall give up.
+        """
+        ...
+
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
         """Begin to sync partitions, in parallel; report when all are synced or have failed.
 

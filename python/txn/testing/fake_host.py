@@ -196,9 +196,9 @@ class FakeHost:
         """Every feature is at level 1."""
         return 1
 
-    async def in_worker(self, call: Callable[[], None]) -> None:
+    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
         """Make the call here."""
-        call()
+        call(lambda: False)
 
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
         """Allocate a block of producer ids, at once or when the test says."""

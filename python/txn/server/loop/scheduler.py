@@ -10,6 +10,7 @@ from txn.broker.host import Timer
 from txn.broker.syncs import Failures, not_synced
 from txn.clock import monotonic_ms, now_ms
 from txn.logs import log
+from txn.server.loop.side_thread import SideCall, SideThread
 from txn.storage.base import PartitionLog
 from txn.storage.native import NativeLog
 
@@ -29,6 +30,7 @@ class LoopScheduler:
         self._asked: list[tuple[int, list[tuple[_core.PartitionLog, int]]]] = []
         """Those that begin in the next turn of the loop."""
         self._numbers = count()
+        self._side = SideThread(loop)
         self._is_closed = False
         loop.add_reader(durability.wakeup_fd, self.settle)
 
@@ -49,6 +51,10 @@ class LoopScheduler:
     async def in_worker(self, call: Callable[[], None]) -> None:
         """Run a blocking call on a worker thread."""
         await self._loop.run_in_executor(None, call)
+
+    async def in_side_thread(self, call: SideCall) -> None:
+        """Run a call whose cost a client chooses on a thread for which a stop does not wait."""
+        await self._side.run(call)
 
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
         """Begin to sync partitions, in parallel; report when all are synced or have failed.
@@ -89,6 +95,7 @@ class LoopScheduler:
         """Drop the syncs that were begun without a report. The loop has stopped."""
         self._is_closed = True
         self._asked.clear()
+        self._side.close()
         self._loop.remove_reader(self._durability.wakeup_fd)
         del self._durability  # the scheduler stays until a collection, its descriptor need not
 

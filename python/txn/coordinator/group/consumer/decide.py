@@ -21,7 +21,7 @@ Sources: KIP-848, KIP-1263; Apache Kafka's behaviour where they are silent.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -67,6 +67,9 @@ KEY_BYTES: Final = 16
 
 TOMBSTONES: Final = 3
 """Records that remove a member."""
+
+PATTERNS_MAX: Final = 100
+"""Different patterns in one group: each is matched with every topic, and stored with its topics."""
 
 NOT_SAID: Final = -1
 """A rebalance timeout that did not change."""
@@ -167,6 +170,7 @@ class _Heartbeat:
         self._require_room()
         before, replaced = self._member()
         subscription = _updated(before.subscription, beat)
+        self._require_few_patterns(before, subscription)
         has_changed = subscription != before.subscription or beat.member_id not in group.members
         if has_changed and replaced is None:
             self._write(Kind.MEMBER, subscription, beat.member_id)
@@ -186,13 +190,7 @@ class _Heartbeat:
         is_checked = needs_assignment or group.is_outdated
         epoch = self._epoch(needs_assignment, is_checked, gone, subscription)
         target_epoch, target = self._target(epoch, subscription, replaced)
-        names = group.topics_of(subscription)
-        aim = Aim(
-            target_epoch,
-            target,
-            lambda topic_id: self._topics.topic_name(topic_id) in names,
-            self._is_free,
-        )
+        aim = Aim(target_epoch, target, self._subscribes(subscription), self._is_free)
         current = reconciled(
             before.current,
             aim,
@@ -232,6 +230,19 @@ class _Heartbeat:
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 "The consumer group has reached its maximum capacity of "
                 f"{limits.max_size} members.",
+            )
+
+    def _require_few_patterns(self, before: ConsumerMember, subscription: MemberValue) -> None:
+        """Refuse one pattern more in a group that has enough."""
+        group, pattern = self._group, subscription.pattern
+        if not pattern or group.members_of_pattern(pattern):
+            return
+        is_instead = bool(before.pattern) and group.members_of_pattern(before.pattern) == 1
+        if len(group.subscribed_patterns) - is_instead >= PATTERNS_MAX:
+            raise Refusal(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The members of the consumer group have {PATTERNS_MAX} different patterns "
+                "already. It takes no other one.",
             )
 
     def _member(self) -> tuple[ConsumerMember, ConsumerMember | None]:
@@ -334,19 +345,32 @@ class _Heartbeat:
     ) -> tuple[int, Assignment]:
         """The target assignment's epoch, and this member's part of it."""
         group, member_id = self._group, self._beat.member_id
-        subscriptions = {name: each.subscription for name, each in group.members.items()}
         target = group.target
+        if not is_assignment_due(group, epoch, self._now_ms, self._limits):
+            holder_id = member_id if replaced is None else replaced.member_id
+            return group.target_value.epoch, target.get(holder_id, NOTHING)
+        subscriptions = {name: each.subscription for name, each in group.members.items()}
         if replaced is not None:
             del subscriptions[replaced.member_id]
             part = target.get(replaced.member_id, NOTHING)
             target = {name: each for name, each in target.items() if name != replaced.member_id}
             target[member_id] = part
-        if not is_assignment_due(group, epoch, self._now_ms, self._limits):
-            return group.target_value.epoch, target.get(member_id, NOTHING)
         subscriptions[member_id] = subscription
         assigned = assignment(group, subscriptions, target, self._topics, self._limits)
         self._records += target_records(group, assigned, target, epoch, self._now_ms)
         return epoch, assigned[member_id]
+
+    def _subscribes(self, subscription: MemberValue) -> Callable[[UUID], bool]:
+        """Say of a topic whether a subscription names it; most heartbeats never ask."""
+        names: set[str] | None = None
+
+        def is_subscribed(topic_id: UUID) -> bool:
+            nonlocal names
+            if names is None:
+                names = self._group.topics_of(subscription)
+            return self._topics.topic_name(topic_id) in names
+
+        return is_subscribed
 
     def _is_free(self, topic_id: UUID, partition: int) -> bool:
         owner = self._group.owner(topic_id, partition)
@@ -542,22 +566,30 @@ def _tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
 # ---------------------------------------------------------------- patterns
 
 
-def patterns_resolved(
-    group: ConsumerGroup, resolved: Mapping[str, PatternValue], *, topics: Topics
+def pattern_resolved(
+    group: ConsumerGroup, pattern: str, found: PatternValue
 ) -> tuple[ConsumerRecord, ...]:
-    """The records of patterns that were resolved; those that nobody has any longer are left out."""
-    group_id = group.group_id
-    names = group.subscribed_topics()
-    records = []
-    is_new = False
-    for pattern, found in resolved.items():
-        if group.members_of_pattern(pattern):
-            before = group.patterns.get(pattern)
-            is_new = is_new or (frozenset() if before is None else before.topics) != found.topics
-            names |= found.topics
-            records.append(record(Kind.PATTERN, group_id, found, pattern))
-    hashed = metadata_hash(names, topics)
-    if records and (is_new or hashed != group.metadata_hash):
-        value = group.epoch_value._replace(epoch=group.epoch + 1, metadata_hash=hashed)
-        records.append(record(Kind.EPOCH, group_id, value))
-    return tuple(records)
+    """The records of a pattern that was resolved: its topics, and the epoch for which they count.
+
+    There are none if nobody has the pattern any longer, or its topics did not change. An epoch that
+    waits for its assignment serves for these topics too.
+    """
+    before = group.patterns.get(pattern)
+    changes = found.topics != (frozenset() if before is None else before.topics)
+    if not group.members_of_pattern(pattern) or not (changes or before is None):
+        return ()
+    written = record(Kind.PATTERN, group.group_id, found, pattern)
+    if not changes or group.epoch > group.target_value.epoch:
+        return (written,)
+    value = group.epoch_value._replace(epoch=group.epoch + 1)
+    return written, record(Kind.EPOCH, group.group_id, value)
+
+
+def patterns_checked(group: ConsumerGroup, *, topics: Topics) -> tuple[ConsumerRecord, ...]:
+    """The epoch with the hash of the topics, behind the records of resolved patterns."""
+    hashed = metadata_hash(group.subscribed_topics(), topics)
+    if not group.subscribed_patterns or hashed == group.metadata_hash:
+        return ()
+    epoch = max(group.epoch, group.target_value.epoch + 1)
+    value = group.epoch_value._replace(epoch=epoch, metadata_hash=hashed)
+    return (record(Kind.EPOCH, group.group_id, value),)

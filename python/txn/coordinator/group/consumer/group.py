@@ -11,7 +11,7 @@ in a group of one and in a group of thousands.
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -191,7 +191,7 @@ class ConsumerGroup:
         return self._pattern_members[pattern]
 
     @property
-    def subscribed_patterns(self) -> Iterable[str]:
+    def subscribed_patterns(self) -> Collection[str]:
         """The patterns of all members, each once."""
         return self._pattern_members.keys()
 

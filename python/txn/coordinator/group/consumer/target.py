@@ -60,19 +60,20 @@ def assignment(
     limits: Limits,
 ) -> Mapping[str, Assignment]:
     """The target assignment for members with these subscriptions."""
-    ids: dict[frozenset[str], frozenset[UUID]] = {}
+    ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
+    """Topics and pattern of a subscription → the ids of its topics."""
     partitions: dict[UUID, int] = {}
     subscribers = {}
     for member_id, subscription in subscriptions.items():
-        names = frozenset(group.topics_of(subscription))
-        if names not in ids:
-            found = {name: topics.topic_id(name) for name in names}
+        wanted = (subscription.topics, subscription.pattern)
+        if wanted not in ids:
+            found = {name: topics.topic_id(name) for name in group.topics_of(subscription)}
             for name, topic_id in found.items():
                 if topic_id is not None:
                     partitions[topic_id] = topics.partition_count(name)
-            ids[names] = frozenset(each for each in found.values() if each is not None)
+            ids[wanted] = frozenset(each for each in found.values() if each is not None)
         subscribers[member_id] = Subscriber(
-            ids[names],
+            ids[wanted],
             target.get(member_id, NOTHING),
             subscription.rack_id,
             subscription.instance_id,
