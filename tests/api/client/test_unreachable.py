@@ -205,9 +205,9 @@ def test_a_cluster_that_comes_late_is_waited_for_as_long_as_was_asked() -> None:
 
 def test_a_broker_that_stops_under_a_consumer_is_waited_for() -> None:
     with txn.Broker() as broker:
-        consumer = consumer_of(broker.bootstrap_servers, 0)
         with txn.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            producer.produce("orders", b"1")
+            producer.produce("orders", b"1")  # makes the topic before the consumer asks for it
+        consumer = consumer_of(broker.bootstrap_servers, 0)
         consumer.assign([])  # any answer of the group: a broker has answered
         while not consumer._reach.is_answered:
             consumer.poll(0.1)
