@@ -16,8 +16,7 @@ from confluent_kafka.admin import AdminClient
 import txn
 from harnesses.peers.kafka import KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, send
-from support.entities import entity_builder
-from support.wire_client import RawConnection, request
+from support.wire_client import ask
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 TOPIC, BROKER = 2, 4
@@ -55,11 +54,6 @@ ONLY_HERE = {
 }
 
 pytestmark = pytest.mark.peer
-
-
-def ask(servers: str, api_key: int, version: int, **values: Any) -> Any:
-    with RawConnection(servers) as connection:
-        return connection.call(entity_builder(request(api_key, version))(values))
 
 
 def described(servers: str, kind: int, name: str) -> dict[str, Any]:

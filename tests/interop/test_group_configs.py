@@ -9,8 +9,7 @@ import pytest
 
 import txn
 from harnesses.peers.jars import CONTROL, NODE_4_4, run_java
-from support.entities import entity_builder
-from support.wire_client import RawConnection, request
+from support.wire_client import ask
 
 DESCRIBE, ALTER, INCREMENTAL_ALTER, LIST = 32, 33, 44, 74
 GROUP = 32
@@ -28,11 +27,6 @@ pytestmark = [
 def txn_broker() -> Iterator[str]:
     with txn.Broker() as broker:
         yield broker.bootstrap_servers
-
-
-def ask(servers: str, api_key: int, version: int, **values: Any) -> Any:
-    with RawConnection(servers) as connection:
-        return connection.call(entity_builder(request(api_key, version))(values))
 
 
 def described(servers: str, group: str, names: list[str] | None = None) -> Any:

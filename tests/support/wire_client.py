@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from kio.serial import entity_reader, entity_writer
 
+from support.entities import entity_builder
 from support.response_schemas import response_schema
 from txn.wire.api_keys import ApiKey
 from txn.wire.kio import load_request_schema
@@ -147,6 +148,12 @@ class RawConnection:
                 raise ConnectionAbortedError("the broker closed the connection")
             data += more
         return data
+
+
+def ask(servers: str, api_key: int, version: int, **values: Any) -> Any:
+    """Send a request with these values on a connection of its own; return the answer."""
+    with RawConnection(servers) as connection:
+        return connection.call(entity_builder(request(api_key, version))(values))
 
 
 def request(api_key: int, version: int) -> Any:

@@ -10,8 +10,7 @@ import pytest
 import txn
 from support.client_quotas import described, set_quota
 from support.clients import create_topic, plain_producer, read_all, send
-from support.entities import entity_builder
-from support.wire_client import RawConnection, request
+from support.wire_client import ask
 from txn.broker.metadata_log import FEATURES
 from txn.config import BrokerSettings
 from txn.metadata.image import Topic
@@ -69,14 +68,9 @@ def orders_id(data: Path) -> uuid.UUID:
         return topic_id
 
 
-def ask(broker: txn.Broker, api_key: int, version: int, **values: Any) -> Any:
-    with RawConnection(broker.bootstrap_servers) as connection:
-        return connection.call(entity_builder(request(api_key, version))(values))
-
-
 def found_topics(broker: txn.Broker, names: Sequence[str]) -> Any:
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.METADATA,
         12,
         topics=[{"name": name, "topic_id": None} for name in names],
@@ -90,7 +84,7 @@ def end_of(broker: txn.Broker, leader_epoch: int, current: int = -1) -> tuple[in
     """(error code, epoch, end offset) that OffsetForLeaderEpoch answers for `orders`."""
     asked = {"partition": 0, "current_leader_epoch": current, "leader_epoch": leader_epoch}
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         4,
         replica_id=-1,
@@ -140,7 +134,7 @@ def test_listed_offsets_carry_the_epoch_they_were_written_in(led_anew: Path) -> 
         send(plain_producer(broker.bootstrap_servers), "orders", [b"3"])
         answers = [
             ask(
-                broker,
+                broker.bootstrap_servers,
                 ApiKey.LIST_OFFSETS,
                 7,
                 replica_id=-1,
@@ -231,7 +225,11 @@ def test_features_that_only_kafka_knows_are_kept_and_not_announced(data: Path) -
     leave(data, FeatureLevelRecord("share.version", 1), FeatureLevelRecord("metadata.version", 29))
     with txn.Broker(data) as broker:
         answer = ask(
-            broker, API_VERSIONS, 3, client_software_name="test", client_software_version="1"
+            broker.bootstrap_servers,
+            API_VERSIONS,
+            3,
+            client_software_name="test",
+            client_software_version="1",
         )
     levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     assert levels == {"metadata.version": 29, "transaction.version": 2, "group.version": 1}
@@ -252,7 +250,7 @@ def test_consumer_groups_that_were_switched_off_stay_off(data: Path) -> None:
     assert levels_of(data)["group.version"] == 0
     with txn.Broker(data) as broker:
         answer = ask(
-            broker,
+            broker.bootstrap_servers,
             ApiKey.CONSUMER_GROUP_HEARTBEAT,
             1,
             group_id="g",
@@ -269,7 +267,11 @@ def levels_of(data: Path) -> dict[str, int]:
     """The features that a broker announces on a directory."""
     with txn.Broker(data) as broker:
         answer = ask(
-            broker, API_VERSIONS, 3, client_software_name="test", client_software_version="1"
+            broker.bootstrap_servers,
+            API_VERSIONS,
+            3,
+            client_software_name="test",
+            client_software_version="1",
         )
     return {feature.name: feature.max_version_level for feature in answer.finalized_features}
 

@@ -6,20 +6,13 @@ import pytest
 
 import txn
 from support.clients import create_topic, plain_producer, send
-from support.entities import entity_builder
 from support.served import versions_of
-from support.wire_client import RawConnection, request
+from support.wire_client import ask
 from txn.wire.api_keys import ApiKey
 
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 3, 100
 TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR = 36, 37, 38
 INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 17, 40, 42
-
-
-def ask(broker: txn.Broker, api_key: int, version: int, **values: Any) -> Any:
-    """One request on a connection of its own."""
-    with RawConnection(broker.bootstrap_servers) as connection:
-        return connection.call(entity_builder(request(api_key, version))(values))
 
 
 def a_topic(name: str, **values: Any) -> dict[str, Any]:
@@ -39,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_metadata_names_the_topic_and_what_is_unknown(broker: txn.Broker, version: int) -> None:
     wanted = [{"name": "orders", "topic_id": None}, {"name": "a/b", "topic_id": None}]
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.METADATA,
         version,
         topics=wanted,
@@ -58,7 +51,7 @@ def test_create_topics_makes_or_says_why_not(broker: txn.Broker, version: int) -
     config = {"name": "retention.msec", "value": "1"}
     assigned = {"partition_index": 0, "broker_ids": (1,)}
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.CREATE_TOPICS,
         version,
         topics=[
@@ -90,7 +83,7 @@ def test_delete_topics_deletes_or_says_why_not(broker: txn.Broker, version: int)
     create_topic(broker.bootstrap_servers, f"doomed-{version}")
     names = [f"doomed-{version}", "nobody"]
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.DELETE_TOPICS,
         version,
         topic_names=names,
@@ -100,7 +93,12 @@ def test_delete_topics_deletes_or_says_why_not(broker: txn.Broker, version: int)
 
 
 def test_delete_topics_by_an_unknown_id_is_refused(broker: txn.Broker) -> None:
-    answer = ask(broker, ApiKey.DELETE_TOPICS, 6, topics=[{"name": None, "topic_id": b"\x07" * 16}])
+    answer = ask(
+        broker.bootstrap_servers,
+        ApiKey.DELETE_TOPICS,
+        6,
+        topics=[{"name": None, "topic_id": b"\x07" * 16}],
+    )
     assert int(answer.responses[0].error_code) == UNKNOWN_TOPIC_ID
 
 
@@ -108,7 +106,7 @@ def test_delete_topics_by_an_unknown_id_is_refused(broker: txn.Broker) -> None:
 def test_create_partitions_grows_or_says_why_not(broker: txn.Broker, version: int) -> None:
     create_topic(broker.bootstrap_servers, f"growing-{version}")
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.CREATE_PARTITIONS,
         version,
         topics=[
@@ -128,7 +126,7 @@ def test_find_coordinator_names_this_node(
     broker: txn.Broker, version: int, kind: int, code: int
 ) -> None:
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.FIND_COORDINATOR,
         version,
         key="k",
@@ -144,7 +142,7 @@ def test_find_coordinator_names_this_node(
 @pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_CLUSTER))
 def test_describe_cluster_names_the_one_broker(broker: txn.Broker, version: int) -> None:
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.DESCRIBE_CLUSTER,
         version,
         include_cluster_authorized_operations=False,
@@ -162,7 +160,7 @@ def test_list_offsets_finds_both_ends_and_refuses_what_is_unknown(
     broker: txn.Broker, version: int, partition: int, timestamp: int, found: tuple[int, int]
 ) -> None:
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.LIST_OFFSETS,
         version,
         replica_id=-1,
@@ -185,7 +183,7 @@ def test_offset_for_leader_epoch_ends_at_the_log_end(broker: txn.Broker, version
 
     partitions = [wanted(0, 0), wanted(0, 5), wanted(9, 0)]
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         version,
         topics=[{"topic": "orders", "partitions": partitions}],
@@ -206,7 +204,11 @@ def test_api_versions_names_no_feature_from_level_0_before_version_4(
 ) -> None:
     """A client that asks in version 3 may not be able to read the answer otherwise."""
     answer = ask(
-        broker, ApiKey.API_VERSIONS, version, client_software_name="c", client_software_version="1"
+        broker.bootstrap_servers,
+        ApiKey.API_VERSIONS,
+        version,
+        client_software_name="c",
+        client_software_version="1",
     )
     assert [(one.name, one.min_version) for one in answer.supported_features] == expected
     assert {one.name for one in answer.finalized_features} == {
@@ -221,7 +223,7 @@ def test_metadata_of_an_unknown_id_has_no_name_and_no_operations(
     broker: txn.Broker, version: int
 ) -> None:
     answer = ask(
-        broker,
+        broker.bootstrap_servers,
         ApiKey.METADATA,
         version,
         topics=[{"name": None, "topic_id": b"\x07" * 16}],

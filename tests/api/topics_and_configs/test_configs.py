@@ -19,9 +19,8 @@ from confluent_kafka.admin._resource import ResourceType
 import txn
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
-from support.entities import entity_builder
 from support.served import versions_of
-from support.wire_client import RawConnection, request
+from support.wire_client import ask
 from txn.clock import now_ms
 from txn.config import HOUR_MS
 from txn.wire.api_keys import ApiKey
@@ -36,12 +35,6 @@ UNKNOWN_TOPIC, INVALID_TOPIC, UNSUPPORTED_VERSION, INVALID_CONFIG, INVALID_REQUE
     42,
 )
 SOURCE_TOPIC, SOURCE_DEFAULT = 1, 5
-
-
-def ask(servers: str, api_key: int, version: int, **values: Any) -> Any:
-    """One request on a connection of its own."""
-    with RawConnection(servers) as connection:
-        return connection.call(entity_builder(request(api_key, version))(values))
 
 
 def a_resource(kind: int, name: str, *entries: tuple[str, int, str | None]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import Context
 from txn.broker.metadata_log import GROUP_FEATURE
 from txn.broker.turns import Turns
-from txn.coordinator.group.consumer.decide import Beat
+from txn.coordinator.group.consumer.decide import JOINS, LEAVES, Beat
 from txn.coordinator.group.consumer.group import (
     LEFT_FOR_A_WHILE,
     NOTHING,
@@ -103,7 +103,7 @@ async def consumer_group_heartbeat(
     if answer.error is not ErrorCode.NONE:
         return Answer(answer.error, answer.message)
     interval_ms = groups.consumer.setting(request.group_id, "heartbeat.interval.ms")
-    is_leaving = request.member_epoch < 0
+    is_leaving = request.member_epoch < JOINS
     return Answer(
         ErrorCode.NONE,
         None,
@@ -121,7 +121,7 @@ def _fault(
     epoch = request.member_epoch
     names = (request.group_id, request.member_id, request.instance_id, request.rack_id)
     pattern = request.subscribed_topic_regex or ""
-    needs_id = api_version >= OWN_MEMBER_ID_FROM or epoch > 0 or epoch == -1
+    needs_id = api_version >= OWN_MEMBER_ID_FROM or epoch > JOINS or epoch == LEAVES
     assignors = groups.consumer.assignors
     message = None
     if needs_id and not request.member_id.strip():
@@ -132,12 +132,12 @@ def _fault(
         message = "InstanceId can't be empty."
     elif request.rack_id is not None and not request.rack_id.strip():
         message = "RackId can't be empty."
-    elif epoch == 0 and request.rebalance_timeout_ms == NOT_SAID:
+    elif epoch == JOINS and request.rebalance_timeout_ms == NOT_SAID:
         message = "RebalanceTimeoutMs must be provided in first request."
-    elif epoch == 0 and (request.topic_partitions is None or request.topic_partitions):
+    elif epoch == JOINS and (request.topic_partitions is None or request.topic_partitions):
         message = "TopicPartitions must be empty when (re-)joining."
     elif (
-        epoch == 0
+        epoch == JOINS
         and request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
     ):

@@ -58,7 +58,8 @@ def _told_time_ms(code: ErrorCode) -> int:
     return 0 if code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else NO_TIME_MS
 
 
-def _no_token(context: Context) -> TokenExpiry:
+async def no_token(_: Node, request: object, context: Context) -> TokenExpiry:
+    """Answer a renewal or an expiry: there is no token."""
     code = _refusal(context)
     return TokenExpiry(code, _told_time_ms(code))
 
@@ -68,20 +69,6 @@ def _owner(request: CreateDelegationTokenRequest, context: Context) -> str:
     if not request.owner_principal_name:
         return context.session.principal
     return f"{request.owner_principal_type}:{request.owner_principal_name}"
-
-
-async def renew_delegation_token(
-    node: Node, request: RenewDelegationTokenRequest, context: Context
-) -> TokenExpiry:
-    """Answer that there is no token."""
-    return _no_token(context)
-
-
-async def expire_delegation_token(
-    node: Node, request: ExpireDelegationTokenRequest, context: Context
-) -> TokenExpiry:
-    """Answer that there is no token."""
-    return _no_token(context)
 
 
 async def describe_delegation_token(
@@ -122,7 +109,7 @@ APIS: Final = Area(
         RenewDelegationTokenRequest,
         TokenExpiry,
         for_everybody,
-        renew_delegation_token,
+        no_token,
     ),
     Api(
         ApiKey.EXPIRE_DELEGATION_TOKEN,
@@ -130,7 +117,7 @@ APIS: Final = Area(
         ExpireDelegationTokenRequest,
         TokenExpiry,
         for_everybody,
-        expire_delegation_token,
+        no_token,
     ),
     Api(
         ApiKey.DESCRIBE_DELEGATION_TOKEN,

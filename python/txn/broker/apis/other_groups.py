@@ -12,7 +12,7 @@ Sources: KIP-932, KIP-1071; the answers of Apache Kafka 4.4 without these featur
 
 from typing import Final
 
-from txn.broker.apis.api import Api, Area
+from txn.broker.apis.api import Api, Area, Handler, Response
 from txn.broker.apis.guards import for_everybody
 from txn.broker.host import Context
 from txn.broker.node import Node
@@ -27,13 +27,12 @@ from txn.wire.bodies.other_groups import (
     DescribeShareGroupOffsetsResponse,
     GroupsDescribeRequest,
     ShareAcknowledgeRequest,
-    ShareAcknowledgeResponse,
     ShareFetchRequest,
-    ShareFetchResponse,
     ShareGroupDescribeResponse,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
     ShareGroupOffsetsResponse,
+    ShareSessionResponse,
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -44,11 +43,13 @@ OFF: Final = ErrorCode.UNSUPPORTED_VERSION
 OFF_MESSAGE: Final = "The version of API is not supported."
 
 
-async def share_group_heartbeat(
-    _: Node, request: ShareGroupHeartbeatRequest, context: Context
-) -> ShareGroupHeartbeatResponse:
-    """Refuse a member."""
-    return ShareGroupHeartbeatResponse(OFF)
+def refusing_by(answer: Response) -> Handler[Node, object, Response]:
+    """A handler that gives each request the same answer."""
+
+    async def refuse(_: Node, request: object, context: Context) -> Response:
+        return answer
+
+    return refuse
 
 
 async def share_group_describe(
@@ -59,16 +60,12 @@ async def share_group_describe(
     return ShareGroupDescribeResponse([DescribedShareGroup(OFF, group) for group in groups])
 
 
-async def share_fetch(_: Node, request: ShareFetchRequest, context: Context) -> ShareFetchResponse:
-    """Refuse a fetch."""
-    return ShareFetchResponse(OFF)
-
-
-async def share_acknowledge(
-    _: Node, request: ShareAcknowledgeRequest, context: Context
-) -> ShareAcknowledgeResponse:
-    """Refuse an acknowledgement."""
-    return ShareAcknowledgeResponse(OFF)
+async def streams_group_describe(
+    _: Node, request: GroupsDescribeRequest, context: Context
+) -> StreamsGroupDescribeResponse:
+    """Refuse each group."""
+    groups = dict.fromkeys(request.group_ids)
+    return StreamsGroupDescribeResponse([DescribedStreamsGroup(OFF, group) for group in groups])
 
 
 async def describe_share_group_offsets(
@@ -81,35 +78,6 @@ async def describe_share_group_offsets(
     )
 
 
-async def alter_share_group_offsets(
-    _: Node, request: AlterShareGroupOffsetsRequest, context: Context
-) -> ShareGroupOffsetsResponse:
-    """Refuse an alteration."""
-    return ShareGroupOffsetsResponse(OFF, OFF_MESSAGE)
-
-
-async def delete_share_group_offsets(
-    _: Node, request: DeleteShareGroupOffsetsRequest, context: Context
-) -> ShareGroupOffsetsResponse:
-    """Refuse a deletion."""
-    return ShareGroupOffsetsResponse(OFF, OFF_MESSAGE)
-
-
-async def streams_group_heartbeat(
-    _: Node, request: StreamsGroupHeartbeatRequest, context: Context
-) -> StreamsGroupHeartbeatResponse:
-    """Refuse a member."""
-    return StreamsGroupHeartbeatResponse(OFF)
-
-
-async def streams_group_describe(
-    _: Node, request: GroupsDescribeRequest, context: Context
-) -> StreamsGroupDescribeResponse:
-    """Refuse each group."""
-    groups = dict.fromkeys(request.group_ids)
-    return StreamsGroupDescribeResponse([DescribedStreamsGroup(OFF, group) for group in groups])
-
-
 APIS: Final = Area(
     lambda node: node,
     Api(
@@ -118,7 +86,7 @@ APIS: Final = Area(
         ShareGroupHeartbeatRequest,
         ShareGroupHeartbeatResponse,
         for_everybody,
-        share_group_heartbeat,
+        refusing_by(ShareGroupHeartbeatResponse(OFF)),
     ),
     Api(
         ApiKey.SHARE_GROUP_DESCRIBE,
@@ -132,17 +100,17 @@ APIS: Final = Area(
         ApiKey.SHARE_FETCH,
         (1, 2),
         ShareFetchRequest,
-        ShareFetchResponse,
+        ShareSessionResponse,
         for_everybody,
-        share_fetch,
+        refusing_by(ShareSessionResponse(OFF)),
     ),
     Api(
         ApiKey.SHARE_ACKNOWLEDGE,
         (1, 2),
         ShareAcknowledgeRequest,
-        ShareAcknowledgeResponse,
+        ShareSessionResponse,
         for_everybody,
-        share_acknowledge,
+        refusing_by(ShareSessionResponse(OFF)),
     ),
     Api(
         ApiKey.STREAMS_GROUP_HEARTBEAT,
@@ -150,7 +118,7 @@ APIS: Final = Area(
         StreamsGroupHeartbeatRequest,
         StreamsGroupHeartbeatResponse,
         for_everybody,
-        streams_group_heartbeat,
+        refusing_by(StreamsGroupHeartbeatResponse(OFF)),
     ),
     Api(
         ApiKey.STREAMS_GROUP_DESCRIBE,
@@ -174,7 +142,7 @@ APIS: Final = Area(
         AlterShareGroupOffsetsRequest,
         ShareGroupOffsetsResponse,
         for_everybody,
-        alter_share_group_offsets,
+        refusing_by(ShareGroupOffsetsResponse(OFF, OFF_MESSAGE)),
     ),
     Api(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
@@ -182,6 +150,6 @@ APIS: Final = Area(
         DeleteShareGroupOffsetsRequest,
         ShareGroupOffsetsResponse,
         for_everybody,
-        delete_share_group_offsets,
+        refusing_by(ShareGroupOffsetsResponse(OFF, OFF_MESSAGE)),
     ),
 )

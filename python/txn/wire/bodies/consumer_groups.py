@@ -9,7 +9,6 @@ from txn.wire.error_codes import ErrorCode
 from txn.wire.requests import request_body
 
 NOT_SAID: Final = -1
-UNKNOWN_TYPE: Final = -1
 
 
 @request_body

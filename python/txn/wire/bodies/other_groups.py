@@ -112,8 +112,8 @@ class ShareFetchRequest:
     is_renew_ack: bool = False
 
 
-class ShareFetchResponse(NamedTuple):
-    """The error; there are no records."""
+class ShareSessionResponse(NamedTuple):
+    """The error of ShareFetch or ShareAcknowledge."""
 
     error_code: ErrorCode
     error_message: str | None = None
@@ -131,16 +131,6 @@ class ShareAcknowledgeRequest:
     share_session_epoch: int
     topics: tuple[ShareTopic, ...]
     is_renew_ack: bool = False
-
-
-class ShareAcknowledgeResponse(NamedTuple):
-    """The error; nothing is acknowledged."""
-
-    error_code: ErrorCode
-    error_message: str | None = None
-    acquisition_lock_timeout_ms: int = 0
-    responses: Sequence[NamedTuple] = ()
-    node_endpoints: Sequence[NamedTuple] = ()
 
 
 @request_body
