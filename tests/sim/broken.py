@@ -18,6 +18,7 @@ from sim.cleaning import CleanedSegment, delete_retention_ms, limit_of, moved_up
 from sim.disk import SimCatalog, SimFile, SimLog, SimStorage
 from sim.plan import (
     SimPlan,
+    make_cleaned_lost_cache_plan,
     make_cleaner_plan,
     make_cleaner_power_plan,
     make_clock_plan,
@@ -73,7 +74,12 @@ from txn.coordinator.transaction.lost_cache import (
     NamedOffsets,
     find_lost_offset,
 )
-from txn.coordinator.transaction.open_transactions import OpenTransaction, unexplained
+from txn.coordinator.transaction.open_transactions import (
+    OpenTransaction,
+    TopicIdOf,
+    lost_marker_of,
+    unexplained,
+)
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
 from txn.coordinator.transaction.states import PREPARED, Txn, TxnResult, TxnState, UnsyncedMarker
 from txn.coordinator.transaction.timeouts import age_at_start, has_deadline, is_expired
@@ -323,6 +329,7 @@ def _a_start_after_a_kill_believes_every_prepare(seam: Seam) -> None:
         *,
         named_by: Callable[[str], NamedOffsets],
         end_of: EndOf,
+        topic_id_of: TopicIdOf,
     ) -> LostOffset | None:
         return None
 
@@ -330,6 +337,10 @@ def _a_start_after_a_kill_believes_every_prepare(seam: Seam) -> None:
 def _an_unread_commit_is_finished_after_a_kill(seam: Seam) -> None:
     start = BrokenStart(seam)
     seam.instead_of(is_to_decide)(lambda txn: start.is_after_power_failure and is_to_decide(txn))
+
+
+def _a_lost_marker_is_left_unseen(seam: Seam) -> None:
+    seam.instead_of(lost_marker_of)(lambda held, owner, topic_id_of: None)
 
 
 def _the_last_record_is_taken_for_a_lost_one(seam: Seam) -> None:
@@ -341,12 +352,20 @@ def _the_last_record_is_taken_for_a_lost_one(seam: Seam) -> None:
         *,
         named_by: Callable[[str], NamedOffsets],
         end_of: EndOf,
+        topic_id_of: TopicIdOf,
     ) -> LostOffset | None:
         def before_end(topic_id: bytes, partition: int) -> int | None:
             end = end_of(topic_id, partition)
             return None if end is None else end - 1
 
-        return find_lost_offset(unfinished, everybody, held, named_by=named_by, end_of=before_end)
+        return find_lost_offset(
+            unfinished,
+            everybody,
+            held,
+            named_by=named_by,
+            end_of=before_end,
+            topic_id_of=topic_id_of,
+        )
 
 
 def _prepare_ends_a_later_transaction(seam: Seam) -> None:
@@ -751,7 +770,7 @@ def _damaged_decisions_are_passed_over(seam: Seam) -> None:
 
 
 def _open_transactions_are_not_compared(seam: Seam) -> None:
-    seam.instead_of(unexplained)(lambda held, owners: [])
+    seam.instead_of(unexplained)(lambda held, owners, topic_id_of: [])
 
 
 def _orphans_are_ended_though_a_log_is_unread(seam: Seam) -> None:
@@ -1005,6 +1024,12 @@ RULES = (
         "torn-transaction",
         _an_unread_commit_is_finished_after_a_kill,
         plans=make_lost_cache_plan,
+    ),
+    BrokenRule(
+        "an open transaction is believed whose marker was lost",
+        "lost-write",
+        _a_lost_marker_is_left_unseen,
+        plans=lambda seed: make_cleaned_lost_cache_plan(140 + seed),
     ),
     BrokenRule(
         "the last record is taken for a lost one",

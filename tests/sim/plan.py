@@ -442,6 +442,37 @@ def make_two_lost_caches_plan(seed: int) -> SimPlan:
     return _with_lost_cache(make_two_power_plan(seed))
 
 
+def make_cleaned_lost_cache_plan(seed: int) -> SimPlan:
+    """A plan in which it loses its cache just after the cleaner passed `__transaction_state`.
+
+    The cleaner removes the Prepares whose markers were lost, so only later records tell of them.
+    """
+    chance = random.Random(seed)
+    step = ScriptedTransaction
+    writers = tuple(
+        Script(
+            f"tv{kind}-{number}",
+            f"tv{kind}",
+            f"pay-{number}",
+            chance.randrange(5_000),
+            tuple(
+                step(((PLACES[0], 1),), chance.choice(("commit", "commit", "purge", "abort")))
+                for _ in range(12)
+            ),
+        )
+        for number, kind in enumerate((1, 1, 2, 2))
+    )
+    lost_us = chance.randrange(60_000, 240_000)
+    passes = tuple(
+        PlannedFault("compact", lost_us - chance.randrange(4_000), batch=batch, place=place)
+        for place in INTERNAL_PLACES[:2]
+        for batch in (0, chance.randrange(4))
+    )
+    faults = sorted(passes, key=lambda fault: fault.at_us)
+    lost = PlannedFault("cache", lost_us, down_us=US_PER_MS, bias="all")
+    return SimPlan(seed, Durability.COMMIT, writers, (*faults, lost), ())
+
+
 def _with_lost_cache(plan: SimPlan) -> SimPlan:
     faults = (replace(each, kind="cache") if each.kind == "power" else each for each in plan.faults)
     return replace(plan, faults=tuple(faults))

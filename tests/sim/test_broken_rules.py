@@ -7,6 +7,7 @@ import pytest
 from sim.broken import RULES, BrokenRule
 from sim.plan import (
     SimPlan,
+    make_cleaned_lost_cache_plan,
     make_copier_plan,
     make_first_ids_power_plan,
     make_late_plan,
@@ -58,7 +59,9 @@ def test_P9_what_is_gone_or_unread_is_refused_by_name_and_nothing_is_decided_for
     assert len(refused) > 10
 
 
-@pytest.mark.parametrize("make", [make_lost_cache_plan, make_two_lost_caches_plan])
+@pytest.mark.parametrize(
+    "make", [make_lost_cache_plan, make_two_lost_caches_plan, make_cleaned_lost_cache_plan]
+)
 def test_P3_a_lost_cache_is_found_or_tears_nothing_until_an_operator_tells_of_it(
     make: Callable[[int], SimPlan],
 ) -> None:

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from sim.broker import FetchData
 from sim.clients import Script, ScriptedTransaction
 from sim.history import History
@@ -13,6 +15,7 @@ from sim.plan import (
     FROM_THE_START,
     PlannedFault,
     SimPlan,
+    make_cleaned_lost_cache_plan,
     make_cleaner_power_plan,
     make_plan,
 )
@@ -414,6 +417,27 @@ def test_P7_nothing_comes_into_a_decided_transaction_whose_marker_a_full_disk_re
     late Produce of the former epoch came in before it, and was committed with the others.
     """
     result = run_plan(make_plan(40_045_200))
+    assert not result.anomalies, text_of(result)
+
+
+def test_P2_a_start_that_cannot_prove_a_lost_cache_keeps_the_traces_of_it() -> None:
+    """The cleaner had removed the Prepare of a marker that the storage lost, so nothing proved the
+    loss. The start finished other Prepares before it refused the partition. Their markers got the
+    lost one's offset, and the record of the id forgot it. So the start that knew of the lost cache
+    aborted a committed transaction.
+    """
+    result = run_plan(make_plan(51_059_517))
+    assert not result.anomalies, text_of(result)
+
+
+@pytest.mark.parametrize("seed", [144, 155, 161])
+def test_P2_a_committed_transaction_whose_marker_was_lost_belongs_to_no_later_one(
+    seed: int,
+) -> None:
+    """Its records lay before those of the id's next transaction, of the same producer epoch. The
+    start after a lost cache took both for one open transaction.
+    """
+    result = run_plan(make_cleaned_lost_cache_plan(seed))
     assert not result.anomalies, text_of(result)
 
 

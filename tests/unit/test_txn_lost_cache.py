@@ -12,7 +12,12 @@ from txn.coordinator.transaction.lost_cache import (
     find_lost_offset,
     named_offsets,
 )
-from txn.coordinator.transaction.open_transactions import OpenTransaction
+from txn.coordinator.transaction.open_transactions import (
+    OpenTransaction,
+    Owner,
+    fault_of,
+    is_explained,
+)
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnState, UnsyncedMarker
 from txn.identifiers import ProducerIdAndEpoch
 
@@ -38,6 +43,10 @@ def txn_in(state: TxnState, *named: int, marker: int | None = None) -> Txn:
     )
 
 
+def topic_id_of(topic: str) -> bytes | None:
+    return TOPIC_ID if topic == "orders" else None
+
+
 def ends_at(end: int | None) -> EndOf:
     return lambda topic_id, partition: end
 
@@ -60,6 +69,7 @@ def found(
         held,
         named_by=lambda transactional_id: named,
         end_of=ends_at(end),
+        topic_id_of=topic_id_of,
     )
 
 
@@ -99,3 +109,42 @@ def test_the_prepare_of_a_later_transaction_tells_nothing_of_a_marker_before_it(
 
 def test_ids_at_rest_are_looked_at_only_if_something_open_is_unexplained() -> None:
     assert found(txn_in(TxnState.COMPLETE_COMMIT, marker=6), 6, prepared=[4], held=()) is None
+
+
+# -------------------------------------------------------------------- what an open transaction is
+
+
+def is_explained_by(txn: Txn, first_offset: int) -> bool:
+    held = HELD._replace(first_offset=first_offset)
+    return is_explained(held, Owner("pay", txn), topic_id_of)
+
+
+@pytest.mark.parametrize("first_offset", [3, 6, 7])
+def test_P2_no_transaction_before_a_carried_marker_is_taken_for_the_one_that_is_open(
+    first_offset: int,
+) -> None:
+    """Both have the same producer epoch under transaction version 1."""
+    carrying = txn_in(TxnState.ONGOING, marker=6)
+    assert is_explained_by(carrying, first_offset) is (first_offset > 5)
+
+
+def test_the_fault_of_a_lost_marker_names_it() -> None:
+    owner = Owner("pay", txn_in(TxnState.ONGOING, marker=6))
+    fault = fault_of(HELD, owner, topic_id_of)
+    assert "'pay' ended it by the COMMIT marker at offset 6" in fault
+
+
+def test_a_marker_of_another_topic_or_an_earlier_epoch_ended_no_transaction_here() -> None:
+    marker = UnsyncedMarker(uuid.UUID(int=2).bytes, 0, 6, 7, 0, is_commit=True)
+    assert is_explained_by(txn_in(TxnState.ONGOING)._replace(unsynced_markers=(marker,)), 3)
+    later = txn_in(TxnState.ONGOING, marker=6)._replace(producer_epoch=1)
+    held = HELD._replace(producer=ProducerIdAndEpoch(7, 1))
+    assert is_explained(held, Owner("pay", later), topic_id_of)
+
+
+@pytest.mark.parametrize(("first_offset", "is_its_own"), [(3, True), (5, True), (6, False)])
+def test_a_prepare_explains_nothing_that_begins_behind_the_offset_it_names(
+    first_offset: int, is_its_own: bool
+) -> None:
+    prepare = txn_in(TxnState.PREPARE_COMMIT, 5)
+    assert is_explained_by(prepare, first_offset) is is_its_own

@@ -56,13 +56,19 @@ def require_cache(
             return None
         return None if store is None else store.log_end_offset
 
+    def topic_id_of(topic: str) -> bytes | None:
+        topic_id = host.topic_id(topic)
+        return None if topic_id is None else topic_id.bytes
+
     def named_by(transactional_id: str) -> NamedOffsets:
         try:
             return named_offsets(_records_of(log_of(transactional_id), transactional_id))
         except (CorruptLogError, StorageError, OSError, ValueError):
             return {}
 
-    lost = find_lost_offset(unfinished, everybody, held, named_by=named_by, end_of=end_of)
+    lost = find_lost_offset(
+        unfinished, everybody, held, named_by=named_by, end_of=end_of, topic_id_of=topic_id_of
+    )
     if lost is not None:
         topic = host.topic_name(uuid.UUID(bytes=lost.topic_id))
         raise LostCacheError(

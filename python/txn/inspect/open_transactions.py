@@ -15,6 +15,7 @@ from typing import NamedTuple
 from txn.coordinator.transaction.lost_cache import LostOffset, find_lost_offset, named_offsets
 from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
+    TopicIdOf,
     fault_of,
     owners_of,
     unexplained,
@@ -77,9 +78,10 @@ def verify_open_transactions(
                 f"offset {lost.offset} of a log that ends at {lost.log_end_offset}. The next start "
                 "counts as one after a power failure",
             )
-    for each, owner in unexplained(outcome.held_open, owners_of(known.items())):
+    topic_id_of = _ids_of(image)
+    for each, owner in unexplained(outcome.held_open, owners_of(known.items()), topic_id_of):
         path = _file_of(root, each)
-        fault = fault_of(each, owner)
+        fault = fault_of(each, owner, topic_id_of)
         if owner is None and unread:
             outcome.note(path, f"{fault}. Its owner may be in {', '.join(unread)}: damaged")
         elif power_failed:
@@ -112,7 +114,13 @@ def _find_lost_offset(
         held,
         named_by=lambda transactional_id: named_offsets(coordinator.prepares[transactional_id]),
         end_of=end_of,
+        topic_id_of=_ids_of(image),
     )
+
+
+def _ids_of(image: Image) -> TopicIdOf:
+    ids = {name: topic.topic_id.bytes for name, topic in image.topics.items()}
+    return ids.get
 
 
 def _at(root: Path, place: tuple[str, int]) -> Path:

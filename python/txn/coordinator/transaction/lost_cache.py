@@ -10,7 +10,8 @@ power failure.
 
 A marker is written once the records that its Prepare names are on the disk. A log that ends at or
 below those, too, has lost more than a cache: that is damage, and proves nothing here. A marker
-whose Prepare is unknown proves nothing either.
+whose Prepare is unknown proves nothing either. The cleaner may have removed it: then the start
+refuses the partition if it holds the transaction open (`open_transactions`).
 
 Pure.
 """
@@ -18,7 +19,12 @@ Pure.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from txn.coordinator.transaction.open_transactions import OpenTransaction, owners_of, unexplained
+from txn.coordinator.transaction.open_transactions import (
+    OpenTransaction,
+    TopicIdOf,
+    owners_of,
+    unexplained,
+)
 from txn.coordinator.transaction.records import TxnRecord
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnState, UnsyncedMarker
 
@@ -48,6 +54,7 @@ def find_lost_offset(
     *,
     named_by: Callable[[str], NamedOffsets],
     end_of: EndOf,
+    topic_id_of: TopicIdOf,
 ) -> LostOffset | None:
     """Find an offset that only a lost cache can have taken.
 
@@ -57,8 +64,10 @@ def find_lost_offset(
         held: The open transactions of partitions.
         named_by: Gives the offsets that an id's stored Prepares name, at a cost.
         end_of: Gives the log ends.
+        topic_id_of: Gives the ids of topics.
     """
-    found = _lost_offsets(unfinished, everybody, held, named_by, end_of)
+    is_explained = not unexplained(held, owners_of(unfinished), topic_id_of)
+    found = _lost_offsets(unfinished, everybody, is_explained, named_by, end_of)
     return next(found, None)
 
 
@@ -75,7 +84,7 @@ def named_offsets(records: Iterable[TxnRecord]) -> NamedOffsets:
 def _lost_offsets(
     unfinished: Sequence[tuple[str, Txn]],
     everybody: Callable[[], Iterable[tuple[str, Txn]]],
-    held: Iterable[OpenTransaction],
+    is_explained: bool,
     named_by: Callable[[str], NamedOffsets],
     end_of: EndOf,
 ) -> Iterator[LostOffset]:
@@ -84,7 +93,6 @@ def _lost_offsets(
             yield from _lost_of(transactional_id, txn.last_offsets, end_of)
     # An id whose marker is gone has a later transaction. Or it is at rest, and nothing explains the
     # transaction that the marker has left open.
-    is_explained = not unexplained(held, owners_of(unfinished))
     for transactional_id, txn in unfinished if is_explained else everybody():
         lost = list(_lost_of(transactional_id, txn.unsynced_markers, end_of))
         named = named_by(transactional_id) if lost else {}
