@@ -1,10 +1,12 @@
 """A start on a damaged shard, and open transactions that nothing explains."""
 
+import asyncio
 from unittest.mock import Mock, patch
 
 from support.eager_calls import EagerCalls
-from support.flights import coordinator_on
-from support.txn_bench import COMMIT, P0, P1, TIMEOUT_MS, Bench
+from support.flights import TOPIC, coordinator_on, flights_host
+from support.txn_bench import ABORT, COMMIT, P0, P1, TIMEOUT_MS, Bench, in_loop, let_run
+from txn.broker.host import Durability
 from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.records import encode_key
@@ -165,3 +167,37 @@ def test_a_marker_that_a_disk_refuses_at_the_start_is_explained_by_its_prepare()
     host.store(*P0).is_read_only = True
     EagerCalls(coordinator_on(host)).recover(stores=host.stores())
     assert host.refused == {}
+
+
+@in_loop
+async def test_P2_a_partition_that_lost_a_marker_gets_no_other_one_before_an_operator_decides() -> (
+    None
+):
+    """Another id's Prepare names it, too. A marker there would take the lost one's offset."""
+    host = flights_host(Durability.COMMIT)
+    coordinator = coordinator_on(host)
+    coordinator.recover(stores=host.stores())
+    producers = {}
+    for transactional_id in (OTHER, "pay"):
+        begun = await coordinator.init_producer_id(transactional_id, TIMEOUT_MS, None)
+        producer = producers[transactional_id] = begun.producer
+        assert await coordinator.join(transactional_id, *producer, TV2, [P0]) == {P0: 0}
+        for sequence in range(2):  # so that no other log has as many batches
+            assert host.store(*P0).client_append(producer, sequence, b"x", TV2)[0] == ADMIT
+    await coordinator.end("pay", producers["pay"], COMMIT, bumps_epoch=True)
+    host.store(*P0).is_read_only = True
+    ending = asyncio.ensure_future(
+        coordinator.end(OTHER, producers[OTHER], ABORT, bumps_epoch=True)
+    )
+    await let_run()
+    written = len(host.store(*P0).stored)
+    without_marker = host.after_power_failure(lambda _, found: found - (found == written))
+    ending.cancel()
+    with patch("txn.broker.lost_cache.named_offsets", return_value={}):  # the cleaner took it
+        coordinator_on(without_marker).recover(stores=without_marker.stores())
+    assert without_marker.refused.keys() == {P0}
+    assert without_marker.topics[TOPIC][0].markers() == []
+    told = without_marker.after_power_failure(lambda _, found: found)
+    coordinator_on(told).recover(power_failed=True, stores=told.stores())
+    assert told.refused == {}
+    assert [is_commit for _, _, is_commit in told.store(*P0).markers()] == [True, False]
