@@ -574,6 +574,64 @@ def test_an_alteration_gives_a_listener_other_certificates(issuer: Issuer, tmp_p
         assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
 
 
+def test_two_alterations_in_flight_are_checked_together(issuer: Issuer, tmp_path: Path) -> None:
+    """A PEM file needs no password, so another store and another password passed one by one.
+
+    The second alteration was checked beside the published settings. Those do not have the first
+    one until it is on the disk.
+    """
+    pem = issuer.issue("first")
+    store = as_pkcs12(pem, tmp_path / "first.p12")
+    location = "listener.name.ssl.ssl.keystore.location"
+    password = "listener.name.ssl.ssl.keystore.password"
+    with txn.Broker(tmp_path / "data", metrics=METRICS, properties=issuer.broker(pem)) as broker:
+        servers = broker.listeners["PLAINTEXT"]
+        with RawConnection(servers) as first, RawConnection(servers) as second:
+            for _ in range(5):
+                assert alter_broker(broker, "1", {location: str(pem), password: "s3cret"}) is None
+                send_alteration(first, "1", {location: str(store)})
+                send_alteration(second, "1", {password: "other"})
+                refusals = {receive_refusal(first), receive_refusal(second)}
+                assert len(refusals) == 2
+                assert None in refusals
+        assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
+
+
+def test_an_alteration_that_drops_a_usable_certificate_is_refused(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    """AlterConfigs drops each setting that it does not name, and only named ones were checked."""
+    first, second = issuer.issue("first"), issuer.issue("second", "localhost")
+    with txn.Broker(tmp_path / "data", metrics=METRICS, properties=issuer.broker(first)) as broker:
+        location = "listener.name.ssl.ssl.keystore.location"
+        assert alter_broker(broker, "1", {location: str(second)}) is None
+        first.unlink()
+        with RawConnection(broker.listeners["PLAINTEXT"]) as connection:
+            resource = {"resource_type": 4, "resource_name": "1", "configs": []}
+            answer = connection.ask(
+                ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
+            )
+        (result,) = answer.responses
+        assert int(result.error_code) == INVALID_REQUEST
+        assert f"{first} cannot be read" in result.error_message
+        assert names_of(address(broker), issuer) == {"localhost"}
+
+
+def test_a_file_of_the_same_size_and_time_is_read_anew(issuer: Issuer, tmp_path: Path) -> None:
+    """A copy that keeps times, as `cp -p` makes it, changes the time of change alone."""
+    first, second = issuer.issue("first"), issuer.issue("second", "localhost")
+    length = max(first.stat().st_size, second.stat().st_size)
+    first.write_bytes(first.read_bytes().ljust(length, b"\n"))
+    location = "listener.name.ssl.ssl.keystore.location"
+    with txn.Broker(tmp_path / "data", metrics=METRICS, properties=issuer.broker(first)) as broker:
+        assert alter_broker(broker, "1", {location: str(first)}) is None
+        before = first.stat()
+        first.write_bytes(second.read_bytes().ljust(length, b"\n"))
+        os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert alter_broker(broker, "1", {location: str(first)}) is None
+        assert names_of(address(broker), issuer) == {"localhost"}
+
+
 def as_pkcs12(pem: Path, place: Path) -> Path:
     """Write a PEM file's key and certificates as PKCS12, or its certificates to be trusted."""
     content = pem.read_bytes()
@@ -601,16 +659,27 @@ def names_of(servers: str, issuer: Issuer) -> set[str]:
 
 def alter_broker(broker: txn.Broker, node: str, values: Mapping[str, str | None]) -> str | None:
     """Alter settings of a broker, or of all; None takes one away. Return the text of a refusal."""
+    with RawConnection(broker.listeners["PLAINTEXT"]) as connection:
+        send_alteration(connection, node, values)
+        return receive_refusal(connection)
+
+
+def send_alteration(
+    connection: RawConnection, node: str, values: Mapping[str, str | None]
+) -> None:
     entries = [
         {"name": name, "value": value, "config_operation": 1 if value is None else 0}
         for name, value in values.items()
     ]
     resource = {"resource_type": 4, "resource_name": node, "configs": entries}
-    with RawConnection(broker.listeners["PLAINTEXT"]) as connection:
-        answer = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
-        )
-    (result,) = answer.responses
+    connection.send(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+    )
+
+
+def receive_refusal(connection: RawConnection) -> str | None:
+    """The text of the refusal that the next answer is; None if the alteration was made."""
+    (result,) = connection.receive(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1).responses
     assert int(result.error_code) in (0, INVALID_REQUEST)
     return None if int(result.error_code) == 0 else str(result.error_message)
 

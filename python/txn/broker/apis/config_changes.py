@@ -184,7 +184,8 @@ async def _altered(
             _require_sound(node, resource)
             changes = _checked(node, *place, changes_by(resource))
             if node.certificates is not None and _is_of_certificates(resource, changes):
-                node.certificates.require(changes)
+                own = node.controller.image.broker_settings.get(resource.resource_name, {})
+                node.certificates.require(own, changes)
                 if not validate_only:
                     node.certificates.check()  # the same path may have another file by now
             if changes and not validate_only:

@@ -24,7 +24,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn, Self
 
 from txn import _core
@@ -87,17 +87,20 @@ class Certificates:
         one = self._listeners.get(listener)
         return None if one is None else one.context
 
-    def require(self, changes: Mapping[str, str | None]) -> None:
-        """Refuse changes of settings after which a listener had no certificate.
+    def require(self, own: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
+        """Refuse changes of the broker's settings that leave a listener without a certificate.
 
         Args:
-            changes: Setting → new value, None takes it away; those of other things are passed over.
+            own: The altered settings of the broker before the changes. Alterations that are still
+                on their way to the disk are among them.
+            changes: Setting → new value; None removes it. Settings of other things are ignored.
 
         Raises:
-            ConfigError: a listener could not speak TLS with them.
+            ConfigError: a listener that the changes name cannot speak TLS with them.
         """
+        altered = {name: text for name, text in {**own, **changes}.items() if text is not None}
         for one in self._listeners.values():
-            one.require(changes)
+            one.require(altered, changes)
 
     def check(self) -> None:
         """Read again the files that have changed, and those that other settings name now."""
@@ -135,10 +138,9 @@ class _ListenerTls:
         source.warn_of_no_effect()
         return loaded
 
-    def require(self, changes: Mapping[str, str | None]) -> None:
-        source = self._source.changed(changes)
-        if source is not None:
-            source.require()
+    def require(self, altered: Mapping[str, str], changes: Iterable[str]) -> None:
+        if self._source.is_named(changes):
+            self._source.altered(altered).require()
 
     def check(self) -> None:
         if self._source.fingerprint() != self._fingerprint:
@@ -172,12 +174,14 @@ class _Source:
         settings: BrokerSettings,
         *,
         is_sasl: bool,
-        changes: Mapping[str, str | None] | None = None,
+        altered: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        self._prefix = f"{LISTENER_PREFIX}{name.lower()}."
         self._settings = settings
         self._is_sasl = is_sasl
-        self._changes = changes or {}
+        self._altered = altered
+        """Altered settings of the broker in place of the published ones."""
 
     def principal_mapper(self) -> Callable[[str], str | None]:
         from txn.security.principals import SETTING, principal_mapper  # few brokers have TLS
@@ -204,28 +208,27 @@ class _Source:
         return self._setting(CLIENT_AUTH) or NO_CLIENT_AUTH
 
     def _setting(self, name: str) -> str | None:
-        given = self._settings.given
-        own = f"{LISTENER_PREFIX}{self.name.lower()}.{name}"
         value: str | None
-        if name not in self._changes:
+        if self._altered is None or name not in STORE_PROPERTIES:
             value = self._settings.of_listener(self.name, name)
-        elif (text := self._changes[name]) is not None and fits(STORE_PROPERTIES[name], text):
+            return value
+        own = f"{self._prefix}{name}"
+        text = self._altered.get(own)
+        if text is not None and fits(STORE_PROPERTIES[name], text):
             value = STORE_PROPERTIES[name].parse(text)
-        else:  # the value of the start counts again
-            value = given.get(own, given.get(name, STORE_PROPERTIES[name].default))
+        else:  # the value of the start counts
+            given = self._settings.given
+            value = given[own] if own in given else self._settings[name]
         return value
 
-    def changed(self, changes: Mapping[str, str | None]) -> "_Source | None":
-        """The source with other settings; None: the changes are not of this listener."""
-        prefix = f"{LISTENER_PREFIX}{self.name.lower()}."
-        own = {
-            key.removeprefix(prefix): text
-            for key, text in changes.items()
-            if key.startswith(prefix) and key.removeprefix(prefix) in STORE_PROPERTIES
-        }
-        return (
-            _Source(self.name, self._settings, is_sasl=self._is_sasl, changes=own) if own else None
-        )
+    def is_named(self, settings: Iterable[str]) -> bool:
+        """Say whether a setting of this listener's certificates is among some."""
+        own = {f"{self._prefix}{name}" for name in STORE_PROPERTIES}
+        return not own.isdisjoint(settings)
+
+    def altered(self, altered: Mapping[str, str]) -> "_Source":
+        """The source with other altered settings of the broker."""
+        return _Source(self.name, self._settings, is_sasl=self._is_sasl, altered=altered)
 
     def require(self) -> None:
         """Read the files, and see if they can be used. Raises ConfigError."""
