@@ -664,17 +664,13 @@ def alter_broker(broker: txn.Broker, node: str, values: Mapping[str, str | None]
         return receive_refusal(connection)
 
 
-def send_alteration(
-    connection: RawConnection, node: str, values: Mapping[str, str | None]
-) -> None:
+def send_alteration(connection: RawConnection, node: str, values: Mapping[str, str | None]) -> None:
     entries = [
         {"name": name, "value": value, "config_operation": 1 if value is None else 0}
         for name, value in values.items()
     ]
     resource = {"resource_type": 4, "resource_name": node, "configs": entries}
-    connection.send(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
-    )
+    connection.send(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
 
 
 def receive_refusal(connection: RawConnection) -> str | None:
