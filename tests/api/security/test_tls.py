@@ -27,7 +27,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 
 import txn
 from support.brokers import BrokerProcess
-from support.certificates import Issuer, TlsConnection
+from support.certificates import HOSTS, Issuer, TlsConnection
 from support.clients import (
     WAIT_S,
     create_topic,
@@ -541,11 +541,16 @@ def test_javas_own_stores_are_refused_with_the_command_that_converts_them(
         txn.Broker(properties=properties)
 
 
+MAY_CHANGE = {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true"}
+"""Certificates of an `Issuer` have subjects of their own."""
+
+
 def test_an_alteration_gives_a_listener_other_certificates(issuer: Issuer, tmp_path: Path) -> None:
     """`kafka-configs` alters them as on Kafka: INVALID_REQUEST was the answer."""
     first, second = issuer.issue("first"), issuer.issue("second", "localhost")
     location = "listener.name.ssl.ssl.keystore.location"
-    properties = issuer.broker(first, listener_name_ssl_ssl_keystore_location=str(first))
+    given = {"listener.name.ssl.ssl.keystore.location": str(first)}
+    properties = issuer.broker(first, **given, **MAY_CHANGE)
     data = tmp_path / "data"
     with txn.Broker(data, metrics=METRICS, properties=properties) as broker:
         assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
@@ -602,7 +607,8 @@ def test_an_alteration_that_drops_a_usable_certificate_is_refused(
 ) -> None:
     """AlterConfigs drops each setting that it does not name, and only named ones were checked."""
     first, second = issuer.issue("first"), issuer.issue("second", "localhost")
-    with txn.Broker(tmp_path / "data", metrics=METRICS, properties=issuer.broker(first)) as broker:
+    properties = issuer.broker(first, **MAY_CHANGE)
+    with txn.Broker(tmp_path / "data", metrics=METRICS, properties=properties) as broker:
         location = "listener.name.ssl.ssl.keystore.location"
         assert alter_broker(broker, "1", {location: str(second)}) is None
         first.unlink()
@@ -630,6 +636,28 @@ def test_a_file_of_the_same_size_and_time_is_read_anew(issuer: Issuer, tmp_path:
         os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert alter_broker(broker, "1", {location: str(first)}) is None
         assert names_of(address(broker), issuer) == {"localhost"}
+
+
+def test_another_subject_and_missing_names_are_refused_unless_they_are_allowed(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    """As in Kafka: clients know the broker by its subject, and reach it by each of its names."""
+    owner = {"organization_name": "shop", "organization_unit_name": "a"}
+    first = issuer.issue("first", **owner)
+    other = issuer.issue("other", **owner | {"organization_unit_name": "b"})
+    fewer = issuer.issue("fewer", "localhost", **owner)
+    more = issuer.issue("more", *HOSTS, "shop.example", **owner)
+    location = "listener.name.ssl.ssl.keystore.location"
+    subject, names = "ssl.allow.dn.changes=true", "ssl.allow.san.changes=true"
+    for given, expected in (
+        ({}, {other: subject, fewer: names, more: None}),
+        ({"ssl.allow.dn.changes": "true"}, {fewer: names, other: None}),
+        ({"listener.name.ssl.ssl.allow.san.changes": "true"}, {other: subject, fewer: None}),
+    ):
+        with txn.Broker(metrics=METRICS, properties=issuer.broker(first, **given)) as broker:
+            for certificate, hint in expected.items():
+                refusal = alter_broker(broker, "1", {location: str(certificate)})
+                assert (hint or "None") in str(refusal)
 
 
 def as_pkcs12(pem: Path, place: Path) -> Path:

@@ -17,7 +17,9 @@ no principal there: the log-in does.
 
 Deviations from Apache Kafka: a file is PEM or PKCS12, whatever `ssl.keystore.type` says; Java's own
 form (JKS) is refused. A truststore is needed where clients are asked for certificates; Java has one
-of its own. A new certificate may name another subject; `ssl.allow.dn.changes` is not looked at.
+of its own. A file that changes at its path is read by itself, and may name another subject. An
+alteration of settings may change the subject only with `ssl.allow.dn.changes=true`, and drop names
+only with `ssl.allow.san.changes=true`, as in Kafka.
 """
 
 import os
@@ -25,7 +27,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from txn import _core
 from txn.config import LISTENER_PREFIX, STORE_PROPERTIES, BrokerSettings, fits, split_list
@@ -128,19 +130,15 @@ class _ListenerTls:
     @classmethod
     def load(cls, source: "_Source") -> Self:
         fingerprint = source.fingerprint()
-        mapper = source.principal_mapper()
-        try:
-            context = _core.TlsContext(source.read(), mapper)
-        except ValueError as error:
-            source.refuse(str(error))
-        loaded = cls(source, context, fingerprint)
+        loaded = cls(source, source.made(), fingerprint)
         loaded._log_expiry()
         source.warn_of_no_effect()
         return loaded
 
     def require(self, altered: Mapping[str, str], changes: Iterable[str]) -> None:
         if self._source.is_named(changes):
-            self._source.altered(altered).require()
+            source = self._source.altered(altered)
+            source.require_identity(self.context, source.made())
 
     def check(self) -> None:
         if self._source.fingerprint() != self._fingerprint:
@@ -207,19 +205,16 @@ class _Source:
             return NO_CLIENT_AUTH
         return self._setting(CLIENT_AUTH) or NO_CLIENT_AUTH
 
-    def _setting(self, name: str) -> str | None:
-        value: str | None
+    def _setting(self, name: str) -> Any:
+        """The value of a setting for this listener."""
         if self._altered is None or name not in STORE_PROPERTIES:
-            value = self._settings.of_listener(self.name, name)
-            return value
+            return self._settings.of_listener(self.name, name)
         own = f"{self._prefix}{name}"
         text = self._altered.get(own)
         if text is not None and fits(STORE_PROPERTIES[name], text):
-            value = STORE_PROPERTIES[name].parse(text)
-        else:  # the value of the start counts
-            given = self._settings.given
-            value = given[own] if own in given else self._settings[name]
-        return value
+            return STORE_PROPERTIES[name].parse(text)
+        given = self._settings.given  # the value of the start counts
+        return given[own] if own in given else self._settings[name]
 
     def is_named(self, settings: Iterable[str]) -> bool:
         """Say whether a setting of this listener's certificates is among some."""
@@ -230,12 +225,29 @@ class _Source:
         """The source with other altered settings of the broker."""
         return _Source(self.name, self._settings, is_sasl=self._is_sasl, altered=altered)
 
-    def require(self) -> None:
-        """Read the files, and see if they can be used. Raises ConfigError."""
+    def made(self) -> _core.TlsContext:
+        """Read the files, and make a context of them. Raises ConfigError."""
         try:
-            _core.TlsContext(self.read(), self.principal_mapper())
+            return _core.TlsContext(self.read(), self.principal_mapper())
         except ValueError as error:
             self.refuse(str(error))
+
+    def require_identity(self, before: _core.TlsContext, after: _core.TlsContext) -> None:
+        """Refuse a certificate of another owner. Raises ConfigError.
+
+        Clients may know the broker by its subject, and reach it by each of its names.
+        """
+        (subject, names), (new_subject, new_names) = before.identity, after.identity
+        if subject != new_subject and not self._setting("ssl.allow.dn.changes"):
+            self.refuse(
+                f"the certificate is of {new_subject}, and the one in use of {subject}; "
+                "ssl.allow.dn.changes=true allows another subject"
+            )
+        if not {*names} <= {*new_names} and not self._setting("ssl.allow.san.changes"):
+            self.refuse(
+                "the certificate lacks alternative names of the one in use; "
+                "ssl.allow.san.changes=true allows other names"
+            )
 
     def fingerprint(self) -> Fingerprint:
         paths = (path for path in map(self._setting, LOCATIONS) if path is not None)
