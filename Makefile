@@ -61,7 +61,7 @@ fmt: setup  ## format Rust and Python, and write the index of APIs
 	$(BIN)/ruff check --fix python tests benches examples
 	$(BIN)/ruff format python tests benches examples
 
-bench: jdk setup  ## txn beside a real Apache Kafka, then Spark, about 60 minutes (BENCH=--quick: no Spark, 7)
+bench: jdk setup  ## txn beside Apache Kafka 4.4, then Spark, about 60 minutes (BENCH=--quick: no Spark, 7; KAFKA_VERSION=4.2.0)
 	cargo build --quiet --release --package txn-bench
 	$(BIN)/python -m benches.compare $(BENCH)
 	$(if $(BENCH),,$(MAKE) bench-spark)

@@ -1,9 +1,10 @@
-"""txn beside a real Apache Kafka 4.2, in turns, in one run: `make bench`.
+"""txn beside a real Apache Kafka, in turns, in one run: `make bench`.
 
     python -m benches.compare [--quick] [--case NAME]... [--rounds 5] [--json FILE]
                               [--alone | --against CHECKOUT]
 
-The peer may be another commit of txn instead: a checkout where `make setup` was run. Both brokers
+The peer is Apache Kafka 4.4.0; `KAFKA_VERSION=4.2.0` in the environment makes it the older one. It
+may be another commit of txn instead: a checkout where `make setup` was run. Both brokers
 stay up and take turns (A B A B); the same native client loads both. A broker's cost is
 read from `/proc`, so neighbours disturb it less than they disturb times. The first round finds
 Kafka cold. Then it is warmed up with twelve million records, because its JIT needs some ten million
@@ -31,7 +32,18 @@ from typing import Final
 
 from benches.application_cases import APPLICATION_CASES, client_limits
 from benches.cases import CASES, FULL, QUICK, Case, Make, Scale, in_a_place, limits, warm_up
-from benches.contestants import KAFKA, ROOT, TXN, Contestant, Kafka, Txn, commit_of, python_of
+from benches.contestants import (
+    KAFKA,
+    KAFKA_VERSION,
+    PEERS,
+    ROOT,
+    TXN,
+    Contestant,
+    Kafka,
+    Txn,
+    commit_of,
+    python_of,
+)
 from benches.report import page
 from benches.results import Line, Results, shown
 from rich.console import Console
@@ -80,6 +92,8 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, help="write every value there")
     arguments = parser.parse_args()
+    if KAFKA_VERSION not in PEERS:
+        parser.error(f"KAFKA_VERSION is {KAFKA_VERSION}: it may be {' or '.join(PEERS)}")
     if arguments.against and not (python := python_of(arguments.against.absolute())).exists():
         parser.error(f"there is no {python}: run `make setup` in {arguments.against}")
     return arguments

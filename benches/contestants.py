@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet  # noqa: E402
 from harnesses.peers.kafka import KafkaNode, free_port  # noqa: E402
 from support.brokers import BrokerProcess  # noqa: E402
 
@@ -41,7 +42,10 @@ PROPERTIES: Final = {
 
 TXN: Final = "txn"
 """Name of the contestant that is this checkout."""
-KAFKA: Final = "Apache Kafka 4.2"
+PEERS: Final[Mapping[str, JarSet]] = {"4.4.0": NODE_4_4, "4.2.0": NODE_4_2}
+"""The versions of Apache Kafka that `KAFKA_VERSION` may name."""
+KAFKA_VERSION: Final = os.environ.get("KAFKA_VERSION") or "4.4.0"
+KAFKA: Final = f"Apache Kafka {KAFKA_VERSION}"
 
 
 def python_of(checkout: Path) -> Path:
@@ -223,7 +227,7 @@ class CountedTxn:
 
 
 class Kafka:
-    """An Apache Kafka 4.2 node with the JVM flags of its own start script."""
+    """A node of `KAFKA_VERSION` with the JVM flags of its own start script."""
 
     name = KAFKA
 
@@ -234,6 +238,7 @@ class Kafka:
         self._node = KafkaNode(
             place / ("kafka-secured" if is_secured else "kafka"),
             PROPERTIES | (secured.properties(place) if is_secured else {}),
+            jars=PEERS[KAFKA_VERSION],
             heap=KAFKA_HEAP,
             listeners=secured.LISTENERS if is_secured else None,
         )

@@ -578,6 +578,9 @@ class TlsContext:
     @property
     def expires_at(self) -> int:
         """When the certificate expires, in seconds since the epoch."""
+    @property
+    def identity(self) -> tuple[str, list[bytes]]:
+        """The certificate's subject in the form of RFC 2253, and its alternative names as DER."""
 
 class ServerMetrics(TypedDict):
     """The counts of a server since it was made, and its waiting requests now."""

@@ -736,6 +736,14 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 _list("", "|".join(CIPHER_SUITES), f"a list of {', '.join(CIPHER_SUITES)}"),
                 "The cipher suites of TLS listeners; empty: all.",
             ),
+            "ssl.allow.dn.changes": (
+                _flag(False),
+                "Whether an alteration may give a listener a certificate of another subject.",
+            ),
+            "ssl.allow.san.changes": (
+                _flag(False),
+                "Whether an alteration may give a listener a certificate without names of before.",
+            ),
             "ssl.client.auth": (
                 _one_of("none", "requested", "required"),
                 "Whether clients are asked for a certificate, or refused without one.",

@@ -86,7 +86,7 @@ class StoppedClock:
     async def in_worker(self, call: Callable[[], None]) -> None:
         call()
 
-    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+    async def in_side_thread(self, owner: str, call: Callable[[Callable[[], bool]], None]) -> None:
         call(lambda: False)
 
     def sync_each(self, stores: Any, done: Callable[[Any], None]) -> None:

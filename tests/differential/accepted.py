@@ -11,6 +11,7 @@ from differential.batches import batches
 from differential.known import ASKED_AGAIN, Exchange, KnownDifference
 from differential.names import NOW, TEXT
 from differential.plain import MISSING, Difference, error_codes
+from harnesses.peers.jars import CONTROL, NODE_4_4
 
 ADD_PARTITIONS: Final = "AddPartitionsToTxn"
 IN_PRODUCE: Final = "responses.partition_responses"
@@ -715,6 +716,15 @@ NOT_SERVED: Final = (
         "api_keys.max_version",
         0,
         1,
+    )
+    if CONTROL is NODE_4_4
+    else KnownDifference(
+        "versions-of-kafka-4.4",
+        "The last versions of ApiVersions, TxnOffsetCommit, DescribeLogDirs and DeleteGroups.",
+        ("ApiVersions",),
+        "api_keys.max_version",
+        frozenset({3, 5, 6}),
+        frozenset({2, 4, 5}),
     ),
     KnownDifference(
         "features-not-announced",

@@ -31,6 +31,7 @@ from differential.known import Exchange, KnownDifference, accepted_by
 from differential.names import TEXTS, Names
 from differential.plain import MISSING, differences, error_codes
 from differential.side import Side
+from harnesses.peers.jars import CONTROL, NODE_4_4
 from harnesses.peers.kafka import KafkaNode
 from support.acl_filters import any_acl
 from support.wire_client import RawConnection
@@ -69,6 +70,13 @@ OF_ONE_BROKER: Final = {
 }
 """Fields that are left out of the comparison, with their reasons."""
 
+NEWER_SETTINGS: Final = frozenset(
+    {
+        *("errors.deadletterqueue.group.enable", "max.decompressed.message.bytes"),
+        *("remote.copy.lag.bytes", "remote.copy.lag.ms"),
+    }
+)
+
 ACCEPTED: Final = (
     *(entry for entry in KNOWN if entry.name == "an-unknown-id-has-no-producer"),
     KnownDifference(
@@ -103,6 +111,15 @@ ACCEPTED: Final = (
         5,
         3,
         when=lambda _, difference: difference.within[0]["name"] == "min.insync.replicas",
+    ),
+    KnownDifference(
+        "settings-of-kafka-4.4",
+        "Kafka 4.2 does not know these settings of topics.",
+        ("CreateTopics",),
+        "topics.configs",
+        lambda entry: isinstance(entry, dict) and entry["name"] in NEWER_SETTINGS,
+        MISSING,
+        when=lambda _exchange, _difference: CONTROL is not NODE_4_4,
     ),
 )
 """Differences that have nothing to do with access control."""

@@ -8,10 +8,12 @@ import pytest
 from differential.asked import Asked, Script, differences
 from differential.names import Name
 from differential.script import STRANGE_TOPIC_ID, Talk
+from differential.side import Side
 from differential.topics import make_topic
 from harnesses.peers.jars import CONTROL, NODE_4_4
 from support.wire_client import RawConnection
 from txn.wire.api_keys import ApiKey
+from txn.wire.bodies.quorum import SAFE_DOWNGRADE, UPGRADE
 
 pytestmark = [
     pytest.mark.peer,
@@ -278,6 +280,36 @@ def _refusal(servers: str, topic: dict[str, Any]) -> str:
         fields = {"topics": [topic], **TIMEOUT, "validate_only": True}
         (told,) = connection.ask(ApiKey.CREATE_TOPICS, 7, **fields).topics
     return str(told.error_message or "")
+
+
+def test_a_feature_that_is_switched_off_is_not_announced_and_comes_back_as_an_upgrade_alone(
+    talk: Talk,
+) -> None:
+    """A feature at level 0 was announced, and a "downgrade" to a newer level was made."""
+    name = "group.version"
+    software = {"client_software_name": "x", "client_software_version": "1"}
+
+    def update(side: Side, level: int, kind: int) -> str:
+        asked = {"feature": name, "max_version_level": level, "upgrade_type": kind}
+        fields = {"feature_updates": [asked], **TIMEOUT, "validate_only": False}
+        with RawConnection(side.servers) as connection:
+            return str(connection.ask(ApiKey.UPDATE_FEATURES, 1, **fields).error_message)
+
+    def announced(side: Side, kind: str) -> bool:
+        told = side.ask(ApiKey.API_VERSIONS, 4, software)[f"{kind}_features"]
+        return name in [feature["name"] for feature in told]
+
+    sides = (talk.pair.txn, talk.pair.kafka)
+    for side in sides:
+        assert update(side, 0, SAFE_DOWNGRADE) == "None"
+    talk.pair.until(lambda side: not announced(side, "finalized"))
+    assert all(announced(side, "supported") for side in sides)
+    ours, theirs = (update(side, 1, SAFE_DOWNGRADE) for side in sides)
+    assert ours == theirs
+    assert "Can't downgrade to a newer version." in ours
+    for side in sides:
+        assert update(side, 1, UPGRADE) == "None"
+    talk.pair.until(lambda side: announced(side, "finalized"))
 
 
 def test_each_node_is_the_only_voter_of_its_metadata_log(talk: Talk) -> None:

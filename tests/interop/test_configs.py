@@ -16,11 +16,10 @@ from confluent_kafka.admin import AdminClient
 import txn
 from harnesses.peers.kafka import KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, send
+from support.config_requests import APPEND, DELETE, SET, SUBTRACT, Entry, Resources
 from support.wire_client import ask
 
-DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = range(4)
 GIVEN = 4
 NONE, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 0, 3, 17, 40, 42
 
@@ -57,41 +56,14 @@ pytestmark = pytest.mark.peer
 
 
 def described(servers: str, kind: int, name: str) -> dict[str, Any]:
-    """Everything that is told of a resource's settings, but for the prose, by name.
-
-    Kafka's controller answers CreateTopics before its broker knows the topic, so an unknown one is
-    asked for again.
-    """
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        answer = ask(
-            servers,
-            DESCRIBE_CONFIGS,
-            4,
-            resources=[{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
-            include_synonyms=True,
-            include_documentation=False,
-        )
-        result = answer.results[0]
-        if int(result.error_code) != UNKNOWN_TOPIC or time.monotonic() > deadline:
-            assert int(result.error_code) == NONE
-            return {entry.name: entry for entry in result.configs}
+    """The settings of a resource that is there, by name."""
+    found = Resources(servers, kind).describe_known(name)
+    assert found.code == NONE, found.message
+    return found.entries
 
 
-def altered(servers: str, kind: int, name: str, *entries: tuple[str, int, str | None]) -> int:
-    """Send IncrementalAlterConfigs; return the error code."""
-    configs = [
-        {"name": setting, "config_operation": operation, "value": value}
-        for setting, operation, value in entries
-    ]
-    answer = ask(
-        servers,
-        INCREMENTAL_ALTER_CONFIGS,
-        1,
-        resources=[{"resource_type": kind, "resource_name": name, "configs": configs}],
-        validate_only=False,
-    )
-    return int(answer.responses[0].error_code)
+def altered(servers: str, kind: int, name: str, *entries: Entry) -> int:
+    return Resources(servers, kind).alter(name, *entries)[0]
 
 
 def waited_for(look: Callable[[], Any], expected: Any) -> Any:
@@ -288,13 +260,7 @@ def test_a_replacement_takes_back_what_it_does_not_name(
 ) -> None:
     topic = unique("replaced")
     create_topic(bootstrap, topic, retention_ms="5", flush_ms="6")
-    resource = {
-        "resource_type": TOPIC,
-        "resource_name": topic,
-        "configs": [{"name": "retention.ms", "value": "7"}],
-    }
-    answer = ask(bootstrap, ALTER_CONFIGS, 2, resources=[resource], validate_only=False)
-    assert int(answer.responses[0].error_code) == NONE
+    assert Resources(bootstrap, TOPIC).replace(topic, retention_ms="7") == NONE
 
     def look() -> list[tuple[str, int]]:
         found = described(bootstrap, TOPIC, topic)

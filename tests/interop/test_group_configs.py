@@ -3,17 +3,14 @@
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import txn
 from harnesses.peers.jars import CONTROL, NODE_4_4, run_java
-from support.wire_client import ask
+from support.config_requests import APPEND, DELETE, SET, Resources
 
-DESCRIBE, ALTER, INCREMENTAL_ALTER, LIST = 32, 33, 44, 74
 GROUP = 32
-SET, DELETE, APPEND, SUBTRACT = range(4)
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
 
@@ -24,80 +21,29 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def txn_broker() -> Iterator[str]:
+def ours() -> Iterator[Resources]:
     with txn.Broker() as broker:
-        yield broker.bootstrap_servers
+        yield Resources(broker.bootstrap_servers, GROUP)
 
 
-def described(servers: str, group: str, names: list[str] | None = None) -> Any:
-    answer = ask(
-        servers,
-        DESCRIBE,
-        4,
-        resources=[{"resource_type": GROUP, "resource_name": group, "configuration_keys": names}],
-        include_synonyms=True,
-        include_documentation=False,
-    )
-    result = answer.results[0]
-    return result.error_code, result.error_message or "", sorted(map(str, result.configs))
+@pytest.fixture(scope="module")
+def theirs(kafka_peer: str) -> Resources:
+    return Resources(kafka_peer, GROUP)
 
 
-def altered(servers: str, group: str, *entries: tuple[str, int, str | None]) -> tuple[int, str]:
-    configs = [
-        {"name": name, "config_operation": operation, "value": value}
-        for name, operation, value in entries
-    ]
-    answer = ask(
-        servers,
-        INCREMENTAL_ALTER,
-        1,
-        resources=[{"resource_type": GROUP, "resource_name": group, "configs": configs}],
-        validate_only=False,
-    )
-    return answer.responses[0].error_code, answer.responses[0].error_message or ""
-
-
-def replaced(servers: str, group: str, **values: str) -> int:
-    configs = [{"name": name.replace("_", "."), "value": value} for name, value in values.items()]
-    answer = ask(
-        servers,
-        ALTER,
-        2,
-        resources=[{"resource_type": GROUP, "resource_name": group, "configs": configs}],
-        validate_only=False,
-    )
-    return int(answer.responses[0].error_code)
-
-
-def listed(servers: str) -> set[str]:
-    answer = ask(servers, LIST, 1, resource_types=[GROUP])
-    return {resource.resource_name for resource in answer.config_resources}
-
-
-def both(txn_broker: str, kafka_peer: str, group: str) -> tuple[Any, Any]:
-    """The descriptions; Kafka's broker learns of a change behind the answer."""
-    ours = described(txn_broker, group)
-    for _ in range(200):
-        if described(kafka_peer, group) == ours:
-            break
-    return ours, described(kafka_peer, group)
-
-
-def test_every_setting_of_a_group_is_told_as_by_Kafka(txn_broker: str, kafka_peer: str) -> None:
+def test_every_setting_of_a_group_is_told_as_by_Kafka(ours: Resources, theirs: Resources) -> None:
     group = uuid.uuid4().hex
-    ours, theirs = both(txn_broker, kafka_peer, group)
-    assert ours == theirs
+    theirs.await_description(group, ours.describe(group))
     values = [(SESSION, SET, "50000"), ("share.auto.offset.reset", SET, "earliest")]
     values.append(("consumer.assignor.offload.enable", SET, "false"))
-    for servers in (txn_broker, kafka_peer):
-        assert altered(servers, group, *values) == (0, "")
-    ours, theirs = both(txn_broker, kafka_peer, group)
-    assert ours == theirs
-    assert described(txn_broker, "") == described(kafka_peer, "")
+    for side in (ours, theirs):
+        assert side.alter(group, *values) == (0, "")
+    theirs.await_description(group, ours.describe(group))
+    assert ours.describe("") == theirs.describe("")
 
 
 def test_alterations_of_a_group_are_taken_or_refused_as_by_Kafka(
-    txn_broker: str, kafka_peer: str
+    ours: Resources, theirs: Resources
 ) -> None:
     group = uuid.uuid4().hex
     for entries in (
@@ -109,8 +55,7 @@ def test_alterations_of_a_group_are_taken_or_refused_as_by_Kafka(
         [(SESSION, DELETE, None), ("nope", DELETE, None)],
         [("streams.num.standby.replicas", SET, "3")],
     ):
-        ours = altered(txn_broker, group, *entries)
-        assert ours == altered(kafka_peer, group, *entries), entries
+        assert ours.alter(group, *entries) == theirs.alter(group, *entries), entries
     for entries in (
         [(SESSION, SET, "long")],
         [(SESSION, SET, "")],
@@ -121,33 +66,31 @@ def test_alterations_of_a_group_are_taken_or_refused_as_by_Kafka(
         [("streams.assignor.name", SET, "mine")],
         [("errors.deadletterqueue.topic.name", SET, "__dead")],
     ):
-        code, message = altered(txn_broker, group, *entries)
-        kafkas, words = altered(kafka_peer, group, *entries)
+        code, message = ours.alter(group, *entries)
+        kafkas, words = theirs.alter(group, *entries)
         assert code == kafkas, entries
         # A value that is not set is refused for any resource, in our own words.
         assert code == 42 or (entries[0][0] in message and entries[0][0] in words)
-    for servers in (txn_broker, kafka_peer):
-        assert altered(servers, "", (SESSION, SET, "50000"))[0] == 42
-    assert altered(txn_broker, "", (SESSION, SET, "50000")) == altered(
-        kafka_peer, "", (SESSION, SET, "50000")
-    )
+    refused = ours.alter("", (SESSION, SET, "50000"))
+    assert refused[0] == 42
+    assert refused == theirs.alter("", (SESSION, SET, "50000"))
 
 
-def test_groups_with_settings_are_listed_as_by_Kafka(txn_broker: str, kafka_peer: str) -> None:
+def test_groups_with_settings_are_listed_as_by_Kafka(ours: Resources, theirs: Resources) -> None:
     group = uuid.uuid4().hex
-    for servers in (txn_broker, kafka_peer):
-        assert replaced(servers, group, consumer_session_timeout_ms="46000", nope="1") == 40
-        assert replaced(servers, group, consumer_session_timeout_ms="46000") == 0
-        while group not in listed(servers):
+    for side in (ours, theirs):
+        assert side.replace(group, consumer_session_timeout_ms="46000", nope="1") == 40
+        assert side.replace(group, consumer_session_timeout_ms="46000") == 0
+        while group not in side.names():
             pass
-        assert replaced(servers, group) == 0
-        while group in listed(servers):
+        assert side.replace(group) == 0
+        while group in side.names():
             pass
 
 
-def test_Kafkas_tool_sets_shows_and_removes_the_settings_of_a_group(txn_broker: str) -> None:
+def test_Kafkas_tool_sets_shows_and_removes_the_settings_of_a_group(ours: Resources) -> None:
     def kafka_configs(*arguments: str) -> str:
-        command = ("--bootstrap-server", txn_broker, "--entity-type", "groups", *arguments)
+        command = ("--bootstrap-server", ours.servers, "--entity-type", "groups", *arguments)
         return run_java("org.apache.kafka.tools.ConfigCommand", *command, jars=NODE_4_4)
 
     of_group = ("--entity-name", "tool")
@@ -160,8 +103,9 @@ def test_Kafkas_tool_sets_shows_and_removes_the_settings_of_a_group(txn_broker: 
 
 def test_settings_of_a_group_outlast_a_restart(tmp_path: Path) -> None:
     with txn.Broker(tmp_path) as broker:
-        assert altered(broker.bootstrap_servers, "g", (SESSION, SET, "50000"))[0] == 0
+        groups = Resources(broker.bootstrap_servers, GROUP)
+        assert groups.alter("g", (SESSION, SET, "50000")) == (0, "")
     with txn.Broker(tmp_path) as broker:
-        assert listed(broker.bootstrap_servers) == {"g"}
-        _, _, (told,) = described(broker.bootstrap_servers, "g", [SESSION])
-        assert "50000" in told
+        groups = Resources(broker.bootstrap_servers, GROUP)
+        assert groups.names() == {"g"}
+        assert groups.describe("g").entries[SESSION].value == "50000"

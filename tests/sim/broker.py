@@ -253,7 +253,7 @@ class SimBroker:
             await self.loop.sleep(self._sync_us())
             self._force(log, marks)
 
-    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+    async def in_side_thread(self, owner: str, call: Callable[[Callable[[], bool]], None]) -> None:
         call(lambda: False)
 
     def sync_each(

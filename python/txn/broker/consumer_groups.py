@@ -115,7 +115,7 @@ class ConsumerGroups:
             sees: Gives the topics that it may describe; None: all.
         """
         if beat.pattern and not self._is_known(group_id, beat.pattern):
-            fault = await self._fault_of(beat.pattern)
+            fault = await self._fault_of(beat.pattern, beat.client_host)
             if fault is not None:
                 return BeatAnswer(ErrorCode.INVALID_REGULAR_EXPRESSION, fault)
         shard = self._shards.of(group_id)
@@ -252,8 +252,8 @@ class ConsumerGroups:
         group = self.get(group_id)
         return group is not None and group.members_of_pattern(pattern) > 0
 
-    async def _fault_of(self, pattern: str) -> str | None:
-        """Say in Kafka's words why a pattern cannot be used; None if it can."""
+    async def _fault_of(self, pattern: str, client_host: str) -> str | None:
+        """Say in Kafka's words why a client's pattern cannot be used; None if it can."""
         faults: list[str] = []
 
         def check(_: Callable[[], bool]) -> None:
@@ -262,7 +262,7 @@ class ConsumerGroups:
             except ValueError as error:
                 faults.append(str(error))
 
-        await self._host.in_side_thread(check)
+        await self._host.in_side_thread(client_host, check)
         return faults[0] if faults else None
 
     def _is_due(self, group: ConsumerGroup) -> bool:
@@ -304,7 +304,11 @@ class ConsumerGroups:
                 log.warning("group.patterns_unfinished", group_id=short(group_id), count=unfinished)
 
         try:
-            await self._host.in_side_thread(match)
+            # The patterns of one client's many groups must not keep those of others waiting.
+            owner = min(
+                (one.subscription.client_host for one in group.members.values()), default=""
+            )
+            await self._host.in_side_thread(owner, match)
             seen = frozenset[str]().union(*found.values())
             if sees is not None:
                 seen = frozenset(await sees(sorted(seen)))

@@ -86,11 +86,12 @@ class Controller(Protocol):
     def alter_configs(
         self, kind: int, resource: str, changes: Mapping[str, str | None]
     ) -> Awaitable[None]:
-        """Change a topic's, a broker's or a group's own settings.
+        """Change the own settings of a topic, a broker, a group or a subscription to metrics.
 
         Args:
-            kind: `TOPIC_RESOURCE`, `BROKER_RESOURCE` or `GROUP_RESOURCE`.
-            resource: The topic or group, or the broker's number, or `EVERY_BROKER`.
+            kind: `TOPIC_RESOURCE`, `BROKER_RESOURCE`, `GROUP_RESOURCE` or
+                `CLIENT_METRICS_RESOURCE`.
+            resource: The topic, group or subscription, or the broker's number, or `EVERY_BROKER`.
             changes: Setting → value, None takes it away. They must have been checked.
         """
         ...

@@ -150,10 +150,10 @@ class Host(Protocol):
         """The finalized level of a feature; 0 if it is not finalized."""
         ...
 
-    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+    async def in_side_thread(self, owner: str, call: Callable[[Callable[[], bool]], None]) -> None:
         """Run a call whose cost a client chooses on a thread for which a stop does not wait.
 
-        The call is given a function that returns True once it shall give up.
+        The call is given a function that returns True once it shall give up. Owners take turns.
         """
         ...
 

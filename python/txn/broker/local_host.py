@@ -105,9 +105,9 @@ class LocalHost:
         """The finalized level of a feature; 0 if it is not finalized."""
         return self._publisher.image.features.get(name, 0)
 
-    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+    async def in_side_thread(self, owner: str, call: Callable[[Callable[[], bool]], None]) -> None:
         """Run a call on a thread for which a stop does not wait."""
-        await self._scheduler.in_side_thread(call)
+        await self._scheduler.in_side_thread(owner, call)
 
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
         """Begin to allocate producer ids; give `done` the block once it is durable."""

@@ -61,8 +61,11 @@ NAMES_TOLD_MAX = 10
 class ListenerCertificates(Protocol):
     """The certificates of the listeners, which AlterConfigs may change."""
 
-    def require(self, changes: Mapping[str, str | None]) -> None:
-        """Refuse changes of settings with which a listener had none. Raises ConfigError."""
+    def require(self, own: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
+        """Refuse changes of the broker's own settings that leave a listener without a certificate.
+
+        Raises ConfigError.
+        """
 
     def check(self) -> None:
         """Read again the files that have changed."""

@@ -122,10 +122,10 @@ class Scheduler(Protocol):
         """Run a blocking call on a worker thread."""
         ...
 
-    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+    async def in_side_thread(self, owner: str, call: Callable[[Callable[[], bool]], None]) -> None:
         """Run a call whose cost a client chooses on a thread for which a stop does not wait.
 
-        The call is given a function that returns True once it shall give up.
+        The call is given a function that returns True once it shall give up. Owners take turns.
         """
         ...
 

@@ -39,6 +39,7 @@ class ConfigSource(IntEnum):
     EVERY_BROKER = 3
     GIVEN = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 

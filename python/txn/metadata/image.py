@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from txn.metadata.records import (
     BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
@@ -107,6 +108,8 @@ class Image:
         """Values altered for a broker, by its number, or for every broker, by ""."""
         self.group_settings: dict[str, dict[str, str]] = {}
         """Settings of groups by name; no group is without one."""
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        """Settings of subscriptions to clients' metrics by name; none is without one."""
         self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
         """Credentials of SCRAM, by the user's name and the number of the mechanism."""
         self.client_quotas: dict[Entity, dict[str, float]] = {}
@@ -137,6 +140,7 @@ class Image:
         fork._flat_names = self._flat_names.copy()
         fork.broker_settings, fork.features = self.broker_settings.copy(), self.features.copy()
         fork.group_settings = self.group_settings.copy()
+        fork.client_metrics = self.client_metrics.copy()
         fork.broker_epochs = self.broker_epochs.copy()
         fork.scram_credentials = self.scram_credentials.copy()
         fork.client_quotas = self.client_quotas.copy()
@@ -195,10 +199,12 @@ class Image:
                 elif kind == BROKER_RESOURCE:
                     altered = _altered(self.broker_settings.get(name, {}), setting, value)
                     self.broker_settings[name] = altered
-                elif kind == GROUP_RESOURCE:
-                    altered = _altered(self.group_settings.pop(name, {}), setting, value)
+                elif kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+                    is_group = kind == GROUP_RESOURCE
+                    settings = self.group_settings if is_group else self.client_metrics
+                    altered = _altered(settings.pop(name, {}), setting, value)
                     if altered:
-                        self.group_settings[name] = altered
+                        settings[name] = altered
             case RemoveTopicRecord(topic_id):
                 if topic_id in self.names:
                     gone = self.names.pop(topic_id)

@@ -196,7 +196,7 @@ class FakeHost:
         """Every feature is at level 1."""
         return 1
 
-    async def in_side_thread(self, call: Callable[[Callable[[], bool]], None]) -> None:
+    async def in_side_thread(self, owner: str, call: Callable[[Callable[[], bool]], None]) -> None:
         """Make the call here."""
         call(lambda: False)
 

@@ -23,8 +23,8 @@ struct LockState {
 }
 
 impl ControlLock {
-    /// Waits until it is free, and takes it.
-    pub fn take(&self) {
+    /// Waits until it is free, and acquires it.
+    pub fn acquire(&self) {
         let mut state = self.lock();
         state.waiting += 1;
         while state.is_held {
@@ -38,7 +38,7 @@ impl ControlLock {
     }
 
     /// Takes it if no thread holds it or waits for it.
-    pub fn try_take(&self) -> bool {
+    pub fn try_acquire(&self) -> bool {
         let mut state = self.lock();
         let is_free = !state.is_held && state.waiting == 0;
         state.is_held |= is_free;
@@ -71,28 +71,28 @@ mod tests {
     #[test]
     fn only_one_holds_it() {
         let control_lock = ControlLock::default();
-        assert!(control_lock.try_take());
-        assert!(!control_lock.try_take());
+        assert!(control_lock.try_acquire());
+        assert!(!control_lock.try_acquire());
         control_lock.release();
-        control_lock.take();
-        assert!(!control_lock.try_take());
+        control_lock.acquire();
+        assert!(!control_lock.try_acquire());
         control_lock.release();
-        assert!(control_lock.try_take());
+        assert!(control_lock.try_acquire());
     }
 
     #[test]
     fn a_thread_that_waits_goes_before_one_that_tries() {
         let control_lock = Arc::new(ControlLock::default());
-        control_lock.take();
+        control_lock.acquire();
         let waiter = thread::spawn({
             let control_lock = Arc::clone(&control_lock);
-            move || control_lock.take()
+            move || control_lock.acquire()
         });
         while control_lock.lock().waiting == 0 {
             thread::yield_now();
         }
         control_lock.release();
-        assert!(!control_lock.try_take());
+        assert!(!control_lock.try_acquire());
         waiter.join().unwrap();
     }
 
@@ -105,8 +105,8 @@ mod tests {
             move || {
                 for _ in 0..turns {
                     if waits {
-                        control_lock.take();
-                    } else if !control_lock.try_take() {
+                        control_lock.acquire();
+                    } else if !control_lock.try_acquire() {
                         thread::yield_now();
                         continue;
                     }
@@ -120,6 +120,6 @@ mod tests {
         for thread in threads {
             thread.join().unwrap();
         }
-        assert!(control_lock.try_take());
+        assert!(control_lock.try_acquire());
     }
 }

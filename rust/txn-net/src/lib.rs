@@ -74,7 +74,7 @@ pub use quotas::{ClientQuota, EntityName, QuotaClient, QuotaKind, ThrottledSnaps
 pub use server::Server;
 pub use settler::{Bell, Settler};
 pub use tls::{
-    ClientAuth, FailureReason, HandshakeError, PrincipalOf, TlsListener, TlsOptions,
-    TlsOptionsError,
+    CertificateIdentity, ClientAuth, FailureReason, HandshakeError, PrincipalOf, TlsListener,
+    TlsOptions, TlsOptionsError,
 };
 pub use token::RequestToken;

@@ -141,7 +141,7 @@ impl Mailbox {
     }
 
     /// Takes the oldest message.
-    pub fn take(&self) -> Option<Message> {
+    pub fn pop(&self) -> Option<Message> {
         self.lock().as_mut()?.pop_front()
     }
 
@@ -204,8 +204,8 @@ mod tests {
             .unwrap();
         assert_eq!(events.iter().count(), 0);
         assert!(!mailbox.may_sleep());
-        assert!(mailbox.take().is_some());
-        assert!(mailbox.take().is_some());
-        assert!(mailbox.take().is_none());
+        assert!(mailbox.pop().is_some());
+        assert!(mailbox.pop().is_some());
+        assert!(mailbox.pop().is_none());
     }
 }

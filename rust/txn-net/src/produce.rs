@@ -526,7 +526,7 @@ impl ProduceRequest {
 
     /// Takes the coordinator's answer to its question. A partition that still has to join then is
     /// answered `INVALID_TXN_STATE`, so nothing is parked twice.
-    pub fn go_on_without(&mut self, refused: &[Refused]) {
+    pub fn continue_without(&mut self, refused: &[Refused]) {
         self.refused = Some(Box::new(Refusals::of(refused)));
     }
 
@@ -805,6 +805,8 @@ impl AppendResult {
             let message = failure.and_then(|failure| failure.message.as_deref());
             out.put_nullable_string(message.map(str::as_bytes), is_flexible);
         }
+        // KIP-951's CurrentLeader is never there. One node answers NOT_LEADER_OR_FOLLOWER only for a
+        // partition that is being deleted or stopped, and such a partition has no leader to name.
         out.put_no_tags(is_flexible);
     }
 }

@@ -89,85 +89,128 @@ pub struct Reactor {
     poll: Poll,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
-    /// It has those of `Shared::listeners` in reactor 0, and none in the others.
-    acceptor: Acceptor,
-    /// When the last refused connection was told.
-    refused_told_at: Option<Instant>,
-    /// Which reactor the next connection goes to.
-    accept_turn: usize,
-    /// Connections so far; the number of the last.
-    accepted: u64,
-    slots: Vec<Option<Box<Connection>>>,
-    /// The listener of each slot's connection.
-    slot_listeners: Vec<usize>,
-    free: Vec<usize>,
-    next_stamp: u64,
-    /// Connections that gave up their turn, or that may go on.
-    again: Vec<usize>,
-    /// Connections that may go on with their handshake, the first to wait first.
-    shaking: VecDeque<usize>,
-    /// When the last failed handshake was told.
-    failure_told_at: Option<Instant>,
-    /// Requests that gave way to others, the first to go on first.
-    unfinished: VecDeque<RequestToken>,
-    /// Connections that wait for memory to read a request, the first to wait first.
-    starved: VecDeque<usize>,
-    deadlines: Deadlines,
+    accepting: Accepting,
+    slots: Slots,
+    /// The stamp of the newest token.
+    last_stamp: u64,
+    queues: Queues,
+    clock: Clock,
     spin: AdaptiveSpin,
-    /// When it woke up: a frame that it reads now may have waited since.
-    woke_up: Instant,
-    /// When it last read the clock.
-    now: Instant,
-    /// When to look for idle connections.
-    reap_at: Option<Instant>,
-    /// Since when connections wait for memory, and when to look for slow requests.
-    short: Option<(Instant, Instant)>,
-    /// When to close surplus connections whatever they do.
-    surplus_at: Option<Instant>,
+    /// When a failed handshake was last logged.
+    handshake_failure_logged_at: Option<Instant>,
     buffers: Buffers,
     /// Requests to be decided on before the next sleep.
     undecided: Undecided,
-    /// Waits of the control loop have ended, and nobody has gone on with them.
+    /// Waits of the control loop have ended, and no thread has resumed them yet.
     has_ended_waits: bool,
-    /// The request being parsed; kept for its memory.
+    /// The request that is being parsed. It stays for its memory.
     produce: ProduceRequest,
+}
+
+/// The listeners, and the connections that they gave so far.
+struct Accepting {
+    /// Reactor 0 has the sockets of `Shared::listeners`; the others have none.
+    acceptor: Acceptor,
+    /// When a refused connection was last logged.
+    refusal_logged_at: Option<Instant>,
+    /// The reactor that the next connection goes to.
+    next_reactor: usize,
+    /// Number of connections so far; it is the number of the newest.
+    count: u64,
+}
+
+/// The connections, each in a slot of its own.
+#[derive(Default)]
+struct Slots {
+    /// A connection that has its turn is not in its slot.
+    connections: Vec<Option<Box<Connection>>>,
+    /// The listener of each slot's connection.
+    listeners: Vec<usize>,
+    free: Vec<usize>,
+}
+
+/// Connections and requests that have more to do, each queue in the order of arrival.
+#[derive(Default)]
+struct Queues {
+    /// Connections that gave up their turn, or that may resume.
+    again: Vec<usize>,
+    /// Connections that may resume their handshake.
+    handshakes: VecDeque<usize>,
+    /// Requests that gave way to others.
+    unfinished: VecDeque<RequestToken>,
+    /// Connections that wait for memory to read a request.
+    starved: VecDeque<usize>,
+}
+
+/// The time, and the times at which something has to be done.
+struct Clock {
+    /// When the reactor last read the clock.
+    now: Instant,
+    /// When the reactor woke up: a frame that it reads now may have waited since.
+    woke_up: Instant,
+    deadlines: Deadlines,
+    /// When to look for idle connections.
+    close_idle_at: Option<Instant>,
+    /// Since when connections wait for memory, and when to look for slow requests.
+    memory_short: Option<(Instant, Instant)>,
+    /// When to close surplus connections, also those with a request under way.
+    close_surplus_at: Option<Instant>,
     /// When a stopping reactor waits no longer.
     stop_at: Option<Instant>,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            now,
+            woke_up: now,
+            deadlines: Deadlines::default(),
+            close_idle_at: None,
+            memory_short: None,
+            close_surplus_at: None,
+            stop_at: None,
+        }
+    }
+
+    /// The first time at which something has to be done.
+    fn next(&self) -> Option<Instant> {
+        let times = [
+            self.deadlines.next(),
+            self.close_idle_at,
+            self.memory_short.map(|(_, look_at)| look_at),
+            self.close_surplus_at,
+            self.stop_at,
+        ];
+        times.into_iter().flatten().min()
+    }
 }
 
 impl Reactor {
     pub fn new(index: usize, poll: Poll, shared: Arc<Shared>, listeners: Vec<TcpListener>) -> Self {
         let mailbox = Arc::clone(&shared.mailboxes[index]);
+        let accepting = Accepting {
+            acceptor: Acceptor::new(listeners),
+            refusal_logged_at: None,
+            next_reactor: 0,
+            count: 0,
+        };
         Self {
             index,
             poll,
             shared,
             mailbox,
-            acceptor: Acceptor::new(listeners),
-            refused_told_at: None,
-            accept_turn: 0,
-            accepted: 0,
-            slots: Vec::new(),
-            slot_listeners: Vec::new(),
-            free: Vec::new(),
-            next_stamp: 0,
-            again: Vec::new(),
-            shaking: VecDeque::new(),
-            failure_told_at: None,
-            unfinished: VecDeque::new(),
-            starved: VecDeque::new(),
-            deadlines: Deadlines::default(),
+            accepting,
+            slots: Slots::default(),
+            last_stamp: 0,
+            queues: Queues::default(),
+            clock: Clock::new(),
             spin: AdaptiveSpin::default(),
-            woke_up: Instant::now(),
-            now: Instant::now(),
-            reap_at: None,
-            short: None,
-            surplus_at: None,
+            handshake_failure_logged_at: None,
             buffers: Buffers::default(),
             undecided: Undecided::default(),
             has_ended_waits: false,
             produce: ProduceRequest::default(),
-            stop_at: None,
         }
     }
 
@@ -177,7 +220,7 @@ impl Reactor {
     /// epoll fails, which it does only for want of memory.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
-        for (index, listener) in self.acceptor.sockets_mut().enumerate() {
+        for (index, listener) in self.accepting.acceptor.sockets_mut().enumerate() {
             let token = Token(FIRST_LISTENER + index);
             let registry = self.poll.registry();
             registry.register(listener, token, Interest::READABLE)?;
@@ -185,21 +228,21 @@ impl Reactor {
         let mailbox = Arc::clone(&self.mailbox);
         loop {
             self.wait(&mut events)?;
-            self.woke_up = self.read_clock();
+            self.clock.woke_up = self.read_clock();
             for event in &events {
                 match event.token() {
                     MAILBOX => {}
                     Token(token) if token >= FIRST_LISTENER => {
-                        self.acceptor.on_ready(token - FIRST_LISTENER);
+                        self.accepting.acceptor.on_ready(token - FIRST_LISTENER);
                     }
                     Token(slot) => self.on_socket(slot, event),
                 }
-                if self.again.len() >= TURN_ANSWERS {
-                    self.go_on();
+                if self.queues.again.len() >= TURN_ANSWERS {
+                    self.resume_ready();
                 }
             }
             self.decide();
-            for message in std::iter::from_fn(|| mailbox.take()).take(TURN_MESSAGES) {
+            for message in std::iter::from_fn(|| mailbox.pop()).take(TURN_MESSAGES) {
                 match message.slot() {
                     Some(slot) => self.guarded(slot, |reactor| reactor.on_message(message)),
                     None => self.on_message(message),
@@ -207,7 +250,7 @@ impl Reactor {
             }
             self.on_time();
             self.accept();
-            self.go_on();
+            self.resume_ready();
             self.decide();
             self.shake_hands();
             self.finish_some();
@@ -221,8 +264,8 @@ impl Reactor {
     /// Waits for something to do: not at all if there is, a moment awake if requests come
     /// closely, then asleep.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let has_more = !self.again.is_empty() || !self.shaking.is_empty();
-        if has_more || !self.unfinished.is_empty() || self.acceptor.is_busy() {
+        let has_more = !self.queues.again.is_empty() || !self.queues.handshakes.is_empty();
+        if has_more || !self.queues.unfinished.is_empty() || self.accepting.acceptor.is_busy() {
             return self.poll(events, Some(Duration::ZERO));
         }
         if let Some(moment) = self.spin.duration() {
@@ -258,14 +301,7 @@ impl Reactor {
     }
 
     fn sleep_time(&self) -> Option<Duration> {
-        let times = [
-            self.deadlines.next(),
-            self.acceptor.next_time(),
-            self.reap_at,
-            self.short.map(|(_, look_at)| look_at),
-            self.surplus_at,
-            self.stop_at,
-        ];
+        let times = [self.clock.next(), self.accepting.acceptor.next_time()];
         let next = times.into_iter().flatten().min();
         next.map(|at| at.saturating_duration_since(Instant::now()))
     }
@@ -276,7 +312,7 @@ impl Reactor {
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| step(self))) else {
             return;
         };
-        if !was_open || self.free.contains(&slot) {
+        if !was_open || self.slots.free.contains(&slot) {
             resume_unwind(panic); // it has nothing to do with this connection
         }
         self.shared.control.push_failure(panic_text(&*panic));
@@ -289,12 +325,12 @@ impl Reactor {
     }
 
     fn connection(&mut self, slot: usize) -> Option<&mut Connection> {
-        self.slots.get_mut(slot)?.as_deref_mut()
+        self.slots.connections.get_mut(slot)?.as_deref_mut()
     }
 
     fn stamp(&mut self) -> u64 {
-        self.next_stamp += 1;
-        self.next_stamp
+        self.last_stamp += 1;
+        self.last_stamp
     }
 
     fn token(&mut self, slot: usize) -> RequestToken {
@@ -328,7 +364,7 @@ impl Reactor {
                 }
             }
             Message::Authenticated(token, principal, lifetime) => {
-                let now = self.now;
+                let now = self.clock.now;
                 if let Some(connection) = self.answering(token) {
                     connection.log_in(principal);
                     connection.authentication = Authentication::done(lifetime, now);
@@ -345,7 +381,7 @@ impl Reactor {
             Message::Signal(Signal::MemoryShort) => self.on_memory_short(),
             Message::Signal(Signal::PlaceFreed) => {
                 let metrics = &self.shared.listener_metrics;
-                self.acceptor.on_place(self.now, metrics);
+                self.accepting.acceptor.on_place(self.clock.now, metrics);
             }
             Message::TooManyConnections => self.close_surplus(false),
             Message::WaitsEnded => self.has_ended_waits = true,
@@ -357,9 +393,9 @@ impl Reactor {
 
     fn on_time(&mut self) {
         let metrics = &self.shared.listener_metrics;
-        self.acceptor.on_time(self.now, metrics);
-        let now = self.now;
-        while let Some(token) = self.deadlines.pop_passed(self.now) {
+        self.accepting.acceptor.on_time(self.clock.now, metrics);
+        let now = self.clock.now;
+        while let Some(token) = self.clock.deadlines.pop_passed(self.clock.now) {
             if self.answering(token).is_some() {
                 // Its time has come, or its rest is over and a log may have advanced.
                 self.guarded(token.slot(), |reactor| reactor.on_recheck(token));
@@ -376,13 +412,25 @@ impl Reactor {
                 }
             }
         }
-        if self.reap_at.is_some_and(|at| at <= self.now) {
+        if self
+            .clock
+            .close_idle_at
+            .is_some_and(|at| at <= self.clock.now)
+        {
             self.close_idle();
         }
-        if self.surplus_at.is_some_and(|at| at <= self.now) {
+        if self
+            .clock
+            .close_surplus_at
+            .is_some_and(|at| at <= self.clock.now)
+        {
             self.close_surplus(true);
         }
-        if self.short.is_some_and(|(_, look_at)| look_at <= self.now) {
+        if self
+            .clock
+            .memory_short
+            .is_some_and(|(_, look_at)| look_at <= self.clock.now)
+        {
             self.close_slow();
         }
     }
@@ -392,17 +440,17 @@ impl Reactor {
     }
 
     fn read_clock(&mut self) -> Instant {
-        self.now = Instant::now();
-        self.now
+        self.clock.now = Instant::now();
+        self.clock.now
     }
 
     fn on_stop(&mut self) {
-        if self.stop_at.is_some() {
+        if self.clock.stop_at.is_some() {
             return;
         }
-        self.stop_at = Some(self.now + DRAIN_GRACE);
-        self.acceptor.close();
-        for slot in 0..self.slots.len() {
+        self.clock.stop_at = Some(self.clock.now + DRAIN_GRACE);
+        self.accepting.acceptor.close();
+        for slot in 0..self.slots.connections.len() {
             let is_fetch = |one: &mut Connection| one.waits_for_bytes();
             if self.connection(slot).is_some_and(is_fetch) {
                 self.complete(slot);
@@ -412,14 +460,14 @@ impl Reactor {
     }
 
     fn has_stopped(&mut self) -> bool {
-        let Some(stop_at) = self.stop_at else {
+        let Some(stop_at) = self.clock.stop_at else {
             return false;
         };
-        if self.now >= stop_at {
-            for slot in 0..self.slots.len() {
+        if self.clock.now >= stop_at {
+            for slot in 0..self.slots.connections.len() {
                 self.close_slot(slot);
             }
         }
-        self.slots.iter().all(Option::is_none)
+        self.slots.connections.iter().all(Option::is_none)
     }
 }

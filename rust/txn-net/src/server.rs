@@ -289,7 +289,7 @@ impl Server {
 
     /// Waits until no thread decides, and keeps others from it until `release_control_lock`.
     pub fn take_control_lock(&self) {
-        self.shared.control_lock.take();
+        self.shared.control_lock.acquire();
     }
 
     /// Releases the control lock.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use txn_net::{ClientAuth, PrincipalOf, TlsListener, TlsOptions, TlsOptionsError};
+use txn_net::{
+    CertificateIdentity, ClientAuth, PrincipalOf, TlsListener, TlsOptions, TlsOptionsError,
+};
 
 /// The TLS of one listener.
 #[pyclass(frozen, module = "txn._core")]
@@ -75,6 +77,15 @@ impl TlsContext {
     #[getter]
     fn expires_at(&self) -> i64 {
         self.0.expires_at()
+    }
+
+    #[getter]
+    fn identity(&self) -> (String, Vec<Vec<u8>>) {
+        let CertificateIdentity {
+            subject,
+            alternative_names,
+        } = self.0.identity();
+        (subject, alternative_names)
     }
 }
 

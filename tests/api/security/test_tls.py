@@ -27,7 +27,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 
 import txn
 from support.brokers import BrokerProcess
-from support.certificates import Issuer, TlsConnection
+from support.certificates import HOSTS, Issuer, TlsConnection
 from support.clients import (
     WAIT_S,
     create_topic,
@@ -541,11 +541,16 @@ def test_javas_own_stores_are_refused_with_the_command_that_converts_them(
         txn.Broker(properties=properties)
 
 
+MAY_CHANGE = {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true"}
+"""Certificates of an `Issuer` have subjects of their own."""
+
+
 def test_an_alteration_gives_a_listener_other_certificates(issuer: Issuer, tmp_path: Path) -> None:
     """`kafka-configs` alters them as on Kafka: INVALID_REQUEST was the answer."""
     first, second = issuer.issue("first"), issuer.issue("second", "localhost")
     location = "listener.name.ssl.ssl.keystore.location"
-    properties = issuer.broker(first, listener_name_ssl_ssl_keystore_location=str(first))
+    given = {"listener.name.ssl.ssl.keystore.location": str(first)}
+    properties = issuer.broker(first, **given, **MAY_CHANGE)
     data = tmp_path / "data"
     with txn.Broker(data, metrics=METRICS, properties=properties) as broker:
         assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
@@ -572,6 +577,87 @@ def test_an_alteration_gives_a_listener_other_certificates(issuer: Issuer, tmp_p
         assert names_of(address(broker), issuer) == {"localhost"}
         assert alter_broker(broker, "1", dict.fromkeys((location, password))) is None
         assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
+
+
+def test_two_alterations_in_flight_are_checked_together(issuer: Issuer, tmp_path: Path) -> None:
+    """A PEM file needs no password, so another store and another password passed one by one.
+
+    The second alteration was checked beside the published settings. Those do not have the first
+    one until it is on the disk.
+    """
+    pem = issuer.issue("first")
+    store = as_pkcs12(pem, tmp_path / "first.p12")
+    location = "listener.name.ssl.ssl.keystore.location"
+    password = "listener.name.ssl.ssl.keystore.password"
+    with txn.Broker(tmp_path / "data", metrics=METRICS, properties=issuer.broker(pem)) as broker:
+        servers = broker.listeners["PLAINTEXT"]
+        with RawConnection(servers) as first, RawConnection(servers) as second:
+            for _ in range(5):
+                assert alter_broker(broker, "1", {location: str(pem), password: "s3cret"}) is None
+                send_alteration(first, "1", {location: str(store)})
+                send_alteration(second, "1", {password: "other"})
+                refusals = {receive_refusal(first), receive_refusal(second)}
+                assert len(refusals) == 2
+                assert None in refusals
+        assert names_of(address(broker), issuer) == {"localhost", "127.0.0.1"}
+
+
+def test_an_alteration_that_drops_a_usable_certificate_is_refused(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    """AlterConfigs drops each setting that it does not name, and only named ones were checked."""
+    first, second = issuer.issue("first"), issuer.issue("second", "localhost")
+    properties = issuer.broker(first, **MAY_CHANGE)
+    with txn.Broker(tmp_path / "data", metrics=METRICS, properties=properties) as broker:
+        location = "listener.name.ssl.ssl.keystore.location"
+        assert alter_broker(broker, "1", {location: str(second)}) is None
+        first.unlink()
+        with RawConnection(broker.listeners["PLAINTEXT"]) as connection:
+            resource = {"resource_type": 4, "resource_name": "1", "configs": []}
+            answer = connection.ask(
+                ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
+            )
+        (result,) = answer.responses
+        assert int(result.error_code) == INVALID_REQUEST
+        assert f"{first} cannot be read" in result.error_message
+        assert names_of(address(broker), issuer) == {"localhost"}
+
+
+def test_a_file_of_the_same_size_and_time_is_read_anew(issuer: Issuer, tmp_path: Path) -> None:
+    """A copy that keeps times, as `cp -p` makes it, changes the time of change alone."""
+    first, second = issuer.issue("first"), issuer.issue("second", "localhost")
+    length = max(first.stat().st_size, second.stat().st_size)
+    first.write_bytes(first.read_bytes().ljust(length, b"\n"))
+    location = "listener.name.ssl.ssl.keystore.location"
+    with txn.Broker(tmp_path / "data", metrics=METRICS, properties=issuer.broker(first)) as broker:
+        assert alter_broker(broker, "1", {location: str(first)}) is None
+        before = first.stat()
+        first.write_bytes(second.read_bytes().ljust(length, b"\n"))
+        os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert alter_broker(broker, "1", {location: str(first)}) is None
+        assert names_of(address(broker), issuer) == {"localhost"}
+
+
+def test_another_subject_and_missing_names_are_refused_unless_they_are_allowed(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    """As in Kafka: clients know the broker by its subject, and reach it by each of its names."""
+    owner = {"organization_name": "shop", "organization_unit_name": "a"}
+    first = issuer.issue("first", **owner)
+    other = issuer.issue("other", **owner | {"organization_unit_name": "b"})
+    fewer = issuer.issue("fewer", "localhost", **owner)
+    more = issuer.issue("more", *HOSTS, "shop.example", **owner)
+    location = "listener.name.ssl.ssl.keystore.location"
+    subject, names = "ssl.allow.dn.changes=true", "ssl.allow.san.changes=true"
+    for given, expected in (
+        ({}, {other: subject, fewer: names, more: None}),
+        ({"ssl.allow.dn.changes": "true"}, {fewer: names, other: None}),
+        ({"listener.name.ssl.ssl.allow.san.changes": "true"}, {other: subject, fewer: None}),
+    ):
+        with txn.Broker(metrics=METRICS, properties=issuer.broker(first, **given)) as broker:
+            for certificate, hint in expected.items():
+                refusal = alter_broker(broker, "1", {location: str(certificate)})
+                assert (hint or "None") in str(refusal)
 
 
 def as_pkcs12(pem: Path, place: Path) -> Path:
@@ -601,16 +687,23 @@ def names_of(servers: str, issuer: Issuer) -> set[str]:
 
 def alter_broker(broker: txn.Broker, node: str, values: Mapping[str, str | None]) -> str | None:
     """Alter settings of a broker, or of all; None takes one away. Return the text of a refusal."""
+    with RawConnection(broker.listeners["PLAINTEXT"]) as connection:
+        send_alteration(connection, node, values)
+        return receive_refusal(connection)
+
+
+def send_alteration(connection: RawConnection, node: str, values: Mapping[str, str | None]) -> None:
     entries = [
         {"name": name, "value": value, "config_operation": 1 if value is None else 0}
         for name, value in values.items()
     ]
     resource = {"resource_type": 4, "resource_name": node, "configs": entries}
-    with RawConnection(broker.listeners["PLAINTEXT"]) as connection:
-        answer = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
-        )
-    (result,) = answer.responses
+    connection.send(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+
+
+def receive_refusal(connection: RawConnection) -> str | None:
+    """The text of the refusal that the next answer is; None if the alteration was made."""
+    (result,) = connection.receive(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1).responses
     assert int(result.error_code) in (0, INVALID_REQUEST)
     return None if int(result.error_code) == 0 else str(result.error_message)
 

@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs and AlterConfigs.
 
-Topics, groups and this broker have settings; loggers and client metrics have none here.
+Topics, groups, this broker and subscriptions to clients' metrics have settings; loggers have none
+here.
 
 Deviation from Kafka: an unknown property that is to be set is refused with INVALID_CONFIG; Kafka
 keeps that of a broker. The internal topics stay compacted.
@@ -43,6 +44,11 @@ from txn.config import (
     topic_setting,
 )
 from txn.errors import ConfigError
+from txn.metadata.client_metrics_configs import (
+    CLIENT_METRICS_PROPERTIES,
+    IntervalError,
+    check_client_metrics,
+)
 from txn.metadata.configs import (
     Alteration,
     AlterOperation,
@@ -52,7 +58,13 @@ from txn.metadata.configs import (
 )
 from txn.metadata.group_configs import GROUP_PROPERTIES, check_group
 from txn.metadata.image import COORDINATOR_TOPICS
-from txn.metadata.records import BROKER_RESOURCE, EVERY_BROKER, GROUP_RESOURCE, TOPIC_RESOURCE
+from txn.metadata.records import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    EVERY_BROKER,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from txn.security.acls import Operation
 from txn.security.listeners import is_address, listener_names
 from txn.wire.api_keys import ApiKey
@@ -73,10 +85,16 @@ PROPERTIES: Final = {
     "topic": TOPIC_PROPERTIES,
     "broker": BROKER_PROPERTIES,
     "group": GROUP_PROPERTIES,
+    "client metrics": CLIENT_METRICS_PROPERTIES,
 }
 """The settings of each kind of resource."""
 
-KINDS: Final = {TOPIC_RESOURCE: "TOPIC", BROKER_RESOURCE: "BROKER", GROUP_RESOURCE: "GROUP"}
+KINDS: Final = {
+    TOPIC_RESOURCE: "TOPIC",
+    BROKER_RESOURCE: "BROKER",
+    CLIENT_METRICS_RESOURCE: "CLIENT_METRICS",
+    GROUP_RESOURCE: "GROUP",
+}
 """What the audit calls each kind of resource."""
 
 ALTERATION_ITEMS = 10
@@ -184,7 +202,8 @@ async def _altered(
             _require_sound(node, resource)
             changes = _checked(node, *place, changes_by(resource))
             if node.certificates is not None and _is_of_certificates(resource, changes):
-                node.certificates.require(changes)
+                own = node.controller.image.broker_settings.get(resource.resource_name, {})
+                node.certificates.require(own, changes)
                 if not validate_only:
                     node.certificates.check()  # the same path may have another file by now
             if changes and not validate_only:
@@ -258,6 +277,8 @@ def _checked(node: Node, kind: int, name: str, request: OwnChanges) -> Changes:
         return _checked_for_topic(node, name, request)
     if kind == GROUP_RESOURCE:
         return _checked_for_group(node, name, request)
+    if kind == CLIENT_METRICS_RESOURCE:
+        return _checked_for_client_metrics(node, name, request)
     require_broker(node, kind, name)
     own = node.controller.image.broker_settings.get(name, {})
     changes = _checked_for_broker(node.settings, own, request)
@@ -300,6 +321,24 @@ def _checked_for_group(node: Node, name: str, request: OwnChanges) -> Changes:
         altered = {key: text for key, text in {**own, **changes}.items() if text is not None}
         check_group(altered, changes.keys() & altered.keys(), node.settings)
     except ConfigError as error:
+        raise ConfigFault(ErrorCode.INVALID_CONFIG, error.message) from error
+    return changes
+
+
+def _checked_for_client_metrics(node: Node, name: str, request: OwnChanges) -> Changes:
+    if not name:
+        raise ConfigFault(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    own = node.controller.image.client_metrics.get(name, {})
+    try:
+        changes = request(own, "client metrics")
+        altered = {key: text for key, text in {**own, **changes}.items() if text is not None}
+        check_client_metrics(altered)
+    except IntervalError as error:
+        raise ConfigFault(ErrorCode.INVALID_REQUEST, error.message) from error
+    except ConfigError as error:
+        if error.property not in CLIENT_METRICS_PROPERTIES:
+            message = f"Unknown client metrics configuration: {error.property}"
+            raise ConfigFault(ErrorCode.INVALID_REQUEST, message) from error
         raise ConfigFault(ErrorCode.INVALID_CONFIG, error.message) from error
     return changes
 

@@ -1,6 +1,7 @@
 """DescribeConfigs and ListConfigResources.
 
-Topics, groups and this broker have settings; loggers and client metrics have none here.
+Topics, groups, this broker and subscriptions to clients' metrics have settings; loggers have none
+here.
 
 Deviation from Kafka: DescribeConfigs answers a resource that is named several times once, with
 the settings of all its entries.
@@ -26,6 +27,7 @@ from txn.config import (
     ConfigType,
 )
 from txn.errors import StorageError
+from txn.metadata.client_metrics_configs import describe_client_metrics
 from txn.metadata.configs import (
     ConfigSource,
     Described,
@@ -38,6 +40,7 @@ from txn.metadata.group_configs import describe_group
 from txn.metadata.image import name_fault
 from txn.metadata.records import (
     BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
     EVERY_BROKER,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
@@ -45,7 +48,6 @@ from txn.metadata.records import (
 from txn.security.acls import Operation, ResourceType
 from txn.wire.api_keys import ApiKey
 from txn.wire.bodies.configs import (
-    CLIENT_METRICS,
     ConfigResource,
     ConfigSynonym,
     DescribeConfigsRequest,
@@ -67,12 +69,12 @@ DIRECTORIES: Final = ("log.dirs", "log.dir")
 
 BROKER_LOGGER: Final = 8
 LISTED_KINDS = frozenset(
-    {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, CLIENT_METRICS, GROUP_RESOURCE}
+    {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
 """Resource types of the request: topics, brokers, broker loggers, client metrics, groups."""
 
 
-CLUSTER_RESOURCES: Final = frozenset({BROKER_RESOURCE, BROKER_LOGGER, CLIENT_METRICS})
+CLUSTER_RESOURCES: Final = frozenset({BROKER_RESOURCE, BROKER_LOGGER, CLIENT_METRICS_RESOURCE})
 """Resource types whose settings belong to the cluster."""
 
 
@@ -178,6 +180,11 @@ def _settings_of(node: Node, kind: int, name: str) -> list[Described]:
         if not name:
             raise ConfigFault(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group(node.image.group_settings.get(name, {}), node.settings)
+    if kind == CLIENT_METRICS_RESOURCE:
+        if not name:
+            message = "Client metrics subscription name must not be empty"
+            raise ConfigFault(ErrorCode.INVALID_REQUEST, message)
+        return describe_client_metrics(node.image.client_metrics.get(name, {}))
     require_broker(node, kind, name)
     if name == EVERY_BROKER:
         return describe_every_broker(node.settings)
@@ -231,7 +238,8 @@ def require_broker(node: Node, kind: int, name: str) -> None:
         raise ConfigFault(
             ErrorCode.INVALID_REQUEST,
             f"resources of type {kind} have no settings here; known are {TOPIC_RESOURCE} (topic), "
-            f"{BROKER_RESOURCE} (broker) and {GROUP_RESOURCE} (group)",
+            f"{BROKER_RESOURCE} (broker), {CLIENT_METRICS_RESOURCE} (client metrics) and "
+            f"{GROUP_RESOURCE} (group)",
         )
     if name not in (EVERY_BROKER, str(node.node_id)):
         raise ConfigFault(
@@ -244,12 +252,15 @@ def require_broker(node: Node, kind: int, name: str) -> None:
 async def list_config_resources(
     node: Node, request: ListConfigResourcesRequest, context: Context
 ) -> ListConfigResourcesResponse:
-    """List the resources that have settings. Client metrics, version 0's only type, have none."""
+    """List the resources that have settings. Version 0 asks for client metrics alone."""
     kinds = set(request.resource_types) or LISTED_KINDS
     if not kinds <= LISTED_KINDS:
         return ListConfigResourcesResponse(ErrorCode.UNSUPPORTED_VERSION, [])
     there = [ConfigResource(name, TOPIC_RESOURCE) for name in sorted(node.image.topics)]
     there.append(ConfigResource(str(node.node_id), BROKER_RESOURCE))
+    there += [
+        ConfigResource(name, CLIENT_METRICS_RESOURCE) for name in sorted(node.image.client_metrics)
+    ]
     there += [ConfigResource(name, GROUP_RESOURCE) for name in sorted(node.image.group_settings)]
     return ListConfigResourcesResponse(
         ErrorCode.NONE, [one for one in there if one.resource_type in kinds]

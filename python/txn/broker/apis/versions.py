@@ -107,7 +107,8 @@ def _encoded(node: Node, version: int, epoch: int, code: ErrorCode = ErrorCode.N
             if version >= FEATURES_FROM_LEVEL_0 or OLDEST_LEVELS[name] > 0
         ],
         epoch,
-        [FinalizedFeature(name, level, level) for name, level in features.items()],
+        # A feature at level 0 is switched off, and has no entry in Kafka either.
+        [FinalizedFeature(name, level, level) for name, level in features.items() if level > 0],
     )
     return encode_response(ApiKey.API_VERSIONS, version, response)
 

@@ -52,9 +52,9 @@ class LoopScheduler:
         """Run a blocking call on a worker thread."""
         await self._loop.run_in_executor(None, call)
 
-    async def in_side_thread(self, call: SideCall) -> None:
+    async def in_side_thread(self, owner: str, call: SideCall) -> None:
         """Run a call whose cost a client chooses on a thread for which a stop does not wait."""
-        await self._side.run(call)
+        await self._side.run(owner, call)
 
     def sync_each(self, stores: Sequence[PartitionLog], done: Callable[[Failures], None]) -> None:
         """Begin to sync partitions, in parallel; report when all are synced or have failed.

@@ -17,15 +17,17 @@ no principal there: the log-in does.
 
 Deviations from Apache Kafka: a file is PEM or PKCS12, whatever `ssl.keystore.type` says; Java's own
 form (JKS) is refused. A truststore is needed where clients are asked for certificates; Java has one
-of its own. A new certificate may name another subject; `ssl.allow.dn.changes` is not looked at.
+of its own. A file that changes at its path is read by itself, and may name another subject. An
+alteration of settings may change the subject only with `ssl.allow.dn.changes=true`, and drop names
+only with `ssl.allow.san.changes=true`, as in Kafka.
 """
 
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, NoReturn, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from txn import _core
 from txn.config import LISTENER_PREFIX, STORE_PROPERTIES, BrokerSettings, fits, split_list
@@ -87,17 +89,20 @@ class Certificates:
         one = self._listeners.get(listener)
         return None if one is None else one.context
 
-    def require(self, changes: Mapping[str, str | None]) -> None:
-        """Refuse changes of settings after which a listener had no certificate.
+    def require(self, own: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
+        """Refuse changes of the broker's settings that leave a listener without a certificate.
 
         Args:
-            changes: Setting → new value, None takes it away; those of other things are passed over.
+            own: The altered settings of the broker before the changes. Alterations that are still
+                on their way to the disk are among them.
+            changes: Setting → new value; None removes it. Settings of other things are ignored.
 
         Raises:
-            ConfigError: a listener could not speak TLS with them.
+            ConfigError: a listener that the changes name cannot speak TLS with them.
         """
+        altered = {name: text for name, text in {**own, **changes}.items() if text is not None}
         for one in self._listeners.values():
-            one.require(changes)
+            one.require(altered, changes)
 
     def check(self) -> None:
         """Read again the files that have changed, and those that other settings name now."""
@@ -125,20 +130,15 @@ class _ListenerTls:
     @classmethod
     def load(cls, source: "_Source") -> Self:
         fingerprint = source.fingerprint()
-        mapper = source.principal_mapper()
-        try:
-            context = _core.TlsContext(source.read(), mapper)
-        except ValueError as error:
-            source.refuse(str(error))
-        loaded = cls(source, context, fingerprint)
+        loaded = cls(source, source.made(), fingerprint)
         loaded._log_expiry()
         source.warn_of_no_effect()
         return loaded
 
-    def require(self, changes: Mapping[str, str | None]) -> None:
-        source = self._source.changed(changes)
-        if source is not None:
-            source.require()
+    def require(self, altered: Mapping[str, str], changes: Iterable[str]) -> None:
+        if self._source.is_named(changes):
+            source = self._source.altered(altered)
+            source.require_identity(self.context, source.made())
 
     def check(self) -> None:
         if self._source.fingerprint() != self._fingerprint:
@@ -172,12 +172,14 @@ class _Source:
         settings: BrokerSettings,
         *,
         is_sasl: bool,
-        changes: Mapping[str, str | None] | None = None,
+        altered: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        self._prefix = f"{LISTENER_PREFIX}{name.lower()}."
         self._settings = settings
         self._is_sasl = is_sasl
-        self._changes = changes or {}
+        self._altered = altered
+        """Altered settings of the broker in place of the published ones."""
 
     def principal_mapper(self) -> Callable[[str], str | None]:
         from txn.security.principals import SETTING, principal_mapper  # few brokers have TLS
@@ -203,36 +205,49 @@ class _Source:
             return NO_CLIENT_AUTH
         return self._setting(CLIENT_AUTH) or NO_CLIENT_AUTH
 
-    def _setting(self, name: str) -> str | None:
-        given = self._settings.given
-        own = f"{LISTENER_PREFIX}{self.name.lower()}.{name}"
-        value: str | None
-        if name not in self._changes:
-            value = self._settings.of_listener(self.name, name)
-        elif (text := self._changes[name]) is not None and fits(STORE_PROPERTIES[name], text):
-            value = STORE_PROPERTIES[name].parse(text)
-        else:  # the value of the start counts again
-            value = given.get(own, given.get(name, STORE_PROPERTIES[name].default))
-        return value
+    def _setting(self, name: str) -> Any:
+        """The value of a setting for this listener."""
+        if self._altered is None or name not in STORE_PROPERTIES:
+            return self._settings.of_listener(self.name, name)
+        own = f"{self._prefix}{name}"
+        text = self._altered.get(own)
+        if text is not None and fits(STORE_PROPERTIES[name], text):
+            return STORE_PROPERTIES[name].parse(text)
+        given = self._settings.given  # the value of the start counts
+        return given[own] if own in given else self._settings[name]
 
-    def changed(self, changes: Mapping[str, str | None]) -> "_Source | None":
-        """The source with other settings; None: the changes are not of this listener."""
-        prefix = f"{LISTENER_PREFIX}{self.name.lower()}."
-        own = {
-            key.removeprefix(prefix): text
-            for key, text in changes.items()
-            if key.startswith(prefix) and key.removeprefix(prefix) in STORE_PROPERTIES
-        }
-        return (
-            _Source(self.name, self._settings, is_sasl=self._is_sasl, changes=own) if own else None
-        )
+    def is_named(self, settings: Iterable[str]) -> bool:
+        """Say whether a setting of this listener's certificates is among some."""
+        own = {f"{self._prefix}{name}" for name in STORE_PROPERTIES}
+        return not own.isdisjoint(settings)
 
-    def require(self) -> None:
-        """Read the files, and see if they can be used. Raises ConfigError."""
+    def altered(self, altered: Mapping[str, str]) -> "_Source":
+        """The source with other altered settings of the broker."""
+        return _Source(self.name, self._settings, is_sasl=self._is_sasl, altered=altered)
+
+    def made(self) -> _core.TlsContext:
+        """Read the files, and make a context of them. Raises ConfigError."""
         try:
-            _core.TlsContext(self.read(), self.principal_mapper())
+            return _core.TlsContext(self.read(), self.principal_mapper())
         except ValueError as error:
             self.refuse(str(error))
+
+    def require_identity(self, before: _core.TlsContext, after: _core.TlsContext) -> None:
+        """Refuse a certificate of another owner. Raises ConfigError.
+
+        Clients may know the broker by its subject, and reach it by each of its names.
+        """
+        (subject, names), (new_subject, new_names) = before.identity, after.identity
+        if subject != new_subject and not self._setting("ssl.allow.dn.changes"):
+            self.refuse(
+                f"the certificate is of {new_subject}, and the one in use of {subject}; "
+                "ssl.allow.dn.changes=true allows another subject"
+            )
+        if not {*names} <= {*new_names} and not self._setting("ssl.allow.san.changes"):
+            self.refuse(
+                "the certificate lacks alternative names of the one in use; "
+                "ssl.allow.san.changes=true allows other names"
+            )
 
     def fingerprint(self) -> Fingerprint:
         paths = (path for path in map(self._setting, LOCATIONS) if path is not None)

@@ -127,8 +127,6 @@ _GROUPS: Final[Mapping[str, str]] = {
         sasl.oauthbearer.scope
         sasl.oauthbearer.token.endpoint.url
         security.inter.broker.protocol
-        ssl.allow.dn.changes
-        ssl.allow.san.changes
         ssl.endpoint.identification.algorithm
     """,
     "groups of the newer protocols, share groups and streams groups": """

@@ -2,6 +2,8 @@
 
 use p12_keystore::{KeyStore, KeyStoreEntry, Pkcs12Archive, Pkcs12ImportPolicy};
 use pkcs8::der::pem::{LineEnding, encode_string};
+use pkcs8::pkcs5::EncryptionScheme;
+use pkcs8::pkcs5::pbes2::Kdf;
 use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -39,6 +41,13 @@ pub(crate) fn private_key(
             .map_err(|error| format!("the PEM of the client's key cannot be read: {error}"))?;
         let encrypted =
             EncryptedPrivateKeyInfoRef::try_from(document.as_bytes()).map_err(cannot)?;
+        if !is_affordable(&encrypted.encryption_algorithm) {
+            return Err(
+                "the password of the client's key is stretched too often: a key may have 1,000,000 \
+                 rounds of PBKDF2, or 64 MiB of scrypt"
+                    .to_owned(),
+            );
+        }
         let key = encrypted.decrypt(password.reveal()).map_err(cannot)?;
         return Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into());
     }
@@ -53,6 +62,25 @@ pub(crate) fn private_key(
         "the PEM of the client's key has no key that can be read; give PKCS#8, PKCS#1 or SEC1"
             .to_owned()
     })
+}
+
+/// Says whether a key is opened within seconds and some memory. Another person may have made the
+/// file, so the numbers in it are not believed. `txn-net` has the same bounds for the broker's key,
+/// and `p12-keystore` has its own for PKCS#12.
+fn is_affordable(scheme: &EncryptionScheme) -> bool {
+    let EncryptionScheme::Pbes2(parameters) = scheme else {
+        return true; // refused by decryption
+    };
+    match &parameters.kdf {
+        Kdf::Pbkdf2(rounds) => rounds.iteration_count <= 1_000_000,
+        Kdf::Scrypt(scrypt) => {
+            let block = u64::from(scrypt.block_size) * 128;
+            scrypt.cost_parameter.is_power_of_two()
+                && scrypt.parallelization <= 4
+                && (scrypt.cost_parameter.checked_mul(block)).is_some_and(|one| one <= 64 << 20)
+        }
+        _ => true, // refused by decryption
+    }
 }
 
 /// The first section of a PEM text with this label.
@@ -137,9 +165,29 @@ fn pem(label: &'static str, der: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pkcs8::der::Encode;
+    use pkcs8::der::asn1::OctetStringRef;
+    use pkcs8::pkcs5::pbes2::Parameters;
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_key_whose_password_is_stretched_beyond_measure_is_refused_before_that() {
+        let mut parameters =
+            Parameters::generate_pbkdf2_sha256_aes256cbc(1_000, &[0; 8], [0; 16]).unwrap();
+        let Kdf::Pbkdf2(rounds) = &mut parameters.kdf else {
+            panic!("it is PBKDF2");
+        };
+        rounds.iteration_count = u32::MAX;
+        let encrypted = EncryptedPrivateKeyInfoRef {
+            encryption_algorithm: parameters.into(),
+            encrypted_data: OctetStringRef::new(&[7; 48]).unwrap(),
+        };
+        let pem = pem(ENCRYPTED_LABEL, &encrypted.to_der().unwrap());
+        let error = private_key(&pem, Some(&Secret::new("x"))).unwrap_err();
+        assert!(error.contains("1,000,000 rounds"), "{error}");
+    }
 
     #[test]
     fn a_keystore_of_java_is_refused_with_its_conversion() {

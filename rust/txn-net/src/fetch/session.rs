@@ -19,7 +19,8 @@
 //! all others, so that no partition starves under `max_bytes`.
 //!
 //! # Locks
-//! A session has one lock. The lock of its [`Alarm`] is taken under it, never the reverse.
+//! A session has one lock. It may be taken under the lock of the cache, and the lock of its [`Alarm`]
+//! under it; never the reverse.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -133,13 +133,12 @@ impl FetchSessions {
         }
     }
 
-    /// Takes note that a session is used, and of its memory now. Returns false if there is no room
-    /// for what it has grown by: then it is gone.
+    /// Records that a session is used, and its memory now. Returns false if there is no room for the
+    /// memory that it has grown by: then it is gone.
     pub fn keep(&self, session: &FetchSession, now: Instant) -> bool {
         let now_ms = self.ms(now);
         session.used_ms.store(now_ms, Ordering::Relaxed);
-        let bytes = session.measured_bytes();
-        if bytes == session.bytes.load(Ordering::Relaxed) {
+        if session.measured_bytes() == session.bytes.load(Ordering::Relaxed) {
             return true;
         }
         let mut gone = Vec::new();
@@ -147,6 +146,9 @@ impl FetchSessions {
         if !sessions.contains_key(&session.id) {
             return true; // it went a moment ago, and ends with this request
         }
+        // Measured under the lock: another request of the session may have grown it meanwhile, and
+        // its measure must not be replaced by an older one.
+        let bytes = session.measured_bytes();
         let before = session.bytes.swap(bytes, Ordering::Relaxed);
         self.change_bytes(before, bytes);
         let grown = Newcomer {
@@ -202,6 +204,24 @@ impl FetchSessions {
         self.change_bytes(0, bytes);
         sessions.insert(id, Arc::new(session));
         id
+    }
+
+    /// Keeps the sessions as they are, until the guard is dropped.
+    #[cfg(test)]
+    pub fn hold(&self) -> impl Drop + '_ {
+        self.sessions.read().unwrap()
+    }
+
+    /// True if somebody waits to change the sessions.
+    #[cfg(test)]
+    pub fn is_awaited(&self) -> bool {
+        self.sessions.try_read().is_err()
+    }
+
+    /// Sum of the bytes of all sessions.
+    #[cfg(test)]
+    pub fn counted_bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Sessions> {

@@ -29,9 +29,12 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 impl Reactor {
     /// Accepts connections, a few of each listener.
     pub(super) fn accept(&mut self) {
-        for listener in 0..self.acceptor.listeners() {
+        for listener in 0..self.accepting.acceptor.listeners() {
             for _ in 0..TURN_ACCEPTS {
-                let next = self.acceptor.next(listener, &self.shared.quotas, self.now);
+                let next =
+                    self.accepting
+                        .acceptor
+                        .next(listener, &self.shared.quotas, self.clock.now);
                 let Some((socket, address)) = next else {
                     break;
                 };
@@ -43,24 +46,24 @@ impl Reactor {
     fn assign(&mut self, socket: TcpStream, address: SocketAddr, listener: usize) {
         let ip = address.ip().to_canonical();
         let quotas = &self.shared.quotas;
-        let place = match quotas.admit(listener, ip, self.now) {
+        let place = match quotas.admit(listener, ip, self.clock.now) {
             Ok(place) => place,
             Err(refusal) => return self.refuse(socket, address, listener, refusal),
         };
-        self.acceptor.leave(quotas.spare_descriptors());
+        self.accepting.acceptor.leave(quotas.spare_descriptors());
         if quotas.surplus() > 0 {
             for mailbox in &self.shared.mailboxes {
                 mailbox.post(Message::TooManyConnections);
             }
         }
-        self.accepted += 1;
-        let reactor = self.accept_turn;
-        self.accept_turn = (reactor + 1) % self.shared.mailboxes.len();
+        self.accepting.count += 1;
+        let reactor = self.accepting.next_reactor;
+        self.accepting.next_reactor = (reactor + 1) % self.shared.mailboxes.len();
         let accepted = Accepted {
             socket,
             address,
             listener,
-            number: self.accepted,
+            number: self.accepting.count,
             place,
         };
         if reactor == self.index {
@@ -75,11 +78,13 @@ impl Reactor {
         self.shared.listener_metrics[listener].note_refused(refusal);
         if let Refusal::IpRate(wait) = refusal {
             let spare = self.shared.quotas.spare_descriptors();
-            self.acceptor.close_later(socket, self.now + wait, spare);
+            self.accepting
+                .acceptor
+                .close_later(socket, self.clock.now + wait, spare);
         }
-        let is_told = self.refused_told_at;
-        if is_told.is_none_or(|at| self.now >= at + REFUSED_PAUSE) {
-            self.refused_told_at = Some(self.now);
+        let logged_at = self.accepting.refusal_logged_at;
+        if logged_at.is_none_or(|at| self.clock.now >= at + REFUSED_PAUSE) {
+            self.accepting.refusal_logged_at = Some(self.clock.now);
             self.shared.control.push_refused(RefusedConnection {
                 listener,
                 client_host: from.ip().to_canonical().to_string(),
@@ -121,7 +126,7 @@ impl Reactor {
             (host, Arc::clone(&self.shared.anonymous)),
             Authentication::at_first(options.is_sasl),
             number,
-            self.now,
+            self.clock.now,
             claim,
         );
         connection.place = Some(place);
@@ -131,17 +136,21 @@ impl Reactor {
 
     /// Serves a connection from now on.
     pub(super) fn register(&mut self, mut connection: Box<Connection>) {
-        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let slot = self
+            .slots
+            .free
+            .pop()
+            .unwrap_or(self.slots.connections.len());
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
-        let is_ready = self.stop_at.is_none()
+        let is_ready = self.clock.stop_at.is_none()
             && slot < MAX_SLOTS
             && registry
                 .register(connection.socket_mut(), Token(slot), interest)
                 .is_ok();
         if !is_ready {
-            if slot < self.slots.len() {
-                self.free.push(slot);
+            if slot < self.slots.connections.len() {
+                self.slots.free.push(slot);
             }
             return;
         }
@@ -157,16 +166,19 @@ impl Reactor {
         connection.handshake_token = handshake.map(|(token, _)| token);
         connection.login_token = login.map(|(token, _)| token);
         let max_idle = self.shared.options.max_idle;
-        self.reap_at = self.reap_at.or_else(|| Some(self.now + max_idle?));
-        if slot == self.slots.len() {
-            self.slot_listeners.push(connection.listener);
-            self.slots.push(Some(connection));
+        self.clock.close_idle_at = self
+            .clock
+            .close_idle_at
+            .or_else(|| Some(self.clock.now + max_idle?));
+        if slot == self.slots.connections.len() {
+            self.slots.listeners.push(connection.listener);
+            self.slots.connections.push(Some(connection));
         } else {
-            self.slot_listeners[slot] = connection.listener;
-            self.slots[slot] = Some(connection);
+            self.slots.listeners[slot] = connection.listener;
+            self.slots.connections[slot] = Some(connection);
         }
         for (token, timeout) in [handshake, login].into_iter().flatten() {
-            self.push_deadline(self.now + timeout, token);
+            self.push_deadline(self.clock.now + timeout, token);
         }
         self.drive(slot);
     }

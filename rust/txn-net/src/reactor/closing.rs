@@ -24,14 +24,14 @@ const LOGIN_CHECK: Duration = Duration::from_secs(1);
 
 impl Reactor {
     pub(super) fn close_slot(&mut self, slot: usize) {
-        if let Some(mut connection) = self.slots[slot].take() {
+        if let Some(mut connection) = self.slots.connections[slot].take() {
             self.forget(slot, &mut connection);
         }
     }
 
     /// Closes a connection that is idle, slow or one too many.
     fn close_for(&mut self, slot: usize, reason: CloseReason) {
-        self.shared.listener_metrics[self.slot_listeners[slot]].note_closed(reason);
+        self.shared.listener_metrics[self.slots.listeners[slot]].note_closed(reason);
         self.close_slot(slot);
     }
 
@@ -43,7 +43,7 @@ impl Reactor {
             self.abandon(&waiting);
         }
         if connection.is_starved {
-            self.starved.retain(|&other| other != slot);
+            self.queues.starved.retain(|&other| other != slot);
         }
         // Before the client can see the end: it may connect anew at once.
         connection.place = None;
@@ -54,8 +54,8 @@ impl Reactor {
 
     /// Notes that a slot has no connection any more.
     pub(super) fn leave(&mut self, slot: usize) {
-        self.free.push(slot);
-        let sockets = &self.metrics().sockets[self.slot_listeners[slot]];
+        self.slots.free.push(slot);
+        let sockets = &self.metrics().sockets[self.slots.listeners[slot]];
         sockets.connections.fall();
     }
 
@@ -65,50 +65,53 @@ impl Reactor {
             return;
         };
         let mut idlest = None;
-        for slot in 0..self.slots.len() {
-            let Some(connection) = &self.slots[slot] else {
+        for slot in 0..self.slots.connections.len() {
+            let Some(connection) = &self.slots.connections[slot] else {
                 continue;
             };
             // One that is muted for very long would outlast everything else.
             let is_muted =
-                connection.is_muted() && !connection.is_muted_beyond(self.now + max_idle);
+                connection.is_muted() && !connection.is_muted_beyond(self.clock.now + max_idle);
             let waits = !connection.is_idle() || connection.is_starved || is_muted;
             let idleness = connection.idleness();
             let active_at = if waits {
-                self.now // a client that waits for an answer, or to be read, is not idle
+                self.clock.now // a client that waits for an answer, or to be read, is not idle
             } else {
                 connection.active_at
             };
-            if active_at + max_idle <= self.now {
+            if active_at + max_idle <= self.clock.now {
                 self.close_for(slot, idleness);
             } else {
                 idlest = Some(idlest.map_or(active_at, |other: Instant| other.min(active_at)));
             }
         }
-        let soonest = self.now + (max_idle / REAPS).max(Duration::from_millis(1));
-        self.reap_at = idlest.map(|active_at| (active_at + max_idle).max(soonest));
+        let soonest = self.clock.now + (max_idle / REAPS).max(Duration::from_millis(1));
+        self.clock.close_idle_at = idlest.map(|active_at| (active_at + max_idle).max(soonest));
     }
 
     /// Looks for slow clients from now on, since others wait for memory.
     pub(super) fn on_memory_short(&mut self) {
-        self.short = self.short.or(Some((self.now, self.now + PACE_CHECK)));
+        self.clock.memory_short = self
+            .clock
+            .memory_short
+            .or(Some((self.clock.now, self.clock.now + PACE_CHECK)));
     }
 
     /// Closes the connections whose requests come so slowly, or whose answers are not taken, so
     /// that others wait for their memory.
     pub(super) fn close_slow(&mut self) {
-        let Some((since, _)) = self.short else {
+        let Some((since, _)) = self.clock.memory_short else {
             return;
         };
         if !self.shared.memory.is_short() {
-            self.short = None;
+            self.clock.memory_short = None;
             return;
         }
-        self.short = Some((since, self.now + PACE_CHECK));
+        self.clock.memory_short = Some((since, self.clock.now + PACE_CHECK));
         let grace = self.shared.options.memory_patience;
         let patience = self.shared.options.answer_patience;
-        let now = self.now;
-        for slot in 0..self.slots.len() {
+        let now = self.clock.now;
+        for slot in 0..self.slots.connections.len() {
             let reason = self.connection(slot).and_then(|one| {
                 if one.is_stalled(since, patience, now) {
                     Some(CloseReason::SlowReader)
@@ -127,12 +130,12 @@ impl Reactor {
     /// Closes the least recently used connections while there are more than `max.connections`;
     /// those with a request under way only if `is_over`.
     pub(super) fn close_surplus(&mut self, is_over: bool) {
-        self.surplus_at = None;
+        self.clock.close_surplus_at = None;
         let quotas = Arc::clone(&self.shared.quotas);
         if quotas.surplus() == 0 {
             return;
         }
-        let slots = self.slots.iter().enumerate();
+        let slots = self.slots.connections.iter().enumerate();
         let mut least_used: Vec<_> = slots
             .filter_map(|(slot, one)| Some((slot, one.as_ref()?)))
             .filter(|(_, one)| !quotas.is_protected(one.listener))
@@ -147,7 +150,7 @@ impl Reactor {
             self.close_for(slot, CloseReason::Surplus);
         }
         if !is_over && quotas.surplus() > 0 {
-            self.surplus_at = Some(self.now + SURPLUS_GRACE); // others close theirs meanwhile
+            self.clock.close_surplus_at = Some(self.clock.now + SURPLUS_GRACE); // others close theirs meanwhile
         }
     }
 
@@ -159,7 +162,7 @@ impl Reactor {
         if connection.is_idle() && !connection.is_muted() {
             self.close_for(slot, CloseReason::SlowLogin);
         } else {
-            self.push_deadline(self.now + LOGIN_CHECK, token);
+            self.push_deadline(self.clock.now + LOGIN_CHECK, token);
         }
     }
 }

@@ -42,7 +42,7 @@ impl Reactor {
         let Some(settler) = self.shared.settler.get() else {
             return; // nothing is told before there is one
         };
-        if !self.shared.control_lock.try_take() {
+        if !self.shared.control_lock.try_acquire() {
             return (settler.leave)();
         }
         let settled = catch_unwind(AssertUnwindSafe(|| (settler.settle)()));
@@ -68,7 +68,7 @@ impl Reactor {
         }
         let undecided = std::mem::take(&mut self.undecided);
         match self.shared.decider.get() {
-            Some(decider) if self.shared.control_lock.try_take() => {
+            Some(decider) if self.shared.control_lock.try_acquire() => {
                 let tokens = undecided.tokens();
                 let outcome = catch_unwind(AssertUnwindSafe(|| undecided.decide(&decider.decide)));
                 self.shared.control_lock.release(); // in any case: the loop waits for it

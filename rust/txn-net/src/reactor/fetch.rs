@@ -50,19 +50,19 @@ impl Reactor {
             return Answered::Never;
         };
         let sessions = &self.shared.fetch_sessions;
-        request.enter_session(sessions, connection.sender(), self.now);
+        request.enter_session(sessions, connection.sender(), self.clock.now);
         if request.open_count() > LARGE_FETCH_PARTITIONS {
             let request = Unfinished::Fetch(request);
             self.give_way(slot, connection, header.correlation_id, request);
             return Answered::Yes;
         }
-        self.go_on_fetch(slot, connection, request);
+        self.continue_fetch(slot, connection, request);
         Answered::Yes
     }
 
     /// Goes on with a Fetch until it is answered or waits, or its turn is over.
     #[inline]
-    pub(super) fn go_on_fetch(
+    pub(super) fn continue_fetch(
         &mut self,
         slot: usize,
         connection: &mut Connection,
@@ -89,7 +89,7 @@ impl Reactor {
             return self.push_fetched(slot, connection, &request);
         }
         let token = self.token(slot);
-        let deadline = self.now + request.max_wait();
+        let deadline = self.clock.now + request.max_wait();
         let mailbox = Arc::clone(&self.mailbox);
         let operation = DelayedOperation::Fetch(request);
         let response = Box::new(DelayedResponse::new(operation, deadline, token, mailbox));
@@ -115,7 +115,7 @@ impl Reactor {
             self.shared.client_quotas.fetched(meter, bytes)
         });
         if throttle.is_zero() {
-            request.settle(&mut answer, self.now);
+            request.settle(&mut answer, self.clock.now);
             self.metrics().fetched_bytes.add_alone(answer.record_bytes);
             for chunk in answer.chunks {
                 connection.push(chunk);

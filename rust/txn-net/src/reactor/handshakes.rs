@@ -19,8 +19,8 @@ const FAILED_HANDSHAKES_PAUSE: Duration = Duration::from_millis(100);
 impl Reactor {
     /// Goes on with handshakes, for as long as others may wait for them.
     pub(super) fn shake_hands(&mut self) {
-        let began = self.now;
-        while let Some(slot) = self.shaking.pop_front() {
+        let began = self.clock.now;
+        while let Some(slot) = self.queues.handshakes.pop_front() {
             self.guarded(slot, |reactor| reactor.shake_hand(slot));
             if self.read_clock().duration_since(began) >= HANDSHAKES_TURN {
                 return;
@@ -29,7 +29,7 @@ impl Reactor {
     }
 
     fn shake_hand(&mut self, slot: usize) {
-        let now = self.now;
+        let now = self.clock.now;
         let Some(connection) = self.connection(slot) else {
             return; // it was closed
         };
@@ -45,7 +45,7 @@ impl Reactor {
                 connection.note_progress(now);
                 self.drive(slot);
             }
-            Ok(Handshake::Blocked) if self.stop_at.is_none() => {}
+            Ok(Handshake::Blocked) if self.clock.stop_at.is_none() => {}
             Ok(Handshake::Blocked) => self.close_slot(slot),
             Err(failure) => self.fail_handshake(slot, failure),
         }
@@ -53,9 +53,9 @@ impl Reactor {
 
     /// Closes a connection whose handshake has failed.
     pub(super) fn fail_handshake(&mut self, slot: usize, failure: HandshakeError) {
-        let now = self.now;
-        let is_told = self
-            .failure_told_at
+        let now = self.clock.now;
+        let may_log = self
+            .handshake_failure_logged_at
             .is_none_or(|at| now >= at + FAILED_HANDSHAKES_PAUSE);
         if let Some(connection) = self.connection(slot) {
             if let Some(tls) = connection.tls() {
@@ -66,8 +66,8 @@ impl Reactor {
                 client_host: Arc::clone(&connection.host),
                 reason: failure.text,
             };
-            if is_told {
-                self.failure_told_at = Some(now);
+            if may_log {
+                self.handshake_failure_logged_at = Some(now);
                 self.shared.control.push_failed_handshake(failed);
             }
         }

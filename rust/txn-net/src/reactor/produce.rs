@@ -40,14 +40,14 @@ impl Reactor {
             return Answered::InFlight;
         }
         let (correlation_id, body) = (header.correlation_id, Body::Lent(body));
-        let answered = self.go_on_produce(slot, connection, correlation_id, &mut request, body);
+        let answered = self.continue_produce(slot, connection, correlation_id, &mut request, body);
         self.produce = request;
         answered
     }
 
     /// Goes on with a Produce until it is answered or has to wait, or its turn is over. It is taken
     /// where it is needed later.
-    pub(super) fn go_on_produce(
+    pub(super) fn continue_produce(
         &mut self,
         slot: usize,
         connection: &mut Connection,
@@ -61,7 +61,7 @@ impl Reactor {
         let is_authorized = !access.is_checked()
             || request.authorize(bytes, catalog, access, connection.sender(), &mut turn);
         let progress = if is_authorized {
-            let may_sync = self.may_force(request);
+            let may_sync = self.may_sync(request);
             request.append(bytes, catalog, may_sync, &mut turn)
         } else {
             AppendProgress::TurnOver
@@ -87,7 +87,7 @@ impl Reactor {
             }
             AppendProgress::Unopened(batches) => {
                 let kept = body.keep(std::mem::take(request), &self.shared.memory);
-                self.have_opened(slot, connection, correlation_id, kept, batches);
+                self.hand_to_opener(slot, connection, correlation_id, kept, batches);
                 Answered::Yes
             }
         }
@@ -104,7 +104,7 @@ impl Reactor {
     ) {
         let token = self.token(slot);
         let parked = DelayedOperation::Join(kept);
-        let deadline = self.now + self.shared.options.coordinator_timeout;
+        let deadline = self.clock.now + self.shared.options.coordinator_timeout;
         let mailbox = Arc::clone(&self.mailbox);
         let response = Box::new(DelayedResponse::new(parked, deadline, token, mailbox));
         self.delay(connection, token, correlation_id, response);
@@ -112,7 +112,7 @@ impl Reactor {
     }
 
     /// Parks a request until other threads have decompressed its large batches.
-    fn have_opened(
+    fn hand_to_opener(
         &mut self,
         slot: usize,
         connection: &mut Connection,
@@ -143,7 +143,7 @@ impl Reactor {
         let Some(waiting) = connection.waiting.take_if(is_opening) else {
             return;
         };
-        self.go_on_with_kept(token.slot(), waiting.correlation_id, opened.produce);
+        self.continue_kept_produce(token.slot(), waiting.correlation_id, opened.produce);
         self.drive(token.slot());
     }
 
@@ -160,24 +160,24 @@ impl Reactor {
         {
             meter.resume();
         }
-        kept.request.go_on_without(refused);
-        self.go_on_with_kept(slot, correlation_id, kept);
+        kept.request.continue_without(refused);
+        self.continue_kept_produce(slot, correlation_id, kept);
     }
 
     /// Goes on with a Produce that its connection was without.
-    fn go_on_with_kept(&mut self, slot: usize, correlation_id: i32, kept: KeptProduce) {
-        let Some(mut connection) = self.slots[slot].take() else {
+    fn continue_kept_produce(&mut self, slot: usize, correlation_id: i32, kept: KeptProduce) {
+        let Some(mut connection) = self.slots.connections[slot].take() else {
             return;
         };
         let (mut request, body) = kept.into_parts();
         let answered =
-            self.go_on_produce(slot, &mut connection, correlation_id, &mut request, body);
+            self.continue_produce(slot, &mut connection, correlation_id, &mut request, body);
         connection.is_closing |= matches!(answered, Answered::Never);
-        self.slots[slot] = Some(connection);
+        self.slots.connections[slot] = Some(connection);
     }
 
     /// True if the answer to a request may have to wait for the disk.
-    fn may_force(&self, request: &ProduceRequest) -> bool {
+    fn may_sync(&self, request: &ProduceRequest) -> bool {
         if self.shared.options.sync_acks_all {
             request.wants_sync()
         } else {
@@ -186,7 +186,7 @@ impl Reactor {
     }
 
     /// True if it has to. Asked when everything is appended; see `ForcedProducers`.
-    fn must_force(&self, request: &ProduceRequest) -> bool {
+    fn must_sync(&self, request: &ProduceRequest) -> bool {
         let is_forced = |producer_id| self.shared.forced.contains(producer_id);
         self.shared.options.sync_acks_all || request.producer_id().is_some_and(is_forced)
     }
@@ -222,7 +222,7 @@ impl Reactor {
         let mut answer = Vec::new();
         let batches = request.encode(body, correlation_id, throttle_ms, &mut answer);
         let promise = Promise {
-            is_synced: !batches.is_empty() && self.must_force(request),
+            is_synced: !batches.is_empty() && self.must_sync(request),
             is_replicated: request.wants_replicas(),
         };
         let is_done =
@@ -234,7 +234,7 @@ impl Reactor {
         }
         let operation = DelayedOperation::Produce(DelayedProduce::new(answer, batches, promise));
         let token = self.token(slot);
-        let deadline = self.now + request.timeout();
+        let deadline = self.clock.now + request.timeout();
         let mailbox = Arc::clone(&self.mailbox);
         let response = Box::new(DelayedResponse::new(operation, deadline, token, mailbox));
         if response.is_ready() {

@@ -50,8 +50,12 @@ impl Reactor {
             Ok(header) if !self.may_answer(connection, header.api_key) => Answered::Never,
             Ok(header) => {
                 let (body, bytes) = (header.body, end - start);
-                connection.note_progress(self.now);
-                connection.marks = Some(Marks::new(header.api_key, self.woke_up, self.now));
+                connection.note_progress(self.clock.now);
+                connection.marks = Some(Marks::new(
+                    header.api_key,
+                    self.clock.woke_up,
+                    self.clock.now,
+                ));
                 if self.shared.client_quotas.is_any() || connection.meter.is_some() {
                     // A stranger may give the client id of others.
                     let is_stranger = connection.authentication.is_needed();
@@ -122,7 +126,7 @@ impl Reactor {
         throttle: Duration,
     ) -> i32 {
         if !throttle.is_zero() {
-            let (until, token) = (self.now + throttle, self.token(slot));
+            let (until, token) = (self.clock.now + throttle, self.token(slot));
             if connection.mute(until, token) {
                 self.push_deadline(until, token);
             }
@@ -132,7 +136,7 @@ impl Reactor {
 
     /// True if a request may be answered before, or after, its client authenticated.
     fn may_answer(&self, connection: &Connection, api_key: i16) -> bool {
-        match connection.authentication.admit(api_key, self.now) {
+        match connection.authentication.admit(api_key, self.clock.now) {
             Admission::Admitted => true,
             Admission::Unauthenticated => {
                 self.shared.unauthenticated_connections.add(1);
@@ -222,7 +226,7 @@ impl Reactor {
 
     pub(super) fn on_reply_raw(&mut self, token: RequestToken, frame: Vec<u8>, ready: Instant) {
         let metrics = &self.shared.metrics[self.index];
-        let connection = self.slots.get_mut(token.slot());
+        let connection = self.slots.connections.get_mut(token.slot());
         let connection = connection.and_then(Option::as_deref_mut);
         let is_asked = |one: &&mut Connection| {
             let waiting = one.waiting.as_ref().filter(|one| one.token == token);
@@ -238,7 +242,7 @@ impl Reactor {
     }
 
     pub(super) fn on_mute(&mut self, token: RequestToken, duration: Duration) {
-        let until = self.now + duration;
+        let until = self.clock.now + duration;
         let mute_token = self.token(token.slot());
         let is_longer = |one: &mut Connection| one.mute(until, mute_token);
         if self.answering(token).is_some_and(is_longer) {

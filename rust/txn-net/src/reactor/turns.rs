@@ -44,8 +44,8 @@ enum NextFrame {
 
 impl Reactor {
     /// Goes on with the connections that gave up their turn.
-    pub(super) fn go_on(&mut self) {
-        for slot in std::mem::take(&mut self.again) {
+    pub(super) fn resume_ready(&mut self) {
+        for slot in std::mem::take(&mut self.queues.again) {
             if let Some(connection) = self.connection(slot) {
                 connection.is_listed = false;
                 self.drive(slot);
@@ -80,41 +80,42 @@ impl Reactor {
     }
 
     fn give_turn(&mut self, slot: usize) {
-        let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else {
+        let Some(mut connection) = self.slots.connections.get_mut(slot).and_then(Option::take)
+        else {
             return;
         };
         match self.take_turn(slot, &mut connection) {
             TurnOutcome::Close => self.forget(slot, &mut connection),
             TurnOutcome::Move => self.hand_over(slot, connection),
             outcome => {
-                connection.note_moved(self.now);
+                connection.note_moved(self.clock.now);
                 connection.settle(&mut self.buffers);
                 if matches!(outcome, TurnOutcome::Again) && !connection.is_listed {
                     connection.is_listed = true;
-                    self.again.push(slot);
+                    self.queues.again.push(slot);
                 }
-                self.slots[slot] = Some(connection);
+                self.slots.connections[slot] = Some(connection);
             }
         }
     }
 
     fn take_turn(&mut self, slot: usize, connection: &mut Connection) -> TurnOutcome {
         if !connection.is_established {
-            if self.stop_at.is_some() {
+            if self.clock.stop_at.is_some() {
                 return TurnOutcome::Close;
             }
             if !connection.is_shaking {
                 connection.is_shaking = true;
-                self.shaking.push_back(slot);
+                self.queues.handshakes.push_back(slot);
             }
             return TurnOutcome::Keep;
         }
-        let began = self.now;
+        let began = self.clock.now;
         for _ in 0..TURN_FRAMES {
             let goes_on = connection.is_idle()
                 && !connection.is_closing
                 && !connection.is_muted()
-                && self.stop_at.is_none();
+                && self.clock.stop_at.is_none();
             let max_bytes = self.max_request_bytes(connection);
             if !(goes_on && connection.holds_answer(max_bytes)) {
                 let flushed = self.flush(connection);
@@ -130,12 +131,12 @@ impl Reactor {
             if !connection.is_idle() {
                 return TurnOutcome::Keep;
             }
-            if self.stop_at.is_some() {
+            if self.clock.stop_at.is_some() {
                 return TurnOutcome::Close;
             }
             if connection.is_muted() {
                 let has_left = connection.is_half_closed
-                    && connection.is_muted_beyond(self.now + LEFT_MUTE_MAX);
+                    && connection.is_muted_beyond(self.clock.now + LEFT_MUTE_MAX);
                 return if has_left {
                     TurnOutcome::Close
                 } else {
@@ -159,7 +160,7 @@ impl Reactor {
             if connection.has_answer() && !connection.has_more() {
                 return TurnOutcome::Again; // nothing to read: its answer is sent with those of others
             }
-            if self.now.duration_since(began) >= self.shared.options.turn {
+            if self.clock.now.duration_since(began) >= self.shared.options.turn {
                 return TurnOutcome::Again; // its request has read the clock
             }
         }
@@ -190,7 +191,7 @@ impl Reactor {
             let sockets = &self.metrics().sockets[connection.listener];
             sockets.bytes_sent.add_alone(bytes as u64);
             if is_done {
-                connection.note_progress(self.now);
+                connection.note_progress(self.clock.now);
             }
         }
         if is_done && !connection.unsent.is_empty() {
@@ -236,11 +237,11 @@ impl Reactor {
     fn has_memory(&mut self, slot: usize, connection: &mut Connection) -> bool {
         // A stranger's request is small, and would keep the memory for as long as it is silent.
         let is_stranger = connection.authentication.is_needed();
-        let may_read = is_stranger || connection.begin_reading(self.index, self.now);
+        let may_read = is_stranger || connection.begin_reading(self.index, self.clock.now);
         if may_read && connection.is_starved {
-            self.starved.retain(|&other| other != slot); // it was faster than its turn
+            self.queues.starved.retain(|&other| other != slot); // it was faster than its turn
         } else if !may_read && !connection.is_starved {
-            self.starved.push_back(slot);
+            self.queues.starved.push_back(slot);
         }
         connection.is_starved = !may_read;
         may_read
@@ -248,12 +249,12 @@ impl Reactor {
 
     /// Lets connections read that waited for memory, as long as there is some.
     pub(super) fn on_memory_freed(&mut self) {
-        let now = self.now;
-        for _ in 0..self.starved.len() {
+        let now = self.clock.now;
+        for _ in 0..self.queues.starved.len() {
             if !self.shared.memory.may_begin(self.index) {
                 return;
             }
-            let Some(slot) = self.starved.pop_front() else {
+            let Some(slot) = self.queues.starved.pop_front() else {
                 return;
             };
             if let Some(connection) = self.connection(slot) {

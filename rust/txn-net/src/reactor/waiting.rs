@@ -28,7 +28,7 @@ impl Reactor {
         response: Box<DelayedResponse>,
     ) {
         if !matches!(response.operation, DelayedOperation::Join(_)) {
-            connection.note_decision(self.now);
+            connection.note_decision(self.clock.now);
         }
         if let Some(meter) = &mut connection.meter {
             meter.pause();
@@ -44,9 +44,9 @@ impl Reactor {
     }
 
     pub(super) fn push_deadline(&mut self, deadline: Instant, token: RequestToken) {
-        self.deadlines.push(deadline, token);
-        let slots = &self.slots;
-        self.deadlines.tidy(|old| {
+        self.clock.deadlines.push(deadline, token);
+        let slots = &self.slots.connections;
+        self.clock.deadlines.tidy(|old| {
             old.slot() == token.slot() // its connection may be out of its slot, for its turn
                 || slots[old.slot()]
                     .as_ref()
@@ -68,7 +68,7 @@ impl Reactor {
 
     /// Takes a connection's request out of the purgatory, if it lies there; with its correlation id.
     fn leave_purgatory(&mut self, slot: usize) -> Option<(i32, DelayedOperation)> {
-        let connection = self.slots[slot].as_deref_mut()?;
+        let connection = self.slots.connections[slot].as_deref_mut()?;
         let Waiting {
             reason,
             correlation_id,
@@ -93,12 +93,12 @@ impl Reactor {
                 if request.is_outdated() {
                     request.refresh(&self.shared.catalog);
                 }
-                if let Some(mut connection) = self.slots[slot].take() {
+                if let Some(mut connection) = self.slots.connections[slot].take() {
                     if let Some(meter) = &mut connection.meter {
                         meter.resume();
                     }
                     self.push_fetched(slot, &mut connection, &request);
-                    self.slots[slot] = Some(connection);
+                    self.slots.connections[slot] = Some(connection);
                 }
             }
             DelayedOperation::Produce(produce) => {
@@ -114,15 +114,15 @@ impl Reactor {
 
     fn push(&mut self, slot: usize, chunk: Chunk) {
         let metrics = &self.shared.metrics[self.index];
-        if let Some(connection) = self.slots[slot].as_deref_mut() {
+        if let Some(connection) = self.slots.connections[slot].as_deref_mut() {
             connection.push(chunk);
-            connection.note_answer(metrics, self.now);
+            connection.note_answer(metrics, self.clock.now);
         }
     }
 
     /// Completes a delayed response that is ready, or whose deadline has passed.
     pub(super) fn on_recheck(&mut self, token: RequestToken) {
-        let now = self.now;
+        let now = self.clock.now;
         let Some(connection) = self.answering(token) else {
             return;
         };
@@ -133,14 +133,14 @@ impl Reactor {
             self.complete(token.slot());
         } else if let Some(until) = response.rests_until(now) {
             let until = until.min(response.deadline);
-            self.deadlines.push(until, token);
+            self.clock.deadlines.push(until, token);
         } else if response.is_ready_now(now) {
             self.complete(token.slot());
         }
     }
 
     pub(super) fn on_topics_changed(&mut self) {
-        for slot in 0..self.slots.len() {
+        for slot in 0..self.slots.connections.len() {
             let Some(connection) = self.connection(slot) else {
                 continue;
             };
@@ -158,7 +158,7 @@ impl Reactor {
 
     /// Rechecks every delayed response.
     pub(super) fn on_role_changed(&mut self) {
-        for slot in 0..self.slots.len() {
+        for slot in 0..self.slots.connections.len() {
             let Some(connection) = self.connection(slot) else {
                 continue;
             };
@@ -203,13 +203,13 @@ impl Reactor {
             correlation_id,
             reason: Reason::Turn(Box::new(unfinished)),
         });
-        self.unfinished.push_back(token);
+        self.queues.unfinished.push_back(token);
     }
 
     /// Goes on with requests that gave way, for as long as others may wait for them.
     pub(super) fn finish_some(&mut self) {
-        let began = self.now;
-        while let Some(token) = self.unfinished.pop_front() {
+        let began = self.clock.now;
+        while let Some(token) = self.queues.unfinished.pop_front() {
             self.guarded(token.slot(), |reactor| reactor.take_next_turn(token));
             if self.read_clock().duration_since(began) >= self.shared.options.turn {
                 return;
@@ -222,7 +222,7 @@ impl Reactor {
             return; // its connection was closed
         }
         let slot = token.slot();
-        let Some(mut connection) = self.slots[slot].take() else {
+        let Some(mut connection) = self.slots.connections[slot].take() else {
             return;
         };
         let Some(Waiting {
@@ -238,25 +238,25 @@ impl Reactor {
         }
         let answered = match *unfinished {
             Unfinished::Fetch(request) => {
-                self.go_on_fetch(slot, &mut connection, request);
+                self.continue_fetch(slot, &mut connection, request);
                 Answered::Yes
             }
             Unfinished::Produce(kept) => {
                 let (mut request, body) = kept.into_parts();
-                self.go_on_produce(slot, &mut connection, correlation_id, &mut request, body)
+                self.continue_produce(slot, &mut connection, correlation_id, &mut request, body)
             }
             Unfinished::FrontProduce(request) => {
-                self.go_on_with_front(slot, &mut connection, Some(request))
+                self.resume_front(slot, &mut connection, Some(request))
             }
-            Unfinished::LargeFetch => self.go_on_with_front(slot, &mut connection, None),
+            Unfinished::LargeFetch => self.resume_front(slot, &mut connection, None),
         };
         connection.is_closing |= matches!(answered, Answered::Never);
-        self.slots[slot] = Some(connection);
+        self.slots.connections[slot] = Some(connection);
         self.drive(slot);
     }
 
     /// Goes on with a Produce, or begins with a Fetch, whose frame is its connection's next.
-    fn go_on_with_front(
+    fn resume_front(
         &mut self,
         slot: usize,
         connection: &mut Connection,
@@ -273,7 +273,7 @@ impl Reactor {
         let answered = match produce {
             Some(mut request) => {
                 let (id, body) = (header.correlation_id, Body::Lent(body));
-                self.go_on_produce(slot, connection, id, &mut request, body)
+                self.continue_produce(slot, connection, id, &mut request, body)
             }
             None => self.begin_fetch(slot, connection, &header, body),
         };

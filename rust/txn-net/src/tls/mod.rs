@@ -32,6 +32,7 @@ use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtoco
 use txn_log::histogram::Counter;
 
 pub use failure::{FailureReason, HandshakeError};
+pub use names::CertificateIdentity;
 pub use stream::TlsSocket;
 
 /// The certificates and rules of a listener, as PEM.
@@ -92,6 +93,7 @@ pub struct TlsListener {
     config: Mutex<Arc<ServerConfig>>,
     /// When the certificate expires, in seconds since the epoch.
     expires_at: AtomicI64,
+    identity: Mutex<CertificateIdentity>,
     principal_of: PrincipalOf,
     handshakes: Counter,
     failures: [Counter; FailureReason::ALL.len()],
@@ -113,10 +115,15 @@ impl TlsListener {
     /// # Errors
     /// They cannot be used.
     pub fn new(options: &TlsOptions, principal_of: PrincipalOf) -> Result<Self, TlsOptionsError> {
-        let (config, expires_at) = configure(options)?;
+        let Configured {
+            config,
+            expires_at,
+            identity,
+        } = configure(options)?;
         Ok(Self {
             config: Mutex::new(Arc::new(config)),
             expires_at: AtomicI64::new(expires_at),
+            identity: Mutex::new(identity),
             principal_of,
             handshakes: Counter::default(),
             failures: [const { Counter::new() }; FailureReason::ALL.len()],
@@ -128,9 +135,10 @@ impl TlsListener {
     /// # Errors
     /// They cannot be used; the earlier ones stay.
     pub fn replace(&self, options: &TlsOptions) -> Result<(), TlsOptionsError> {
-        let (config, expires_at) = configure(options)?;
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-        self.expires_at.store(expires_at, Ordering::Relaxed);
+        let made = configure(options)?;
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(made.config);
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = made.identity;
+        self.expires_at.store(made.expires_at, Ordering::Relaxed);
         Ok(())
     }
 
@@ -138,6 +146,13 @@ impl TlsListener {
     #[must_use]
     pub fn expires_at(&self) -> i64 {
         self.expires_at.load(Ordering::Relaxed)
+    }
+
+    /// The owner of the certificate.
+    #[must_use]
+    pub fn identity(&self) -> CertificateIdentity {
+        let identity = self.identity.lock();
+        identity.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Number of handshakes that ended well.
@@ -168,10 +183,19 @@ impl TlsListener {
     }
 }
 
-fn configure(options: &TlsOptions) -> Result<(ServerConfig, i64), TlsOptionsError> {
+/// Options that can be used.
+struct Configured {
+    config: ServerConfig,
+    expires_at: i64,
+    identity: CertificateIdentity,
+}
+
+fn configure(options: &TlsOptions) -> Result<Configured, TlsOptionsError> {
     let chain = certificates(&options.certificate_chain, "certificate chain")?;
-    let expires_at = names::expires_at(&chain[0])
-        .ok_or_else(|| TlsOptionsError("the certificate is damaged".to_owned()))?;
+    let facts = (names::expires_at(&chain[0]), names::identity(&chain[0]));
+    let (Some(expires_at), Some(identity)) = facts else {
+        return refuse("the certificate is damaged");
+    };
     let key = keys::private_key(&options.key, options.key_password.as_deref())?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|_| TlsOptionsError("the private key is damaged".to_owned()))?;
@@ -235,7 +259,11 @@ fn configure(options: &TlsOptions) -> Result<(ServerConfig, i64), TlsOptionsErro
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok((config, expires_at))
+    Ok(Configured {
+        config,
+        expires_at,
+        identity,
+    })
 }
 
 /// The name of a cipher suite, as IANA and Java have it.

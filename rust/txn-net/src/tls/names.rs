@@ -10,6 +10,7 @@ use x509_cert::Certificate;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Decode, Encode, Tag, Tagged};
+use x509_cert::ext::pkix::SubjectAltName;
 
 /// Object identifiers and keywords of RFC 2253.
 const KEYWORDS: [(&str, &str); 9] = [
@@ -29,6 +30,33 @@ pub fn expires_at(der: &[u8]) -> Option<i64> {
     let certificate = Certificate::from_der(der).ok()?;
     let not_after = certificate.tbs_certificate().validity().not_after;
     i64::try_from(not_after.to_unix_duration().as_secs()).ok()
+}
+
+/// The subject of a certificate, and its alternative names as DER; `None` if it is damaged.
+pub fn identity(der: &[u8]) -> Option<CertificateIdentity> {
+    let certificate = Certificate::from_der(der).ok()?;
+    let extension = certificate
+        .tbs_certificate()
+        .get_extension::<SubjectAltName>()
+        .ok()?;
+    let names = extension.map_or_else(Vec::new, |(_, names)| names.0);
+    Some(CertificateIdentity {
+        subject: subject(der)?,
+        alternative_names: names
+            .iter()
+            .map(Encode::to_der)
+            .collect::<Result<_, _>>()
+            .ok()?,
+    })
+}
+
+/// The owner of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateIdentity {
+    /// The subject, in the form of RFC 2253.
+    pub subject: String,
+    /// The alternative names of the subject, as DER.
+    pub alternative_names: Vec<Vec<u8>>,
 }
 
 /// The subject of a certificate; `None` if it is damaged.

@@ -397,6 +397,37 @@ fn a_permission_that_is_taken_away_counts_for_the_next_request_of_a_session() {
     assert_eq!(bench.go_on(id, 6, &[]).codes(), []);
 }
 
+/// Each request asks again for refused topics. One that ended before its questions were answered left
+/// them to the next, which added its own.
+#[test]
+fn questions_of_requests_that_were_given_up_are_asked_once() {
+    let mut bench = Bench::new(1);
+    let asked;
+    (bench.access, asked) = Access::of_letter('x');
+    let partitions = &[(0, 0)];
+    let opening = bench.ask(&Asked {
+        partitions,
+        ..Asked::default()
+    });
+    let id = opening.session_id;
+    let refused = [codes::TOPIC_AUTHORIZATION_FAILED];
+    assert_eq!(bench.go_on(id, 1, &[]).codes(), refused);
+    let ada = Ada::connected();
+    for epoch in 2..50 {
+        let body = Asked {
+            session: (id, epoch),
+            ..Asked::default()
+        };
+        let request = FetchRequest::parse(&body.body(), body.version, 1, &bench.catalog);
+        request
+            .unwrap()
+            .enter_session(&bench.sessions, ada.sender(), bench.now);
+    }
+    asked.lock().unwrap().clear();
+    assert_eq!(bench.go_on(id, 50, &[]).codes(), refused);
+    assert_eq!(*asked.lock().unwrap(), [NAME]);
+}
+
 #[test]
 fn a_reader_whose_log_went_on_after_its_epoch_ended_here_is_told_where() {
     let bench = Bench::new(1);

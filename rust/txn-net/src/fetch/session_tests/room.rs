@@ -1,5 +1,7 @@
 //! The room for sessions, and who gives way.
 
+use std::thread;
+
 use super::*;
 
 /// A little more, and a little less, than the age at which sessions go.
@@ -131,4 +133,36 @@ fn sessions_are_bounded_in_bytes_also_when_they_grow() {
 fn without_slots_there_are_no_sessions() {
     let bench = Bench::with_limits(1, 0, 64 << 20);
     assert_eq!(open_from(&bench, "10.0.0.1", &[(0, 0)]), 0);
+}
+
+/// A request measured its session and waited for the cache. Another one grew the session meanwhile,
+/// and its measure was replaced by the older one. So the sum of all bytes fell too low.
+#[test]
+fn a_session_that_grows_while_its_measure_waits_counts_with_all_its_memory() {
+    let bench = Bench::new(3);
+    let host = "10.0.0.1";
+    let id = open_from(&bench, host, &[(0, 0)]);
+    let owner = SessionOwner::of(Ada::at(host).sender());
+    let session = bench.sessions.find(id, &owner).unwrap();
+    let add = |epoch, partitions| {
+        let asked = Asked {
+            session: (id, epoch),
+            partitions,
+            ..Asked::default()
+        };
+        let request = FetchRequest::parse(&asked.body(), asked.version, 1, &bench.catalog);
+        session.update(epoch, &request.unwrap().parts()).unwrap();
+    };
+    let (sessions, now) = (&bench.sessions, bench.now);
+    add(1, &[(1, 0)]);
+    thread::scope(|scope| {
+        let held = sessions.hold();
+        scope.spawn(|| sessions.keep(&session, now));
+        while !sessions.is_awaited() {
+            thread::yield_now();
+        }
+        add(2, &[(2, 0)]);
+        drop(held);
+    });
+    assert_eq!(sessions.counted_bytes(), session.measured_bytes());
 }
