@@ -20,25 +20,28 @@ from txn.broker.audit import short
 from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import Host
 from txn.config import split_list
-from txn.coordinator.group.classic import Group, GroupState
+from txn.coordinator.group.classic import Group, GroupState, dismissed
 from txn.coordinator.group.consumer.decide import (
     JOINS,
     Beat,
     BeatAnswer,
     Outcome,
+    Refusal,
     added_bytes,
-    expire,
     heartbeat,
     leave,
+    overdue,
     pattern_resolved,
     patterns_checked,
 )
 from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.consumer.migration import Moment, Removal, Rules, folded, remove, upgrade
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, PatternValue
 from txn.coordinator.group.consumer.target import DEFAULT_ASSIGNOR, Limits
 from txn.coordinator.group.records import GroupKey, GroupRecord, encode_record
 from txn.coordinator.group.store import AnyGroup, GroupLogRecord
 from txn.coordinator.group.subscribed_patterns import check_pattern, matching_topics
+from txn.coordinator.operations import Reply, Request
 from txn.errors import StorageError
 from txn.logs import log
 from txn.wire.error_codes import ErrorCode
@@ -122,10 +125,8 @@ class ConsumerGroups:
         if shard.refusal is not ErrorCode.NONE:
             return BeatAnswer(shard.refusal)
         known = shard.state.groups.get(group_id)
-        ended: list[GroupLogRecord] = []
-        if isinstance(known, Group) and beat.epoch == JOINS and _is_deserted(known):
-            ended.append(GroupRecord(GroupKey(group_id), None))
-            known = None
+        if isinstance(known, Group) and beat.epoch == JOINS:
+            return self._join_classic(shard, known, beat, sees)
         if isinstance(known, Group):
             message = f"Group {group_id} is not a consumer group."
             return BeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, message)
@@ -133,56 +134,127 @@ class ConsumerGroups:
             kind = "Group" if beat.epoch < JOINS else "Consumer group"
             message = f"{kind} {group_id} not found."
             return BeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, message)
-        outcome = self._decided(ConsumerGroup(group_id) if known is None else known, beat)
+        group = ConsumerGroup(group_id) if known is None else known
+        return self._beat(shard, group, beat, sees)
+
+    def _join_classic(
+        self, shard: GroupShard, known: Group, beat: Beat, sees: Sees | None
+    ) -> BeatAnswer:
+        """Let a member into a classic group, which becomes a consumer group."""
+        group_id = known.group_id
+        if known.state is GroupState.EMPTY:
+            ended: tuple[GroupLogRecord, ...] = (GroupRecord(GroupKey(group_id), None),)
+            return self._beat(shard, ConsumerGroup(group_id), beat, sees, ended)
+        try:
+            upgraded = upgrade(known, topics=self._host, rules=self.rules)
+        except Refusal as refusal:
+            return refusal.answer
+        group = folded(group_id, upgraded, self._host.monotonic_ms())
+        answer = self._beat(shard, group, beat, sees, upgraded)
+        if answer.error is ErrorCode.NONE:
+            shard.start(None, _dismiss(known))
+        return answer
+
+    def _beat(
+        self,
+        shard: GroupShard,
+        group: ConsumerGroup,
+        beat: Beat,
+        sees: Sees | None,
+        before: Sequence[GroupLogRecord] = (),
+    ) -> BeatAnswer:
+        """Decide a heartbeat, and write its records behind those that it needs before them."""
+        outcome = self._decided(group, beat)
         if outcome.answer.error is not ErrorCode.NONE:
             return outcome.answer
         try:
-            self._carry_out(shard, group_id, [*ended, *outcome.records])
+            if outcome.gone:
+                self.remove(shard, group, outcome.gone)
+            else:
+                self.carry_out(shard, group.group_id, [*before, *outcome.records])
         except StorageError as error:
-            if known is not None and outcome.heard is not None:
-                known.hear(outcome.heard, self._host.monotonic_ms())  # it was not silent
+            if outcome.heard is not None and not before:
+                group.hear(outcome.heard, self._host.monotonic_ms())  # it was not silent
             return BeatAnswer(self._error_code(error))
-        self._after(group_id, outcome, sees)
+        self.heard(group.group_id, outcome)
+        if outcome.heard is not None:
+            self._resolve_if_due(group.group_id, sees)
         return outcome.answer
 
     def _decided(self, group: ConsumerGroup, beat: Beat) -> Outcome:
         if beat.epoch < JOINS:
-            return leave(group, beat, topics=self._host)
+            return leave(group, beat)
         held = sum(shard.state.held_bytes for shard in self._shards.shards)
         added = added_bytes(group, beat)
         if added > 0 and held + added > self._held_bytes_max:
             return Outcome(BeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        limits = Limits(
+        limits, now_ms = self.limits(group.group_id), self._host.now_ms()
+        return heartbeat(group, beat, now_ms=now_ms, topics=self._host, limits=limits)
+
+    def limits(self, group_id: str) -> Limits:
+        """The settings for a group."""
+        return Limits(
             self._host.setting("group.consumer.max.size"),
             self._group_bytes_max(),
-            self.setting(group.group_id, "assignment.interval.ms"),
+            self.setting(group_id, "assignment.interval.ms"),
             self.assignors[0],
         )
-        return heartbeat(group, beat, now_ms=self._host.now_ms(), topics=self._host, limits=limits)
 
-    def _after(self, group_id: str, outcome: Outcome, sees: Sees | None) -> None:
-        """Take the part of a heartbeat that is in memory alone."""
+    @property
+    def rules(self) -> Rules:
+        """The settings for changes of a group's protocol."""
+        return Rules(
+            self._host.setting("group.consumer.migration.policy"),
+            self._host.setting("group.consumer.max.size"),
+            self._host.setting("group.max.size"),
+            self._shards.batch_bytes_max(),
+        )
+
+    def now(self) -> Moment:
+        """The time."""
+        return Moment(self._host.monotonic_ms(), self._host.now_ms())
+
+    def heard(self, group_id: str, outcome: Outcome) -> None:
+        """Take the part of a request that is in memory alone."""
         group = self.get(group_id)
         if group is None or outcome.heard is None:
             return
-        now_ms = self._host.monotonic_ms()
-        group.hear(outcome.heard, now_ms)
+        group.hear(outcome.heard, self._host.monotonic_ms())
         if outcome.checked_topics:
             group.is_outdated = False
-        self._prolong(group, outcome.heard, now_ms)
-        if group.subscribed_patterns and self._is_due(group):
+        self.prolong(group, outcome.heard)
+
+    def _resolve_if_due(self, group_id: str, sees: Sees | None) -> None:
+        group = self.get(group_id)
+        if group is not None and group.subscribed_patterns and self._is_due(group):
             self._resolving.add(group_id)
             self._host.spawn(self._resolve(group, sees))
 
-    def _prolong(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+    def prolong(self, group: ConsumerGroup, member_id: str) -> None:
         """Set the timer of a group of which one member was heard, unless it rings in time."""
         armed = self._shards.of(group.group_id).state.timers.get(group.group_id)
-        due_ms = now_ms + self.setting(group.group_id, "session.timeout.ms")
-        due_ms = min(due_ms, group.revocation_deadlines.get(member_id, due_ms))
-        if armed is None or due_ms < armed[0]:
+        timeout_ms = self.setting(group.group_id, "session.timeout.ms")
+        due_ms = group.deadline_of(member_id, timeout_ms)
+        if armed is None or (due_ms is not None and due_ms < armed[0]):
             self._set_timer(group)
 
-    def _carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
+    def remove(self, shard: GroupShard, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
+        """Remove members; the group may become a classic one. Raises StorageError."""
+        removal = remove(group, member_ids, topics=self._host, rules=self.rules, at=self.now())
+        self.take(shard, group.group_id, removal)
+
+    def take(self, shard: GroupShard, group_id: str, removal: Removal) -> None:
+        """Write the records of a removal, and take the classic group. Raises StorageError."""
+        self.carry_out(shard, group_id, [*removal.records])
+        if removal.classic is None:
+            return
+        self.forget([group_id])
+        shard.state.take(removal.classic)
+        shard.state.note_size(removal.classic)
+        self._set_timer(removal.classic)
+        self._tell("group.downgraded", group_id, members=len(removal.classic.members))
+
+    def carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
         """Write records of a group, and replay them. Raises StorageError."""
         if not records:
             return
@@ -231,20 +303,20 @@ class ConsumerGroups:
         return group.next_deadline(self.setting(group.group_id, "session.timeout.ms"))
 
     def expire(self, group: ConsumerGroup) -> None:
-        """Give up members that went silent or kept partitions too long. Raises StorageError.
+        """Give up members that went silent, or are late with a step. Raises StorageError.
 
         One batch of them goes at a time. The timer rings at once for the others.
         """
-        group_id = group.group_id
-        records = expire(
+        member_ids = overdue(
             group,
             now_ms=self._host.monotonic_ms(),
-            session_timeout_ms=self.setting(group_id, "session.timeout.ms"),
-            topics=self._host,
+            session_timeout_ms=self.setting(group.group_id, "session.timeout.ms"),
             bytes_max=self._shards.batch_bytes_max(),
         )
-        self._carry_out(self._shards.of(group_id), group_id, list(records))
-        self._set_timer(group)
+        self.remove(self._shards.of(group.group_id), group, member_ids)
+        left = self.get(group.group_id)
+        if left is not None:
+            self._set_timer(left)
 
     # ------------------------------------------------------------ patterns
 
@@ -353,7 +425,7 @@ class ConsumerGroups:
         return self.get(group_id) if is_served else None
 
     def _write(self, group: ConsumerGroup, records: Iterable[GroupLogRecord]) -> None:
-        self._carry_out(self._shards.of(group.group_id), group.group_id, [*records])
+        self.carry_out(self._shards.of(group.group_id), group.group_id, [*records])
 
     def forget(self, group_ids: Iterable[str]) -> None:
         """Drop the times of groups that are gone."""
@@ -425,6 +497,7 @@ def _matched(
     return found | former.intersection(names[count:]), count == len(names)
 
 
-def _is_deserted(group: Group) -> bool:
-    """Say whether a classic group has nobody who might come back to it."""
-    return group.state is GroupState.EMPTY and not group.members and not group.pending
+def _dismiss(group: Group) -> Request[None]:
+    """Let members that wait in a group that ended join again."""
+    for ticket, answer in dismissed(group, ErrorCode.REBALANCE_IN_PROGRESS):
+        yield Reply(answer, ticket)
