@@ -20,7 +20,7 @@ from txn.broker.audit import short
 from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import Host
 from txn.config import split_list
-from txn.coordinator.group.classic import Group, GroupState, dismissed
+from txn.coordinator.group.classic import Group, dismissed
 from txn.coordinator.group.consumer.decide import (
     JOINS,
     Beat,
@@ -35,10 +35,10 @@ from txn.coordinator.group.consumer.decide import (
     patterns_checked,
 )
 from txn.coordinator.group.consumer.group import ConsumerGroup
-from txn.coordinator.group.consumer.migration import Moment, Removal, Rules, folded, remove, upgrade
+from txn.coordinator.group.consumer.migration import Moment, Removal, Rules, join_classic, remove
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, PatternValue
 from txn.coordinator.group.consumer.target import DEFAULT_ASSIGNOR, Limits
-from txn.coordinator.group.records import GroupKey, GroupRecord, encode_record
+from txn.coordinator.group.records import encode_record
 from txn.coordinator.group.store import AnyGroup, GroupLogRecord
 from txn.coordinator.group.subscribed_patterns import check_pattern, matching_topics
 from txn.coordinator.operations import Reply, Request
@@ -125,71 +125,49 @@ class ConsumerGroups:
         if shard.refusal is not ErrorCode.NONE:
             return BeatAnswer(shard.refusal)
         known = shard.state.groups.get(group_id)
-        if isinstance(known, Group) and beat.epoch == JOINS:
-            return self._join_classic(shard, known, beat, sees)
-        if isinstance(known, Group):
-            message = f"Group {group_id} is not a consumer group."
+        is_classic = isinstance(known, Group)
+        if beat.epoch != JOINS and (known is None or is_classic):
+            kind = "Group" if beat.epoch < JOINS or is_classic else "Consumer group"
+            state = "is not a consumer group" if is_classic else "not found"
+            message = f"{kind} {group_id} {state}."
             return BeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, message)
-        if known is None and beat.epoch != JOINS:
-            kind = "Group" if beat.epoch < JOINS else "Consumer group"
-            message = f"{kind} {group_id} not found."
-            return BeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, message)
-        group = ConsumerGroup(group_id) if known is None else known
-        return self._beat(shard, group, beat, sees)
-
-    def _join_classic(
-        self, shard: GroupShard, known: Group, beat: Beat, sees: Sees | None
-    ) -> BeatAnswer:
-        """Let a member into a classic group, which becomes a consumer group."""
-        group_id = known.group_id
-        if known.state is GroupState.EMPTY:
-            ended: tuple[GroupLogRecord, ...] = (GroupRecord(GroupKey(group_id), None),)
-            return self._beat(shard, ConsumerGroup(group_id), beat, sees, ended)
         try:
-            upgraded = upgrade(known, topics=self._host, rules=self.rules)
+            before, outcome = self._decided(known or ConsumerGroup(group_id), beat)
         except Refusal as refusal:
             return refusal.answer
-        group = folded(group_id, upgraded, self._host.monotonic_ms())
-        answer = self._beat(shard, group, beat, sees, upgraded)
-        if answer.error is ErrorCode.NONE:
-            shard.start(None, _dismiss(known))
-        return answer
-
-    def _beat(
-        self,
-        shard: GroupShard,
-        group: ConsumerGroup,
-        beat: Beat,
-        sees: Sees | None,
-        before: Sequence[GroupLogRecord] = (),
-    ) -> BeatAnswer:
-        """Decide a heartbeat, and write its records behind those that it needs before them."""
-        outcome = self._decided(group, beat)
         if outcome.answer.error is not ErrorCode.NONE:
             return outcome.answer
         try:
-            if outcome.gone:
-                self.remove(shard, group, outcome.gone)
+            if isinstance(known, ConsumerGroup) and outcome.gone:
+                self.remove(shard, known, outcome.gone)
             else:
-                self.carry_out(shard, group.group_id, [*before, *outcome.records])
+                self.carry_out(shard, group_id, [*before, *outcome.records])
         except StorageError as error:
-            if outcome.heard is not None and not before:
-                group.hear(outcome.heard, self._host.monotonic_ms())  # it was not silent
+            if isinstance(known, ConsumerGroup) and outcome.heard is not None:
+                known.hear(outcome.heard, self._host.monotonic_ms())  # it was not silent
             return BeatAnswer(self._error_code(error))
-        self.heard(group.group_id, outcome)
+        if isinstance(known, Group):
+            shard.start(None, _dismiss(known))
+        self.heard(group_id, outcome)
         if outcome.heard is not None:
-            self._resolve_if_due(group.group_id, sees)
+            self._resolve_if_due(group_id, sees)
         return outcome.answer
 
-    def _decided(self, group: ConsumerGroup, beat: Beat) -> Outcome:
-        if beat.epoch < JOINS:
-            return leave(group, beat)
+    def _decided(self, group: AnyGroup, beat: Beat) -> tuple[Sequence[GroupLogRecord], Outcome]:
+        """The outcome of a heartbeat, and the records that it needs before. Raises Refusal."""
+        if isinstance(group, ConsumerGroup) and beat.epoch < JOINS:
+            return (), leave(group, beat)
         held = sum(shard.state.held_bytes for shard in self._shards.shards)
-        added = added_bytes(group, beat)
+        joined = ConsumerGroup(group.group_id) if isinstance(group, Group) else group
+        added = added_bytes(joined, beat)
         if added > 0 and held + added > self._held_bytes_max:
-            return Outcome(BeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        limits, now_ms = self.limits(group.group_id), self._host.now_ms()
-        return heartbeat(group, beat, now_ms=now_ms, topics=self._host, limits=limits)
+            return (), Outcome(BeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        limits, at = self.limits(group.group_id), self.now()
+        if isinstance(group, Group):
+            return join_classic(
+                group, beat, at=at, topics=self._host, limits=limits, rules=self.rules
+            )
+        return (), heartbeat(group, beat, now_ms=at.day_ms, topics=self._host, limits=limits)
 
     def limits(self, group_id: str) -> Limits:
         """The settings for a group."""

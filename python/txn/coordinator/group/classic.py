@@ -370,10 +370,13 @@ def expire(group: Group, *, now_ms: int) -> GroupTransition:
 
 
 def begin_round(group: Group, *, now_ms: int) -> Group:
-    """Let the members of a Stable group, none of which waits for an answer, join again."""
+    """Let the members of a Stable group, none of which waits for an answer, join again.
+
+    The time at which it came to its state stays as it is: it is a time of day.
+    """
     draft = _Draft(group)
     draft.prepare_rebalance(now_ms)
-    return draft.group
+    return draft.group._replace(state_timestamp_ms=group.state_timestamp_ms)
 
 
 def dismissed(group: Group, error: ErrorCode) -> tuple[Answer, ...]:

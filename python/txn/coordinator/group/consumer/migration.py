@@ -13,7 +13,8 @@ A group with subscriptions or assignments that cannot be read stays as it is. So
 downgrade does not fit into a batch.
 
 Where Kafka differs: it tells members that wait of another rebalance before it knows that the group
-changes. A classic group without any generation has no protocol yet; it fails to change it.
+changes. A classic group without any generation has no protocol yet; it fails to change it. If a
+static member changes its protocol in a round, Kafka assigns nothing to the others of that round.
 
 Sources: KIP-848; Apache Kafka's group coordinator.
 """
@@ -31,7 +32,7 @@ from txn.coordinator.group.classic import (
     group_value,
     select_protocol,
 )
-from txn.coordinator.group.consumer.decide import Outcome, Refusal, dissolve, fence
+from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, dissolve, fence, heartbeat
 from txn.coordinator.group.consumer.embedded import (
     Partitions,
     decode_assignment,
@@ -57,6 +58,7 @@ from txn.coordinator.group.consumer.records import (
     TargetValue,
     record,
 )
+from txn.coordinator.group.consumer.target import Limits
 from txn.coordinator.group.consumer.topics import Topics, metadata_hash
 from txn.coordinator.group.members import Member, Members
 from txn.coordinator.group.records import GroupKey, GroupRecord, encode_record
@@ -105,13 +107,39 @@ class Removal(NamedTuple):
 # ---------------------------------------------------------------- upgrade
 
 
-def upgrade(group: Group, *, topics: Topics, rules: Rules) -> tuple[GroupLogRecord, ...]:
-    """The records that make a classic group with members a consumer group.
+def join_classic(
+    group: Group, beat: Beat, *, at: Moment, topics: Topics, limits: Limits, rules: Rules
+) -> tuple[tuple[GroupLogRecord, ...], Outcome]:
+    """Let a member of the consumer protocol into a classic group.
 
-    Its members have the state Stable, with their last assignments.
+    A group in a round has no assignment for all of its members. So it gets another epoch, where the
+    new member does not change the epoch by itself: it took the place of a static member.
+
+    Returns:
+        The records that change the group's protocol, and the heartbeat's outcome behind them.
 
     Raises:
         Refusal: the group stays as it is; says why.
+    """
+    if group.state is GroupState.EMPTY:
+        ended: tuple[GroupLogRecord, ...] = (GroupRecord(GroupKey(group.group_id), None),)
+        known = ConsumerGroup(group.group_id)
+        return ended, heartbeat(known, beat, now_ms=at.day_ms, topics=topics, limits=limits)
+    upgraded = _upgrade(group, topics, rules)
+    known = _folded(group.group_id, upgraded, at.monotonic_ms)
+    outcome = heartbeat(known, beat, now_ms=at.day_ms, topics=topics, limits=limits)
+    if group.state is GroupState.STABLE or has_old_target(known, outcome):
+        return upgraded, outcome
+    value = known.epoch_value._replace(epoch=known.epoch + 1)
+    upgraded = (*upgraded, record(Kind.EPOCH, group.group_id, value))
+    known = _folded(group.group_id, upgraded, at.monotonic_ms)
+    return upgraded, heartbeat(known, beat, now_ms=at.day_ms, topics=topics, limits=limits)
+
+
+def _upgrade(group: Group, topics: Topics, rules: Rules) -> tuple[GroupLogRecord, ...]:
+    """The records that make a classic group with members a consumer group.
+
+    Its members have the state Stable, with their last assignments. Raises Refusal.
     """
     reason = None
     if rules.policy not in UPGRADES:
@@ -198,7 +226,7 @@ def _not_upgraded(group: Group, reason: str) -> Refusal:
     )
 
 
-def folded(group_id: str, records: Iterable[GroupLogRecord], now_ms: int) -> ConsumerGroup:
+def _folded(group_id: str, records: Iterable[GroupLogRecord], now_ms: int) -> ConsumerGroup:
     """The consumer group that an upgrade makes."""
     group = ConsumerGroup(group_id)
     for each in records:
@@ -312,11 +340,9 @@ def _downgrade(
         assigned.append(member._replace(assignment=data))
     stable = stable._replace(protocol=protocol, members=Members(assigned))
     written = GroupRecord(GroupKey(group.group_id), group_value(stable))
-    live = stable
-    if begins_round:
-        live = begin_round(stable, now_ms=at.monotonic_ms)
+    live = begin_round(stable, now_ms=at.monotonic_ms) if begins_round else stable
     ended = dissolve(group.group_id, [*dict.fromkeys([*known, *members])], group.patterns)
-    return Removal((*ended, written), live._replace(state_timestamp_ms=at.day_ms))
+    return Removal((*ended, written), live)
 
 
 def _classic_member(member: ConsumerMember, now_ms: int) -> Member:
