@@ -527,9 +527,9 @@ BROKER_PROPERTIES: Final[Mapping[str, Property]] = (
                 "The most members of one group of the consumer protocol.",
             ),
             "group.consumer.migration.policy": (
-                _one_of("disabled"),
+                _one_of("bidirectional", "upgrade", "downgrade", "disabled"),
                 "Whether a group with members may change from the classic protocol to the consumer "
-                "protocol, and back: it may not. An empty group always may.",
+                "protocol (upgrade), and back (downgrade). An empty group always may.",
             ),
             "group.consumer.min.assignment.interval.ms": (
                 _int(0, 0),

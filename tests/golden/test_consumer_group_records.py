@@ -9,6 +9,7 @@ import uuid
 import pytest
 
 from txn.coordinator.group.consumer.records import (
+    ClassicMember,
     ConsumerKey,
     ConsumerRecord,
     ConsumerValue,
@@ -42,6 +43,7 @@ KEYS = [
 ]
 
 CLASSIC_DATA = bytes.fromhex("0100000009020672616e67650301020000")
+CLASSIC = ClassicMember(9, (("range", b"\1\2"),))
 
 VALUES: list[tuple[Kind, ConsumerValue, str]] = [
     (Kind.EPOCH, EpochValue(7, -2), "000000000007010008fffffffffffffffe"),
@@ -49,16 +51,16 @@ VALUES: list[tuple[Kind, ConsumerValue, str]] = [
     (
         Kind.MEMBER,
         MemberValue("i", "r", "c", "/127.0.0.1", ("a", "b"), "fl.*", 300_000, "range"),
-        "00000269027202630b2f3132372e302e302e31030261026205666c2e2a000493e00672616e676500",
+        "00000269027202630b2f3132372e302e302e31030261026205666c2e2a000493e00672616e676501000100",
     ),
     (
         Kind.MEMBER,
         MemberValue("", "", "c", "/127.0.0.1", (), "", -1, ""),
-        "0000010102630b2f3132372e302e302e310101ffffffff0100",
+        "0000010102630b2f3132372e302e302e310101ffffffff0101000100",
     ),
     (
         Kind.MEMBER,
-        MemberValue("", "", "c", "/127.0.0.1", ("a",), "", 5, "", {0: CLASSIC_DATA}),
+        MemberValue("", "", "c", "/127.0.0.1", ("a",), "", 5, "", classic=CLASSIC),
         "0000010102630b2f3132372e302e302e31020261010000000501010011" + CLASSIC_DATA.hex(),
     ),
     (Kind.TARGET, TargetValue(7, AT_MS), "0000000000070100080000018bcfe5687b"),

@@ -27,7 +27,6 @@ TOPIC_DIFFERENCES = {
     "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
 }
 BROKER_DIFFERENCES = {
-    "group.consumer.migration.policy": "disabled: groups with members keep their protocol",
     "group.initial.rebalance.delay.ms": "0: see config.py",
     "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
     "num.network.threads": "2, and does not change while the broker runs: see config.py",

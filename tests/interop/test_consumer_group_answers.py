@@ -296,7 +296,7 @@ def classic_requests(history: History) -> None:
 
 
 def test_answers_are_those_of_kafka(tmp_path: Path) -> None:
-    with txn.Broker(properties=INTERVAL_MS) as broker:
+    with txn.Broker(properties={**INTERVAL_MS, **DISABLED}) as broker:
         ours = answers_of(broker.bootstrap_servers)
     with KafkaNode(tmp_path, {**INTERVAL_MS, **DISABLED}, jars=NODE_4_4) as node:
         theirs = answers_of(node.bootstrap_servers)

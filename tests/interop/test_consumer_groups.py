@@ -1,21 +1,32 @@
 """A group of the consumer protocol goes on when its directory moves to Apache Kafka, and back."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 
 import txn
 from api.groups.test_consumer_protocol import Member, settle
+from api.groups.test_group_migration import CommittingMember
 from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet, run_java
 from harnesses.peers.kafka import KafkaNode, free_port
-from support.clients import create_topic, plain_producer, send
+from support.clients import WAIT_S, create_topic, plain_producer, send
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 
 INTERVAL = {"group.consumer.heartbeat.interval.ms": "200"}
 KAFKA = {**INTERVAL, "group.consumer.min.heartbeat.interval.ms": "200"}
+
+COOPERATIVE = {
+    "group_protocol": "classic",
+    "partition_assignment_strategy": "cooperative-sticky",
+    "heartbeat_interval_ms": 200,
+}
 
 
 class ReadBy:
@@ -26,6 +37,9 @@ class ReadBy:
 
     def two_each(self) -> bool:
         return all(len(one.owned) == 2 for one in self._members)
+
+    def four_in_all(self) -> bool:
+        return sum(len(one.owned) for one in self._members) == 4
 
     def all_of(self, values: list[bytes]) -> bool:
         return {*values} <= {value for one in self._members for value in one.values}
@@ -76,6 +90,37 @@ def test_a_group_goes_on_over_a_move_there_and_back(
             assert [one.consumer.memberid() for one in members] == ids
 
 
+def test_a_group_of_both_protocols_goes_on_over_a_move_there_and_back(
+    tmp_path: Path, members: list[Member]
+) -> None:
+    """P8: nobody is asked for a partition. The last broker makes the group a classic one."""
+    port = free_port()
+    servers = f"127.0.0.1:{port}"
+    members_read = ReadBy(members)
+    for move, is_kafka in enumerate((False, True, False, True)):
+        if is_kafka:
+            node: KafkaNode | txn.Broker = KafkaNode(tmp_path, KAFKA, port=port, jars=NODE_4_4)
+        else:
+            node = txn.Broker(tmp_path / "data", port=port, properties=INTERVAL)
+        with node:
+            if not move:
+                create_topic(servers, "orders", 4)
+                members += [Member(servers, "first"), Member(servers, "second", **COOPERATIVE)]
+                settle(members_read.two_each, *members)
+                held = [set(one.owned) for one in members]
+                taken = [len(one.taken) for one in members]
+            values = [f"{move}-{index}".encode() for index in range(4)]
+            for index, value in enumerate(values):
+                send(plain_producer(servers), "orders", [value], partition=index)
+            settle(partial(members_read.all_of, values), *members)
+            assert [one.owned for one in members] == held
+            assert [len(one.taken) for one in members] == taken
+            if move == 3:
+                members.pop(0).consumer.close()
+                settle(members_read.four_in_all, *members)
+                assert len(members[0].taken) == taken[1]
+
+
 @pytest.mark.parametrize("subscription", [("--topic", "orders"), ("--include", "ord.*")])
 def test_kafkas_console_consumer_reads_as_a_member(subscription: tuple[str, str]) -> None:
     with txn.Broker(properties=INTERVAL) as broker:
@@ -96,3 +141,56 @@ def test_kafkas_console_consumer_reads_as_a_member(subscription: tuple[str, str]
     assert sorted(read.split()) == ["v0", "v1", "v2"]
     assert "uniform" in described
     assert "Empty" in described
+
+
+@pytest.mark.parametrize("assignor", ["CooperativeStickyAssignor", "RangeAssignor"])
+def test_kafkas_classic_consumer_goes_on_beside_one_of_the_consumer_protocol(
+    assignor: str,
+) -> None:
+    """P3: each record is read once, while the group changes its protocol and changes it back."""
+    with txn.Broker(properties=INTERVAL) as broker, ThreadPoolExecutor(1) as pool:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders", 4)
+        sent = [f"v{number}" for number in range(12)]
+        reading = pool.submit(
+            run_java,
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", servers, "--topic", "orders", "--group", "g"),
+            *("--from-beginning", "--max-messages", "10", "--timeout-ms", "60000"),
+            *("--command-property", "group.protocol=classic"),
+            *("--command-property", "heartbeat.interval.ms=200"),
+            *("--command-property", "auto.commit.interval.ms=100"),
+            *("--command-property", f"partition.assignment.strategy={PACKAGE}.{assignor}"),
+            jars=NODE_4_4,
+        )
+        one_each(servers, sent[:4])
+        await_commits(servers, 4)
+        member = CommittingMember(servers, "beside")
+        settle(lambda: len(member.owned) == 2, member)
+        one_each(servers, sent[4:8])
+        settle(lambda: len(member.values) == 2, member)
+        await_commits(servers, 8)
+        member.consumer.close()
+        one_each(servers, sent[8:])
+        read = reading.result(WAIT_S)
+    assert sorted([*read.split(), *(value.decode() for value in member.values)]) == sorted(sent)
+
+
+PACKAGE = "org.apache.kafka.clients.consumer"
+
+
+def one_each(servers: str, values: list[str]) -> None:
+    for partition, value in enumerate(values):
+        send(plain_producer(servers), "orders", [value.encode()], partition=partition)
+
+
+def await_commits(servers: str, records: int) -> None:
+    """Wait until the group has committed so many records."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    ends_s = time.monotonic() + WAIT_S
+    committed = 0
+    while committed < records:
+        assert time.monotonic() < ends_s, f"{committed} of {records} records"
+        asked = ConsumerGroupTopicPartitions("g")
+        found = admin.list_consumer_group_offsets([asked])["g"].result(WAIT_S)
+        committed = sum(max(place.offset, 0) for place in found.topic_partitions)

@@ -18,9 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from txn.coordinator.group.consumer.decide import (
     Beat,
     Outcome,
-    expire,
+    fence,
     heartbeat,
     leave,
+    overdue,
     pattern_resolved,
     patterns_checked,
 )
@@ -257,9 +258,10 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         client = self.clients[data.draw(st.sampled_from(self.known()))]
         epoch = -2 if comes_back and client.instance_id is not None else -1
         beat = client.beat()._replace(epoch=epoch)
-        outcome = leave(self.group, beat, topics=self.cluster)
+        outcome = leave(self.group, beat)
         assert outcome.answer.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, *TAKEN)
         self.write(outcome.records)
+        self.write(fence(self.group, outcome.gone, topics=self.cluster))
         self.drop(client)
 
     @precondition(lambda self: self.clients)
@@ -274,14 +276,13 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.now_ms += by_ms
         gone = set(self.group.overdue(self.now_ms, SESSION_MS))
         while self.group.overdue(self.now_ms, SESSION_MS):
-            records = expire(
+            late = overdue(
                 self.group,
                 now_ms=self.now_ms,
                 session_timeout_ms=SESSION_MS,
-                topics=self.cluster,
                 bytes_max=BATCH_BYTES,
             )
-            self.write(records)
+            self.write(fence(self.group, late, topics=self.cluster))
         assert not gone & self.group.members.keys()
         for member_id in gone & self.clients.keys():  # it learns of it with its next heartbeat
             self.clients[member_id].reads.clear()

@@ -457,14 +457,15 @@ def test_a_classic_group_without_members_becomes_a_consumer_group(consumers: Con
     assert [*consumers.group.members] == ["a"]
 
 
-def test_a_group_with_members_keeps_its_protocol(consumers: Consumers) -> None:
+def test_a_group_with_members_keeps_its_protocol_where_it_may_not_change() -> None:
+    consumers = Consumers(group_consumer_migration_policy="disabled")
     node = consumers.node
     joined = node.join("g")
     refused = consumers.join("a")
     assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
     node.host.pass_time(1_000)
     assert joined[0].error is ErrorCode.NONE
-    other = Consumers()
+    other = Consumers(group_consumer_migration_policy="disabled")
     other.join("a")
     assert other.node.join("g")[0].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 

@@ -20,25 +20,28 @@ from txn.broker.audit import short
 from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import Host
 from txn.config import split_list
-from txn.coordinator.group.classic import Group, GroupState
+from txn.coordinator.group.classic import Group, dismissed
 from txn.coordinator.group.consumer.decide import (
     JOINS,
     Beat,
     BeatAnswer,
     Outcome,
+    Refusal,
     added_bytes,
-    expire,
     heartbeat,
     leave,
+    overdue,
     pattern_resolved,
     patterns_checked,
 )
 from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.consumer.migration import Moment, Removal, Rules, join_classic, remove
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, PatternValue
 from txn.coordinator.group.consumer.target import DEFAULT_ASSIGNOR, Limits
-from txn.coordinator.group.records import GroupKey, GroupRecord, encode_record
+from txn.coordinator.group.records import encode_record
 from txn.coordinator.group.store import AnyGroup, GroupLogRecord
 from txn.coordinator.group.subscribed_patterns import check_pattern, matching_topics
+from txn.coordinator.operations import Reply, Request
 from txn.errors import StorageError
 from txn.logs import log
 from txn.wire.error_codes import ErrorCode
@@ -122,67 +125,114 @@ class ConsumerGroups:
         if shard.refusal is not ErrorCode.NONE:
             return BeatAnswer(shard.refusal)
         known = shard.state.groups.get(group_id)
-        ended: list[GroupLogRecord] = []
-        if isinstance(known, Group) and beat.epoch == JOINS and _is_deserted(known):
-            ended.append(GroupRecord(GroupKey(group_id), None))
-            known = None
-        if isinstance(known, Group):
-            message = f"Group {group_id} is not a consumer group."
+        is_classic = isinstance(known, Group)
+        if beat.epoch != JOINS and (known is None or is_classic):
+            kind = "Group" if beat.epoch < JOINS or is_classic else "Consumer group"
+            state = "is not a consumer group" if is_classic else "not found"
+            message = f"{kind} {group_id} {state}."
             return BeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, message)
-        if known is None and beat.epoch != JOINS:
-            kind = "Group" if beat.epoch < JOINS else "Consumer group"
-            message = f"{kind} {group_id} not found."
-            return BeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, message)
-        outcome = self._decided(ConsumerGroup(group_id) if known is None else known, beat)
+        try:
+            before, outcome = self._decided(known or ConsumerGroup(group_id), beat)
+        except Refusal as refusal:
+            return refusal.answer
         if outcome.answer.error is not ErrorCode.NONE:
             return outcome.answer
         try:
-            self._carry_out(shard, group_id, [*ended, *outcome.records])
+            if isinstance(known, ConsumerGroup) and outcome.gone:
+                self.remove(shard, known, outcome.gone)
+            else:
+                self.carry_out(shard, group_id, [*before, *outcome.records])
         except StorageError as error:
-            if known is not None and outcome.heard is not None:
+            if isinstance(known, ConsumerGroup) and outcome.heard is not None:
                 known.hear(outcome.heard, self._host.monotonic_ms())  # it was not silent
             return BeatAnswer(self._error_code(error))
-        self._after(group_id, outcome, sees)
+        if isinstance(known, Group):
+            shard.start(None, _dismiss(known))
+        self.heard(group_id, outcome)
+        if outcome.heard is not None:
+            self._resolve_if_due(group_id, sees)
         return outcome.answer
 
-    def _decided(self, group: ConsumerGroup, beat: Beat) -> Outcome:
-        if beat.epoch < JOINS:
-            return leave(group, beat, topics=self._host)
+    def _decided(self, group: AnyGroup, beat: Beat) -> tuple[Sequence[GroupLogRecord], Outcome]:
+        """The outcome of a heartbeat, and the records that it needs before. Raises Refusal."""
+        if isinstance(group, ConsumerGroup) and beat.epoch < JOINS:
+            return (), leave(group, beat)
         held = sum(shard.state.held_bytes for shard in self._shards.shards)
-        added = added_bytes(group, beat)
+        joined = ConsumerGroup(group.group_id) if isinstance(group, Group) else group
+        added = added_bytes(joined, beat)
         if added > 0 and held + added > self._held_bytes_max:
-            return Outcome(BeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        limits = Limits(
+            return (), Outcome(BeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        limits, at = self.limits(group.group_id), self.now()
+        if isinstance(group, Group):
+            return join_classic(
+                group, beat, at=at, topics=self._host, limits=limits, rules=self.rules
+            )
+        return (), heartbeat(group, beat, now_ms=at.day_ms, topics=self._host, limits=limits)
+
+    def limits(self, group_id: str) -> Limits:
+        """The settings for a group."""
+        return Limits(
             self._host.setting("group.consumer.max.size"),
             self._group_bytes_max(),
-            self.setting(group.group_id, "assignment.interval.ms"),
+            self.setting(group_id, "assignment.interval.ms"),
             self.assignors[0],
         )
-        return heartbeat(group, beat, now_ms=self._host.now_ms(), topics=self._host, limits=limits)
 
-    def _after(self, group_id: str, outcome: Outcome, sees: Sees | None) -> None:
-        """Take the part of a heartbeat that is in memory alone."""
+    @property
+    def rules(self) -> Rules:
+        """The settings for changes of a group's protocol."""
+        return Rules(
+            self._host.setting("group.consumer.migration.policy"),
+            self._host.setting("group.consumer.max.size"),
+            self._host.setting("group.max.size"),
+            self._shards.batch_bytes_max(),
+        )
+
+    def now(self) -> Moment:
+        """The time."""
+        return Moment(self._host.monotonic_ms(), self._host.now_ms())
+
+    def heard(self, group_id: str, outcome: Outcome) -> None:
+        """Take the part of a request that is in memory alone."""
         group = self.get(group_id)
         if group is None or outcome.heard is None:
             return
-        now_ms = self._host.monotonic_ms()
-        group.hear(outcome.heard, now_ms)
+        group.hear(outcome.heard, self._host.monotonic_ms())
         if outcome.checked_topics:
             group.is_outdated = False
-        self._prolong(group, outcome.heard, now_ms)
-        if group.subscribed_patterns and self._is_due(group):
+        self.prolong(group, outcome.heard)
+
+    def _resolve_if_due(self, group_id: str, sees: Sees | None) -> None:
+        group = self.get(group_id)
+        if group is not None and group.subscribed_patterns and self._is_due(group):
             self._resolving.add(group_id)
             self._host.spawn(self._resolve(group, sees))
 
-    def _prolong(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+    def prolong(self, group: ConsumerGroup, member_id: str) -> None:
         """Set the timer of a group of which one member was heard, unless it rings in time."""
         armed = self._shards.of(group.group_id).state.timers.get(group.group_id)
-        due_ms = now_ms + self.setting(group.group_id, "session.timeout.ms")
-        due_ms = min(due_ms, group.revocation_deadlines.get(member_id, due_ms))
-        if armed is None or due_ms < armed[0]:
+        timeout_ms = self.setting(group.group_id, "session.timeout.ms")
+        due_ms = group.deadline_of(member_id, timeout_ms)
+        if armed is None or (due_ms is not None and due_ms < armed[0]):
             self._set_timer(group)
 
-    def _carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
+    def remove(self, shard: GroupShard, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
+        """Remove members; the group may become a classic one. Raises StorageError."""
+        removal = remove(group, member_ids, topics=self._host, rules=self.rules, at=self.now())
+        self.take(shard, group.group_id, removal)
+
+    def take(self, shard: GroupShard, group_id: str, removal: Removal) -> None:
+        """Write the records of a removal, and take the classic group. Raises StorageError."""
+        self.carry_out(shard, group_id, [*removal.records])
+        if removal.classic is None:
+            return
+        self.forget([group_id])
+        shard.state.take(removal.classic)
+        shard.state.note_size(removal.classic)
+        self._set_timer(removal.classic)
+        self._tell("group.downgraded", group_id, members=len(removal.classic.members))
+
+    def carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
         """Write records of a group, and replay them. Raises StorageError."""
         if not records:
             return
@@ -231,20 +281,20 @@ class ConsumerGroups:
         return group.next_deadline(self.setting(group.group_id, "session.timeout.ms"))
 
     def expire(self, group: ConsumerGroup) -> None:
-        """Give up members that went silent or kept partitions too long. Raises StorageError.
+        """Give up members that went silent, or are late with a step. Raises StorageError.
 
         One batch of them goes at a time. The timer rings at once for the others.
         """
-        group_id = group.group_id
-        records = expire(
+        member_ids = overdue(
             group,
             now_ms=self._host.monotonic_ms(),
-            session_timeout_ms=self.setting(group_id, "session.timeout.ms"),
-            topics=self._host,
+            session_timeout_ms=self.setting(group.group_id, "session.timeout.ms"),
             bytes_max=self._shards.batch_bytes_max(),
         )
-        self._carry_out(self._shards.of(group_id), group_id, list(records))
-        self._set_timer(group)
+        self.remove(self._shards.of(group.group_id), group, member_ids)
+        left = self.get(group.group_id)
+        if left is not None:
+            self._set_timer(left)
 
     # ------------------------------------------------------------ patterns
 
@@ -357,7 +407,7 @@ class ConsumerGroups:
         return self.get(group_id) if is_served else None
 
     def _write(self, group: ConsumerGroup, records: Iterable[GroupLogRecord]) -> None:
-        self._carry_out(self._shards.of(group.group_id), group.group_id, [*records])
+        self.carry_out(self._shards.of(group.group_id), group.group_id, [*records])
 
     def forget(self, group_ids: Iterable[str]) -> None:
         """Drop the times of groups that are gone."""
@@ -429,6 +479,7 @@ def _matched(
     return found | former.intersection(names[count:]), count == len(names)
 
 
-def _is_deserted(group: Group) -> bool:
-    """Say whether a classic group has nobody who might come back to it."""
-    return group.state is GroupState.EMPTY and not group.members and not group.pending
+def _dismiss(group: Group) -> Request[None]:
+    """Let members that wait in a group that ended join again."""
+    for ticket, answer in dismissed(group, ErrorCode.REBALANCE_IN_PROGRESS):
+        yield Reply(answer, ticket)

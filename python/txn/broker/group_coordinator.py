@@ -30,6 +30,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from txn.broker.audit import Allowance, short
+from txn.broker.classic_members import ClassicMembers
 from txn.broker.consumer_groups import ConsumerGroups
 from txn.broker.group_shards import GroupShard, GroupShards, delete_offsets
 from txn.broker.host import RETRY_MS, Durability, Host
@@ -160,6 +161,7 @@ class GroupCoordinator:
             tell=self._tell,
         )
         """The groups of the consumer protocol."""
+        self._classic_members = ClassicMembers(host, shards, self.consumer, group_error)
         for shard in shards.shards:
             self._set_timers(shard)
         shards.on_loaded = self._set_timers
@@ -208,11 +210,11 @@ class GroupCoordinator:
         """Let a member join; returns when the round is complete, or at once with a refusal."""
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return JoinAnswer(refusal, request.member_id)
-        of_consumers = self.consumer.get(group_id)
-        if of_consumers is not None and of_consumers.members:
-            return JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         if self._added_bytes(group_id, request) + self._held_bytes > HELD_BYTES_MAX:
             return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+        of_consumers = self.consumer.get(group_id)
+        if of_consumers is not None and of_consumers.members:
+            return self._classic_members.join(of_consumers, request)
         member_id = request.member_id
         joining = self._shard_of(group_id).run_or_wait(
             self._join(group_id, request), lambda code: JoinAnswer(code, member_id)
@@ -256,6 +258,9 @@ class GroupCoordinator:
         """Give a member its assignment; returns once the leader has handed all of them in."""
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return SyncAnswer(refusal)
+        of_consumers = self.consumer.get(group_id)
+        if of_consumers is not None:
+            return self._classic_members.sync(of_consumers, request)
         syncing = self._shard_of(group_id).run_or_wait(self._sync(group_id, request), SyncAnswer)
         del request  # the wait may be long
         return await syncing
@@ -279,6 +284,9 @@ class GroupCoordinator:
         """Prolong a member's session; the code says if it has to join again."""
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return refusal
+        of_consumers = self.consumer.get(group_id)
+        if of_consumers is not None:
+            return self._classic_members.heartbeat(of_consumers, member_id, instance_id, generation)
         now_ms = self.host.monotonic_ms()
         group = self.group(group_id)
         group, error = heartbeat(group, member_id, instance_id, generation, now_ms=now_ms)
@@ -299,6 +307,11 @@ class GroupCoordinator:
     def _leave(self, group_id: str, leavers: Sequence[Leaver]) -> Request[tuple[ErrorCode, ...]]:
         codes: list[ErrorCode] = []
         leaving: dict[Leaver, int] = {}
+
+        of_consumers = self.consumer.get(group_id)
+        if of_consumers is not None:
+            self._require_loaded(group_id)
+            return self._classic_members.leave(of_consumers, leavers)
 
         def look_up(part: Sequence[Leaver]) -> None:
             for leaver in part:
@@ -413,8 +426,9 @@ class GroupCoordinator:
             is_transactional=is_transactional,
             partitions=((value.topic_id, key.partition) for key, value in offsets.items()),
         )
-        is_member = member_id in of_consumers.members
-        if is_member and not is_transactional and not knows_group_not_found:
+        member = of_consumers.members.get(member_id)
+        knows_epochs = member is None or member.is_classic or knows_group_not_found
+        if not is_transactional and not knows_epochs:
             return ErrorCode.UNSUPPORTED_VERSION  # the version knows no member epochs
         return error
 
@@ -720,7 +734,7 @@ class GroupCoordinator:
 def _tombstones(group: AnyGroup) -> Sequence[GroupLogRecord]:
     """The records that end a group without members."""
     if isinstance(group, ConsumerGroup):
-        return dissolve(group)
+        return dissolve(group.group_id, group.members, group.patterns)
     return (GroupRecord(GroupKey(group.group_id), None),)
 
 

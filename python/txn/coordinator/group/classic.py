@@ -369,6 +369,27 @@ def expire(group: Group, *, now_ms: int) -> GroupTransition:
     return draft.outcome()
 
 
+def begin_round(group: Group, *, now_ms: int) -> Group:
+    """Let the members of a Stable group, none of which waits for an answer, join again.
+
+    The time at which it came to its state stays as it is: it is a time of day.
+    """
+    draft = _Draft(group)
+    draft.prepare_rebalance(now_ms)
+    return draft.group._replace(state_timestamp_ms=group.state_timestamp_ms)
+
+
+def dismissed(group: Group, error: ErrorCode) -> tuple[Answer, ...]:
+    """The answers to all requests that wait in a group that ends."""
+    answers: list[Answer] = []
+    for member in group.members.values():
+        if member.awaiting_join is not None:
+            answers.append((member.awaiting_join, JoinAnswer(error, member.member_id)))
+        if member.awaiting_sync is not None:
+            answers.append((member.awaiting_sync, SyncAnswer(error)))
+    return tuple(answers)
+
+
 def next_deadline(group: Group) -> int | None:
     """When `expire` has something to do next, in milliseconds since the epoch; None for never."""
     deadlines = [
@@ -694,7 +715,7 @@ class _Draft:
         self.group = self.group._replace(
             generation=self.group.generation + 1,
             leader=leader,
-            protocol=_select_protocol(self.group) if leader is not None else None,
+            protocol=select_protocol(self.group) if leader is not None else None,
             initial=None,
             join_deadline_ms=None,
             unsynced=frozenset(),
@@ -839,7 +860,7 @@ def _replace_static(draft: _Draft, known: Member, request: Join, now_ms: int) ->
     leader_before = draft.group.leader
     member = draft.replace_static(known, request, now_ms)
     group = draft.group
-    if group.state is not S.STABLE or _select_protocol(group) != group.protocol:
+    if group.state is not S.STABLE or select_protocol(group) != group.protocol:
         draft.rebalance_or_complete(now_ms)
         return
     draft.put(member._replace(awaiting_join=None))
@@ -934,7 +955,7 @@ def _supports(group: Group, protocol_type: str, protocols: Protocols) -> bool:
     return bool(protocols) and speaks and protocol_type == group.protocol_type
 
 
-def _select_protocol(group: Group) -> str:
+def select_protocol(group: Group) -> str:
     """The protocol most members prefer, among those all of them speak."""
     common = group.members.common_protocols()
     assert common, f"{group.group_id}: no protocol is common to {len(group.members)} members"

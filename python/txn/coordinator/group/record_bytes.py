@@ -77,6 +77,13 @@ class RecordWriter:
         )
         self._parts.append(value)
 
+    def nullable_blob(self, value: bytes | None) -> None:
+        """Bytes, or null."""
+        if value is None:
+            self._parts.append(b"\x00" if self._is_flexible else b"\xff\xff\xff\xff")
+        else:
+            self.blob(value)
+
     def tags(self, fields: Mapping[int, bytes]) -> None:
         """Tagged fields, by their numbers."""
         assert self._is_flexible, "tagged fields in a version that has none"
@@ -140,10 +147,15 @@ class RecordReader:
 
     def blob(self) -> bytes:
         """Bytes."""
-        size = self._length(">i")
-        if size < 0:
+        data = self.nullable_blob()
+        if data is None:
             raise ValueError(f"null before byte {self._position}, where bytes have to be")
-        return self._take(size)
+        return data
+
+    def nullable_blob(self) -> bytes | None:
+        """Bytes, or None."""
+        size = self._length(">i")
+        return None if size < 0 else self._take(size)
 
     def count(self) -> int:
         """The length of an array; an absurd one is found by the first element missing."""

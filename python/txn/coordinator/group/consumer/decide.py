@@ -15,13 +15,11 @@ assignment that is larger than a batch is written before it (`broker/consumer_gr
 
 Until the assignment interval is over, members go on with the target that there is (`target.py`).
 
-Where Kafka differs: its group gets its hash of topics by another function; see `topics.py`.
-
 Sources: KIP-848, KIP-1263; Apache Kafka's behaviour where they are silent.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -36,8 +34,8 @@ from txn.coordinator.group.consumer.group import (
 )
 from txn.coordinator.group.consumer.reconcile import Aim, reconciled
 from txn.coordinator.group.consumer.records import (
-    CLASSIC_TAG,
     Assignment,
+    ClassicMember,
     ConsumerRecord,
     ConsumerValue,
     CurrentValue,
@@ -71,12 +69,18 @@ TOMBSTONES: Final = 3
 PATTERNS_MAX: Final = 100
 """Different patterns in one group: each is matched with every topic, and stored with its topics."""
 
+Records = tuple[ConsumerRecord, ...]
+
 NOT_SAID: Final = -1
 """A rebalance timeout that did not change."""
 
 
 class Beat(NamedTuple):
-    """A ConsumerGroupHeartbeat request. None, or -1: the member's data did not change."""
+    """A ConsumerGroupHeartbeat request. None, or -1: the member's data did not change.
+
+    A JoinGroup of a classic member is one too. It has the member's classic data, and
+    `knows_its_id` if the coordinator gave the member its id before.
+    """
 
     member_id: str
     epoch: int
@@ -89,6 +93,8 @@ class Beat(NamedTuple):
     pattern: str | None = None
     assignor: str | None = None
     owned: Assignment | None = None
+    classic: ClassicMember | None = None
+    knows_its_id: bool = False
 
     @property
     def is_full(self) -> bool:
@@ -115,12 +121,16 @@ class Outcome(NamedTuple):
         records: To be written as one batch.
         heard: The member whose session is prolonged.
         checked_topics: The group was compared with the topics as they are.
+        replaced: The static member whose place another one took.
+        gone: The members to remove, by `migration.remove`.
     """
 
     answer: BeatAnswer
-    records: tuple[ConsumerRecord, ...] = ()
+    records: Records = ()
     heard: str | None = None
     checked_topics: bool = False
+    replaced: str | None = None
+    gone: tuple[str, ...] = ()
 
 
 class Refusal(Exception):
@@ -146,10 +156,32 @@ def heartbeat(
         topics: The published topics.
         limits: The settings for the group.
     """
+    full = join_refusal(group, beat, limits)
+    if full is not None:
+        return Outcome(full)
     try:
         return _Heartbeat(group, beat, now_ms, topics, limits).outcome()
     except Refusal as refusal:
         return Outcome(refusal.answer)
+
+
+def join_refusal(group: ConsumerGroup, beat: Beat, limits: Limits) -> BeatAnswer | None:
+    """Say why the group has no room for a member; None if it has."""
+    is_replacing = (
+        beat.instance_id is not None and group.static_member(beat.instance_id) is not None
+    )
+    is_full = (
+        len(group.members) >= limits.max_size
+        and beat.member_id not in group.members
+        and not is_replacing
+    )
+    added = added_bytes(group, beat)
+    if is_full or (added > 0 and group.members_bytes + added > limits.group_bytes_max):
+        return BeatAnswer(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {limits.max_size} members.",
+        )
+    return None
 
 
 class _Heartbeat:
@@ -167,7 +199,6 @@ class _Heartbeat:
 
     def outcome(self) -> Outcome:
         group, beat = self._group, self._beat
-        self._require_room()
         before, replaced = self._member()
         subscription = _updated(before.subscription, beat)
         self._require_few_patterns(before, subscription)
@@ -211,26 +242,11 @@ class _Heartbeat:
             current.epoch,
             current.assigned if is_told else None,
         )
-        return Outcome(answer, tuple(self._records), beat.member_id, is_checked)
+        replaced_id = None if replaced is None else replaced.member_id
+        records = tuple(self._records)
+        return Outcome(answer, records, beat.member_id, is_checked, replaced_id)
 
     # ---- the member
-
-    def _require_room(self) -> None:
-        group, beat, limits = self._group, self._beat, self._limits
-        is_replacing = (
-            beat.instance_id is not None and group.static_member(beat.instance_id) is not None
-        )
-        if beat.member_id in group.members or is_replacing:
-            is_full = False
-        else:
-            is_full = len(group.members) >= limits.max_size
-        added = added_bytes(group, beat)
-        if is_full or (added > 0 and group.members_bytes + added > limits.group_bytes_max):
-            raise Refusal(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                "The consumer group has reached its maximum capacity of "
-                f"{limits.max_size} members.",
-            )
 
     def _require_few_patterns(self, before: ConsumerMember, subscription: MemberValue) -> None:
         """Refuse one pattern more in a group that has enough."""
@@ -248,7 +264,7 @@ class _Heartbeat:
     def _member(self) -> tuple[ConsumerMember, ConsumerMember | None]:
         """The member as it was, and the static member whose place it takes."""
         group, beat = self._group, self._beat
-        joins = beat.epoch == JOINS
+        joins = beat.epoch == JOINS and not (beat.knows_its_id and beat.instance_id is not None)
         if beat.instance_id is None:
             known = group.members.get(beat.member_id)
             if known is None and not joins:
@@ -269,7 +285,8 @@ class _Heartbeat:
         if holder is None:
             known = group.members.get(beat.member_id)
             return (_new_member(beat) if known is None else known), None
-        if holder.epoch != LEFT_FOR_A_WHILE and not holder.is_classic:
+        speaks_classic = holder.is_classic or beat.classic is not None
+        if holder.epoch != LEFT_FOR_A_WHILE and not speaks_classic:
             raise Refusal(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join "
@@ -388,14 +405,15 @@ def _updated(before: MemberValue, beat: Beat) -> MemberValue:
         client_id=beat.client_id,
         client_host=beat.client_host,
         topics=before.topics if beat.topics is None else tuple(sorted({*beat.topics})),
-        pattern=before.pattern if beat.pattern is None else beat.pattern,
+        pattern=(before.pattern or "") if beat.pattern is None else beat.pattern,
         rebalance_timeout_ms=(
             before.rebalance_timeout_ms
             if beat.rebalance_timeout_ms == NOT_SAID
             else beat.rebalance_timeout_ms
         ),
         assignor=before.assignor if beat.assignor is None else beat.assignor,
-        tags={tag: data for tag, data in before.tags.items() if tag != CLASSIC_TAG},
+        tags=before.tags,
+        classic=beat.classic,
     )
 
 
@@ -462,7 +480,7 @@ def _partitions(owned: Owned) -> dict[UUID, frozenset[int]]:
 # ---------------------------------------------------------------- members that go
 
 
-def leave(group: ConsumerGroup, beat: Beat, *, topics: Topics) -> Outcome:
+def leave(group: ConsumerGroup, beat: Beat) -> Outcome:
     """Remove a member, or let a static member go for a while (epoch -2)."""
     try:
         member = _leaver(group, beat)
@@ -472,7 +490,7 @@ def leave(group: ConsumerGroup, beat: Beat, *, topics: Topics) -> Outcome:
     if beat.epoch == LEFT_FOR_A_WHILE and beat.instance_id is not None:
         current = member.current._replace(epoch=LEFT_FOR_A_WHILE, revoking=OWNS_NOTHING)
         return Outcome(answer, (record(Kind.CURRENT, group.group_id, current, beat.member_id),))
-    return Outcome(answer, fence(group, [member.member_id], topics=topics))
+    return Outcome(answer, gone=(member.member_id,))
 
 
 def _leaver(group: ConsumerGroup, beat: Beat) -> ConsumerMember:
@@ -488,9 +506,7 @@ def _leaver(group: ConsumerGroup, beat: Beat) -> ConsumerMember:
     return holder
 
 
-def fence(
-    group: ConsumerGroup, member_ids: Iterable[str], *, topics: Topics
-) -> tuple[ConsumerRecord, ...]:
+def fence(group: ConsumerGroup, member_ids: Iterable[str], *, topics: Topics) -> Records:
     """The records that remove members; the others get their partitions in the next epoch."""
     gone = [group.members[member_id] for member_id in member_ids]
     if not gone:
@@ -511,23 +527,21 @@ def fence(
     return tuple(records)
 
 
-def expire(
-    group: ConsumerGroup, *, now_ms: int, session_timeout_ms: int, topics: Topics, bytes_max: int
-) -> tuple[ConsumerRecord, ...]:
-    """The records that remove silent members, and members that kept lost partitions too long.
+def overdue(
+    group: ConsumerGroup, *, now_ms: int, session_timeout_ms: int, bytes_max: int
+) -> list[str]:
+    """The members to remove: silent ones, and those whose next step is late.
 
-    A call that comes too early changes nothing. Members whose tombstones are more than half a batch
+    A call that comes too early gives none. Members whose tombstones are more than half a batch
     stay for the next call.
 
     Args:
         group: The group.
         now_ms: A time of the monotonic clock.
         session_timeout_ms: The silence after which a member is given up.
-        topics: The published topics.
         bytes_max: The largest batch.
     """
-    overdue = group.overdue(now_ms, session_timeout_ms)
-    return fence(group, _first_part(group, overdue, bytes_max // 2), topics=topics)
+    return _first_part(group, group.overdue(now_ms, session_timeout_ms), bytes_max // 2)
 
 
 def _first_part(group: ConsumerGroup, member_ids: list[str], bytes_max: int) -> list[str]:
@@ -546,13 +560,14 @@ def _first_part(group: ConsumerGroup, member_ids: list[str], bytes_max: int) -> 
     return member_ids
 
 
-def dissolve(group: ConsumerGroup) -> tuple[ConsumerRecord, ...]:
-    """The tombstones of a group without members."""
-    group_id = group.group_id
-    patterns = (record(Kind.PATTERN, group_id, None, pattern) for pattern in group.patterns)
+def dissolve(group_id: str, member_ids: Collection[str], patterns: Iterable[str]) -> Records:
+    """The tombstones of a group with these members and patterns, in Kafka's order."""
     return (
-        *patterns,
+        *(record(Kind.CURRENT, group_id, None, member_id) for member_id in member_ids),
+        *(record(Kind.TARGET_MEMBER, group_id, None, member_id) for member_id in member_ids),
         record(Kind.TARGET, group_id, None),
+        *(record(Kind.MEMBER, group_id, None, member_id) for member_id in member_ids),
+        *(record(Kind.PATTERN, group_id, None, pattern) for pattern in patterns),
         record(Kind.PARTITIONS, group_id, None),
         record(Kind.EPOCH, group_id, None),
     )
@@ -566,9 +581,7 @@ def _tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
 # ---------------------------------------------------------------- patterns
 
 
-def pattern_resolved(
-    group: ConsumerGroup, pattern: str, found: PatternValue
-) -> tuple[ConsumerRecord, ...]:
+def pattern_resolved(group: ConsumerGroup, pattern: str, found: PatternValue) -> Records:
     """The records of a pattern that was resolved: its topics, and the epoch for which they count.
 
     There are none if nobody has the pattern any longer, or its topics did not change. An epoch that
@@ -585,7 +598,7 @@ def pattern_resolved(
     return written, record(Kind.EPOCH, group.group_id, value)
 
 
-def patterns_checked(group: ConsumerGroup, *, topics: Topics) -> tuple[ConsumerRecord, ...]:
+def patterns_checked(group: ConsumerGroup, *, topics: Topics) -> Records:
     """The epoch with the hash of the topics, behind the records of resolved patterns."""
     hashed = metadata_hash(group.subscribed_topics(), topics)
     if not group.subscribed_patterns or hashed == group.metadata_hash:

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from txn.coordinator.group.consumer.records import (
-    CLASSIC_TAG,
     Assignment,
     ConsumerRecord,
     CurrentValue,
@@ -30,7 +29,7 @@ from txn.coordinator.group.consumer.records import (
     TargetMemberValue,
     TargetValue,
 )
-from txn.coordinator.group.members import member_bytes, text_bytes
+from txn.coordinator.group.members import member_bytes, protocols_bytes, text_bytes
 
 NOTHING: Final[Assignment] = MappingProxyType({})
 OWNS_NOTHING: Final[Owned] = MappingProxyType({})
@@ -75,8 +74,8 @@ class ConsumerMember(NamedTuple):
 
     @property
     def is_classic(self) -> bool:
-        """Speaks the classic protocol, in a group that an Apache Kafka left behind."""
-        return CLASSIC_TAG in self.subscription.tags
+        """Speaks the classic protocol, in a group that came from it or goes to it."""
+        return self.subscription.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
         """Say whether it owns its part of the target assignment, and nothing else."""
@@ -84,13 +83,15 @@ class ConsumerMember(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Its ids and its subscription."""
+        """Its ids, its subscription, and the protocols of a classic member."""
         names = self.subscription
+        protocols = () if names.classic is None else names.classic.protocols
         return (
             member_bytes(self.member_id, names.instance_id, names.client_id, names.client_host)
             + text_bytes(names.rack_id)
             + text_bytes(names.pattern)
             + sum(NAME_BYTES + text_bytes(topic) for topic in names.topics)
+            + protocols_bytes(protocols)
         )
 
 
@@ -106,7 +107,8 @@ class ConsumerGroup:
         epoch: Grows with each change that needs another assignment.
         target: Member id → its part of the target assignment.
         patterns: Pattern → the topics it matched when it was last resolved.
-        revocation_deadlines: Member id → when it must have given partitions back.
+        step_deadlines: Member id → when it must have given partitions back; of a classic member,
+            when it must have joined again, or have asked for its assignment.
         members_bytes: The size of its members, as far as they chose it themselves.
         is_outdated: A topic may have changed since the hash of the topics was computed.
         has_new_topics: A topic may have been created since the patterns were resolved.
@@ -118,11 +120,14 @@ class ConsumerGroup:
         self._target = TargetValue(FIRST_EPOCH)
         self.target: dict[str, Assignment] = {}
         self.patterns: dict[str, PatternValue] = {}
-        self.revocation_deadlines: dict[str, int] = {}
+        self.step_deadlines: dict[str, int] = {}
         self.is_outdated = True
         self.has_new_topics = True
         self._members: dict[str, ConsumerMember] = {}
         self._heard_ms: dict[str, int] = {}
+        self._classic_sessions: dict[str, int] = {}
+        """Classic member → when its session ends; it chose the length itself."""
+        self._speakers: Counter[str] = Counter()
         self._static: dict[str, str] = {}
         self._owners: dict[tuple[uuid.UUID, int], str] = {}
         self._pattern_members: Counter[str] = Counter()
@@ -235,7 +240,7 @@ class ConsumerGroup:
 
     def next_deadline(self, session_timeout_ms: int) -> int | None:
         """When a member is given up next, if nothing is heard of it; None without members."""
-        deadlines = [*self.revocation_deadlines.values()]
+        deadlines = [*self.step_deadlines.values(), *self._classic_sessions.values()]
         if self._heard_ms:
             deadlines.append(min(self._heard_ms.values()) + session_timeout_ms)
         return min(deadlines, default=None)
@@ -244,23 +249,48 @@ class ConsumerGroup:
         """The members to give up now: they went silent, or did not give partitions back."""
         silent_since_ms = now_ms - session_timeout_ms
         silent = [name for name, heard in self._heard_ms.items() if heard <= silent_since_ms]
-        late = [name for name, due in self.revocation_deadlines.items() if due <= now_ms]
+        silent += [name for name, due in self._classic_sessions.items() if due <= now_ms]
+        late = [name for name, due in self.step_deadlines.items() if due <= now_ms]
         return [*dict.fromkeys([*silent, *late])]
+
+    def deadline_of(self, member_id: str, session_timeout_ms: int) -> int | None:
+        """When a member is given up, if nothing is heard of it; None if it is not there."""
+        due_ms = self._classic_sessions.get(member_id)
+        if member_id in self._heard_ms:
+            due_ms = self._heard_ms[member_id] + session_timeout_ms
+        return None if due_ms is None else min(due_ms, self.step_deadlines.get(member_id, due_ms))
+
+    # ---- members of the classic protocol
+
+    @property
+    def classic_count(self) -> int:
+        """Number of members that speak the classic protocol."""
+        return len(self._classic_sessions)
+
+    def speaks(self, protocol: str) -> bool:
+        """Say whether all members of the classic protocol speak one of its protocols."""
+        return self._speakers[protocol] == self.classic_count
 
     # ---- the part in memory alone
 
     def hear(self, member_id: str, now_ms: int) -> None:
         """Prolong a member's session."""
-        if member_id in self._members:
+        member = self._members.get(member_id)
+        if member is None:
+            return
+        classic = member.subscription.classic
+        if classic is None:
             self._heard_ms[member_id] = now_ms
+        else:
+            self._classic_sessions[member_id] = now_ms + classic.session_timeout_ms
 
     def begin_sessions(self, now_ms: int) -> None:
         """Begin the sessions and deadlines of all members now: the group was just loaded."""
         for member in self._members.values():
-            self._heard_ms[member.member_id] = now_ms
-            if member.member_id in self.revocation_deadlines:
+            self.hear(member.member_id, now_ms)
+            if member.member_id in self.step_deadlines:
                 due_ms = now_ms + member.subscription.rebalance_timeout_ms
-                self.revocation_deadlines[member.member_id] = due_ms
+                self.step_deadlines[member.member_id] = due_ms
 
     # ---- records
 
@@ -276,7 +306,7 @@ class ConsumerGroup:
                 before = self._members.get(name)
                 current = NO_PARTITIONS if before is None else before.current
                 self._put(ConsumerMember(name, record.value, current))
-                self._heard_ms.setdefault(name, now_ms)
+                self._set_session(name, now_ms)
             case CurrentValue():
                 before = self._members.get(name)
                 subscription = NO_SUBSCRIPTION if before is None else before.subscription
@@ -289,15 +319,27 @@ class ConsumerGroup:
             case None:
                 self._drop(kind, name)
 
+    def _set_session(self, name: str, now_ms: int) -> None:
+        """Begin the session of a member that is new, or speaks another protocol than before."""
+        here, there = self._heard_ms, self._classic_sessions
+        if self._members[name].is_classic:
+            here, there = there, here
+        if there.pop(name, None) is not None:
+            self.step_deadlines.pop(name, None)
+        if name not in here:
+            self.hear(name, now_ms)
+
     def _set_revocation(
         self, name: str, current: CurrentValue, subscription: MemberValue, now_ms: int
     ) -> None:
+        if subscription.classic is not None:
+            return  # its heartbeats and its joins have deadlines
         # A static member that left keeps its state, but owns nothing any longer.
         is_gone = current.epoch == LEFT_FOR_A_WHILE
         if current.state is MemberState.UNREVOKED_PARTITIONS and not is_gone:
-            self.revocation_deadlines[name] = now_ms + max(subscription.rebalance_timeout_ms, 0)
+            self.step_deadlines[name] = now_ms + max(subscription.rebalance_timeout_ms, 0)
         else:
-            self.revocation_deadlines.pop(name, None)
+            self.step_deadlines.pop(name, None)
 
     def _drop(self, kind: Kind, name: str) -> None:
         """Fold in a tombstone."""
@@ -306,10 +348,11 @@ class ConsumerGroup:
             self._unindex(member)
             del self._members[name]
             self._heard_ms.pop(name, None)
-            self.revocation_deadlines.pop(name, None)
+            self._classic_sessions.pop(name, None)
+            self.step_deadlines.pop(name, None)
         elif kind is Kind.CURRENT and member is not None:
             self._put(member._replace(current=NO_PARTITIONS))
-            self.revocation_deadlines.pop(name, None)
+            self.step_deadlines.pop(name, None)
         elif kind is Kind.TARGET_MEMBER:
             self.target.pop(name, None)
         elif kind is Kind.TARGET:
@@ -328,6 +371,7 @@ class ConsumerGroup:
         if member.pattern:
             self._pattern_members[member.pattern] += 1
         self._topic_members.update(subscription.topics)
+        self._speakers.update(_protocols(subscription))
         for place in _places(member.current):
             self._owners[place] = member.member_id
         self.members_bytes += member.size_bytes
@@ -339,6 +383,7 @@ class ConsumerGroup:
             del self._static[subscription.instance_id or ""]
         _count_down(self._pattern_members, (member.pattern,) if member.pattern else ())
         _count_down(self._topic_members, subscription.topics)
+        _count_down(self._speakers, _protocols(subscription))
         for place in _places(member.current):
             if self._owners.get(place) == member.member_id:
                 del self._owners[place]
@@ -354,6 +399,12 @@ class ConsumerGroup:
             dict(self.target),
             dict(self.patterns),
         )
+
+
+def _protocols(subscription: MemberValue) -> Collection[str]:
+    """The protocols of a classic member, each once."""
+    classic = subscription.classic
+    return () if classic is None else {name for name, _ in classic.protocols}
 
 
 def _places(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:

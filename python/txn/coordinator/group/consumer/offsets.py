@@ -6,7 +6,7 @@ Pure. Source: KIP-1251; Apache Kafka's behaviour where it is silent.
 from collections.abc import Iterable
 from uuid import UUID
 
-from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from txn.wire.error_codes import ErrorCode
 
 
@@ -23,7 +23,7 @@ def commit_refusal(
 
     An epoch is valid from the one in which the member got the partition, up to its present one.
     Without members anybody may commit that names none. A transactional commit that names none
-    always may: its transactional id fences it.
+    always may: its transactional id fences it. A classic member knows no STALE_MEMBER_EPOCH.
     """
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
@@ -32,11 +32,11 @@ def commit_refusal(
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    current = member.current
+    current, stale = member.current, _stale(member)
     if epoch == current.epoch:
         return ErrorCode.NONE
     if epoch > current.epoch:
-        return ErrorCode.STALE_MEMBER_EPOCH
+        return stale
     for topic_id, partition in partitions:
         since = None
         if topic_id is not None:
@@ -44,8 +44,13 @@ def commit_refusal(
             since = assigned.get(topic_id, {}).get(partition)
             since = revoking.get(topic_id, {}).get(partition) if since is None else since
         if since is None or epoch < since:
-            return ErrorCode.STALE_MEMBER_EPOCH
+            return stale
     return ErrorCode.NONE
+
+
+def _stale(member: ConsumerMember) -> ErrorCode:
+    """The code for another epoch than the member's, as its protocol knows it."""
+    return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def fetch_refusal(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
@@ -55,4 +60,4 @@ def fetch_refusal(group: ConsumerGroup, member_id: str | None, epoch: int) -> Er
     member = group.members.get(member_id or "")
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE if epoch == member.epoch else _stale(member)

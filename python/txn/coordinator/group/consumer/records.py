@@ -24,14 +24,18 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from txn.coordinator.group.members import Protocols
 from txn.coordinator.group.record_bytes import RecordReader, RecordWriter
 
 VALUE_VERSION: Final = 0
 HASH_TAG: Final = 0
 CLASSIC_TAG: Final = 0
-"""Marks a member that speaks the classic protocol; its data is kept as it is."""
+"""The data of a member that speaks the classic protocol."""
 TIMESTAMP_TAG: Final = 0
 EPOCHS_TAG: Final = 0
+PRESENT: Final = 1
+NULL: Final = b"\0"
+"""Begin a structure that could be null, or stand for null."""
 
 Tags = Mapping[int, bytes]
 NO_TAGS: Final[Tags] = MappingProxyType({})
@@ -85,6 +89,14 @@ class EpochValue(NamedTuple):
     tags: Tags = NO_TAGS
 
 
+class ClassicMember(NamedTuple):
+    """The data of a member that speaks the classic protocol: name and metadata of its protocols."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+    tags: Tags = NO_TAGS
+
+
 class MemberValue(NamedTuple):
     """A member's subscription. A pattern that is empty stands for none."""
 
@@ -97,6 +109,7 @@ class MemberValue(NamedTuple):
     rebalance_timeout_ms: int
     assignor: str | None
     tags: Tags = NO_TAGS
+    classic: ClassicMember | None = None
 
 
 class TargetValue(NamedTuple):
@@ -200,6 +213,8 @@ def encode_value(value: ConsumerValue) -> bytes:
             writer.nullable_string(value.pattern)
             writer.int32(value.rebalance_timeout_ms)
             writer.nullable_string(value.assignor)
+            # Without this field Kafka takes the member for a classic one.
+            tags[CLASSIC_TAG] = NULL if value.classic is None else _classic_bytes(value.classic)
         case TargetValue(epoch, timestamp_ms):
             writer.int32(epoch)
             _put_number(tags, TIMESTAMP_TAG, timestamp_ms)
@@ -238,7 +253,7 @@ def decode_value(kind: Kind, data: bytes) -> ConsumerValue | None:
             epoch, tags = reader.int32(), reader.tags()
             value = EpochValue(epoch, _take_number(tags, HASH_TAG), tags)
         case Kind.MEMBER:
-            value = MemberValue(
+            member = MemberValue(
                 instance_id=reader.nullable_string(),
                 rack_id=reader.nullable_string(),
                 client_id=reader.string(),
@@ -247,8 +262,10 @@ def decode_value(kind: Kind, data: bytes) -> ConsumerValue | None:
                 pattern=reader.nullable_string(),
                 rebalance_timeout_ms=reader.int32(),
                 assignor=reader.nullable_string(),
-                tags=reader.tags(),
             )
+            tags = reader.tags()
+            classic = _take_classic(tags)
+            value = member._replace(tags=tags, classic=classic)
         case Kind.TARGET:
             epoch, tags = reader.int32(), reader.tags()
             value = TargetValue(epoch, _take_number(tags, TIMESTAMP_TAG), tags)
@@ -294,6 +311,38 @@ def _take_number(tags: dict[int, bytes], tag: int) -> int:
         return 0
     number: int = struct.unpack(">q", data)[0]
     return number
+
+
+def _classic_bytes(classic: ClassicMember) -> bytes:
+    writer = RecordWriter(VALUE_VERSION, is_flexible=True)
+    writer.int8(PRESENT)
+    writer.int32(classic.session_timeout_ms)
+    writer.count(len(classic.protocols))
+    for name, metadata in classic.protocols:
+        writer.string(name)
+        writer.blob(metadata)
+        writer.tags(NO_TAGS)
+    writer.tags(classic.tags)
+    return writer.done()[2:]
+
+
+def _take_classic(tags: dict[int, bytes]) -> ClassicMember | None:
+    data = tags.pop(CLASSIC_TAG, None)
+    if data is None:
+        return None
+    reader = RecordReader(b"\0\0" + data, is_flexible=True)
+    if reader.int8() != PRESENT:
+        return None
+    session_timeout_ms = reader.int32()
+    protocols = []
+    for _ in range(reader.count()):
+        protocols.append((reader.string(), reader.blob()))
+        reader.tags()
+    classic = ClassicMember(session_timeout_ms, tuple(protocols), reader.tags())
+    reader.finish()
+    if not protocols:
+        raise ValueError("a member of the classic protocol has no protocol")
+    return classic
 
 
 def _write_names(writer: RecordWriter, names: tuple[str, ...]) -> None:

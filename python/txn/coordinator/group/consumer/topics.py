@@ -1,9 +1,11 @@
 """The topics of the cluster as a consumer group sees them. Pure."""
 
+import struct
 import uuid
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Protocol
+
+import xxhash
 
 
 class Topics(Protocol):
@@ -25,15 +27,26 @@ class Topics(Protocol):
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
     """A number that differs where topics, their ids or their partition counts do.
 
-    It is 0 if none of the topics is there. Apache Kafka computes another one. So it assigns a group
-    of ours once more, and its members keep what they have.
+    It is 0 if none of the topics is there. Apache Kafka computes the same number where brokers have
+    no racks. So a group that moves to it, or from it, is not assigned anew.
+
+    Source: KIP-1101.
     """
-    hashed = blake2b(digest_size=8)
-    is_any_there = False
-    for name in sorted(names):
-        topic_id = topics.topic_id(name)
-        if topic_id is not None:
-            is_any_there = True
-            hashed.update(topic_id.bytes)
-            hashed.update(topics.partition_count(name).to_bytes(4, "big"))
-    return int.from_bytes(hashed.digest(), "big", signed=True) if is_any_there else 0
+    hashes = [
+        struct.pack("<Q", _topic_hash(name, topic_id, topics.partition_count(name)))
+        for name in sorted(names)
+        if (topic_id := topics.topic_id(name)) is not None
+    ]
+    if not hashes:
+        return 0
+    signed: int = struct.unpack("<q", xxhash.xxh3_64_digest(b"".join(hashes))[::-1])[0]
+    return signed
+
+
+def _topic_hash(name: str, topic_id: uuid.UUID, partitions: int) -> int:
+    """The hash of one topic; Java's text has two bytes a character."""
+    most, least = struct.unpack(">QQ", topic_id.bytes)
+    text = name.encode("utf-16-le")
+    hashed = xxhash.xxh3_64(struct.pack("<BQQ", 0, most, least) + text)
+    hashed.update(struct.pack(f"<ii{partitions}i", len(text) // 2, partitions, *range(partitions)))
+    return hashed.intdigest()

@@ -1,0 +1,615 @@
+"""Any history of a group whose members speak both protocols, against invariants of every one.
+
+Members of the consumer protocol and of the classic one join, go on, leave, and fall silent, in one
+group. It changes its protocol as they come and go, in the midst of rounds and reconciliations, and
+the broker restarts between any two steps. The invariants: no partition has two owners, a member
+whose epoch is valid reads only what the coordinator believes it reads, its commits are taken, the
+log tells the group (P8), and the group settles once all is quiet.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from model.test_consumer_group_model import INTERVAL_MS, SESSION_MS, Client, Cluster, Place
+from txn.coordinator.group import classic
+from txn.coordinator.group.classic import Group, GroupState, Join, JoinAnswer, Sync, SyncAnswer
+from txn.coordinator.group.consumer import classic_members
+from txn.coordinator.group.consumer.decide import (
+    Refusal,
+    dissolve,
+    heartbeat,
+    leave,
+    overdue,
+)
+from txn.coordinator.group.consumer.embedded import decode_assignment, encode_assignment
+from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from txn.coordinator.group.consumer.migration import (
+    DOWNGRADES,
+    Moment,
+    Removal,
+    Rules,
+    join_classic,
+    remove,
+)
+from txn.coordinator.group.consumer.offsets import commit_refusal
+from txn.coordinator.group.consumer.target import Limits
+from txn.coordinator.group.records import GroupKey, GroupRecord, decode_record, encode_record
+from txn.coordinator.group.store import GroupLogRecord, GroupStore
+from txn.wire.error_codes import ErrorCode
+
+POLICIES = ("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
+TOPICS = ("a", "b")
+SUBSCRIPTIONS = (("a",), ("a", "b"), ("b",))
+TIMEOUT_MS = 60_000
+CLASSIC_SESSION_MS = 30_000
+ROUNDS_MAX = 14
+
+FATAL = frozenset(
+    {
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+    }
+)
+"""The client gives up."""
+
+
+@dataclass
+class ClassicClient:
+    """A consumer of the classic protocol. An eager one stops reading before it joins."""
+
+    instance_id: str | None
+    topics: tuple[str, ...]
+    is_eager: bool
+    member_id: str = ""
+    generation: int = -1
+    protocol: str | None = None
+    reads: set[tuple[str, int]] = field(default_factory=set)
+    needs_join: bool = True
+    needs_sync: bool = False
+    waits: bool = False
+    leads: Sequence[tuple[str, str | None, bytes]] = ()
+    dealt: dict[str, int] = field(default_factory=dict)
+    """The partitions of each topic when it assigned them, as the leader."""
+
+    def subscription(self) -> bytes:
+        def text(name: str) -> bytes:
+            return len(name).to_bytes(2, "big") + name.encode()
+
+        by_topic = {topic: [p for name, p in self.reads if name == topic] for topic in TOPICS}
+        owned = b"".join(
+            text(topic)
+            + len(parts).to_bytes(4, "big")
+            + b"".join(p.to_bytes(4, "big") for p in parts)
+            for topic, parts in by_topic.items()
+        )
+        names = b"".join(map(text, self.topics))
+        null = b"\xff\xff\xff\xff"
+        count = len(self.topics).to_bytes(4, "big")
+        return b"\0\1" + count + names + null + len(by_topic).to_bytes(4, "big") + owned
+
+    def forget(self) -> None:
+        """Lose everything, and join again as a new member."""
+        self.member_id, self.generation = "", -1
+        self.needs_join, self.needs_sync, self.waits = True, False, False
+        self.reads.clear()
+
+
+class MigrationMachine(RuleBasedStateMachine):
+    """Members of both protocols in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster()
+        self.log: list[GroupLogRecord] = []
+        self.store = GroupStore()
+        self.now_ms = 1_000_000
+        self.consumers: dict[str, Client] = {}
+        self.classics: list[ClassicClient] = []
+        self.ids = itertools.count(1)
+        self.tickets: dict[int, ClassicClient] = {}
+        self.limits = Limits(100, 1 << 30, INTERVAL_MS)
+
+    @initialize(
+        partitions=st.tuples(st.integers(1, 5), st.integers(1, 3)),
+        policy=st.sampled_from(POLICIES),
+    )
+    def begin(self, partitions: tuple[int, int], policy: str) -> None:
+        for name, count in zip(TOPICS, partitions, strict=True):
+            self.cluster.create(name, count)
+        self.rules = Rules(policy, 100, 100, 1 << 20)
+
+    # ---- the coordinator
+
+    @property
+    def at(self) -> Moment:
+        return Moment(self.now_ms, self.now_ms)
+
+    @property
+    def group(self) -> ConsumerGroup | Group | None:
+        return self.store.groups.get("g")
+
+    def write(self, records: Sequence[GroupLogRecord]) -> None:
+        for record in records:
+            stored = decode_record(*encode_record(record), None)
+            assert stored == record
+            self.log.append(record)
+            self.store.replay(record, record_offset=len(self.log), now_ms=self.now_ms)
+
+    def take(self, removal: Removal) -> None:
+        self.write(removal.records)
+        if removal.classic is not None:
+            self.store.take(removal.classic)
+
+    def carry_out(self, transition: classic.GroupTransition) -> None:
+        if transition.record is not None:
+            group = self.group
+            ended = ()
+            if isinstance(group, ConsumerGroup):
+                ended = classic_end(group)
+            self.write([*ended, GroupRecord(GroupKey("g"), transition.record)])
+        if transition.group is not None:
+            self.store.take(transition.group)
+        self.deliver(transition.answers)
+
+    def deliver(self, answers: Sequence[classic.Answer]) -> None:
+        for ticket, answer in answers:
+            client = self.tickets.pop(ticket, None)
+            if client is None:
+                continue
+            client.waits = False
+            if isinstance(answer, JoinAnswer):
+                self.hear_join(client, answer)
+            else:
+                self.hear_sync(client, answer)
+
+    # ---- members of the classic protocol
+
+    def hear_join(self, client: ClassicClient, answer: JoinAnswer) -> None:
+        if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            client.member_id = answer.member_id
+        elif answer.error in FATAL:
+            self.drop_classic(client)
+        elif answer.error is ErrorCode.UNKNOWN_MEMBER_ID:
+            client.forget()
+        elif answer.error is ErrorCode.NONE:
+            client.member_id, client.generation = answer.member_id, answer.generation
+            client.protocol = answer.protocol
+            client.leads = answer.members if answer.leader == answer.member_id else ()
+            client.needs_join, client.needs_sync = False, True
+
+    def hear_sync(self, client: ClassicClient, answer: SyncAnswer) -> None:
+        client.needs_sync = False
+        if answer.error is ErrorCode.NONE:
+            parts = decode_assignment(answer.assignment).partitions
+            told = {(topic, number) for topic, numbers in parts.items() for number in numbers}
+            client.needs_join = not client.is_eager and bool(client.reads - told)
+            client.reads = told
+        elif answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            client.forget()
+        elif answer.error in FATAL:
+            self.drop_classic(client)
+        else:
+            client.needs_join = True
+
+    def drop_classic(self, client: ClassicClient) -> None:
+        client.reads.clear()
+        if client in self.classics:
+            self.classics.remove(client)
+
+    def step(self, client: ClassicClient) -> None:
+        """Let a client send its next request."""
+        if client.waits:
+            return
+        if client.needs_join:
+            self.join(client)
+        elif client.needs_sync:
+            self.sync(client)
+        else:
+            self.classic_heartbeat(client)
+
+    def join(self, client: ClassicClient) -> None:
+        group = self.group
+        is_classic = not isinstance(group, ConsumerGroup) or not group.members
+        if client.is_eager or is_classic:
+            client.reads.clear()  # the leader of this model knows no cooperation
+        ticket = next(self.ids)
+        request = Join(
+            9,
+            client.member_id,
+            f"m{ticket}",
+            client.instance_id,
+            "client",
+            "/127.0.0.1",
+            TIMEOUT_MS,
+            CLASSIC_SESSION_MS,
+            "consumer",
+            (("range", client.subscription()),),
+            ticket,
+        )
+        if isinstance(group, ConsumerGroup) and group.members:
+            joined = classic_members.join(
+                group,
+                request,
+                at=self.at,
+                topics=self.cluster,
+                limits=self.limits,
+                rules=self.rules,
+            )
+            if joined.downgrade is not None:
+                self.take(joined.downgrade)
+            elif joined.outcome is not None:
+                self.write(joined.outcome.records)
+                group.hear(joined.answer.member_id, self.now_ms)
+                group.step_deadlines[joined.answer.member_id] = self.now_ms + TIMEOUT_MS
+                if joined.outcome.checked_topics:
+                    group.is_outdated = False
+            self.hear_join(client, joined.answer)
+            return
+        client.waits = True
+        self.tickets[ticket] = client
+        known = group if isinstance(group, Group) else None
+        limits = classic.Limits(0)
+        self.carry_out(
+            classic.join(known, request, group_id="g", now_ms=self.now_ms, limits=limits)
+        )
+
+    def sync(self, client: ClassicClient) -> None:
+        group = self.group
+        ticket = next(self.ids)
+        request = Sync(
+            client.generation,
+            client.member_id,
+            client.instance_id,
+            "consumer",
+            client.protocol,
+            self.assigned_by(client),
+            ticket,
+        )
+        if isinstance(group, ConsumerGroup):
+            answer = classic_members.sync(group, request, topics=self.cluster)
+            if answer.error is ErrorCode.NONE:
+                group.step_deadlines.pop(client.member_id, None)
+                group.hear(client.member_id, self.now_ms)
+            self.hear_sync(client, answer)
+            return
+        client.waits = True
+        self.tickets[ticket] = client
+        self.carry_out(classic.sync(group, request, now_ms=self.now_ms))
+
+    def assigned_by(self, leader: ClassicClient) -> dict[str, bytes]:
+        """Deal out each topic to the members that subscribe to it."""
+        leader.dealt = self.counts()
+        dealt: dict[str, dict[str, list[int]]] = {name: {} for name, _, _ in leader.leads}
+        for topic, count in leader.dealt.items():
+            readers = [
+                name
+                for name, _, data in leader.leads
+                if topic in classic_members.decode_subscription(data).topics
+            ]
+            for number in range(count if readers else 0):
+                dealt[readers[number % len(readers)]].setdefault(topic, []).append(number)
+        return {name: encode_assignment(parts, b"\0\1") for name, parts in dealt.items()}
+
+    def counts(self) -> dict[str, int]:
+        return {topic: count for topic, (_, count) in self.cluster.topics.items()}
+
+    def classic_heartbeat(self, client: ClassicClient) -> None:
+        if client.leads and client.dealt != self.counts():
+            self.join(client)
+            return
+        group = self.group
+        named = (client.member_id, client.instance_id, client.generation)
+        if isinstance(group, ConsumerGroup):
+            code = classic_members.heartbeat_code(
+                group, *named, now_ms=self.now_ms, limits=self.limits
+            )
+            if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+                group.hear(client.member_id, self.now_ms)
+            if code is ErrorCode.REBALANCE_IN_PROGRESS:
+                group.step_deadlines.setdefault(client.member_id, self.now_ms + TIMEOUT_MS)
+        else:
+            prolonged, code = classic.heartbeat(group, *named, now_ms=self.now_ms)
+            if prolonged is not None:
+                self.store.take(prolonged)
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            client.needs_join = True
+        elif code in FATAL:
+            self.drop_classic(client)
+        elif code is not ErrorCode.NONE:
+            client.forget()
+
+    @rule(
+        instance_id=st.sampled_from((None, None, "i", "j")),
+        topics=st.sampled_from(SUBSCRIPTIONS),
+        is_eager=st.booleans(),
+        steps=st.integers(1, 4),
+    )
+    def classic_client_comes(
+        self, instance_id: str | None, topics: tuple[str, ...], is_eager: bool, steps: int
+    ) -> None:
+        client = ClassicClient(instance_id, topics, is_eager)
+        self.classics.append(client)
+        for _ in range(steps):
+            if client in self.classics:
+                self.step(client)
+
+    @precondition(lambda self: self.classics)
+    @rule(data=st.data())
+    def classic_client_goes_on(self, data: st.DataObject) -> None:
+        self.step(data.draw(st.sampled_from(self.classics)))
+
+    @precondition(lambda self: self.classics)
+    @rule(data=st.data(), topics=st.sampled_from(SUBSCRIPTIONS))
+    def classic_client_changes_its_topics(
+        self, data: st.DataObject, topics: tuple[str, ...]
+    ) -> None:
+        client = data.draw(st.sampled_from(self.classics))
+        if not client.waits:
+            client.topics, client.needs_join = topics, True
+
+    @precondition(lambda self: self.classics)
+    @rule(data=st.data(), says_so=st.booleans())
+    def classic_client_goes(self, data: st.DataObject, says_so: bool) -> None:
+        client = data.draw(st.sampled_from(self.classics))
+        self.drop_classic(client)
+        if says_so and client.member_id:
+            self.remove_named(classic.Leaver(client.member_id, client.instance_id))
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def administrator_removes_a_consumer(self, data: st.DataObject) -> None:
+        if not isinstance(self.group, ConsumerGroup):
+            return
+        client = self.consumers[data.draw(st.sampled_from(sorted(self.consumers)))]
+        self.remove_named(classic.Leaver(client.member_id, client.instance_id))
+        client.reads.clear()  # it learns of it with its next heartbeat
+
+    def remove_named(self, leaver: classic.Leaver) -> None:
+        group = self.group
+        if isinstance(group, ConsumerGroup):
+            gone, _ = classic_members.leavers(group, [leaver])
+            self.take(remove(group, gone, topics=self.cluster, rules=self.rules, at=self.at))
+        else:
+            transition, _ = classic.leave(group, (leaver,), now_ms=self.now_ms)
+            self.carry_out(transition)
+
+    # ---- members of the consumer protocol
+
+    def beat(self, client: Client) -> None:
+        group, request = self.group, client.beat()
+        before: Sequence[GroupLogRecord] = ()
+        if request.epoch != 0 and not isinstance(group, ConsumerGroup):
+            self.drop_consumer(client)
+            return
+        if isinstance(group, Group):
+            try:
+                before, outcome = join_classic(
+                    group,
+                    request,
+                    at=self.at,
+                    topics=self.cluster,
+                    limits=self.limits,
+                    rules=self.rules,
+                )
+            except Refusal:
+                self.drop_consumer(client)
+                return
+        else:
+            known = ConsumerGroup("g") if group is None else group
+            outcome = heartbeat(
+                known, request, now_ms=self.now_ms, topics=self.cluster, limits=self.limits
+            )
+        if outcome.answer.error in FATAL:
+            self.drop_consumer(client)
+            return
+        self.write([*before, *outcome.records] if outcome.records else [])
+        if before and isinstance(group, Group):
+            self.deliver(classic.dismissed(group, ErrorCode.REBALANCE_IN_PROGRESS))
+        live = self.group
+        if outcome.heard is not None and isinstance(live, ConsumerGroup):
+            live.hear(outcome.heard, self.now_ms)
+            if outcome.checked_topics:
+                live.is_outdated = False
+        client.hear(outcome)
+
+    def drop_consumer(self, client: Client) -> None:
+        client.reads.clear()
+        self.consumers.pop(client.member_id, None)
+
+    @rule(
+        instance_id=st.sampled_from((None, None, "i", "j")),
+        topics=st.sampled_from(SUBSCRIPTIONS),
+    )
+    def consumer_comes(self, instance_id: str | None, topics: tuple[str, ...]) -> None:
+        client = Client(f"c{next(self.ids)}", instance_id, topics, None, None)
+        group = self.group
+        holder = None
+        if isinstance(group, ConsumerGroup):
+            holder = group.static_member(instance_id or "")
+        self.consumers[client.member_id] = client
+        self.beat(client)
+        if holder is not None and client.member_id in self.consumers:
+            former = self.consumers.pop(holder.member_id, None)
+            if former is not None:
+                former.reads.clear()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), gives_back=st.booleans())
+    def consumer_goes_on(self, data: st.DataObject, gives_back: bool) -> None:
+        client = self.consumers[data.draw(st.sampled_from(sorted(self.consumers)))]
+        if gives_back:
+            client.give_back()
+        self.beat(client)
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), says_so=st.booleans())
+    def consumer_goes(self, data: st.DataObject, says_so: bool) -> None:
+        client = self.consumers[data.draw(st.sampled_from(sorted(self.consumers)))]
+        self.drop_consumer(client)
+        group = self.group
+        if says_so and isinstance(group, ConsumerGroup):
+            gone = leave(group, client.beat()._replace(epoch=-1)).gone
+            self.take(remove(group, gone, topics=self.cluster, rules=self.rules, at=self.at))
+
+    # ---- time, topics, restarts
+
+    @rule()
+    def everybody_goes_on(self) -> None:
+        for consumer in [*self.consumers.values()]:
+            self.beat(consumer)
+            consumer.give_back()
+        for client in [*self.classics]:
+            for _ in range(3):
+                if client in self.classics:
+                    self.step(client)
+
+    @rule(by_ms=st.sampled_from((100, 1_000, 5_000, 31_000, 46_000, 61_000)))
+    def time_passes(self, by_ms: int) -> None:
+        self.now_ms += by_ms
+        while self._is_late():
+            self._expire()
+        for client in self.classics:
+            if client.reads and not self._is_member(client.member_id):
+                client.reads.clear()  # it learns of it with its next heartbeat
+        for member_id, consumer in self.consumers.items():
+            if not self._is_member(member_id):
+                consumer.reads.clear()
+
+    def _is_member(self, member_id: str) -> bool:
+        return self.group is not None and member_id in self.group.members
+
+    def _is_late(self) -> bool:
+        group = self.group
+        if isinstance(group, ConsumerGroup):
+            return bool(group.overdue(self.now_ms, SESSION_MS))
+        due_ms = None if group is None else classic.next_deadline(group)
+        return due_ms is not None and due_ms <= self.now_ms
+
+    def _expire(self) -> None:
+        group = self.group
+        if isinstance(group, Group):
+            self.carry_out(classic.expire(group, now_ms=self.now_ms))
+        elif group is not None:
+            late = overdue(
+                group, now_ms=self.now_ms, session_timeout_ms=SESSION_MS, bytes_max=1 << 20
+            )
+            self.take(remove(group, late, topics=self.cluster, rules=self.rules, at=self.at))
+
+    @rule(name=st.sampled_from(TOPICS))
+    def topic_grows(self, name: str) -> None:
+        self.cluster.grow(name)
+        if isinstance(self.group, ConsumerGroup):
+            self.group.is_outdated = True
+
+    @rule()
+    def broker_restarts(self) -> None:
+        self.store = self._replayed()
+        self.tickets.clear()
+        for client in self.classics:
+            if client.waits:  # the connection is gone
+                client.waits, client.needs_join, client.needs_sync = False, True, False
+        if isinstance(self.group, ConsumerGroup):
+            self.group.begin_sessions(self.now_ms)
+
+    def _replayed(self) -> GroupStore:
+        store = GroupStore()
+        for offset, record in enumerate(self.log):
+            store.replay(record, record_offset=offset, now_ms=self.now_ms)
+        return store
+
+    # ---- invariants
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        if not isinstance(self.group, ConsumerGroup):
+            return
+        owners: dict[Place, str] = {}
+        for member in self.group.members.values():
+            for owned in (member.current.assigned, member.current.revoking):
+                for topic_id, epochs in owned.items():
+                    for partition in epochs:
+                        place = (topic_id, partition)
+                        assert place not in owners, f"{place}: {owners[place]}, {member.member_id}"
+                        owners[place] = member.member_id
+                        assert self.group.owner(*place) == member.member_id
+
+    @invariant()
+    def members_of_a_valid_epoch_read_what_the_coordinator_believes(self) -> None:
+        group = self.group
+        if not isinstance(group, ConsumerGroup):
+            return
+        for member_id, epoch, reads in self._readers():
+            member = group.members.get(member_id)
+            if member is None or member.epoch != epoch:
+                continue
+            for place in reads:
+                assert group.owner(*place) == member_id, (member_id, place)
+            code = commit_refusal(
+                group, member_id, None, epoch, is_transactional=False, partitions=reads
+            )
+            assert code is ErrorCode.NONE
+
+    def _readers(self) -> list[tuple[str, int, set[Place]]]:
+        found = [(one.member_id, one.epoch, one.reads) for one in self.consumers.values()]
+        for client in self.classics:
+            places = {
+                (topic_id, number)
+                for topic, number in client.reads
+                if (topic_id := self.cluster.topic_id(topic)) is not None
+            }
+            found.append((client.member_id, client.generation, places))
+        return found
+
+    @invariant()
+    def the_log_tells_the_group(self) -> None:
+        group, stored = self.group, self._replayed().groups.get("g")
+        if isinstance(group, ConsumerGroup):
+            assert isinstance(stored, ConsumerGroup)
+            assert stored.facts() == group.facts()
+        elif group is not None and group.state in (GroupState.STABLE, GroupState.EMPTY):
+            assert isinstance(stored, Group)
+            assert classic.group_value(stored) == classic.group_value(group)
+
+    def teardown(self) -> None:
+        """Once all is quiet, the group settles and every partition has its reader."""
+        if not hasattr(self, "rules"):
+            return
+        for _ in range(ROUNDS_MAX):
+            self.everybody_goes_on()
+            self.time_passes(SESSION_MS // 4)
+        group = self.group
+        readers = self._readers()
+        if not readers:
+            self.time_passes(SESSION_MS + TIMEOUT_MS)
+            assert self.group is None or not self.group.members
+            return
+        assert group is not None
+        assert group.state in (ConsumerGroupState.STABLE, GroupState.STABLE), group
+        if not self.consumers and self.rules.policy in DOWNGRADES:
+            assert isinstance(group, Group)
+        assert isinstance(group, ConsumerGroup) or not self.consumers
+        read = [place for _, _, reads in readers for place in reads]
+        clients = (*self.consumers.values(), *self.classics)
+        wanted = {topic for client in clients for topic in client.topics}
+        assert sorted(read) == sorted(
+            (topic_id, partition)
+            for name, (topic_id, partitions) in self.cluster.topics.items()
+            if name in wanted
+            for partition in range(partitions)
+        )
+
+
+def classic_end(group: ConsumerGroup) -> Sequence[GroupLogRecord]:
+    """The tombstones of a consumer group without members."""
+    return dissolve(group.group_id, group.members, group.patterns)
+
+
+TestMigrations = MigrationMachine.TestCase
+TestMigrations.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

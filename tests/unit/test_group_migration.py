@@ -1,0 +1,389 @@
+"""Groups with members of both protocols on the coordinator, one rule at a time."""
+
+from typing import Any
+
+import pytest
+
+from support.eager_calls import EagerCalls
+from support.group_host import TOPICS, GroupNode
+from txn.broker import consumer_groups
+from txn.broker.group_coordinator import Committer
+from txn.coordinator.group.classic import GroupState, Join, JoinAnswer, Leaver, Sync, SyncAnswer
+from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
+from txn.coordinator.group.consumer.embedded import decode_assignment, encode_assignment
+from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.records import OffsetKey
+from txn.wire.error_codes import ErrorCode
+
+ORDERS = TOPICS["orders"]
+SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff\x00\x00\x00\x00"
+REBALANCE_MS = 60_000
+SESSION_MS = 10_000
+STEP_MS = 5_000
+
+
+class Both:
+    """Members of both protocols of the group "g" of one node."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("group_consumer_assignment_interval_ms", 0)
+        self.node = GroupNode(**settings)
+
+    # ---- the consumer protocol
+
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> BeatAnswer:
+        beat = Beat(member_id, epoch, "client", "/127.0.0.1", **fields)
+        answer: BeatAnswer = EagerCalls(self.node.coordinator.consumer).heartbeat("g", beat, None)
+        return answer
+
+    def join(self, member_id: str, **fields: Any) -> BeatAnswer:
+        return self.beat(
+            member_id,
+            0,
+            rebalance_timeout_ms=REBALANCE_MS,
+            topics=("orders",),
+            owned={},
+            **fields,
+        )
+
+    # ---- the classic protocol
+
+    def classic_join(
+        self,
+        member_id: str = "",
+        *,
+        protocols: tuple[tuple[str, bytes], ...] = (("range", SUBSCRIPTION),),
+        instance_id: str | None = None,
+        protocol_type: str = "consumer",
+        version: int = 3,
+    ) -> list[JoinAnswer]:
+        request = Join(
+            version,
+            member_id,
+            f"m{next(self.node.ids)}",
+            instance_id,
+            "client",
+            "/127.0.0.1",
+            REBALANCE_MS,
+            SESSION_MS,
+            protocol_type,
+            protocols,
+        )
+        return self.node._answers(self.node.coordinator.join("g", request))
+
+    def sync(self, member_id: str, generation: int, **assigned: bytes) -> list[SyncAnswer]:
+        request = Sync(generation, member_id, None, "consumer", "range", assigned)
+        return self.node._answers(self.node.coordinator.sync("g", request))
+
+    def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
+        code: ErrorCode = self.node.groups.heartbeat("g", member_id, None, generation)
+        return code
+
+    def stable(self, assignment: bytes | None = None) -> str:
+        """The id of the only member of a classic group of generation 1."""
+        joined = self.classic_join()
+        self.node.host.pass_time(0)
+        (answer,) = joined
+        if assignment is None:
+            assignment = encode_assignment({"orders": (0, 1, 2)}, SUBSCRIPTION)
+        self.sync(answer.member_id, 1, **{answer.member_id: assignment})
+        return answer.member_id
+
+    def commit(self, member_id: str, epoch: int, partition: int = 0, *, knows: bool) -> ErrorCode:
+        code: ErrorCode = self.node.groups.commit(
+            Committer("g", epoch, member_id),
+            {OffsetKey("g", "orders", partition): self.node.value(1)},
+            knows_group_not_found=knows,
+        )
+        return code
+
+    def pass_time(self, duration_ms: int, classic: dict[str, int], **beats: int) -> None:
+        """Let time pass; the named members send heartbeats meanwhile."""
+        for _ in range(0, duration_ms, STEP_MS):
+            self.node.host.pass_time(STEP_MS)
+            for member_id, generation in classic.items():
+                self.heartbeat(member_id, generation)
+            for member_id, epoch in beats.items():
+                self.beat(member_id, epoch)
+
+    @property
+    def members(self) -> set[str]:
+        group = self.node.coordinator.any_group("g")
+        return set() if group is None else set(group.members)
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return isinstance(self.node.coordinator.any_group("g"), ConsumerGroup)
+
+
+def told(answer: SyncAnswer) -> dict[str, tuple[int, ...]]:
+    partitions = decode_assignment(answer.assignment).partitions
+    return {topic: tuple(numbers) for topic, numbers in partitions.items()}
+
+
+@pytest.fixture
+def both() -> Both:
+    return Both()
+
+
+# ---------------------------------------------------------------- upgrade
+
+
+@pytest.mark.parametrize("policy", ["disabled", "downgrade"])
+def test_a_policy_may_forbid_an_upgrade(policy: str) -> None:
+    both = Both(group_consumer_migration_policy=policy)
+    a = both.stable()
+    answer = both.join("b")
+    assert answer.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert "online upgrade is disabled" in (answer.message or "")
+    assert both.heartbeat(a, 1) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("assignment", "reason"),
+    [
+        (b"all", "is malformed"),
+        (b"\0\0" + bytes(4) + b"\0\0\0\1x", "unsupported custom assignor"),
+    ],
+)
+def test_a_group_with_assignments_that_a_consumer_group_cannot_keep_stays_classic(
+    both: Both, assignment: bytes, reason: str
+) -> None:
+    a = both.stable(assignment)
+    answer = both.join("b")
+    assert answer.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert reason in (answer.message or "")
+    assert both.heartbeat(a, 1) is ErrorCode.NONE
+
+
+def test_a_group_that_is_no_group_of_consumers_stays_classic(both: Both) -> None:
+    both.classic_join(protocol_type="connect")
+    answer = both.join("b")
+    assert answer.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert "consumer embedded protocol" in (answer.message or "")
+
+
+def test_a_group_with_more_members_than_a_consumer_group_may_have_stays_classic() -> None:
+    both = Both(group_consumer_max_size=1)
+    both.classic_join()
+    both.classic_join()
+    answer = both.join("b")
+    assert "exceeds the consumer group maximum size" in (answer.message or "")
+
+
+def test_members_that_wait_in_a_round_are_sent_to_join_the_consumer_group(both: Both) -> None:
+    first = both.classic_join()
+    both.node.host.pass_time(0)
+    waiting = both.classic_join()
+    assert both.join("b").error is ErrorCode.NONE
+    both.node.host.pass_time(0)
+    assert [one.error for one in waiting] == [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert len(both.members) == 3
+    assert both.heartbeat(first[0].member_id, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_partition_that_was_assigned_twice_has_one_owner(both: Both) -> None:
+    """The leader of a classic group may be wrong."""
+    joined = [both.classic_join(), both.classic_join()]
+    both.node.host.pass_time(0)
+    names = [answers[0].member_id for answers in joined]
+    twice = encode_assignment({"orders": (0, 1)}, SUBSCRIPTION)
+    for name in names:
+        both.sync(name, 1, **dict.fromkeys(names, twice))
+    both.join("b")
+    group = both.node.coordinator.consumer.get("g")
+    assert group is not None
+    assert {group.owner(ORDERS, partition) for partition in (0, 1)} == {names[0]}
+
+
+def test_an_upgrade_that_cannot_be_written_changes_nothing(both: Both) -> None:
+    a = both.stable()
+    both.node.host.break_disk()
+    assert both.join("b").error is ErrorCode.NOT_COORDINATOR
+    both.node.host.mend_disk()
+    assert both.heartbeat(a, 1) is ErrorCode.NONE
+    assert both.join("b").error is ErrorCode.NONE
+
+
+def test_two_that_are_in_the_group_have_all_partitions_after_two_joins(both: Both) -> None:
+    a = both.stable()
+    b = both.join("b")
+    assert b.epoch == 2
+    assert both.heartbeat(a, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    (joined,) = both.classic_join(a)
+    assert (joined.generation, joined.protocol, joined.members) == (2, "range", ())
+    (synced,) = both.sync(a, 2)
+    assert len(told(synced)["orders"]) == 2
+    assert both.heartbeat(a, 2) is ErrorCode.NONE
+    assert both.beat("b", 2, owned={}).assignment is not None
+
+
+# ---------------------------------------------------------------- members of both protocols
+
+
+def test_a_classic_member_that_does_not_join_again_in_time_is_given_up(both: Both) -> None:
+    a = both.stable()
+    both.join("b")
+    both.pass_time(REBALANCE_MS, {a: 1}, b=2)
+    assert a in both.members
+    both.pass_time(STEP_MS, {a: 1}, b=2)
+    assert both.members == {"b"}
+
+
+def test_a_classic_member_that_does_not_ask_for_its_assignment_is_given_up(both: Both) -> None:
+    a = both.stable()
+    both.join("b")
+    both.classic_join(a)
+    both.pass_time(REBALANCE_MS - STEP_MS, {a: 2}, b=2)
+    assert a in both.members
+    both.pass_time(STEP_MS, {a: 2}, b=2)
+    assert both.members == {"b"}
+
+
+def test_a_classic_member_that_took_both_steps_stays(both: Both) -> None:
+    a = both.stable()
+    both.join("b")
+    both.classic_join(a)
+    both.sync(a, 2)
+    both.pass_time(3 * REBALANCE_MS, {a: 2}, b=2)
+    assert both.members == {a, "b"}
+
+
+def test_a_classic_member_has_the_session_timeout_that_it_asked_for(both: Both) -> None:
+    both.stable()
+    both.join("b")
+    both.pass_time(2 * SESSION_MS, {}, b=2)
+    assert both.members == {"b"}
+
+
+def test_sessions_begin_anew_after_a_restart(both: Both) -> None:
+    a = both.stable()
+    both.join("b")
+    both.node.host.pass_time(SESSION_MS - 1)
+    both.node.restart()
+    both.node.host.pass_time(SESSION_MS - 1)
+    assert both.members == {a, "b"}
+    both.node.host.pass_time(1)
+    assert both.members == {"b"}
+
+
+def test_a_classic_member_commits_with_its_epoch_as_generation(both: Both) -> None:
+    a = both.stable()
+    both.join("b")
+    both.classic_join(a)
+    both.sync(a, 2)
+    assert both.commit(a, 2, knows=False) is ErrorCode.NONE
+    assert both.commit(a, 1, knows=False) is ErrorCode.NONE  # it has the partition since then
+    assert both.commit(a, 1, partition=2, knows=False) is ErrorCode.ILLEGAL_GENERATION
+    assert both.commit(a, 3, knows=True) is ErrorCode.ILLEGAL_GENERATION
+    assert both.commit("b", 2, knows=False) is ErrorCode.UNSUPPORTED_VERSION
+    refusal = both.node.coordinator.fetch_refusal
+    assert refusal("g", a, 1) is ErrorCode.ILLEGAL_GENERATION
+    assert refusal("g", a, 2) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": (("sticky", SUBSCRIPTION),)}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": (("range", b"\0"),)}, ErrorCode.UNKNOWN_SERVER_ERROR),
+        ({"version": 9}, ErrorCode.MEMBER_ID_REQUIRED),
+        ({"member_id": "x", "instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_classic_member_may_be_refused(
+    both: Both, fields: dict[str, Any], code: ErrorCode
+) -> None:
+    both.stable()
+    both.join("b")
+    before = both.members
+    assert [one.error for one in both.classic_join(**fields)] == [code]
+    assert both.members == before
+
+
+def test_a_consumer_group_may_be_full() -> None:
+    both = Both(group_consumer_max_size=1)
+    both.join("b")
+    (answer,) = both.classic_join()
+    assert answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+# ---------------------------------------------------------------- downgrade
+
+
+@pytest.mark.parametrize("way", ["leaves", "is removed", "falls silent"])
+def test_the_group_is_classic_when_its_last_consumer_goes(both: Both, way: str) -> None:
+    a = both.stable()
+    both.join("b")
+    both.classic_join(a)
+    both.sync(a, 2)
+    if way == "leaves":
+        both.beat("b", -1)
+    elif way == "is removed":
+        assert both.node.groups.leave("g", [Leaver("b")]) == (ErrorCode.NONE,)
+    else:
+        both.pass_time(50_000, {a: 2})
+    group = both.node.coordinator.group("g")
+    assert group is not None
+    assert (group.state, group.generation) == (GroupState.PREPARING_REBALANCE, 2)
+    assert both.heartbeat(a, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    (answer,) = both.classic_join(a)
+    assert (answer.generation, answer.leader) == (3, a)
+
+
+def test_a_crash_behind_a_downgrade_does_not_lose_the_round(both: Both) -> None:
+    """The record says Stable, with an assignment that lacks the partitions of the one that went.
+
+    So the member went on, and nobody read them.
+    """
+    a = both.stable()
+    both.join("b")
+    both.classic_join(a)
+    both.sync(a, 2)
+    both.beat("b", -1)
+    both.node.restart()
+    assert both.heartbeat(a, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    (answer,) = both.classic_join(a)
+    both.sync(a, answer.generation)
+    both.node.restart()
+    assert both.heartbeat(a, answer.generation) is ErrorCode.NONE
+
+
+def test_a_group_that_may_not_become_classic_gives_all_to_those_that_are_left() -> None:
+    """In Kafka nobody computes their assignment then."""
+    both = Both(group_consumer_migration_policy="upgrade")
+    a = both.stable()
+    both.join("b")
+    both.classic_join(a)
+    both.sync(a, 2)
+    both.beat("b", -1)
+    assert both.is_consumer_group
+    assert both.heartbeat(a, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    (answer,) = both.classic_join(a)
+    (synced,) = both.sync(a, answer.generation)
+    assert told(synced) == {"orders": (0, 1, 2)}
+    assert both.heartbeat(a, answer.generation) is ErrorCode.NONE
+
+
+def test_a_group_whose_downgrade_does_not_fit_into_a_batch_stays(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = both.stable()
+    both.join("b")
+    monkeypatch.setattr(
+        consumer_groups.ConsumerGroups,
+        "rules",
+        property(lambda groups: consumer_groups.Rules("bidirectional", 10, 10, 200)),
+    )
+    both.beat("b", -1)
+    assert both.is_consumer_group
+    assert both.members == {a}
+
+
+def test_a_group_without_members_is_not_downgraded(both: Both) -> None:
+    both.join("b")
+    both.beat("b", -1)
+    assert both.is_consumer_group
+    assert both.members == set()
