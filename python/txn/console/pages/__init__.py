@@ -1,0 +1,9 @@
+"""The pages of the console, in the order of the navigation. A new page adds one line here."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from txn.console.pages import readers
+from txn.console.site import Page
+
+PAGES: Final[Sequence[Page]] = (readers.PAGE,)
