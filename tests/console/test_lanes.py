@@ -15,8 +15,8 @@ def records(*states: Txn | None) -> list[StateRecord]:
 
 
 def at(state: TxnState, updated_ms: int, start_ms: int = 200, epoch: int = 0) -> Txn:
-    changes = {"state": state, "updated_ms": updated_ms, "start_ms": start_ms}
-    return BASE._replace(**changes, producer_epoch=epoch)
+    changed = BASE._replace(state=state, updated_ms=updated_ms, start_ms=start_ms)
+    return changed._replace(producer_epoch=epoch)
 
 
 def test_a_transaction_goes_from_begin_over_prepare_to_its_markers() -> None:

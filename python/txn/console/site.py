@@ -79,9 +79,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Pieces of text that arrive while they are found; the browser may stop at any time."""
+    """Pieces of text that arrive while they are found; the browser may stop at any time.
 
-    pieces: Callable[[Visit], AsyncIterator[bytes]]
+    `begin` runs in a thread of its own, and may raise the error that is shown instead.
+    """
+
+    begin: Callable[[Visit], AsyncIterator[bytes]]
     media_type: str
 
 
@@ -143,8 +146,11 @@ class Site:
         status: int = 200,
     ) -> HTMLResponse:
         """A whole page."""
-        text = self._templates.get_template(template).render(self._frame(session) | dict(context))
-        return HTMLResponse(text, status)
+        return HTMLResponse(self.text(template, context, session), status)
+
+    def text(self, template: str, context: Mapping[str, Any], session: Session | None) -> str:
+        """A template with its expressions filled in."""
+        return self._templates.get_template(template).render(self._frame(session) | dict(context))
 
     def error(
         self, error: TxnError, session: Session | None, page: Page | None = None
@@ -176,7 +182,9 @@ class Site:
         async def endpoint(request: Request) -> Response:
             session = self.access.session(request.cookies.get(self.cookie))
             if session is None:
-                if isinstance(served, View) and "text/event-stream" not in _accepted(request):
+                if isinstance(served, (View, Stream)) and "text/event-stream" not in _accepted(
+                    request
+                ):
                     return RedirectResponse(f"/login?{_next(request)}", 303)
                 return Response(status_code=401)
             visit = Visit(self, request, session)
@@ -184,7 +192,8 @@ class Site:
                 if isinstance(served, Action):
                     return await self._acted(visit, served)
                 if isinstance(served, Stream):
-                    return StreamingResponse(served.pieces(visit), media_type=served.media_type)
+                    pieces = await run_in_threadpool(served.begin, visit)
+                    return StreamingResponse(pieces, media_type=served.media_type)
                 if isinstance(served, Download):
                     return await run_in_threadpool(self._downloaded, visit, served)
                 if "text/event-stream" in _accepted(request):

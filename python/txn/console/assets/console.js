@@ -2,7 +2,31 @@
 // It follows a page by server-sent events, and replaces the part that has changed.
 "use strict";
 
+// A search grows while the page loads. So its button has to be there before the page is whole.
 (() => {
+  function offerStop() {
+    const place = document.getElementById("search");
+    if (!place || place.childElementCount) return false;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "quiet small";
+    button.textContent = "Stop the search";
+    button.addEventListener("click", () => {
+      window.stop();
+      place.textContent = "Stopped. Search again to go on.";
+    });
+    place.append(button);
+    place.hidden = false;
+    window.addEventListener("load", () => button.remove());
+    return true;
+  }
+  if (document.readyState === "complete" || offerStop()) return;
+  const observer = new MutationObserver(() => offerStop() && observer.disconnect());
+  observer.observe(document, { childList: true, subtree: true });
+  window.addEventListener("load", () => observer.disconnect());
+})();
+
+function followPage() {
   const live = document.querySelector("[data-follow]");
   const place = document.getElementById("follow");
   if (!live || !place || !window.EventSource) return;
@@ -67,4 +91,7 @@
   window.addEventListener("pagehide", leave);
   show("Connecting", false);
   follow();
-})();
+}
+
+if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", followPage);
+else followPage();
