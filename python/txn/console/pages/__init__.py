@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from txn.console.pages import readers, topics, transactions
+from txn.console.pages import groups, readers, topics, transactions
 from txn.console.site import Page
 
-PAGES: Final[Sequence[Page]] = (readers.PAGE, transactions.PAGE, topics.PAGE)
+PAGES: Final[Sequence[Page]] = (readers.PAGE, transactions.PAGE, topics.PAGE, groups.PAGE)
