@@ -30,7 +30,7 @@ def reader(story: Story, group: str, records: int, **settings: str) -> Iterator[
         message = consumer.poll(WAIT_S)
         assert message is not None
         if message.error() is None:
-            consumer.commit(message, asynchronous=False)
+            consumer.commit(message=message, asynchronous=False)
             records -= 1
     yield consumer
     consumer.close()

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from typing import Final
 
-from txn.console.pages import groups, readers, topics, transactions
+from txn.console.pages import activity, cluster, groups, readers, rights, topics, transactions
 from txn.console.site import Page
 
-PAGES: Final[Sequence[Page]] = (readers.PAGE, transactions.PAGE, topics.PAGE, groups.PAGE)
+PAGES: Final[Sequence[Page]] = (
+    readers.PAGE,
+    transactions.PAGE,
+    topics.PAGE,
+    groups.PAGE,
+    activity.PAGE,
+    cluster.PAGE,
+    rights.PAGE,
+)
