@@ -259,13 +259,15 @@ def try_example(line: str, place: Path) -> None:
 
 
 def try_serve(line: str, place: Path) -> None:
-    words = shlex.split(line.replace("127.0.0.1:9092", "127.0.0.1:0"))
-    command = [sys.executable, "-m", "txn", *words[1:]]
+    free = re.sub(r"127\.0\.0\.1:90(92|80)", "127.0.0.1:0", line)
+    command = [sys.executable, "-m", "txn", *shlex.split(free)[1:]]
     process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout as output:
         said = output.readline()
         assert said.startswith("listening on "), said
+        if "--console" in line:
+            assert output.readline().startswith("console on http://127.0.0.1:")
         servers = said.split()[-1]
         producer = clients.plain_producer(servers)
         clients.send(producer, "orders", [b"1"])

@@ -1,5 +1,9 @@
 """`txn console`: pages about a cluster, or about a stopped directory, in a browser."""
 
+import os
+import signal
+import time
+from threading import Thread
 from typing import Annotated, Final
 
 import typer
@@ -10,6 +14,8 @@ from txn.cli.output import print_text
 from txn.errors import ConfigError
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9080"
+
+PARENT_CHECK_S: Final = 0.5
 
 
 def console(
@@ -29,6 +35,7 @@ def console(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the start line as JSON on standard output.")
     ] = False,
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
 ) -> None:
     """Show transactions, records and groups as pages in a browser, until SIGTERM or Ctrl-C.
 
@@ -58,6 +65,8 @@ def console(
             f"the console needs packages of its extra ({error.name}). Run `pip install "
             "'.[console]'` in txn's checkout"
         ) from None
+    if with_parent:  # of `txn serve --console`
+        Thread(target=_stop_without, args=(os.getppid(),), daemon=True).start()
     way = Way(cluster(bootstrap, command_config, settings), data)
 
     def print_line(line: str) -> None:
@@ -65,3 +74,10 @@ def console(
         typer.get_text_stream("stdout").flush()
 
     serve(way, listen, may_write=write, as_json=as_json, print_line=print_line)
+
+
+def _stop_without(parent: int) -> None:
+    """Stop once another process has become this one's parent: its own has ended."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_S)
+    os.kill(os.getpid(), signal.SIGTERM)
