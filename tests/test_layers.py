@@ -31,6 +31,7 @@ LAYERS = (
         "spark",
         "explain",
         "cli",
+        "console",
         "demo",
         "testing",
         "metrics",
@@ -167,9 +168,16 @@ def test_only_the_shells_import_the_extension() -> None:
     assert others == []
 
 
-def test_only_the_commands_import_what_explains() -> None:
+def test_only_the_commands_and_the_console_import_what_explains() -> None:
     importers = {part_of(each.importer) for each in INSIDE if part_of(each.imported) == "explain"}
-    assert importers == {"explain", "cli"}
+    assert importers == {"explain", "cli", "console"}
+
+
+def test_only_the_console_imports_the_packages_of_its_extra() -> None:
+    packages = ("starlette", "uvicorn", "jinja2", "markupsafe", "txn.console")
+    importers = {found.importer for found in IMPORTS if found.imported.startswith(packages)}
+    others = {name for name in importers if part_of(name) != "console"}
+    assert others == {"txn.cli.console"}
 
 
 def test_nothing_imports_what_needs_the_lgpl() -> None:

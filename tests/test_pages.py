@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +33,7 @@ from kit import everywhere
 from support import clients
 from support.brokers import BrokerProcess
 from support.command_line import run_txn
+from support.console import ConsoleProcess
 from support.damaged import flip_bit, segment_of
 from transactions_page import diagram
 from txn.broker.audit import AuditLog
@@ -258,13 +259,15 @@ def try_example(line: str, place: Path) -> None:
 
 
 def try_serve(line: str, place: Path) -> None:
-    words = shlex.split(line.replace("127.0.0.1:9092", "127.0.0.1:0"))
-    command = [sys.executable, "-m", "txn", *words[1:]]
+    free = re.sub(r"127\.0\.0\.1:90(92|80)", "127.0.0.1:0", line)
+    command = [sys.executable, "-m", "txn", *shlex.split(free)[1:]]
     process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout as output:
         said = output.readline()
         assert said.startswith("listening on "), said
+        if "--console" in line:
+            assert output.readline().startswith("console on http://127.0.0.1:")
         servers = said.split()[-1]
         producer = clients.plain_producer(servers)
         clients.send(producer, "orders", [b"1"])
@@ -305,6 +308,26 @@ def try_on_damage(line: str, place: Path) -> None:
     code, printed, errors = run_txn(*shlex.split(line)[1:])
     assert (code, errors) == (0, "")
     assert "orders-0" in printed or "as one after a power failure" in printed
+
+
+def try_console(line: str, place: Path) -> None:
+    """It answers, beside a broker or on the directory of a stopped one, until SIGTERM."""
+    with txn.Broker(place / "data") as broker:
+        clients.send(clients.plain_producer(broker.bootstrap_servers), "orders", [b"1"])
+        words = shlex.split(line.replace("127.0.0.1:9092", broker.bootstrap_servers))[2:]
+        if "--data" not in line:
+            answer_of_console(words, place)
+    if "--data" in line:
+        answer_of_console(words, place)
+
+
+def answer_of_console(words: Sequence[str], place: Path) -> None:
+    options = [str(place / word) if word == "data" else word for word in words]
+    console = ConsoleProcess(*options)
+    try:
+        assert "No transaction holds readers back" in console.browser().get("/").text
+    finally:
+        assert console.stop() == 0
 
 
 def try_perf(line: str, place: Path) -> None:
@@ -473,6 +496,7 @@ LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"make [a-z-]+( [A-Z]+=.*)?": try_make,
     r"txn serve --ephemeral": try_serve_ephemeral,
     r"python examples/spark/\w+\.py .*": try_example,
+    r"txn console( .*)?": try_console,
     r"txn serve .*authorizer.*": try_serve_with_acls,
     r"txn serve .*": try_serve,
     r"txn acls .*": try_acls,

@@ -43,7 +43,12 @@ with txn.Broker() as broker:
 """
 
 
-EXTRAS: Mapping[str, list[str]] = {"": [], "spark": [], "otel": ["opentelemetry-sdk"]}
+EXTRAS: Mapping[str, list[str]] = {
+    "": [],
+    "console": [],
+    "spark": [],
+    "otel": ["opentelemetry-sdk"],
+}
 """Extras that the pages tell to install, with other packages; they are installed here."""
 
 
@@ -107,6 +112,27 @@ def test_the_wheel_with_otel_traces_by_its_page_and_by_the_entry_point(wheel: Pa
     )
     output = run([place / "bin" / "python", "-I", "-W", "error", "-c", program], cwd=place)
     assert output == "FunctionWrapper\n"
+
+
+def test_the_wheel_with_console_serves_pages_with_their_files(wheel: Path) -> None:
+    place = installed(wheel, "console")
+    program = (
+        "import json, subprocess, sys, urllib.request, http.cookiejar as jar, txn\n"
+        "txn_command = sys.argv[1]\n"
+        "with txn.Broker() as broker:\n"
+        "    at = ['--bootstrap', broker.bootstrap_servers, '--listen', '127.0.0.1:0', '--json']\n"
+        "    console = subprocess.Popen([txn_command, 'console', *at], stdout=subprocess.PIPE)\n"
+        "    url = json.loads(console.stdout.readline())['url']\n"
+        "    cookies = urllib.request.HTTPCookieProcessor(jar.CookieJar())\n"
+        "    opener = urllib.request.build_opener(cookies)\n"
+        "    print('holds readers back' in opener.open(url).read().decode())\n"
+        "    for name in ('console.css', 'console.js', 'mark.svg'):\n"
+        "        opener.open(url.partition('?')[0] + 'assets/' + name)\n"
+        "    console.terminate()\n"
+        "    print(console.wait())"
+    )
+    command = [place / "bin" / "python", "-I", "-c", program, place / "bin" / "txn"]
+    assert run(command, cwd=place) == "True\n0\n"
 
 
 def run_page(place: Path, page: str) -> str:

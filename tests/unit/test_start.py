@@ -149,7 +149,7 @@ def close_without_a_collection(options: dict[str, Any], client: dict[str, Any]) 
     assert left() == before
 
 
-Asked = tuple[Path | None, str, str | None, str | None, list[str], Path | None]
+Asked = tuple[Path | None, str, str | None, str | None, list[str], Path | None, str | None]
 
 
 def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
@@ -157,8 +157,8 @@ def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked: list[Asked] = []
     monkeypatch.setattr(
         "txn.server.lifecycle.serve.serve",
-        lambda data, listen, durability, metrics, options, config: asked.append(
-            (data, listen, durability, metrics, list(options), config)
+        lambda data, listen, durability, metrics, options, config, console: asked.append(
+            (data, listen, durability, metrics, list(options), config, console)
         ),
     )
     assert CliRunner().invoke(app, words).exit_code == 0
@@ -173,6 +173,7 @@ def as_typer_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Asked:
         "serve --listen=[::1]:9092 --data=/data=1 --durability=always",
         "serve -o num.partitions=6 --option log.dirs=x --option=node.id=2",
         "serve --metrics 127.0.0.1:9308 --data one",
+        "serve --console 127.0.0.1:9080 --data one",
         "serve --config server.properties -o node.id=2",
     ],
 )

@@ -1,6 +1,6 @@
 """Samples topics, groups and open transactions for `txn top`, and computes rates of two samples."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -72,20 +72,30 @@ def sampled(cluster: RunningCluster) -> Sample:
         RejectedError: its user may not see topics.
     """
     cluster.refresh()
+    names = [name for name in cluster.topics() if name not in INTERNAL_TOPICS]
+    topics, stable = topic_activity(cluster, names)
+    groups = _result_or_none(partial(_groups, cluster, stable))
+    return Sample(cluster.now_ms(), topics, groups, open_transactions(cluster))
+
+
+def topic_activity(
+    cluster: RunningCluster, names: Collection[str]
+) -> tuple[dict[str, TopicActivity], dict[TopicPartition, int]]:
+    """Sample some topics; return them, and the last stable offset of each partition."""
     partitions = {
-        name: [(name, index) for index in indexes]
-        for name, indexes in cluster.topics().items()
-        if name not in INTERNAL_TOPICS
+        name: [(name, index) for index in cluster.topics().get(name, ())] for name in names
     }
     ends = cluster.ends([each for own in partitions.values() for each in own])
     topics = {
         name: _topic(name, len(own), [ends[each] for each in own if each in ends])
         for name, own in partitions.items()
     }
-    stable = {each: end.last_stable_offset for each, end in ends.items()}
-    groups = _result_or_none(partial(_groups, cluster, stable))
-    transactions = _result_or_none(partial(_transactions, cluster))
-    return Sample(cluster.now_ms(), topics, groups, transactions)
+    return topics, {each: end.last_stable_offset for each, end in ends.items()}
+
+
+def open_transactions(cluster: RunningCluster) -> list[TransactionActivity] | None:
+    """The open transactions, oldest first; None: the user may not list them."""
+    return _result_or_none(partial(_transactions, cluster))
 
 
 def rate(before: int | None, now: int | None, elapsed_ms: int) -> float | None:

@@ -46,6 +46,11 @@ class RunningCluster(ClusterSource):
         """Send a request to any broker; return the answer."""
         return self._entry.call(api_key, versions, request)
 
+    @property
+    def any_broker(self) -> RemoteBroker:
+        """The broker that answered first."""
+        return self._entry
+
     def ask_controller(self, api_key: ApiKey, versions: range, request: Fields) -> Any:
         """Send a request to the controller, or to a broker that forwards it there."""
         controller = self._nodes.get(self.metadata([]).controller_id, self._entry)

@@ -3,7 +3,7 @@
 The broker, txn's or Apache Kafka's, checks and stores them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import product
@@ -159,7 +159,7 @@ def list_acls(
         for name in principals
     ]
     with _asked(bootstrap, command_config, settings) as ask:
-        found = {acl for one in wanted for acl in _described(ask, one)}
+        found = {acl for one in wanted for acl in described_acls(ask, one)}
     acls = sorted(found)
     if as_json:
         print_json([_data(acl) for acl in acls])
@@ -359,7 +359,11 @@ def _asked(
         yield _Ask(broker)
 
 
-def _described(ask: _Ask, wanted: AclFilter) -> list[Acl]:
+def described_acls(ask: Callable[[ApiKey, dict[str, Any]], Any], wanted: AclFilter) -> list[Acl]:
+    """List the entries that a filter lets through.
+
+    `ask` sends a request of an API in one of `VERSIONS`. Raises RejectedError.
+    """
     answer = ask(ApiKey.DESCRIBE_ACLS, _filter(wanted))
     _require(answer.error_code, answer.error_message, "")
     return [

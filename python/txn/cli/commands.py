@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "topics": ("txn.cli.topics", "topics_app"),
     "offsets": ("txn.cli.offsets", "offsets_app"),
     "top": ("txn.cli.top", "top"),
+    "console": ("txn.cli.console", "console"),
     "configs": ("txn.cli.configs", "configs_app"),
     "cluster": ("txn.cli.clusters", "cluster_app"),
     "groups": ("txn.cli.groups", "groups_app"),

@@ -18,6 +18,7 @@ class PlainServe(NamedTuple):
     metrics: str | None
     options: Sequence[str]
     config: Path | None
+    console: str | None
 
 
 def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
@@ -25,7 +26,11 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
     if words[:1] != ["serve"]:
         return None
     values_of: dict[str, list[str]] = {
-        name: [] for name in ("--data", "--listen", "--durability", "--metrics", "--config", "-o")
+        name: []
+        for name in (
+            *("--data", "--listen", "--durability", "--metrics", "--config", "--console"),
+            "-o",
+        )
     }
     rest = iter(words[1:])
     for word in rest:
@@ -39,7 +44,7 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
     options = values_of.pop("-o")
     if any(len(values) > 1 for values in values_of.values()):
         return None
-    data, listen, durability, metrics, config = (
+    data, listen, durability, metrics, config, console = (
         values[0] if values else None for values in values_of.values()
     )
     return PlainServe(
@@ -49,4 +54,5 @@ def read_plain_serve(words: Sequence[str]) -> PlainServe | None:
         metrics,
         options,
         None if config is None else Path(config),
+        console,
     )

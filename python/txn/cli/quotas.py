@@ -80,7 +80,7 @@ def list_quotas(
     """
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
-        found = _described(broker, entity, is_strict=False)
+        found = described_quotas(broker, entity, is_strict=False)
     if as_json:
         print_json([_data(entity, quotas) for entity, quotas in found.items()])
     else:
@@ -167,12 +167,12 @@ def remove(
             hint = did_you_mean(key, KEYS) or f": {', '.join(KEYS)}"
             raise ConfigError(f"there is no quota {key!r}{hint}")
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
-        known = _described(broker, entity, is_strict=True).get(entity, {})
+        known = described_quotas(broker, entity, is_strict=True).get(entity, {})
         gone = {key: value for key, value in known.items() if not keys or key in keys}
         if not gone:
-            others = [] if known else _described(broker, (), is_strict=False)
-            hint = did_you_mean(_name(entity), map(_name, others))
-            raise RejectedError(f"no such quota of {_name(entity)}{hint}")
+            others = [] if known else described_quotas(broker, (), is_strict=False)
+            hint = did_you_mean(entity_name(entity), map(entity_name, others))
+            raise RejectedError(f"no such quota of {entity_name(entity)}{hint}")
         _alter(broker, entity, dict.fromkeys(gone), validate_only=False)
     _print_change("removed", entity, gone, as_json=as_json)
 
@@ -213,7 +213,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _described(
+def described_quotas(
     broker: "RemoteBroker", entity: Entity, *, is_strict: bool
 ) -> dict[Entity, dict[str, float]]:
     """Quotas by entity, of those that have all parts of one. Raises RejectedError."""
@@ -230,7 +230,7 @@ def _described(
         }
         for entry in answer.entries or ()
     }
-    return dict(sorted(found.items(), key=lambda one: _name(one[0])))
+    return dict(sorted(found.items(), key=lambda one: entity_name(one[0])))
 
 
 def _alter(
@@ -268,14 +268,15 @@ def _data(entity: Entity, quotas: Mapping[str, Any]) -> dict[str, Any]:
     return {"entity": dict(entity), "quotas": dict(sorted(quotas.items()))}
 
 
-def _name(entity: Entity) -> str:
-    parts = reversed(entity)  # the user first
+def entity_name(entity: Entity) -> str:
+    """Return the words for an entity, the user first."""
+    parts = reversed(entity)
     return ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in parts)
 
 
 def _line(entity: Entity, quotas: Mapping[str, float | None]) -> str:
     values = (f"{key}={value:.15g}" for key, value in sorted(quotas.items()) if value is not None)
-    return f"{_name(entity)}:  {', '.join(values)}"
+    return f"{entity_name(entity)}:  {', '.join(values)}"
 
 
 def _print_change(

@@ -64,6 +64,14 @@ def serve(
             "line override it.",
         ),
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where a console for a browser listens, as a process beside the broker; a "
+            "loopback address. [default: nowhere]",
+        ),
+    ] = None,
     ephemeral: Annotated[
         bool,
         typer.Option(
@@ -87,8 +95,9 @@ def serve(
     """Run a broker until SIGTERM or SIGINT.
 
     Prints `listening on HOST:PORT` on standard output once it answers; log lines go to
-    standard error. If a bug ends its service, it stops with exit code 1. SIGHUP has it read the
-    certificates of its listeners again.
+    standard error. With --console a line `console on http://HOST:PORT/?token=…` follows. If a bug
+    ends its service, it stops with exit code 1. SIGHUP has it read the certificates of its
+    listeners again.
     """
     from txn.server.lifecycle.serve import Start, serve
 
@@ -97,12 +106,13 @@ def serve(
         if data is not None or config is not None or check:
             other = "--data" if data is not None else "--check" if check else "--config"
             raise ConfigError(f"--ephemeral keeps no data and needs no settings: leave {other} out")
-        serve(None, listen or FREE_PORT, durability, metrics, options, ends_with_parent=True)
+        free = listen or FREE_PORT
+        serve(None, free, durability, metrics, options, None, console, ends_with_parent=True)
         return
     if not check:
         if as_json:
             raise ConfigError("--json stands beside --check alone")
-        serve(data, listen, durability, metrics, options, config)
+        serve(data, listen, durability, metrics, options, config, console)
         return
     from txn.cli.checking import checked
 

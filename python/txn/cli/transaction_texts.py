@@ -55,7 +55,7 @@ def _held_partition(each: Explanation, source: FactSource) -> Iterator[str]:
         yield _labelled("deleted", deleted)
     yield from _facts(first, source)
     if each.waiting is not None:
-        yield _labelled("waiting", _waiting(each.waiting))
+        yield _labelled("waiting", waiting_text(each.waiting))
     yield from _outlook(first.verdict, source)
     if others:
         then = ", ".join(
@@ -76,7 +76,7 @@ def _facts(held: HoldingTransaction, source: FactSource) -> Iterator[str]:
     if opened.last_timestamp_ms is not None:
         wrote = f"{moment(opened.last_timestamp_ms)}, {relative(opened.last_timestamp_ms, now_ms)}"
         yield _labelled("last record", wrote)
-    yield _labelled("client", _client(owner, source))
+    yield _labelled("client", client_text(owner, source))
 
 
 def _outlook(verdict: Verdict, source: FactSource) -> Iterator[str]:
@@ -87,14 +87,16 @@ def _outlook(verdict: Verdict, source: FactSource) -> Iterator[str]:
     )
     yield _labelled("safe to do", verdict.advice)
     if verdict.command is not None:
-        yield _labelled("", _command(verdict.command, source))
+        yield _labelled("", command_line(verdict.command, source))
 
 
-def _command(command: str, source: FactSource) -> str:
+def command_line(command: str, source: FactSource) -> str:
+    """Return a command with the options that name the cluster it has to reach."""
     return f"{command} {source.options if source.is_running else '--bootstrap HOST:PORT'}"
 
 
-def _client(owner: Owner | None, source: FactSource) -> str:
+def client_text(owner: Owner | None, source: FactSource) -> str:
+    """Return the last client of a transaction's owner in words, or why it is not known."""
     if owner is not None and owner.client is not None:
         client = owner.client
         seen = relative(client.seen_ms, source.now_ms())
@@ -108,7 +110,8 @@ def _client(owner: Owner | None, source: FactSource) -> str:
     return "not known: Apache Kafka does not tell"
 
 
-def _waiting(waiting: WaitingRecords) -> str:
+def waiting_text(waiting: WaitingRecords) -> str:
+    """Return the number of waiting records in words, by the kind of their transactions."""
     kinds = (
         (waiting.own, "of this transaction"),
         (waiting.others_open, "of others that are open"),
@@ -148,7 +151,7 @@ def description_lines(
         due = f"{moment(owner.deadline_ms)} ({relative(owner.deadline_ms, now_ms)})"
         timeout += f", aborted at {due}"
     yield _labelled("timeout", timeout)
-    yield _labelled("client", _client(owner, source))
+    yield _labelled("client", client_text(owner, source))
     for topic, index in sorted(owner.partitions):
         here = [each for each in held if each.open.partition == (topic, index)]
         since = f", open since offset {here[0].open.first_offset}" if here else ""
@@ -264,7 +267,7 @@ def held_data(held: HoldingTransaction, source: FactSource) -> dict[str, Any]:
         "ended_by": verdict.ended_by(moment),
         "ends_ms": verdict.ends_ms,
         "advice": verdict.advice,
-        "command": _command(verdict.command, source) if verdict.command else None,
+        "command": command_line(verdict.command, source) if verdict.command else None,
     }
 
 

@@ -78,7 +78,7 @@ def list_users(
     Exit codes: 0 done, 1 refused, 2 wrong usage or no broker answers.
     """
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
-        users = _described(broker, None)
+        users = described_users(broker, None)
     if as_json:
         print_json([{"name": name, "mechanisms": known} for name, known in users.items()])
     else:
@@ -222,9 +222,9 @@ def remove(
     Exit codes: 0 done, 1 refused, 2 wrong usage, no such user, or no broker answers.
     """
     with any_broker(bootstrap, command_config, settings, timeout_s=TIMEOUT_S) as broker:
-        known = _described(broker, name).get(name)
+        known = described_users(broker, name).get(name)
         if known is None:
-            everyone = _described(broker, None)
+            everyone = described_users(broker, None)
             raise unknown("user", name, did_you_mean(name, everyone), "txn users list")
         names = [str(each) for each in mechanism or known]
         for each in names:
@@ -240,7 +240,7 @@ def _print_change(as_json: bool, done: str, name: str, mechanisms: Sequence[str]
         print_lines([f"{done} {name}: {', '.join(mechanisms)}"])
 
 
-def _described(broker: "RemoteBroker", name: str | None) -> dict[str, dict[str, int]]:
+def described_users(broker: "RemoteBroker", name: str | None) -> dict[str, dict[str, int]]:
     """The iterations of users by mechanism; `name`: of one, if it is there.
 
     Raises RejectedError.

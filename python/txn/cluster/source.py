@@ -44,6 +44,7 @@ from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.coordinator.transaction.records import encode_key
 from txn.errors import RejectedError, RetriableError, TxnError
 from txn.identifiers import TopicPartition
+from txn.inspect.segments import SegmentRecord
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.security.client import PLAIN, SecuritySettings
 from txn.wire.api_keys import ApiKey
@@ -215,6 +216,15 @@ class ClusterSource:
         for piece in self._pieces(partition, max(first_offset, start)):
             yield from piece.batches
 
+    def records(
+        self, partition: TopicPartition, first_offset: int
+    ) -> Iterator[tuple[LoggedBatch, list[SegmentRecord]]]:
+        """The batches of a log from the one with an offset on, with their records."""
+        start = self._offsets([partition], EARLIEST, READ_UNCOMMITTED).get(partition, 0)
+        for piece in self._pieces(partition, max(first_offset, start)):
+            for batch in piece.batches:
+                yield batch, piece.records(batch)
+
     def _pieces(self, partition: TopicPartition, first_offset: int) -> Iterator[FetchedPiece]:
         next_offset = first_offset
         while True:
@@ -308,22 +318,36 @@ class ClusterSource:
 
     def history(self, transactional_id: str) -> list[StateRecord]:
         """Records of an id that `__transaction_state` still has, oldest first."""
+        return self.histories([transactional_id])[transactional_id]
+
+    def histories(
+        self, transactional_ids: Collection[str], offsets_max: int | None = None
+    ) -> dict[str, list[StateRecord]]:
+        """The history of each id; each partition of `__transaction_state` is read once.
+
+        Args:
+            transactional_ids: The ids.
+            offsets_max: The newest offsets of each partition to read; None: all.
+        """
+        found: dict[str, list[StateRecord]] = {each: [] for each in transactional_ids}
         count = len(self._topics.get(TRANSACTIONS_TOPIC, ()))
         if not count:
-            return []
-        partition = TRANSACTIONS_TOPIC, coordinator_partition(transactional_id, count)
-        ends = self.ends([partition]).get(partition)
-        if ends is None:
-            return []
-        key = encode_key(transactional_id)
-        return [
-            state_record(partition[1], record)
-            for piece in self._pieces(partition, ends.log_start_offset)
-            for batch in piece.batches
-            if not batch.batch.is_control
-            for record in piece.records(batch)
-            if record.key == key
-        ]
+            return found
+        keys: dict[TopicPartition, dict[bytes, str]] = {}
+        for each in transactional_ids:
+            partition = TRANSACTIONS_TOPIC, coordinator_partition(each, count)
+            keys.setdefault(partition, {})[encode_key(each)] = each
+        for partition, ends in self.ends(keys).items():
+            start = ends.log_start_offset
+            if offsets_max is not None:
+                start = max(start, ends.end_offset - offsets_max)
+            for piece in self._pieces(partition, start):
+                for batch in piece.batches:
+                    for record in () if batch.batch.is_control else piece.records(batch):
+                        name = keys[partition].get(record.key or b"")
+                        if name is not None:
+                            found[name].append(state_record(partition[1], record))
+        return found
 
     def _described(self, broker: RemoteBroker, transactional_ids: Sequence[str]) -> list[Owner]:
         request = {"transactional_ids": tuple(transactional_ids)}

@@ -139,6 +139,19 @@ class DirectorySource:
 
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
         """The batches of a log from the one with an offset on; control batches too."""
+        for _, each in self._batches(partition, first_offset):
+            yield each
+
+    def records(
+        self, partition: TopicPartition, first_offset: int
+    ) -> Iterator[tuple[LoggedBatch, Sequence[segments.SegmentRecord]]]:
+        """The batches of a log from the one with an offset on, with their records."""
+        for path, each in self._batches(partition, first_offset):
+            yield each, records_in(path, each.batch)
+
+    def _batches(
+        self, partition: TopicPartition, first_offset: int
+    ) -> Iterator[tuple[Path, LoggedBatch]]:
         if partition not in self._directories:
             return
         files = list_partition(self._directories[partition])
@@ -150,7 +163,7 @@ class DirectorySource:
                         return
                     raise _damaged(path)
                 if batch.last_offset >= first_offset:
-                    yield logged(path, batch)
+                    yield path, logged(path, batch)
 
     def _is_torn_tail(
         self,
@@ -283,6 +296,12 @@ class DirectorySource:
     def history(self, transactional_id: str) -> list[StateRecord]:
         """Records of an id that `__transaction_state` still has, oldest first."""
         return self._histories.get(transactional_id, [])
+
+    def histories(
+        self, transactional_ids: Collection[str], offsets_max: int | None = None
+    ) -> dict[str, list[StateRecord]]:
+        """The history of each id; all of it, as the files are read once."""
+        return {each: self.history(each) for each in transactional_ids}
 
     def unread(self, transactional_id: str | None = None) -> list[str]:
         """The partitions of `__transaction_state` that are damaged; of an id: its own, if it is."""

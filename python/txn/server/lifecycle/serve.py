@@ -102,6 +102,7 @@ def serve(
     metrics: str | None,
     options: Sequence[str],
     config: Path | None = None,
+    console: str | None = None,
     *,
     ends_with_parent: bool = False,
 ) -> None:
@@ -111,7 +112,7 @@ def serve(
     NOTIFY_SOCKET gets a message when it answers and when it stops.
 
     A line `NAME on HOST:PORT` follows for each further listener, and a line
-    `metrics on http://HOST:PORT/metrics` where metrics are served.
+    `metrics on http://HOST:PORT/metrics` where metrics are served, and the start line of a console.
 
     Args:
         data: The data directory; None for that of the file, or a temporary one.
@@ -120,6 +121,7 @@ def serve(
         metrics: As `Broker` takes it.
         options: Broker properties, each PROPERTY=VALUE.
         config: A file of Kafka's broker settings; the other arguments count before it.
+        console: HOST:PORT of a console beside the broker; None for no console.
         ends_with_parent: Stop when the process that started this one has ended.
 
     Raises:
@@ -150,11 +152,14 @@ def serve(
             )
         if ends_with_parent:
             Thread(target=_stop_without, args=(parent, request_stop), daemon=True).start()
-        _greet(broker)
-        _notify_service_manager("READY=1")
-        service_of(broker).preload.start()
-        await_request(broker.reload_certificates)
-        _notify_service_manager("STOPPING=1")
+        _print(_greeting(broker))
+        with _console(start, broker, console) as line:
+            if line is not None:
+                _print(line)
+            _notify_service_manager("READY=1")
+            service_of(broker).preload.start()
+            await_request(broker.reload_certificates)
+            _notify_service_manager("STOPPING=1")
     if broker.failure is not None:
         raise broker.failure
 
@@ -181,12 +186,28 @@ def _notify_service_manager(state: str) -> None:
         log.warning("service_manager.not_told", state=state, reason=str(error))
 
 
-def _greet(broker: Broker) -> None:
-    """Print the addresses to standard output, whose reader may have stopped. Raises OSError."""
+@contextmanager
+def _console(start: Start, broker: Broker, listen: str | None) -> Iterator[str | None]:
+    """The console beside a broker, if there is to be one; the value is its start line."""
+    if listen is None:
+        yield None
+        return
+    from txn.config import BrokerSettings
+    from txn.security.listeners import read_listeners
+    from txn.server.lifecycle.console_process import console_beside, servers_for_console
+
+    specs = read_listeners(BrokerSettings(start.properties), start.host, start.port)
+    listeners = broker.listeners or {"": broker.bootstrap_servers}
+    with console_beside(listen, servers_for_console(specs, listeners)) as line:
+        yield line
+
+
+def _print(lines: str) -> None:
+    """Print lines to standard output, whose reader may have stopped. Raises OSError."""
     if sys.stdout is None:
         return
     output = LineWriter(sys.stdout.fileno())
-    output.put(f"{_greeting(broker)}\n".encode())
+    output.put(f"{lines}\n".encode())
     output.flush()  # at once: a program may read no more than a line
     if output.failure is not None:
         raise output.failure

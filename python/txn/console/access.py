@@ -1,0 +1,106 @@
+"""Who may use the console: a token that the start prints, or a user of the cluster.
+
+The holder of the token acts with the rights of the console's own connection. A user who logs in by
+name and password acts with that user's rights: the cluster checks the password and every request.
+"""
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from txn.console.sources import Sources, Way
+from txn.errors import RejectedError
+from txn.security.client import SecuritySettings
+
+SESSIONS_MAX: Final = 256
+"""Beyond it, the session that was idle for the longest time ends."""
+
+IDLE_S: Final = 12 * 3_600
+"""A session ends after so many seconds without a request."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One logged-in browser."""
+
+    user: str
+    sources: Sources
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    used: float = field(default_factory=time.monotonic)
+
+
+class Access:
+    """The token and the sessions of a console."""
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self.token: Final = secrets.token_urlsafe(24)
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+
+    def by_token(self, token: str) -> str | None:
+        """Begin a session for the holder of the token; return its key, None for a wrong one."""
+        if not secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
+            return None
+        security = self.way.cluster.security
+        user = security.username or ("files" if not self.way.is_running else "this console")
+        return self._begin(user, security)
+
+    def by_password(self, username: str, password: str) -> str:
+        """Begin a session for a user of the cluster; return its key.
+
+        Raises:
+            RejectedError: the cluster refuses the name and the password.
+            RetriableError: no broker answers.
+        """
+        if not self.way.takes_passwords:
+            raise RejectedError("this cluster has no passwords. Log in with the token")
+        security = self.way.as_user(username, password)
+        sources = Sources(self.way, security)
+        with sources.borrowed():  # the cluster checks the password here
+            pass
+        return self._begin(username, security, sources)
+
+    def session(self, key: str | None) -> Session | None:
+        """The session of a browser; None: it has none, or it was idle for long."""
+        now = time.monotonic()
+        with self._lock:
+            expired = [
+                each for each, session in self._sessions.items() if now - session.used > IDLE_S
+            ]
+            ended = [self._sessions.pop(each) for each in expired]
+            session = self._sessions.get(key or "")
+            if session is not None:
+                session.used = now
+        for each in ended:
+            each.sources.close()
+        return session
+
+    def end(self, key: str | None) -> None:
+        """End the session of a browser."""
+        with self._lock:
+            session = self._sessions.pop(key or "", None)
+        if session is not None:
+            session.sources.close()
+
+    def close(self) -> None:
+        """End every session."""
+        with self._lock:
+            keys = list(self._sessions)
+        for key in keys:
+            self.end(key)
+
+    def _begin(self, user: str, security: SecuritySettings, sources: Sources | None = None) -> str:
+        key = secrets.token_urlsafe(24)
+        session = Session(user, sources or Sources(self.way, security))
+        with self._lock:
+            oldest = None
+            if len(self._sessions) >= SESSIONS_MAX:
+                idle_longest = min(self._sessions, key=lambda each: self._sessions[each].used)
+                oldest = self._sessions.pop(idle_longest)
+            self._sessions[key] = session
+        if oldest is not None:
+            oldest.sources.close()
+        return key

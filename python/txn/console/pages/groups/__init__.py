@@ -1,0 +1,156 @@
+"""Groups of both protocols: their lag in committed records, and the reset of their offsets."""
+
+import json
+import sys
+from shlex import quote
+from typing import Final
+from urllib.parse import urlencode
+
+from txn.admin.cluster import RunningCluster
+from txn.admin.groups import (
+    OffsetChange,
+    commit,
+    moved_to,
+    new_group,
+    require_no_members,
+    restored,
+    shifted_by,
+)
+from txn.admin.offset_specs import parse_offset_spec
+from txn.cluster.groups import described
+from txn.console.lists import part_of
+from txn.console.site import Action, Context, Page, View, Visit
+from txn.console.sources import Source
+from txn.errors import ConfigError, RejectedError
+
+OFFSETS_COUNTED: Final = 20_000
+"""The most offsets of a partition that a followed page reads to count records."""
+
+
+def overview(visit: Visit, source: Source) -> Context:
+    """The groups whose names have a text in them."""
+    text = visit.query.get("name", "").strip()
+    groups = [each for each in running(source).groups() if text.lower() in each.group_id.lower()]
+    return {
+        "title": "Groups",
+        "is_live": True,
+        "shown": part_of(groups, visit.number("part", 1)),
+        "text": text,
+        "address": "/groups?" + urlencode({"name": text}),
+        "command": f"txn groups list {source.options}",
+    }
+
+
+def one(visit: Visit, source: Source) -> Context:
+    """A group: members, offsets and lag. `exact=1` counts every record."""
+    group_id = id_of(visit)
+    is_exact = visit.query.get("exact") == "1"
+    counted = sys.maxsize if is_exact else OFFSETS_COUNTED
+    group = described(running(source), group_id, offsets_counted=counted)
+    lags = [each.records for each in group.lags]
+    shown = part_of(group.lags, visit.number("part", 1))
+    return {
+        "title": group_id,
+        "is_live": not is_exact,
+        "group": group,
+        "shown": shown,
+        "owners": group.owners,
+        "lag": sum(each or 0 for each in lags),
+        "is_counted": None not in lags,
+        "topics": sorted({each.partition[0] for each in group.lags}),
+        "command": f"txn groups describe {quote(group_id)} {source.options}"
+        + (" --exact" if is_exact else ""),
+    }
+
+
+def plan(visit: Visit, source: Source) -> Context:
+    """The offsets that a reset would commit."""
+    cluster = running(source)
+    group_id = id_of(visit)
+    query = visit.query
+    topic, to, shift = (query.get(name, "").strip() for name in ("topic", "to", "shift_by"))
+    if bool(to) == bool(shift):
+        raise ConfigError("give the offsets in one way: a place, or a distance")
+    require_no_members(cluster, group_id)
+    partitions = cluster.partitions(topic) if topic else list(cluster.committed_offsets(group_id))
+    if to:
+        place = parse_offset_spec(to, now_ms=cluster.now_ms())
+        changes = moved_to(cluster, group_id, partitions, place)
+    else:
+        changes = shifted_by(cluster, group_id, partitions, _distance(shift))
+    new = new_group(cluster, group_id)
+    way = f"--to {quote(to)}" if to else f"--shift-by {shift}"
+    where = f"--topic {topic}" if topic else "--all-topics"
+    return {
+        "title": f"Move the offsets of {group_id}",
+        "group_id": group_id,
+        "changes": changes,
+        "note": None if new is None else new.note(),
+        "planned": json.dumps([[*each.partition, each.before, each.after] for each in changes]),
+        "command": f"txn groups reset-offsets {quote(group_id)} {where} {way} {source.options}",
+    }
+
+
+def reset(visit: Visit) -> str:
+    """Commit the offsets of the plan that the page showed, and no others."""
+    group_id = id_of(visit)
+    planned = _planned_in(visit.form.get("planned", ""))
+    with visit.session.sources.cluster() as cluster:
+        require_no_members(cluster, group_id)
+        wanted = {each.partition: each.after for each in planned}
+        if restored(cluster, group_id, wanted) != planned:
+            raise RejectedError(
+                "the offsets of the group or the ends of its logs have changed since the page "
+                "showed the plan. Nothing was done. Look at a new plan first"
+            )
+        commit(cluster, group_id, planned)
+    return f"/groups/one?{urlencode({'id': group_id})}"
+
+
+def running(source: Source) -> RunningCluster:
+    """The cluster; the page is not offered for files."""
+    assert isinstance(source, RunningCluster), "the page needs brokers"
+    return source
+
+
+def id_of(visit: Visit) -> str:
+    """The group that the address or the form names. Raises ConfigError."""
+    found = visit.form.get("id") or visit.query.get("id")
+    if not found:
+        raise ConfigError("the address lacks id=. Choose a group from the list")
+    return found
+
+
+def _distance(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        raise ConfigError(f"{text!r} is no distance. Give a number, below 0 to move backwards")
+    return int(text)
+
+
+def _planned_in(text: str) -> list[OffsetChange]:
+    try:
+        planned = [
+            OffsetChange(
+                (str(topic), int(index)), None if before is None else int(before), int(after)
+            )
+            for topic, index, before, after in json.loads(text)
+        ]
+    except (ValueError, TypeError, RecursionError):
+        raise ConfigError("the form has no plan. Open the page of the group again") from None
+    if not planned:
+        raise ConfigError("the plan moves no offset. Choose a topic in which the group has one")
+    return planned
+
+
+PAGE: Final = Page(
+    "Groups",
+    "/groups",
+    (
+        ("/groups", View("pages/groups/overview.html", overview)),
+        ("/groups/one", View("pages/groups/one.html", one)),
+        ("/groups/reset", View("pages/groups/reset.html", plan)),
+        ("/groups/do/reset", Action(reset)),
+    ),
+    needs_brokers=True,
+)

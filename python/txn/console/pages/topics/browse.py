@@ -1,0 +1,145 @@
+"""The records of a partition from a place on, one record, and the bytes of a part of it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from txn.admin.cluster import RunningCluster
+from txn.admin.offset_specs import OffsetSpec, OffsetSpecKind, offsets_at, parse_offset_spec
+from txn.cluster.facts import PartitionOffsets
+from txn.console.pages.topics.contents import Form, lines, preview
+from txn.console.pages.topics.records import PAGE_RECORDS, Row, names_of, page_of
+from txn.console.site import Context, Visit
+from txn.console.sources import Source
+from txn.errors import ConfigError
+from txn.explain.questions import partitions_of
+from txn.identifiers import TopicPartition
+
+VIEWS: Final = {
+    "both": "The log beside the reader",
+    "log": "The log alone",
+    "reader": "The reader alone",
+}
+DEFAULT_PLACE: Final = f"-{PAGE_RECORDS}"
+
+
+def records(visit: Visit, source: Source) -> Context:
+    """A page of records; `from` is any place that `txn consume --from` takes."""
+    place = _partition_of(visit, source)
+    query = visit.query
+    view = chosen(query.get("view", "both"), list(VIEWS), "view")
+    form = Form(chosen(query.get("as", "text"), [each.value for each in Form], "form"))
+    wanted = query.get("from", "").strip() or DEFAULT_PLACE
+    ends = ends_of(source, place)
+    first = offset_of(source, place, ends, wanted)
+    page = page_of(source, place, first, ends)
+    rows = [row for row in page.rows if view != "reader" or row.is_seen(ends)]
+    name = f"{place[0]}-{place[1]}"
+    return {
+        "title": name,
+        "partition": place,
+        "ends": ends,
+        "rows": rows,
+        "names": names_of(source, rows),
+        "view": view,
+        "views": VIEWS,
+        "form": form,
+        "forms": list(Form),
+        "wanted": wanted,
+        "first": first,
+        "previous": max(first - PAGE_RECORDS, ends.log_start_offset)
+        if first > ends.log_start_offset
+        else None,
+        "next": page.next_offset,
+        "preview": preview,
+        "command": f"txn consume {name} --from {wanted} --offsets --keys {source.options}"
+        if source.is_running
+        else f"txn log dump {source.options.removeprefix('--data ')}/{name}",
+    }
+
+
+def record(visit: Visit, source: Source) -> Context:
+    """One record, whole up to a limit."""
+    place = _partition_of(visit, source)
+    form = Form(chosen(visit.query.get("as", "json"), [each.value for each in Form], "form"))
+    ends = ends_of(source, place)
+    row = _row_at(visit, source, place, ends)
+    assert row.record is not None, "markers have no page"
+    return {
+        "title": f"{place[0]}-{place[1]} offset {row.offset}",
+        "partition": place,
+        "ends": ends,
+        "row": row,
+        "name": names_of(source, [row]).get(row.producer_id),
+        "form": form,
+        "forms": list(Form),
+        "key": lines(row.record.key, form),
+        "value": lines(row.record.value, form),
+        "headers": [
+            (preview(name, Form.TEXT), preview(value, form)) for name, value in row.record.headers
+        ],
+        "command": f"txn consume {place[0]}-{place[1]} --from {row.offset} --max-records 1 "
+        f"{source.options}"
+        if source.is_running
+        else None,
+    }
+
+
+def download(visit: Visit, source: Source) -> tuple[str, bytes]:
+    """The name of a file, and the bytes of a record's key or value for it."""
+    place = _partition_of(visit, source)
+    part = chosen(visit.path("part"), ["key", "value"], "part")
+    row = _row_at(visit, source, place, ends_of(source, place))
+    assert row.record is not None, "markers have no page"
+    content = row.record.key if part == "key" else row.record.value
+    return f"{place[0]}-{place[1]}-{row.offset}.{part}", content or b""
+
+
+def offset_of(source: Source, place: TopicPartition, ends: PartitionOffsets, text: str) -> int:
+    """The offset of a place in a log, within the log. Raises ConfigError: it is no place."""
+    spec: OffsetSpec = parse_offset_spec(text, now_ms=source.now_ms())
+    if isinstance(source, RunningCluster):
+        offset = offsets_at(source, [place], spec, is_committed=False).get(place, 0)
+    elif spec.kind is OffsetSpecKind.TIME:
+        found = source.offset_at(place, spec.value)
+        offset = ends.end_offset if found is None else found
+    else:
+        offset = {
+            OffsetSpecKind.EARLIEST: ends.log_start_offset,
+            OffsetSpecKind.LATEST: ends.end_offset,
+            OffsetSpecKind.BEFORE_END: ends.end_offset - spec.value,
+        }.get(spec.kind, spec.value)
+    return min(max(offset, ends.log_start_offset), ends.end_offset)
+
+
+def ends_of(source: Source, place: TopicPartition) -> PartitionOffsets:
+    """The ends of a partition. Raises ConfigError: no broker leads it."""
+    found = source.ends([place]).get(place)
+    if found is None:
+        raise ConfigError(
+            f"no broker leads {place[0]}-{place[1]} at the moment. Bring one of its replicas back"
+        )
+    return found
+
+
+def chosen(text: str, known: Sequence[str], noun: str) -> str:
+    """One of several words. Raises ConfigError for another one."""
+    if text not in known:
+        raise ConfigError(f"{text!r} is no {noun}. Choose one of {', '.join(known)}")
+    return text
+
+
+def _partition_of(visit: Visit, source: Source) -> TopicPartition:
+    (place,) = partitions_of(source, visit.path("topic"), int(visit.path("index")))
+    return place
+
+
+def _row_at(visit: Visit, source: Source, place: TopicPartition, ends: PartitionOffsets) -> Row:
+    offset = int(visit.path("offset"))
+    page = page_of(source, place, offset, ends)
+    for row in page.rows:
+        if row.offset == offset and row.record is not None:
+            return row
+    raise ConfigError(
+        f"{place[0]}-{place[1]} has no record at offset {offset}. It may be a marker, or "
+        "compaction or retention has removed it"
+    )

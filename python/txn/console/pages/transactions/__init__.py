@@ -1,0 +1,193 @@
+"""Transactions: a lane for each transactional id, and a page for each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Final
+from urllib.parse import urlencode
+
+from txn.admin.cluster import RunningCluster
+from txn.cli.moments import parse_duration
+from txn.cli.transaction_texts import client_text, command_line
+from txn.cli.transactions import StateName
+from txn.cluster.facts import Owner
+from txn.console.lists import part_of
+from txn.console.pages.transactions.lanes import Lane, Span, lane_of
+from txn.console.pages.transactions.places import group_offsets, places_of
+from txn.console.site import Action, Context, Page, View, Visit
+from txn.console.sources import Source
+from txn.console.timelines import Axis, Bar
+from txn.coordinator.transaction.listing import STATES_BY_LABEL
+from txn.errors import ConfigError, RejectedError
+from txn.explain.abort import AbortPlan, NothingOpen, carry_out, plan_by_id
+from txn.explain.questions import described, is_open, listed
+
+LANES: Final = 25
+OFFSETS_READ: Final = 1_000
+"""The newest records of each partition of `__transaction_state` that a timeline reads."""
+
+WINDOWS_MS: Final[Mapping[str, int]] = {
+    "1m": 60_000,
+    "15m": 900_000,
+    "1h": 3_600_000,
+    "1d": 86_400_000,
+}
+DEFAULT_WINDOW: Final = "15m"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A transactional id with its bars."""
+
+    owner: Owner
+    client: str
+    is_open: bool
+    age_ms: int | None
+    bars: Sequence[Bar]
+
+
+def overview(visit: Visit, source: Source) -> Context:
+    """The transactional ids, open ones first, each with its lane."""
+    query = visit.query
+    state, prefix = query.get("state", ""), query.get("prefix", "")
+    longer_than = query.get("longer_than", "").strip()
+    window = query.get("window", DEFAULT_WINDOW)
+    if state and state not in set(StateName):
+        raise ConfigError(f"{state!r} is no state of a transaction. Choose one from the list")
+    if window not in WINDOWS_MS:
+        raise ConfigError(f"{window!r} is no window. Choose one of {', '.join(WINDOWS_MS)}")
+    owners = listed(
+        source,
+        states=[STATES_BY_LABEL[state]] if state else (),
+        longer_than_ms=parse_duration(longer_than) if longer_than else None,
+        prefix=prefix,
+    )
+    shown = part_of(owners, visit.number("part", 1), LANES)
+    now_ms = source.now_ms()
+    axis = Axis(now_ms - WINDOWS_MS[window], now_ms)
+    options = [f"--state {state}"] if state else []
+    options += [f"--longer-than {longer_than}"] if longer_than else []
+    options += [f"--prefix {quote(prefix)}"] if prefix else []
+    return {
+        "title": "Transactions",
+        "is_live": source.is_running,
+        "shown": shown,
+        "rows": _rows(source, shown.items, axis),
+        "axis": axis,
+        "states": [each.value for each in StateName],
+        "windows": list(WINDOWS_MS),
+        "window": window,
+        "asked": {"state": state, "prefix": prefix, "longer_than": longer_than},
+        "address": "/transactions?"
+        + urlencode(
+            {"state": state, "prefix": prefix, "longer_than": longer_than, "window": window}
+        ),
+        "command": " ".join(["txn transactions list", *options, source.options]),
+    }
+
+
+def _rows(source: Source, owners: Sequence[Owner], axis: Axis) -> list[Row]:
+    try:
+        histories = source.histories([each.transactional_id for each in owners], OFFSETS_READ)
+    except RejectedError:  # the user may not read the coordinator's topic
+        histories = {}
+    rows = []
+    for owner in owners:
+        opened = is_open(owner) and owner.start_ms is not None
+        lane = lane_of(histories.get(owner.transactional_id, ()))
+        if not lane.spans and opened and owner.start_ms is not None:
+            lane = Lane([Span(owner.start_ms, None, None, "open")], ())
+        age_ms = axis.end_ms - owner.start_ms if opened and owner.start_ms is not None else None
+        client = client_text(owner, source)
+        rows.append(Row(owner, client, is_open(owner), age_ms, _bars(lane, axis)))
+    return rows
+
+
+def _bars(lane: Lane, axis: Axis) -> list[Bar]:
+    bars = []
+    for span in lane.spans:
+        end_ms = axis.end_ms if span.end_ms is None else span.end_ms
+        decided_ms = end_ms if span.prepared_ms is None else span.prepared_ms
+        bars.append(axis.bar(span.begin_ms, decided_ms, span.outcome, span.outcome))
+        if span.prepared_ms is not None:
+            bars.append(axis.bar(decided_ms, end_ms, "prepare", "decided, markers on their way"))
+    bars += [axis.bar(at_ms, at_ms, "fence", "a new producer fenced it") for at_ms in lane.fences]
+    return [bar for bar in bars if bar is not None]
+
+
+def one(visit: Visit, source: Source) -> Context:
+    """One transactional id: its newest transaction, with everything that is in it."""
+    transactional_id = _id_of(visit.query)
+    owner, timeline, held = described(source, transactional_id)
+    verdict = held[0].verdict if held else None
+    command = None if verdict is None else verdict.command
+    return {
+        "title": transactional_id,
+        "is_live": source.is_running,
+        "owner": owner,
+        "is_open": is_open(owner),
+        "timeline": timeline,
+        "held": held,
+        "client": client_text(owner, source),
+        "abort": None if command is None else command_line(command, source),
+        "places": places_of(timeline, owner, source.now_ms()),
+        "offsets": group_offsets(source, timeline, owner),
+        "command": f"txn transactions describe {quote(transactional_id)} {source.options}",
+    }
+
+
+def plan(visit: Visit, source: Source) -> Context:
+    """The effect that an abort would have."""
+    transactional_id = _id_of(visit.query)
+    if not isinstance(source, RunningCluster):
+        raise ConfigError("a stopped broker aborts nothing. Start it first")
+    planned = plan_by_id(source, transactional_id)
+    return {
+        "title": f"Abort the transaction of {transactional_id}",
+        "transactional_id": transactional_id,
+        "plan": planned if isinstance(planned, AbortPlan) else None,
+        "why": planned.why if isinstance(planned, NothingOpen) else None,
+        "seen": _seen(planned),
+        "command": (
+            f"txn transactions abort --transactional-id {quote(transactional_id)} {source.options}"
+        ),
+    }
+
+
+def abort(visit: Visit) -> str:
+    """Abort the transaction that the plan named, and no other."""
+    transactional_id = _id_of(visit.form)
+    with visit.session.sources.cluster() as cluster:
+        planned = plan_by_id(cluster, transactional_id)
+        if isinstance(planned, NothingOpen):
+            raise RejectedError(f"{planned.why}. Nothing was done")
+        if _seen(planned) != visit.form.get("seen"):
+            raise RejectedError(
+                "another transaction is open now than the page showed. Nothing was done. Look at "
+                "the new plan first"
+            )
+        carry_out(cluster, planned)
+    return f"/transactions/one?{urlencode({'id': transactional_id})}"
+
+
+def _seen(planned: AbortPlan | NothingOpen) -> str:
+    """The transaction of a plan, as its form names it."""
+    return "" if isinstance(planned, NothingOpen) else repr(planned.transaction)
+
+
+def _id_of(given: Mapping[str, str]) -> str:
+    if "id" not in given:
+        raise ConfigError("the address lacks id=. Choose a transaction from the list")
+    return given["id"]
+
+
+PAGE: Final = Page(
+    "Transactions",
+    "/transactions",
+    (
+        ("/transactions", View("pages/transactions/overview.html", overview)),
+        ("/transactions/one", View("pages/transactions/one.html", one)),
+        ("/transactions/abort", View("pages/transactions/abort.html", plan)),
+        ("/transactions/do/abort", Action(abort)),
+    ),
+)

@@ -1,0 +1,129 @@
+"""The process of `txn console`: one socket, a start line, and a clean stop at SIGTERM."""
+
+import json
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from txn.config import split_address
+from txn.console.app import create_app
+from txn.console.pages import PAGES
+from txn.console.site import Site
+from txn.console.sources import Way
+from txn.errors import AddressError, ConfigError
+from txn.logs import show_on_stderr
+
+BACKLOG: Final = 128
+STOP_S: Final = 2
+"""Seconds that requests have at a stop; then their connections close."""
+
+
+def serve(
+    way: Way, listen: str, *, may_write: bool, as_json: bool, print_line: Callable[[str], None]
+) -> None:
+    """Serve the console until SIGTERM or SIGINT.
+
+    Args:
+        way: Where the facts are.
+        listen: HOST:PORT of a loopback address; port 0 means a free one.
+        may_write: True if pages offer changes.
+        as_json: Whether the start line is JSON.
+        print_line: Prints the start line.
+
+    Raises:
+        ConfigError: the address has another form, or is not of this machine alone.
+        AddressError: the port is in use.
+    """
+    show_on_stderr()
+    host, port = _address_in(listen)
+    with _listening(host, port) as listener:
+        address, port = listener.getsockname()[:2]
+        site = Site(way, PAGES, may_write=may_write, port=port)
+        shown = f"[{address}]" if ":" in address else address
+        url = f"http://{shown}:{port}/?token={site.access.token}"
+        line = json.dumps({"url": url, "write": may_write}) if as_json else f"console on {url}"
+        settings = uvicorn.Config(
+            create_app(site, host),
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=STOP_S,
+        )
+        try:
+            _Server(settings, site, lambda: print_line(line)).run([listener])
+        finally:
+            site.access.close()
+
+
+class _Server(uvicorn.Server):
+    """A server whose streams end as soon as a stop begins."""
+
+    def __init__(
+        self, settings: uvicorn.Config, site: Site, call_when_ready: Callable[[], None]
+    ) -> None:
+        super().__init__(settings)
+        self._site = site
+        self._call_when_ready = call_when_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve. A signal that comes after the start line stops it in order."""
+        await super().startup(sockets)
+        self._call_when_ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at the signals; uvicorn's own raises them again, and the exit code tells a kill."""
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin the stop."""
+        self._site.stopping.set()
+        super().handle_exit(sig, frame)
+
+
+def _address_in(listen: str) -> tuple[str, int]:
+    try:
+        return split_address(listen)
+    except ValueError:
+        raise ConfigError(f"--listen takes HOST:PORT, not {listen!r}") from None
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"--listen {host}:{port}: {error.strerror}") from None
+    family, _, _, _, address = found[0]
+    if not ip_address(str(address[0])).is_loopback:
+        raise ConfigError(
+            f"--listen {host}:{port} is no loopback address, and the console speaks plain HTTP. "
+            "Listen on 127.0.0.1, and reach it by `ssh -L` or a proxy that speaks TLS"
+        )
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise AddressError(
+            f"the console cannot listen on {host}:{port}: {error.strerror}. Give --listen another "
+            "port, or port 0 for a free one"
+        ) from None
+    return listener

@@ -1,0 +1,283 @@
+"""What the pages share: the frame of a page, the answer to an error, and following by events.
+
+A page is a package in `txn.console.pages`. It makes a `Page` with its routes. A route's view is a
+plain function of a `Visit`; it runs in a thread of its own, as the sources are synchronous.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jinja2 import Environment
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from txn.cli.no_answer import one_line
+from txn.console.access import Access, Session
+from txn.console.guards import read_form, require_csrf, require_same_origin
+from txn.console.rendering import environment
+from txn.console.sources import Source, Way
+from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
+
+FOLLOW_S: Final = 2.0
+"""Seconds between two looks at a page that is followed."""
+
+Context = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request of a logged-in user."""
+
+    site: "Site"
+    request: Request
+    session: Session
+    form: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of the URL; of one that is repeated, the last."""
+        return dict(self.request.query_params)
+
+    def path(self, name: str) -> str:
+        """A parameter of the path."""
+        return str(self.request.path_params[name])
+
+    def number(self, name: str, default: int) -> int:
+        """A number of the URL's parameters. Raises ConfigError."""
+        text = self.query.get(name, "").strip()
+        if not text:
+            return default
+        if not text.isascii() or not text.isdigit() or len(text) > 19:
+            raise ConfigError(f"{name}={text!r} is no number from 0 on. Correct it in the address")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A template, and the function that asks for the facts it shows.
+
+    `command` of its context is the command line that gives the same facts. The template's block
+    `live` is the part that changes while the page is followed.
+    """
+
+    template: str
+    ask: Callable[[Visit, Source], Context]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A change, asked for by a form. It returns the address of the page to show next."""
+
+    act: Callable[[Visit], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Pieces of text that arrive while they are found; the browser may stop at any time.
+
+    `begin` runs in a thread of its own, and may raise the error that is shown instead.
+    """
+
+    begin: Callable[[Visit], AsyncIterator[bytes]]
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Bytes for a file: never shown by the browser."""
+
+    content: Callable[[Visit, Source], tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of the console: its place in the navigation, and its routes."""
+
+    title: str
+    path: str
+    routes: Sequence[tuple[str, View | Action | Stream | Download]]
+    needs_brokers: bool = False
+    """True if the files of a stopped broker do not tell it."""
+
+
+class Site:
+    """The console of one cluster.
+
+    Args:
+        way: Where the facts are.
+        pages: In the order of the navigation.
+        may_write: True if the pages offer changes.
+        port: A part of the cookie's name: consoles on other ports of a host have their own.
+    """
+
+    def __init__(self, way: Way, pages: Sequence[Page], *, may_write: bool, port: int) -> None:
+        self.way = way
+        self.access = Access(way)
+        self.may_write = may_write
+        self.cookie: Final = f"txn_console_{port}"
+        self.pages = [page for page in pages if way.is_running or not page.needs_brokers]
+        self.stopping = asyncio.Event()
+        self._templates: Environment = environment()
+
+    def routes(self) -> list[Route]:
+        """The routes of all pages."""
+        return [
+            Route(
+                path,
+                self._endpoint(page, served),
+                methods=["POST"] if isinstance(served, Action) else ["GET"],
+            )
+            for page in self.pages
+            for path, served in page.routes
+        ]
+
+    def html(
+        self,
+        template: str,
+        context: Mapping[str, Any],
+        *,
+        session: Session | None,
+        status: int = 200,
+    ) -> HTMLResponse:
+        """A whole page."""
+        return HTMLResponse(self.text(template, context, session), status)
+
+    def text(self, template: str, context: Mapping[str, Any], session: Session | None) -> str:
+        """A template with its expressions filled in."""
+        return self._templates.get_template(template).render(self._frame(session) | dict(context))
+
+    def error(
+        self, error: TxnError, session: Session | None, page: Page | None = None
+    ) -> HTMLResponse:
+        """The page about an error: its message says what to do."""
+        titles = {403: "Refused", 404: "Not found", 503: "No answer", 500: "Cannot be read"}
+        status = status_of(error)
+        context = {
+            "title": titles[status],
+            "message": one_line(error),
+            "page": page,
+            "command": None,
+        }
+        return self.html("error.html", context, session=session, status=status)
+
+    def _frame(self, session: Session | None) -> Context:
+        return {
+            "site": self,
+            "session": session,
+            "pages": self.pages,
+            "page": None,
+            "command": None,
+            "is_live": False,
+        }
+
+    def _endpoint(
+        self, page: Page, served: View | Action | Stream | Download
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            session = self.access.session(request.cookies.get(self.cookie))
+            if session is None:
+                if isinstance(served, (View, Stream)) and "text/event-stream" not in _accepted(
+                    request
+                ):
+                    return RedirectResponse(f"/login?{_next(request)}", 303)
+                return Response(status_code=401)
+            visit = Visit(self, request, session)
+            try:
+                if isinstance(served, Action):
+                    return await self._acted(visit, served)
+                if isinstance(served, Stream):
+                    pieces = await run_in_threadpool(served.begin, visit)
+                    return StreamingResponse(pieces, media_type=served.media_type)
+                if isinstance(served, Download):
+                    return await run_in_threadpool(self._downloaded, visit, served)
+                if "text/event-stream" in _accepted(request):
+                    events = self._followed(visit, page, served)
+                    return StreamingResponse(events, media_type="text/event-stream")
+                return await run_in_threadpool(self._viewed, visit, page, served)
+            except TxnError as error:
+                return self.error(error, session, page)
+
+        return endpoint
+
+    async def _acted(self, visit: Visit, action: Action) -> Response:
+        require_same_origin(visit.request)
+        form = await read_form(visit.request)
+        require_csrf(form, visit.session.csrf)
+        if not self.may_write:
+            raise RejectedError(
+                "this console changes nothing. Start it with --write, or use the command line that "
+                "the page shows"
+            )
+        found = Visit(self, visit.request, visit.session, form)
+        return RedirectResponse(await run_in_threadpool(action.act, found), 303)
+
+    def _viewed(self, visit: Visit, page: Page, view: View) -> Response:
+        context = self._asked(visit, page, view)
+        return self.html(view.template, context, session=visit.session)
+
+    def _asked(self, visit: Visit, page: Page, view: View) -> Context:
+        with visit.session.sources.borrowed() as source:
+            asked = view.ask(visit, source)
+            return {"page": page, "now_ms": source.now_ms(), "visit": visit} | asked
+
+    def _downloaded(self, visit: Visit, download: Download) -> Response:
+        with visit.session.sources.borrowed() as source:
+            name, content = download.content(visit, source)
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, headers=headers, media_type="application/octet-stream")
+
+    async def _followed(self, visit: Visit, page: Page, view: View) -> AsyncIterator[bytes]:
+        """The part of a page that changes, each time it differs; until the console stops."""
+        before = b""
+        while not self.stopping.is_set():
+            try:
+                part = await run_in_threadpool(self._live_part, visit, page, view)
+            except TxnError as error:
+                yield _event("trouble", one_line(error))
+                part = None
+            if part is not None:
+                digest = hashlib.sha256(part.encode()).digest()
+                if digest != before:
+                    before = digest
+                    yield _event("part", part)
+                else:
+                    yield b": the same\n\n"
+            try:
+                await asyncio.wait_for(self.stopping.wait(), FOLLOW_S)
+            except TimeoutError:
+                continue
+
+    def _live_part(self, visit: Visit, page: Page, view: View) -> str:
+        template = self._templates.get_template(view.template)
+        frame = self._frame(visit.session) | self._asked(visit, page, view)
+        return "".join(template.blocks["live"](template.new_context(frame)))
+
+
+def status_of(error: TxnError) -> int:
+    """The HTTP status of an error."""
+    if isinstance(error, ConfigError):
+        return 404
+    if isinstance(error, RejectedError):
+        return 403
+    return 503 if isinstance(error, RetriableError) else 500
+
+
+def _accepted(request: Request) -> str:
+    return request.headers.get("accept", "")
+
+
+def _next(request: Request) -> str:
+    from urllib.parse import urlencode
+
+    query = f"?{request.url.query}" if request.url.query else ""
+    return urlencode({"next": f"{request.url.path}{query}"})
+
+
+def _event(name: str, data: str) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode("ascii")

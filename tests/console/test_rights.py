@@ -1,0 +1,132 @@
+"""Three users with different rights, each behind a log-in with a password of the cluster.
+
+`root` may do everything, `reader` may look at topic orders and at group shop, `nobody` may nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import txn
+from console.test_transactions_page import form_of
+from support.clients import create_topic, plain_producer, send, transactional_producer
+from support.command_line import run_txn
+from support.console import Browser, ConsoleProcess
+from txn.config import STANDARD_AUTHORIZER
+
+USERS = {"root": "root's pass", "reader": "reader's pass", "nobody": "nobody's pass"}
+LISTENERS = {
+    "listeners": "INSIDE://127.0.0.1:0,LOGIN://127.0.0.1:0",
+    "listener.security.protocol.map": "INSIDE:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:root;User:ANONYMOUS",
+}
+ENTRIES = (
+    ("--topic", "orders", "--operation", "Read"),
+    ("--topic", "orders", "--operation", "Describe"),
+    ("--group", "shop", "--operation", "Describe"),
+)
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A console beside a cluster with users; it has the rights of root itself."""
+
+    inside: str
+    console: ConsoleProcess
+
+    def user(self, name: str, password: str | None = None) -> tuple[Browser, int]:
+        """A browser after the log-in of a user, and the status of its answer."""
+        browser = self.console.stranger()
+        form = {"username": name, "password": password or USERS[name], "next": "/topics"}
+        return browser, browser.post("/login", form).status
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    place: Path = tmp_path_factory.mktemp("secured")
+    with txn.Broker(place / "data", properties=LISTENERS, users=USERS) as broker:
+        inside = broker.listeners["INSIDE"]
+        for name in ("orders", "secrets"):
+            create_topic(inside, name)
+            send(plain_producer(inside), name, [b"of " + name.encode()])
+        for entry in ENTRIES:
+            words = ("acls", "add", *entry, "--allow-principal", "User:reader")
+            assert run_txn(*words, "--bootstrap", inside)[0] == 0
+        config = place / "client.properties"
+        config.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+            f"bootstrap.servers={broker.listeners['LOGIN']}\n"
+            f"sasl.username=root\nsasl.password={USERS['root']}\n"
+        )
+        console = ConsoleProcess("--command-config", config, "--write")
+        yield Secured(inside, console)
+        assert console.stop() == 0
+
+
+def test_a_user_logs_in_with_the_password_that_the_cluster_knows(secured: Secured) -> None:
+    assert "User of the cluster" in secured.console.stranger().get("/login").text
+    assert secured.user("reader")[1] == 303
+    for name, password in (("reader", "wrong"), ("stranger", "pass"), ("", "x")):
+        browser, status = secured.user(name, password)
+        assert status == 403
+        assert browser.get("/topics").status == 303
+
+
+def test_each_user_sees_what_the_cluster_shows_this_user(secured: Secured) -> None:
+    seen = {name: secured.user(name)[0].get("/topics").text for name in USERS}
+    assert "secrets" in seen["root"]
+    assert ("orders" in seen["reader"], "secrets" in seen["reader"]) == (True, False)
+    assert ("orders" in seen["nobody"], "secrets" in seen["nobody"]) == (False, False)
+
+
+def test_records_are_those_that_the_user_may_read(secured: Secured) -> None:
+    root, reader, nobody = (secured.user(name)[0] for name in USERS)
+    assert "of secrets" in root.get("/topics/secrets/0").text
+    assert "of orders" in reader.get("/topics/orders/0").text
+    for browser in (reader, nobody):
+        for path in ("/topics/secrets/0", "/topics/secrets/0/0", "/topics/secrets/0/0/value"):
+            answer = browser.get(path)
+            assert answer.status in (403, 404)
+            assert "of secrets" not in answer.text
+        assert browser.get("/topics/secrets/search?value=of").status in (403, 404)
+
+
+def test_a_refusal_names_the_right_that_the_user_lacks(secured: Secured) -> None:
+    reader = secured.user("reader")[0]
+    assert "Describe" in reader.get("/access").text
+    assert "of the cluster" not in reader.get("/access/users").text
+    settings = reader.get("/cluster/1")
+    assert (settings.status, "DescribeConfigs" in settings.text) == (403, True)
+    assert "User:reader" in secured.user("root")[0].get("/access").text
+    assert "reader" in secured.user("root")[0].get("/access/users").text
+
+
+def test_a_user_without_the_right_ends_no_transaction(secured: Secured) -> None:
+    producer = transactional_producer(secured.inside, "guarded")
+    producer.begin_transaction()
+    send(producer, "orders", [b"guarded"])
+    root, reader = secured.user("root")[0], secured.user("reader")[0]
+    form = form_of(root.get("/transactions/abort?id=guarded").text)
+    refused = reader.post("/transactions/do/abort", {**form, "csrf": reader.csrf()})
+    assert refused.status in (403, 404)
+    assert "Ongoing" in root.get("/transactions/one?id=guarded").text
+    assert root.post("/transactions/do/abort", form).status == 303
+
+
+def test_the_first_page_is_there_for_a_user_who_may_see_little(secured: Secured) -> None:
+    for name in USERS:
+        browser = secured.user(name)[0]
+        for path in ("/", "/transactions", "/topics", "/groups", "/activity", "/cluster"):
+            assert browser.get(path).status == 200, (name, path)
+
+
+def test_sessions_of_two_users_stay_apart(secured: Secured) -> None:
+    """Connections are kept for the next request, and none is lent to another user."""
+    root, reader = secured.user("root")[0], secured.user("reader")[0]
+    for _ in range(3):
+        assert "secrets" in root.get("/topics").text
+        assert "secrets" not in reader.get("/topics").text

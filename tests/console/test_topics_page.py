@@ -1,0 +1,177 @@
+"""The pages of topics: what is in the log, what a reader sees, and the search."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import txn
+from console.conftest import BIDI, HOSTILE_ID, NO_TEXT, SCRIPT, Story, tell
+from support.clients import create_topic, plain_producer, read_all, send
+from support.console import ConsoleProcess
+
+
+def rows(page: str) -> list[tuple[str, str]]:
+    """The kind and the text of each row of a log."""
+    found = re.findall(r'<tr class="([a-z ]+)">(.*?)</tr>', page, re.DOTALL)
+    return [(kind, " ".join(re.sub(r"<[^>]+>", " ", text).split())) for kind, text in found]
+
+
+def test_the_log_shows_each_record_as_what_became_of_it(story: Story) -> None:
+    found = rows(story.console.browser().get("/topics/orders/0?from=earliest").text)
+    kinds = [kind for kind, _ in found]
+    assert kinds[:6] == [
+        *("committed", "committed", "marker commit"),
+        *("aborted", "marker abort", "plain"),
+    ]
+    assert "open" in kinds
+    assert "nothing: it is aborted" in found[3][1]
+    assert "nothing yet: its transaction is open" in found[kinds.index("open")][1]
+
+
+def test_the_reader_alone_sees_what_a_real_reader_gets(story: Story) -> None:
+    page = story.console.browser().get("/topics/orders/0?from=earliest&view=reader").text
+    records = [text for kind, text in rows(page) if not kind.startswith("marker")]
+    assert len(records) == len(read_all(story.servers, "orders"))
+    assert "taken back" not in page
+    assert "not yet" not in page
+
+
+def test_a_committed_record_behind_an_open_transaction_waits(story: Story) -> None:
+    send(plain_producer(story.servers), "invoices", [b"stands behind"])
+    found = rows(story.console.browser().get("/topics/invoices/0?from=earliest").text)
+    (behind,) = (
+        text for _, text in found if "stands behind" in text and "stands behind offset" in text
+    )
+    assert "nothing yet: it stands behind offset 0" in behind
+
+
+@pytest.mark.parametrize(
+    ("place", "first"),
+    [("earliest", "0"), ("3", "3"), ("-2", None), ("1h-ago", "0"), ("999", None), ("latest", None)],
+)
+def test_a_page_begins_at_any_place_that_consume_knows(
+    story: Story, place: str, first: str | None
+) -> None:
+    answer = story.console.browser().get(f"/topics/orders/0?from={place}")
+    assert answer.status == 200
+    if first is not None:
+        assert rows(answer.text)[0][1].startswith(f"{first} ")
+
+
+@pytest.mark.parametrize("query", ["from=sometime", "as=xml", "view=all"])
+def test_a_wrong_place_or_form_is_an_error_page(story: Story, query: str) -> None:
+    answer = story.console.browser().get(f"/topics/orders/0?{query}")
+    assert answer.status == 404
+    assert 'role="alert"' in answer.text
+
+
+def test_records_never_become_markup_in_any_form_or_page(story: Story) -> None:
+    browser = story.console.browser()
+    assert b"<script>" in SCRIPT
+    pages = [
+        *(f"/topics/orders/0?from=earliest&as={form}" for form in ("text", "json", "hex")),
+        *(f"/topics/orders/0/5?as={form}" for form in ("text", "json", "hex")),
+        "/topics/orders/search?value=script",
+        f"/topics/orders/search?value={SCRIPT.decode()}",
+        "/topics/%3Cscript%3E",
+        "/transactions?prefix=%3Cscript%3E",
+    ]
+    for path in pages:
+        text = browser.get(path.replace(" ", "%20")).text
+        assert "<script>document" not in text, path
+        assert "<i>h</i>" not in text, path
+        assert BIDI.decode()[0] not in text, path
+        assert text.count("<script") == 1, path
+    assert "\\u202eevil" in browser.get("/topics/orders/0/5?as=text").text
+
+
+def test_a_record_has_a_page_and_its_bytes_as_a_download(story: Story) -> None:
+    browser = story.console.browser()
+    answer = browser.get("/topics/orders/0/6/value")
+    assert answer.body == NO_TEXT
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert "These bytes are no UTF-8" in browser.get("/topics/orders/0/6?as=text").text
+    missing = browser.get("/topics/orders/0/4")
+    assert (missing.status, "It may be a marker" in missing.text) == (404, True)
+
+
+def test_ten_megabytes_are_a_small_page_and_a_whole_download(story: Story) -> None:
+    large = b"z" * (10 << 20)
+    create_topic(story.servers, "large", max_message_bytes=str(11 << 20))
+    send(plain_producer(story.servers, message_max_bytes=11 << 20), "large", [large])
+    browser = story.console.browser()
+    assert len(browser.get("/topics/large/0?from=earliest").body) < 100_000
+    assert len(browser.get("/topics/large/0/0").body) < 300_000
+    assert browser.get("/topics/large/0/0/value").body == large
+
+
+@pytest.mark.parametrize(
+    ("query", "matches"),
+    [
+        ("value=apple", 1),
+        ("value=0xfffe", 1),
+        ("key=evil", 1),
+        ("header=document", 1),
+        ("value=apple&key=evil", 0),
+        ("value=apple&partition=1", 0),
+        ("value=apple&from=1", 0),
+    ],
+)
+def test_a_search_finds_by_key_value_header_and_place(
+    story: Story, query: str, matches: int
+) -> None:
+    text = story.console.browser().get(f"/topics/orders/search?{query}").text
+    assert text.count('<li><a class="name"') == matches
+    assert "The search has read to the end" in text
+
+
+def test_a_search_finds_the_records_of_a_transactional_id(story: Story) -> None:
+    browser = story.console.browser()
+    id_ = HOSTILE_ID.replace(" ", "%20").replace("<", "%3C").replace(">", "%3E")
+    text = browser.get(f"/topics/orders/search?id={id_}").text
+    assert "of the other" in text
+    assert text.count('<li><a class="name"') == 1
+    assert browser.get("/topics/orders/search?id=none").status == 404
+    assert browser.get("/topics/orders/search?value=0xzz").status == 404
+
+
+def test_a_search_may_be_left_at_any_time(story: Story) -> None:
+    browser = story.console.browser()
+    with browser.stream("/topics/orders/search?value=e", accept="text/html") as answer:
+        assert answer.readline().strip()
+    for _ in range(8):  # each would keep a connection of its own
+        with browser.stream("/topics/orders/search?value=e", accept="text/html"):
+            pass
+    assert browser.get("/topics/orders").status == 200
+
+
+def test_topics_are_listed_by_name_and_internal_ones_on_demand(story: Story) -> None:
+    browser = story.console.browser()
+    text = browser.get("/topics").text
+    assert 'href="/topics/orders"' in text
+    assert "__transaction_state" not in text
+    assert "__transaction_state" in browser.get("/topics?internal=1").text
+    assert 'href="/topics/orders"' not in browser.get("/topics?name=invo").text
+    missing = browser.get("/topics/order")
+    assert (missing.status, "did you mean orders?" in missing.text) == (404, True)
+
+
+def test_a_stopped_directory_has_the_same_records(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        holder = tell(broker.bootstrap_servers)
+        shutil.copytree(data, tmp_path / "copy")
+        holder.abort_transaction()
+    console = ConsoleProcess("--data", tmp_path / "copy")
+    browser = console.browser()
+    kinds = [kind for kind, _ in rows(browser.get("/topics/orders/0?from=1m-ago").text)]
+    assert {"committed", "aborted", "open", "plain", "marker commit"} <= set(kinds)
+    assert "apple" in browser.get("/topics/orders/search?value=apple").text
+    assert browser.get("/topics").status == 200
+    assert browser.get("/topics/orders").status == 200
+    assert browser.get("/transactions").status == 200
+    assert browser.get("/transactions/one?id=pay-3").status == 200
+    assert console.stop() == 0

@@ -1,0 +1,117 @@
+"""The pages of transactions, and the abort of one."""
+
+import html
+import re
+from urllib.parse import quote
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from console.conftest import HOSTILE_ID, Story
+from support.clients import commit_values, send, transactional_producer
+from support.console import ConsoleProcess
+
+
+def test_the_list_has_a_lane_for_each_id_open_ones_first(story: Story) -> None:
+    text = story.console.browser().get("/transactions").text
+    assert text.index(">pay-3</a>") < text.index("&lt;b&gt;1&lt;/b&gt;")
+    lane = re.findall(r'<svg class="lane".*?</svg>', text, re.DOTALL)
+    assert len(lane) == 2
+    assert {"commit", "abort", "open"} <= set(re.findall(r'<rect class="(\w+)"', lane[0]))
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("prefix=pay", "pay-3"),
+        ("state=Ongoing", "pay-3"),
+        ("state=CompleteCommit", "ship"),
+        ("longer_than=1d", "No transactional id fits"),
+        ("prefix=none", "No transactional id fits"),
+    ],
+)
+def test_the_list_is_filtered_as_the_command_filters_it(
+    story: Story, query: str, found: str
+) -> None:
+    text = story.console.browser().get(f"/transactions?{query}").text
+    assert found in text
+    assert ("pay-3</a>" in text) == (found == "pay-3")
+
+
+@pytest.mark.parametrize("query", ["state=Odd", "longer_than=soon", "window=9y", "part=-1"])
+def test_a_wrong_filter_is_an_error_page(story: Story, query: str) -> None:
+    answer = story.console.browser().get(f"/transactions?{query}")
+    assert answer.status == 404
+    assert 'role="alert"' in answer.text
+
+
+def test_the_page_of_a_transaction_has_its_logs_client_age_and_timeout(story: Story) -> None:
+    text = story.console.browser().get("/transactions/one?id=pay-3").text
+    for found in ("orders-0", "invoices-0", "payments", "1 min 0 s, aborted at", "Every event"):
+        assert found in text
+    assert f"txn transactions describe pay-3 --bootstrap {story.servers}" in text
+
+
+def test_any_id_has_an_address_of_its_own(story: Story) -> None:
+    answer = story.console.browser().get(f"/transactions/one?id={quote(HOSTILE_ID, safe='')}")
+    assert answer.status == 200
+    assert "<b>1" not in answer.text
+    unknown = story.console.browser().get("/transactions/one?id=pay-4")
+    assert (unknown.status, "did you mean pay-3?" in unknown.text) == (404, True)
+    assert story.console.browser().get("/transactions/one").status == 404
+
+
+def test_the_offsets_of_groups_in_a_transaction_are_listed(story: Story) -> None:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer({"bootstrap.servers": story.servers, "group.id": "shop"})
+    producer = transactional_producer(story.servers, "offsets")
+    producer.begin_transaction()
+    send(producer, "orders", [b"with offsets"])
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition("orders", 1, 17)], metadata)
+    text = story.console.browser().get("/transactions/one?id=offsets").text
+    producer.abort_transaction()
+    consumer.close()
+    assert "Offsets of groups in it" in text
+    assert 'href="/groups/one?id=shop"' in text
+    assert '<td class="num">17</td>' in text
+
+
+def test_an_abort_shows_its_plan_first_and_ends_only_the_transaction_of_the_plan(
+    story: Story,
+) -> None:
+    producer = transactional_producer(story.servers, "to-abort")
+    commit_values(producer, "orders", [b"before"])
+    producer.begin_transaction()
+    send(producer, "orders", [b"to be aborted"])
+    browser = story.console.browser()
+    form = form_of(browser.get("/transactions/abort?id=to-abort").text)
+    assert form["id"] == "to-abort"
+    refused = browser.post("/transactions/do/abort", {**form, "seen": "(0, 0, 0)"})
+    assert (refused.status, "Nothing was done" in refused.text) == (403, True)
+    done = browser.post("/transactions/do/abort", form)
+    assert (done.status, done.headers["location"]) == (303, "/transactions/one?id=to-abort")
+    assert "Ongoing" not in browser.get("/transactions/one?id=to-abort").text
+    with pytest.raises(KafkaException):
+        producer.commit_transaction()
+    assert "There is nothing to abort" in browser.get("/transactions/abort?id=to-abort").text
+
+
+def test_a_console_without_write_aborts_nothing_and_shows_the_command(story: Story) -> None:
+    console = ConsoleProcess("--bootstrap", story.servers)
+    browser = console.browser()
+    page = browser.get("/transactions/abort?id=pay-3").text
+    assert "Abort it</button>" not in page
+    assert "txn transactions abort --transactional-id pay-3" in page
+    form = {"csrf": browser.csrf(), "id": "pay-3", "seen": ""}
+    answer = browser.post("/transactions/do/abort", form)
+    assert (answer.status, "Start it with --write" in answer.text) == (403, True)
+    assert "Ongoing" in browser.get("/transactions/one?id=pay-3").text
+    assert console.stop() == 0
+
+
+def form_of(page: str) -> dict[str, str]:
+    """The hidden fields of a page."""
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
+    return {name: html.unescape(value) for name, value in found}
