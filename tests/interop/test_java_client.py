@@ -13,6 +13,7 @@ from harnesses.peers.jars import (
     CLIENTS_3_7,
     CLIENTS_3_9,
     NODE_4_2,
+    NODE_4_4,
     JarSet,
     class_path,
     java_executable,
@@ -25,25 +26,31 @@ SECONDS_MAX = 240.0
 pytestmark = [pytest.mark.java, pytest.mark.timeout(SECONDS_MAX + 60)]
 
 
+LONG = [pytest.mark.peer, left_out]
+
+
 @pytest.mark.parametrize(
-    ("bootstrap", "jars"),
+    ("bootstrap", "jars", "protocol"),
     [
-        pytest.param("txn", NODE_4_2, id="txn-clients-4.2.0"),
-        pytest.param("txn", CLIENTS_3_9, id="txn-clients-3.9.2"),
-        pytest.param("txn", CLIENTS_3_7, id="txn-clients-3.7.2"),
-        pytest.param(
-            "kafka", NODE_4_2, id="kafka-clients-4.2.0", marks=[pytest.mark.peer, left_out]
-        ),
+        pytest.param("txn", NODE_4_4, "classic", id="txn-clients-4.4.0", marks=left_out),
+        pytest.param("txn", NODE_4_4, "consumer", id="txn-clients-4.4.0-consumer"),
+        pytest.param("txn", NODE_4_2, "classic", id="txn-clients-4.2.0", marks=left_out),
+        pytest.param("txn", NODE_4_2, "consumer", id="txn-clients-4.2.0-consumer", marks=left_out),
+        pytest.param("txn", CLIENTS_3_9, "classic", id="txn-clients-3.9.2"),
+        pytest.param("txn", CLIENTS_3_7, "classic", id="txn-clients-3.7.2", marks=left_out),
+        pytest.param("kafka", NODE_4_4, "classic", id="kafka-clients-4.4.0", marks=LONG),
+        pytest.param("kafka", NODE_4_4, "consumer", id="kafka-clients-4.4.0-consumer", marks=LONG),
+        pytest.param("kafka", CLIENTS_3_9, "classic", id="kafka-clients-3.9.2", marks=LONG),
     ],
     indirect=["bootstrap"],
 )
-def test_every_step_of_the_java_client_holds(bootstrap: str, jars: JarSet) -> None:
+def test_every_step_of_the_java_client_holds(bootstrap: str, jars: JarSet, protocol: str) -> None:
     done = subprocess.run(
         [
             java_executable(),
             "-Xmx256m",
             *("-Dlog4j2.level=OFF", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"),
-            *("-cp", class_path(jars), str(PROGRAM), bootstrap),
+            *("-cp", class_path(jars), str(PROGRAM), bootstrap, protocol),
         ],
         capture_output=True,
         text=True,

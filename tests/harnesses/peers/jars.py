@@ -67,6 +67,19 @@ NODE_4_4: Final = JarSet(
 )
 """The newest node, its tools and its Java client."""
 
+STREAMS_4_4: Final = JarSet("kafka-streams-4.4.0", (Artifact(KAFKA, "kafka-streams", "4.4.0"),))
+STREAMS_3_9: Final = JarSet("kafka-streams-3.9.2", (Artifact(KAFKA, "kafka-streams", "3.9.2"),))
+"""Kafka Streams with its Java client: of transaction version 2, and of version 1."""
+
+CONNECT_4_2: Final = JarSet(
+    "kafka-connect-4.2.0",
+    tuple(
+        Artifact(KAFKA, name, "4.2.0")
+        for name in ("connect-runtime", "connect-mirror", "connect-file")
+    ),
+)
+"""Kafka Connect with its file connectors, and MirrorMaker. Maven Central has them up to 4.2."""
+
 CONTROL: Final = NODE_4_2 if os.environ.get("TXN_CONTROL") == "4.2" else NODE_4_4
 """The Apache Kafka that answers are compared with; `TXN_CONTROL=4.2` makes it the older one."""
 

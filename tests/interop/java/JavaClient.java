@@ -49,7 +49,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * What a program on the real Java client may expect of a Kafka broker, step by step.
  *
- * <p>Usage: {@code java -cp '<kafka-clients jars>' JavaClient.java HOST:PORT}. Prints {@code ok
+ * <p>Usage: {@code java -cp '<kafka-clients jars>' JavaClient.java HOST:PORT PROTOCOL}. Prints {@code ok
  * <step>} for every step that held; the first that does not ends the program with exit code 1 and
  * what was expected. Written for kafka-clients 3.9 and 4.x alike; every run uses names of its own.
  */
@@ -64,20 +64,25 @@ public final class JavaClient {
                     "org.apache.kafka.clients.consumer.StickyAssignor",
                     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
 
+    /** The assignors of the broker, by which it answers members of the consumer protocol. */
+    private static final List<String> REMOTE_ASSIGNORS = List.of("uniform", "range");
+
     private final String servers;
+    private final boolean isRemote;
     private final String run = UUID.randomUUID().toString().substring(0, 8);
 
-    private JavaClient(String servers) {
+    private JavaClient(String servers, String protocol) {
         this.servers = servers;
+        this.isRemote = protocol.equals("consumer");
     }
 
     public static void main(String[] arguments) throws Exception {
-        if (arguments.length != 1) {
-            System.err.println("usage: JavaClient.java HOST:PORT");
+        if (arguments.length != 2) {
+            System.err.println("usage: JavaClient.java HOST:PORT classic|consumer");
             System.exit(2);
         }
         try {
-            new JavaClient(arguments[0]).steps();
+            new JavaClient(arguments[0], arguments[1]).steps();
         } catch (Throwable failure) {
             failure.printStackTrace(System.out);
             System.exit(1);
@@ -95,7 +100,7 @@ public final class JavaClient {
             }
             step("a committed transaction is seen, an aborted one is not", () -> isolation(admin));
             step("an open transaction holds read_committed back", () -> open(admin));
-            for (String assignor : ASSIGNORS) {
+            for (String assignor : isRemote ? REMOTE_ASSIGNORS : ASSIGNORS) {
                 String name = assignor.substring(assignor.lastIndexOf('.') + 1);
                 step("two members share a group by " + name, () -> group(admin, assignor));
             }
@@ -234,7 +239,8 @@ public final class JavaClient {
                 producer.send(new ProducerRecord<>(name, n % 4, null, Integer.toString(n)));
             }
         }
-        Map<String, Object> settings = Map.of("partition.assignment.strategy", assignor);
+        String setting = isRemote ? "group.remote.assignor" : "partition.assignment.strategy";
+        Map<String, Object> settings = Map.of(setting, assignor);
         Set<String> seen = new HashSet<>();
         KafkaConsumer<String, String> first = consumer(group, "read_committed", settings);
         KafkaConsumer<String, String> second = consumer(group, "read_committed", settings);
@@ -661,8 +667,12 @@ public final class JavaClient {
         properties.put("isolation.level", isolation);
         properties.put("enable.auto.commit", false);
         properties.put("auto.offset.reset", "earliest");
-        // A member notices a rebalance at its next heartbeat.
-        properties.put("heartbeat.interval.ms", 300);
+        if (isRemote) {
+            properties.put("group.protocol", "consumer");
+        } else {
+            // A member notices a rebalance at its next heartbeat.
+            properties.put("heartbeat.interval.ms", 300);
+        }
         if (group != null) {
             properties.put("group.id", group);
         }
