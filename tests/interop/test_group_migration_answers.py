@@ -6,7 +6,7 @@ that it writes the same bytes.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from itertools import groupby
 from pathlib import Path
@@ -107,7 +107,7 @@ class Migrations(History):
         self,
         member_id: str,
         generation: int,
-        assigned: dict[str, Sequence[int]] | None = None,
+        assigned: Mapping[str, Sequence[int]] | None = None,
         *,
         protocol: str | None = COOPERATIVE[0],
         instance_id: str | None = None,
@@ -173,10 +173,6 @@ class Migrations(History):
         self.classic_join(label, member_id)
         self.sync(member_id, 1, {member_id: [0, 1, 2]})
         return member_id
-
-    def refused(self, member_id: str, kind: int, version: int, **fields: Any) -> None:
-        answer = self.call(kind, version, **fields)
-        self.answers.append(("refused", member_id, int(answer.error_code)))
 
 
 class Played(NamedTuple):
@@ -256,7 +252,7 @@ def records_of(servers: str, labels: dict[str, str], group_id: str, partition: i
         message = consumer.poll(WAIT_S)
         assert message is not None, f"nothing behind {len(told)} records"
         assert message.error() is None
-        key, value = message.key(), message.value()
+        key, value = message.key() or b"", message.value()
         record = decode_record(key, value, None)
         assert record is not None, key
         if record.key.group_id != group_id:
