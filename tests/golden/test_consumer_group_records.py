@@ -117,6 +117,26 @@ def test_tagged_fields_of_a_later_kafka_are_kept() -> None:
         assert encode_value(decoded) == later
 
 
+def test_tagged_fields_of_a_later_kafka_stay_with_the_partitions_of_a_member() -> None:
+    """They were lost when the member's next state was written."""
+    owned: dict[uuid.UUID, dict[int, int]] = {TOPIC_ID: {0: 5}}
+    topic_tags = {TOPIC_ID: {3: b"new"}, OTHER_ID: {4: b"also"}}
+    before = CurrentValue(
+        7,
+        6,
+        MemberState.UNREVOKED_PARTITIONS,
+        owned,
+        {OTHER_ID: {1: 6}},
+        topic_tags=topic_tags,
+    )
+    decoded = decode_value(Kind.CURRENT, encode_value(before))
+    assert decoded == before
+    assert isinstance(decoded, CurrentValue)
+    after = decoded._replace(epoch=8, state=MemberState.STABLE, revoking={})
+    kept = after._replace(topic_tags={TOPIC_ID: {3: b"new"}})
+    assert decode_value(Kind.CURRENT, encode_value(after)) == kept
+
+
 def test_the_partition_metadata_of_kafka_4_0_is_passed_over() -> None:
     key = encode_key(ConsumerKey(Kind.PARTITIONS, "pay"))
     passed = ConsumerRecord(ConsumerKey(Kind.PARTITIONS, "pay"), None)

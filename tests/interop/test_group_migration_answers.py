@@ -6,7 +6,7 @@ that it writes the same bytes.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from itertools import groupby
 from pathlib import Path
@@ -60,11 +60,11 @@ def _text(name: str) -> bytes:
 
 
 class Migrations(History):
-    """Requests of both protocols to the group "g"."""
+    """Requests of both protocols to one group."""
 
-    def __init__(self, servers: str, connection: RawConnection) -> None:
+    def __init__(self, connection: RawConnection, group_id: str = "g") -> None:
         super().__init__(connection)
-        self._servers = servers
+        self.group_id = group_id
         self.labels: dict[str, str] = {}
 
     def joining(
@@ -79,7 +79,7 @@ class Migrations(History):
     ) -> dict[str, Any]:
         metadata = subscription(topics, parts)
         return {
-            "group_id": "g",
+            "group_id": self.group_id,
             "member_id": member_id,
             "group_instance_id": instance_id,
             "reason": None,
@@ -107,16 +107,16 @@ class Migrations(History):
         self,
         member_id: str,
         generation: int,
-        assigned: dict[str, Sequence[int]] | None = None,
+        assigned: Mapping[str, Sequence[int]] | None = None,
         *,
         protocol: str | None = COOPERATIVE[0],
         instance_id: str | None = None,
-    ) -> None:
+    ) -> Any:
         data = subscription(["orders"])
         answer = self.call(
             ApiKey.SYNC_GROUP,
             5,
-            group_id="g",
+            group_id=self.group_id,
             generation_id=generation,
             member_id=member_id,
             group_instance_id=instance_id,
@@ -135,12 +135,13 @@ class Migrations(History):
         )
         version = answer.assignment[:2]
         self.answers.append(("sync", label, generation, *told, version, part))
+        return answer
 
     def classic_beat(self, member_id: str, generation: int, instance_id: str | None = None) -> int:
         answer = self.call(
             ApiKey.HEARTBEAT,
             4,
-            group_id="g",
+            group_id=self.group_id,
             generation_id=generation,
             member_id=member_id,
             group_instance_id=instance_id,
@@ -154,7 +155,7 @@ class Migrations(History):
             {"member_id": member_id, "group_instance_id": instance_id, "reason": None}
             for member_id, instance_id in named
         ]
-        answer = self.call(ApiKey.LEAVE_GROUP, 5, group_id="g", members=members)
+        answer = self.call(ApiKey.LEAVE_GROUP, 5, group_id=self.group_id, members=members)
         left = [
             (self.labels.get(one.member_id, one.member_id), one.group_instance_id, one.error_code)
             for one in answer.members
@@ -173,10 +174,6 @@ class Migrations(History):
         self.sync(member_id, 1, {member_id: [0, 1, 2]})
         return member_id
 
-    def refused(self, member_id: str, kind: int, version: int, **fields: Any) -> None:
-        answer = self.call(kind, version, **fields)
-        self.answers.append(("refused", member_id, int(answer.error_code)))
-
 
 class Played(NamedTuple):
     """The answers of a broker, and the records of the group."""
@@ -188,22 +185,25 @@ class Played(NamedTuple):
 def played(servers: str, play: Any) -> Played:
     create_topic(servers, "orders", 3)
     with RawConnection(servers) as connection:
-        history = Migrations(servers, connection)
+        history = Migrations(connection)
         history.await_coordinator()
         play(history)
     labels = {member_id: f"<{label}>" for member_id, label in history.labels.items()}
     return Played(
-        [_labelled(each, labels) for each in history.answers], records_of(servers, labels)
+        [labelled(each, labels) for each in history.answers],
+        records_of(servers, labels, "g", PARTITION_OF_G),
     )
 
 
-def _labelled(value: Any, labels: dict[str, str]) -> Any:
+def labelled(value: Any, labels: dict[str, str]) -> Any:
     if isinstance(value, str):
-        return labels.get(value, value)
+        for member_id, label in labels.items():
+            value = value.replace(member_id, label)
+        return value
     if isinstance(value, tuple):
-        return tuple(_labelled(each, labels) for each in value)
+        return tuple(labelled(each, labels) for each in value)
     if isinstance(value, list):
-        return sorted((_labelled(each, labels) for each in value), key=str)
+        return sorted((labelled(each, labels) for each in value), key=str)
     return value
 
 
@@ -235,7 +235,7 @@ def orders_of(servers: str) -> Orders:
     return Orders(answer.topics[0].topic_id)
 
 
-def records_of(servers: str, labels: dict[str, str]) -> list[str]:
+def records_of(servers: str, labels: dict[str, str], group_id: str, partition: int) -> list[str]:
     """The records of the group, without times and ids of this run.
 
     Those of one kind that follow each other may be in any order, and tombstones.
@@ -244,7 +244,7 @@ def records_of(servers: str, labels: dict[str, str]) -> list[str]:
     labels = {**labels, str(orders.identifier): "<orders>"}
     labels[str(metadata_hash(["orders"], orders))] = "<hash of orders>"
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader"})
-    place = TopicPartition("__consumer_offsets", PARTITION_OF_G, 0)
+    place = TopicPartition("__consumer_offsets", partition, 0)
     _, end = consumer.get_watermark_offsets(place, timeout=WAIT_S)
     consumer.assign([place])
     told: list[str] = []
@@ -252,9 +252,11 @@ def records_of(servers: str, labels: dict[str, str]) -> list[str]:
         message = consumer.poll(WAIT_S)
         assert message is not None, f"nothing behind {len(told)} records"
         assert message.error() is None
-        key, value = message.key(), message.value()
+        key, value = message.key() or b"", message.value()
         record = decode_record(key, value, None)
         assert record is not None, key
+        if record.key.group_id != group_id:
+            continue
         if not isinstance(record, OffsetRecord):
             again = encode_record(record)
             assert _sorted_bytes(again) == _sorted_bytes((key, value))

@@ -12,6 +12,7 @@ from txn.coordinator.group.classic import GroupState, Join, JoinAnswer, Leaver, 
 from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
 from txn.coordinator.group.consumer.embedded import decode_assignment, encode_assignment
 from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.consumer.migration import Rules
 from txn.coordinator.group.records import OffsetKey
 from txn.wire.error_codes import ErrorCode
 
@@ -375,7 +376,7 @@ def test_a_group_whose_downgrade_does_not_fit_into_a_batch_stays(
     monkeypatch.setattr(
         consumer_groups.ConsumerGroups,
         "rules",
-        property(lambda groups: consumer_groups.Rules("bidirectional", 10, 10, 200)),
+        property(lambda groups: Rules("bidirectional", 10, 10, 200)),
     )
     both.beat("b", -1)
     assert both.is_consumer_group

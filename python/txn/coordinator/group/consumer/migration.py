@@ -12,6 +12,10 @@ their assignments. After an upgrade the members of the classic protocol go on in
 A group with subscriptions or assignments that cannot be read stays as it is. So does a group whose
 downgrade does not fit into a batch.
 
+As in Kafka, a downgrade by a static member that changes its protocol needs no round, if the target
+assignment is for the group's epoch. Nobody leads such a group until its next round. So nobody
+notices that a topic has grown.
+
 Where Kafka differs: it tells members that wait of another rebalance before it knows that the group
 changes. A classic group without any generation has no protocol yet; it fails to change it. If a
 static member changes its protocol in a round, Kafka assigns nothing to the others of that round.

@@ -40,6 +40,8 @@ NULL: Final = b"\0"
 Tags = Mapping[int, bytes]
 NO_TAGS: Final[Tags] = MappingProxyType({})
 
+NO_TOPIC_TAGS: Final[Mapping[uuid.UUID, Tags]] = MappingProxyType({})
+
 Assignment = Mapping[uuid.UUID, frozenset[int]]
 """Topic id → partitions; a topic without partitions is left out."""
 
@@ -136,6 +138,8 @@ class CurrentValue(NamedTuple):
     assigned: Owned
     revoking: Owned
     tags: Tags = NO_TAGS
+    topic_tags: Mapping[uuid.UUID, Tags] = NO_TOPIC_TAGS
+    """The tagged fields of a topic's partitions that are unknown here."""
 
 
 class PatternValue(NamedTuple):
@@ -228,8 +232,8 @@ def encode_value(value: ConsumerValue) -> bytes:
             writer.int32(value.epoch)
             writer.int32(value.previous_epoch)
             writer.int8(value.state)
-            _write_owned(writer, value.assigned)
-            _write_owned(writer, value.revoking)
+            _write_owned(writer, value.assigned, value.topic_tags)
+            _write_owned(writer, value.revoking, value.topic_tags)
         case PatternValue():
             _write_names(writer, tuple(sorted(value.topics)))
             writer.int64(value.version)
@@ -278,13 +282,15 @@ def decode_value(kind: Kind, data: bytes) -> ConsumerValue | None:
             value = TargetMemberValue(partitions, reader.tags())
         case Kind.CURRENT:
             epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
+            topic_tags: dict[uuid.UUID, Tags] = {}
             value = CurrentValue(
                 epoch,
                 previous_epoch,
                 MemberState(state) if state in STATES else MemberState.UNKNOWN,
-                _read_owned(reader, epoch),
-                _read_owned(reader, epoch),
+                _read_owned(reader, epoch, topic_tags),
+                _read_owned(reader, epoch, topic_tags),
                 reader.tags(),
+                topic_tags,
             )
         case Kind.PATTERN:
             value = PatternValue(
@@ -355,7 +361,7 @@ def _read_names(reader: RecordReader) -> tuple[str, ...]:
     return tuple(reader.string() for _ in range(reader.count()))
 
 
-def _write_owned(writer: RecordWriter, owned: Owned) -> None:
+def _write_owned(writer: RecordWriter, owned: Owned, topic_tags: Mapping[uuid.UUID, Tags]) -> None:
     writer.count(len(owned))
     for topic_id, epochs in sorted(owned.items(), key=lambda item: item[0].int):
         numbers = sorted(epochs)
@@ -363,16 +369,21 @@ def _write_owned(writer: RecordWriter, owned: Owned) -> None:
         writer.int32s(numbers)
         tagged = RecordWriter(VALUE_VERSION, is_flexible=True)
         tagged.int32s([epochs[number] for number in numbers])
-        writer.tags({EPOCHS_TAG: tagged.done()[2:]})
+        writer.tags({**topic_tags.get(topic_id, NO_TAGS), EPOCHS_TAG: tagged.done()[2:]})
 
 
-def _read_owned(reader: RecordReader, member_epoch: int) -> dict[uuid.UUID, dict[int, int]]:
+def _read_owned(
+    reader: RecordReader, member_epoch: int, topic_tags: dict[uuid.UUID, Tags]
+) -> dict[uuid.UUID, dict[int, int]]:
     """Partitions with their epochs; those of Kafka 4.2 and older have the member's epoch."""
     owned: dict[uuid.UUID, dict[int, int]] = {}
     for _ in range(reader.count()):
         topic_id, numbers = reader.identifier(), reader.int32s()
         epochs = (member_epoch,) * len(numbers)
-        data = reader.tags().get(EPOCHS_TAG)
+        tags = reader.tags()
+        data = tags.pop(EPOCHS_TAG, None)
+        if tags:
+            topic_tags[topic_id] = tags
         if data is not None:
             tagged = RecordReader(b"\0\0" + data, is_flexible=True)
             stored = tagged.int32s()
