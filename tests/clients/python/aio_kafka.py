@@ -1,6 +1,6 @@
 """aiokafka through the story of `test_clients.py`; its results as JSON.
 
-    python aio_kafka.py HOST:PORT NAME
+python aio_kafka.py HOST:PORT NAME
 """
 
 import asyncio
