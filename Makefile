@@ -17,7 +17,7 @@ export PROPTEST_RNG_SEED ?= 7
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build quick test test-rust test-python soak check fmt bench bench-spark micro black-box clients crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build quick test test-rust test-python soak check fmt bench bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ peers: setup  ## tests that other people wrote for their own clients: needs Go (
 
 clients: jdk setup  ## other people's clients, Streams, Connect and Kafka's tools, on txn and on Apache Kafka
 	EVERY=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/clients tests/interop/test_java_client.py
+
+load: jdk setup  ## 5,000 connections, 200 groups that churn under each protocol, on txn and on Kafka (SECONDS=600 LOAD="--target txn")
+	PYTHONPATH=tests $(BIN)/python -m harnesses.group_load $(if $(SECONDS),--seconds $(SECONDS)) $(LOAD)
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

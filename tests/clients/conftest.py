@@ -1,14 +1,12 @@
 """Brokers for other people's clients: txn in every run, and Apache Kafka in `make clients`."""
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
 import txn
-from support.samples import EVERY
-
-LONG = "make clients plays it"
-long = pytest.mark.skipif(EVERY > 1, reason=LONG)
+from clients.marks import long
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +26,4 @@ def servers(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def name() -> str:
     """A name that no other test uses on the same broker."""
-    import uuid
-
     return f"c{uuid.uuid4().hex[:8]}"

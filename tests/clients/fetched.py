@@ -46,7 +46,7 @@ Command = list[str]
 
 
 def python_client(program: str) -> Command:
-    """Return the command of a program on Python's clients, which have an environment of their own."""
+    """Return the command of a program on Python's clients, in an environment of their own."""
     pins = [f"{name}=={release}" for name, release in VERSIONS["python"].items()]
 
     def fetch(place: Path) -> None:

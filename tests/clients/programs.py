@@ -66,7 +66,9 @@ class Program:
         self._process.wait()
 
 
-def java_command(program: str, *arguments: str, jars: JarSet = NODE_4_4, level: str = "OFF") -> list[str]:
+def java_command(
+    program: str, *arguments: str, jars: JarSet = NODE_4_4, level: str = "OFF"
+) -> list[str]:
     """Return the command of a class of Kafka."""
     return [
         *(java_executable(), "-Xmx128m", f"-Dlog4j2.level={level}"),

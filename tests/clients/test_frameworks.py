@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from clients.conftest import long
 from clients.fetched import Command, python_client
+from clients.marks import long
 from clients.test_clients import SECONDS_MAX, committed
 from support.clients import create_topic, plain_producer, read_all
 

@@ -8,12 +8,13 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from clients.conftest import long
+from clients.marks import long
 from clients.programs import Program, kafka_tool
 from clients.test_clients import committed
 from harnesses.peers.jars import NODE_4_4, STREAMS_3_9, STREAMS_4_4, class_path, java_executable
@@ -129,7 +130,7 @@ def test_P1_P3_killed_instances_with_standbys_count_each_word_once(
         for kill in range(kills):
             before = len(count.found("joined")["w0"])
             count.send(200)
-            running[kill % 2].until(lambda before=before: count.has_counted(before + 1))
+            running[kill % 2].until(partial(count.has_counted, before + 1))
             running[kill % 2].kill()
             if kill == kills // 2:
                 running[1 - kill % 2].kill()

@@ -1,6 +1,6 @@
 """aiokafka through the story of `test_clients.py`; its results as JSON.
 
-    python aio_kafka.py HOST:PORT NAME
+python aio_kafka.py HOST:PORT NAME
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def main(servers: str, name: str) -> dict[str, Any]:
     await admin.start()
     await admin.create_topics([NewTopic(name, 3, 1), NewTopic(out, 1, 1), NewTopic(brief, 1, 1)])
     while not {name, out, brief} <= {*await admin.list_topics()}:
-        await asyncio.sleep(0.05)
+        continue  # a controller answers before the broker knows them
     told["partitions"] = len((await admin.describe_topics([name]))[0]["partitions"])
 
     producer = AIOKafkaProducer(

@@ -1,6 +1,6 @@
 """A FastStream application that copies a topic in capitals, until it is stopped by SIGTERM.
 
-    python fast_stream.py HOST:PORT NAME
+python fast_stream.py HOST:PORT NAME
 """
 
 import asyncio

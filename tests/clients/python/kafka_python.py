@@ -1,6 +1,6 @@
 """kafka-python through the story of `test_clients.py`; its results as JSON.
 
-    python kafka_python.py HOST:PORT NAME
+python kafka_python.py HOST:PORT NAME
 """
 
 import json
@@ -80,9 +80,7 @@ def produce(producer: Any, topic: str, numbers: range) -> list[list[int]]:
     return sorted([each.get(PATIENCE_S).partition, each.get().offset] for each in sent)
 
 
-def consumer(
-    servers: str, group: str | None, topic: str, isolation: str = "read_committed"
-) -> Any:
+def consumer(servers: str, group: str | None, topic: str, isolation: str = "read_committed") -> Any:
     """A consumer from the beginning, that commits when told."""
     made = KafkaConsumer(
         bootstrap_servers=servers,
