@@ -59,6 +59,7 @@ def test_a_change_from_another_site_or_without_the_secret_is_refused(story: Stor
     browser = story.console.browser()
     form = {"csrf": browser.csrf()}
     assert browser.post("/logout", form, Origin="http://evil.example").status == 403
+    assert browser.post("/logout", form, Origin="null").status == 403
     assert browser.post("/logout", form, Sec_Fetch_Site="cross-site").status == 403
     assert browser.post("/logout", {"csrf": "wrong"}).status == 403
     assert browser.post("/logout", {}).status == 403
@@ -84,6 +85,8 @@ def test_every_answer_forbids_foreign_scripts_frames_and_guessed_types(story: St
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"
+        # With no-referrer a browser sends `Origin: null` with our own forms, which is refused.
+        assert headers["referrer-policy"] == "same-origin"
 
 
 def test_a_form_that_is_large_or_of_another_kind_is_refused(story: Story) -> None:

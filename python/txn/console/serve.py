@@ -4,8 +4,9 @@ import json
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
+from threading import Thread
 from types import FrameType
 from typing import Final
 
@@ -15,8 +16,9 @@ from txn.config import split_address
 from txn.console.app import create_app
 from txn.console.pages import PAGES
 from txn.console.site import Site
-from txn.console.sources import Way
-from txn.errors import AddressError, ConfigError
+from txn.console.sources import Sources, Way
+from txn.errors import AddressError, ConfigError, TxnError
+from txn.explain.questions import all_partitions, held_open
 from txn.logs import show_on_stderr
 
 BACKLOG: Final = 128
@@ -76,6 +78,7 @@ class _Server(uvicorn.Server):
         """Begin to serve. A signal that comes after the start line stops it in order."""
         await super().startup(sockets)
         self._call_when_ready()
+        Thread(target=_warm_up, args=(self._site.way,), daemon=True).start()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -95,6 +98,15 @@ class _Server(uvicorn.Server):
         """Begin the stop."""
         self._site.stopping.set()
         super().handle_exit(sig, frame)
+
+
+def _warm_up(way: Way) -> None:
+    """Load what the first page needs, while the user opens the browser; it takes half a second."""
+    sources = Sources(way, way.cluster.security)
+    with suppress(TxnError, OSError), sources.borrowed() as source:
+        held_open(source, all_partitions(source)[:1])
+        source.owners()
+    sources.close()
 
 
 def _address_in(listen: str) -> tuple[str, int]:

@@ -7,9 +7,11 @@ plain function of a `Visit`; it runs in a thread of its own, as the sources are 
 import asyncio
 import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from jinja2 import Environment
 from starlette.concurrency import run_in_threadpool
@@ -26,6 +28,9 @@ from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
 
 FOLLOW_S: Final = 2.0
 """Seconds between two looks at a page that is followed."""
+
+SHARE_MAX: Final = 0.05
+"""The share of its time that a followed page may spend on looks: a costly page looks less often."""
 
 Context = dict[str, Any]
 
@@ -236,6 +241,7 @@ class Site:
         """The part of a page that changes, each time it differs; until the console stops."""
         before = b""
         while not self.stopping.is_set():
+            began = time.monotonic()
             try:
                 part = await run_in_threadpool(self._live_part, visit, page, view)
             except TxnError as error:
@@ -248,8 +254,9 @@ class Site:
                     yield _event("part", part)
                 else:
                     yield b": the same\n\n"
+            pause_s = max(FOLLOW_S, (time.monotonic() - began) / SHARE_MAX)
             try:
-                await asyncio.wait_for(self.stopping.wait(), FOLLOW_S)
+                await asyncio.wait_for(self.stopping.wait(), pause_s)
             except TimeoutError:
                 continue
 
@@ -273,8 +280,6 @@ def _accepted(request: Request) -> str:
 
 
 def _next(request: Request) -> str:
-    from urllib.parse import urlencode
-
     query = f"?{request.url.query}" if request.url.query else ""
     return urlencode({"next": f"{request.url.path}{query}"})
 

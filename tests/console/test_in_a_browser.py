@@ -1,0 +1,171 @@
+"""The console in a real browser: scripts, keyboard, contrast and names for all, hostile records.
+
+Screenshots of every page go to `target/console-screenshots`, in light and in dark.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from console.conftest import HOSTILE_ID, Story
+from support.clients import commit_values, transactional_producer
+
+playwright = pytest.importorskip("playwright.sync_api")
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402
+from playwright.sync_api import Browser, Page, ViewportSize, expect  # noqa: E402
+
+from console.browser import CHROMIUM, SCREENSHOTS, chromium_browser, open_page  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no chromium: `make browser` installs it by apt"
+)
+
+PATHS = {
+    "readers": "/",
+    "readers-topic": "/readers/orders",
+    "transactions": "/transactions",
+    "transaction": "/transactions/one?id=pay-3",
+    "abort": "/transactions/abort?id=pay-3",
+    "topics": "/topics?internal=1",
+    "topic": "/topics/orders",
+    "records": "/topics/orders/0?from=earliest",
+    "record": "/topics/orders/0/5?as=text",
+    "search": "/topics/orders/search?value=a",
+    "groups": "/groups",
+    "activity": "/activity",
+    "cluster": "/cluster",
+    "settings": "/cluster/1?all=1",
+    "access": "/access",
+    "users": "/access/users",
+    "quotas": "/access/quotas",
+    "missing": "/nothing/here",
+    "login": "/login",
+}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with chromium_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def seen(chromium: Browser, story: Story) -> Iterator[tuple[Page, list[str]]]:
+    """A page with a session."""
+    with open_page(chromium, story.console.url) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_every_page_is_without_violations_complaints_and_sideways_scrolling(
+    seen: tuple[Page, list[str]], story: Story, name: str
+) -> None:
+    page, complaints = seen
+    complaints.clear()
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{story.console.base}{PATHS[name]}")
+    expect(page.locator("h1")).to_be_visible()
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert widths[0] <= widths[1]
+    page.screenshot(path=SCREENSHOTS / f"{name}-light.png", full_page=True)
+    page.emulate_media(color_scheme="dark")
+    contrast = Axe().run(page, options={"runOnly": ["color-contrast"]})
+    assert contrast.violations_count == 0, contrast.generate_report()
+    page.screenshot(path=SCREENSHOTS / f"{name}-dark.png", full_page=True)
+    assert [each for each in complaints if "status of 404" not in each] == []
+
+
+def test_a_narrow_screen_scrolls_no_page_sideways(chromium: Browser, story: Story) -> None:
+    narrow = ViewportSize(width=390, height=800)
+    with open_page(chromium, story.console.url, size=narrow) as (page, _):
+        for name, path in PATHS.items():
+            page.goto(f"{story.console.base}{path}")
+            widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+            assert widths[0] <= widths[1], name
+
+
+def test_a_hostile_record_runs_nothing_and_changes_no_page(chromium: Browser, story: Story) -> None:
+    with open_page(chromium, story.console.url) as (page, complaints):
+        for path in ("/topics/orders/0?from=earliest", "/topics/orders/0/5", "/transactions"):
+            page.goto(f"{story.console.base}{path}")
+            assert "owned" not in page.title()
+            assert page.locator("main script, main b, main i").count() == 0
+        expect(page.get_by_role("link", name=HOSTILE_ID, exact=True)).to_be_visible()
+        assert complaints == []
+
+
+def test_the_page_follows_the_cluster_and_can_be_paused(chromium: Browser, story: Story) -> None:
+    with open_page(chromium, f"{story.console.url}") as (page, _):
+        page.goto(f"{story.console.base}/transactions?prefix=comes-")
+        expect(page.get_by_text("No transactional id fits")).to_be_visible()
+        expect(page.get_by_role("status")).to_have_text("Live")
+        commit_values(transactional_producer(story.servers, "comes-later"), "orders", [b"1"])
+        expect(page.get_by_role("link", name="comes-later")).to_be_visible(timeout=30_000)
+        page.get_by_role("button", name="Pause").click()
+        expect(page.get_by_role("status")).to_have_text("Paused")
+        expect(page.get_by_role("button", name="Follow")).to_be_visible()
+
+
+def test_without_scripts_every_page_is_whole(chromium: Browser, story: Story) -> None:
+    with open_page(chromium, story.console.url, scripts=False) as (page, _):
+        for name, path in PATHS.items():
+            page.goto(f"{story.console.base}{path}")
+            expect(page.locator("h1")).to_be_visible()
+            expect(page.locator("#follow:visible, #search:visible")).to_have_count(0)
+            assert page.locator("nav[aria-label=Pages] a").count() > 0 or name == "login"
+
+
+def test_the_keyboard_alone_finds_a_transaction_and_aborts_it(
+    chromium: Browser, story: Story
+) -> None:
+    producer = transactional_producer(story.servers, "by-keyboard")
+    producer.begin_transaction()
+    producer.produce("orders", b"typed", partition=1)
+    producer.flush()
+    with open_page(chromium, story.console.url) as (page, _):
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        tab_to(page, "Transactions")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/transactions")
+        tab_to(page, "Ids that begin with")
+        page.keyboard.type("by-key")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**prefix=by-key**")
+        tab_to(page, "by-keyboard")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/transactions/one**")
+        tab_to(page, "See what an abort would do")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/transactions/abort**")
+        tab_to(page, "Abort it")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/transactions/one**")
+        expect(page.get_by_text("See what an abort would do")).to_have_count(0)
+
+
+def test_a_log_out_leads_to_the_log_in(chromium: Browser, story: Story) -> None:
+    with open_page(chromium, story.console.url) as (page, _):
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        page.get_by_label("Token").fill(story.console.token)
+        page.get_by_role("button", name="Log in with the token").click()
+        expect(page.get_by_role("heading", name="Who holds the readers back")).to_be_visible()
+
+
+def tab_to(page: Page, words: str) -> None:
+    """Press Tab until an element with these words has the focus, which can be seen."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            "(() => { const e = document.activeElement; const s = getComputedStyle(e); return ["
+            "(e.labels && e.labels[0] ? e.labels[0].textContent : e.textContent).trim(),"
+            "s.outlineStyle]; })()"
+        )
+        if focused[0] == words:
+            assert focused[1] != "none"
+            return
+    raise AssertionError(f"Tab does not reach {words!r}")
