@@ -16,9 +16,27 @@ if not EXPLORES:
     settings.load_profile("same-cases")
 
 
+LONGEST = (
+    "tests/test_wheel.py",  # it waits for the registry while others work
+    "tests/spark/kill/",
+    "tests/test_pages.py",
+    "tests/sim/test_simulation.py",
+    "tests/sim/test_broken_rules.py",
+    "tests/spark/patterns/",
+    "tests/crash/test_real_crash_points.py",
+)
+"""Files and folders of minutes, the first to begin first."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, so that workers end at about the same time."""
-    items.sort(key=lambda item: "tests/spark/kill" not in item.nodeid)
+    """Begin with the longest files. At the end workers have short ones, and none waits for long."""
+    items.sort(key=_place_in_line)
+
+
+def _place_in_line(item: pytest.Item) -> int:
+    return next(
+        (place for place, name in enumerate(LONGEST) if item.nodeid.startswith(name)), len(LONGEST)
+    )
 
 
 def pytest_configure() -> None:

@@ -69,10 +69,12 @@ def environment(wheel: Path) -> Path:
 
 def installed(wheel: Path, extra: str) -> Path:
     place = wheel.parent / f"env-{extra}"
-    venv.create(place, with_pip=True)
+    venv.create(place)
     what = f"{wheel}[{extra}]" if extra else str(wheel)
-    pip: list[str | Path] = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
-    run([*pip, what, *EXTRAS[extra]], cwd=wheel.parent)
+    # This environment's pip installs there. Bytecode of a thousand modules that no test imports is
+    # not compiled.
+    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install"]
+    run([*pip, "--quiet", "--no-compile", what, *EXTRAS[extra]], cwd=wheel.parent)
     return place
 
 
