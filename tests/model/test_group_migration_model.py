@@ -329,10 +329,12 @@ class MigrationMachine(RuleBasedStateMachine):
         named = (client.member_id, client.instance_id, client.generation)
         if isinstance(group, ConsumerGroup):
             code = classic_members.heartbeat_code(
-                group, *named, now_ms=self.now_ms, limits=self.limits
+                group, *named, now_ms=self.now_ms, topics=self.cluster, limits=self.limits
             )
             if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                 group.hear(client.member_id, self.now_ms)
+            if code is ErrorCode.NONE and classic_members.has_only_classic(group):
+                group.is_outdated = False
             if code is ErrorCode.REBALANCE_IN_PROGRESS:
                 group.step_deadlines.setdefault(client.member_id, self.now_ms + TIMEOUT_MS)
         else:
