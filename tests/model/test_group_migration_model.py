@@ -120,8 +120,6 @@ class MigrationMachine(RuleBasedStateMachine):
         self.ids = itertools.count(1)
         self.tickets: dict[int, ClassicClient] = {}
         self.limits = Limits(100, 1 << 30, INTERVAL_MS)
-        self.unled_counts: dict[str, int] = {}
-        """The partitions of each topic when a group was downgraded without a round."""
 
     @initialize(
         partitions=st.tuples(st.integers(1, 5), st.integers(1, 3)),
@@ -251,7 +249,6 @@ class MigrationMachine(RuleBasedStateMachine):
                 rules=self.changes,
             )
             if joined.downgrade is not None:
-                self.unled_counts = self.counts()
                 self.take(joined.downgrade)
             elif joined.outcome is not None:
                 self.write(joined.outcome.records)
@@ -309,20 +306,8 @@ class MigrationMachine(RuleBasedStateMachine):
     def counts(self) -> dict[str, int]:
         return {topic: count for topic, (_, count) in self.cluster.topics.items()}
 
-    def _notices_topics(self, client: ClassicClient) -> bool:
-        """Say whether the leader of a classic group sees that topics have grown.
-
-        A downgrade for a static member needs no round, as in Kafka. So nobody leads until the next
-        one. Here somebody who does not lead looks then; a real client does not.
-        """
-        group = self.group
-        is_led = any(one.leads for one in self.classics)
-        if isinstance(group, Group) and group.state is GroupState.STABLE and not is_led:
-            return self.unled_counts != self.counts()
-        return bool(client.leads) and client.dealt != self.counts()
-
     def classic_heartbeat(self, client: ClassicClient) -> None:
-        if self._notices_topics(client):
+        if client.leads and client.dealt != self.counts():
             self.join(client)
             return
         group = self.group
@@ -528,8 +513,11 @@ class MigrationMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(TOPICS))
     def topic_grows(self, name: str) -> None:
         self.cluster.grow(name)
-        if isinstance(self.group, ConsumerGroup):
-            self.group.is_outdated = True
+        group = self.group
+        if isinstance(group, ConsumerGroup):
+            group.is_outdated = True
+        elif group is not None and group.is_unled:
+            self.store.take(classic.begin_round(group, now_ms=self.now_ms))
 
     @rule()
     def broker_restarts(self) -> None:

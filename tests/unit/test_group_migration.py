@@ -408,3 +408,23 @@ def test_a_group_of_classic_members_alone_sees_that_a_topic_has_grown() -> None:
     assert told(synced) == {"orders": (0, 1, 2, 3)}
     both.node.shards.on_topics(has_new=True)
     assert both.heartbeat(a, joined.generation) is ErrorCode.NONE
+
+
+def test_a_group_that_nobody_leads_has_a_round_when_topics_change(both: Both) -> None:
+    """A static member that comes back with the classic protocol needs no round.
+
+    It does not know that it leads its group. So a partition that was added later went unread.
+    """
+    assert both.join("s", instance_id="i").epoch == 2
+    (joined,) = both.classic_join(instance_id="i")
+    assert (joined.error, joined.generation, joined.leader) == (ErrorCode.NONE, 2, "")
+    code = both.node.groups.heartbeat
+    named = ("g", joined.member_id, "i", 2)
+    assert code(*named) is ErrorCode.NONE
+    both.node.shards.on_topics(has_new=False)
+    assert code(*named) is ErrorCode.REBALANCE_IN_PROGRESS
+    (again,) = both.classic_join(joined.member_id, instance_id="i")
+    assert (again.generation, again.leader) == (3, joined.member_id)
+    both.sync(joined.member_id, 3)
+    both.node.shards.on_topics(has_new=False)
+    assert code("g", joined.member_id, "i", 3) is not ErrorCode.REBALANCE_IN_PROGRESS

@@ -165,6 +165,7 @@ class GroupCoordinator:
         for shard in shards.shards:
             self._set_timers(shard)
         shards.on_loaded = self._set_timers
+        shards.on_round = self._set_timer
         self._schedule_clean_up()
 
     # ------------------------------------------------------------ what the broker asks of it
