@@ -9,23 +9,22 @@ log tells the group (P8), and the group settles once all is quiet.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from model.classic_client import TOPICS, ClassicClient
 from model.test_consumer_group_model import INTERVAL_MS, SESSION_MS, Client, Cluster, Place
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import Group, GroupState, Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.consumer import classic_members
 from txn.coordinator.group.consumer.decide import (
     Refusal,
-    dissolve,
     heartbeat,
     leave,
-    overdue,
 )
+from txn.coordinator.group.consumer.departures import dissolve, overdue
 from txn.coordinator.group.consumer.embedded import (
     decode_assignment,
     decode_subscription,
@@ -47,7 +46,6 @@ from txn.coordinator.group.store import GroupLogRecord, GroupStore
 from txn.wire.error_codes import ErrorCode
 
 POLICIES = ("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
-TOPICS = ("a", "b")
 SUBSCRIPTIONS = (("a",), ("a", "b"), ("b",))
 TIMEOUT_MS = 60_000
 CLASSIC_SESSION_MS = 30_000
@@ -62,48 +60,6 @@ FATAL = frozenset(
     }
 )
 """The client gives up."""
-
-
-@dataclass
-class ClassicClient:
-    """A consumer of the classic protocol. An eager one stops reading before it joins."""
-
-    instance_id: str | None
-    topics: tuple[str, ...]
-    is_eager: bool
-    member_id: str = ""
-    generation: int = -1
-    protocol: str | None = None
-    reads: set[tuple[str, int]] = field(default_factory=set)
-    needs_join: bool = True
-    needs_sync: bool = False
-    waits: bool = False
-    leads: Sequence[tuple[str, str | None, bytes]] = ()
-    skips_assignment: bool = False
-    dealt: dict[str, int] = field(default_factory=dict)
-    """The partitions of each topic when it assigned them, as the leader."""
-
-    def subscription(self) -> bytes:
-        def text(name: str) -> bytes:
-            return len(name).to_bytes(2, "big") + name.encode()
-
-        by_topic = {topic: [p for name, p in self.reads if name == topic] for topic in TOPICS}
-        owned = b"".join(
-            text(topic)
-            + len(parts).to_bytes(4, "big")
-            + b"".join(p.to_bytes(4, "big") for p in parts)
-            for topic, parts in by_topic.items()
-        )
-        names = b"".join(map(text, self.topics))
-        null = b"\xff\xff\xff\xff"
-        count = len(self.topics).to_bytes(4, "big")
-        return b"\0\1" + count + names + null + len(by_topic).to_bytes(4, "big") + owned
-
-    def forget(self) -> None:
-        """Lose everything, and join again as a new member."""
-        self.member_id, self.generation = "", -1
-        self.needs_join, self.needs_sync, self.waits = True, False, False
-        self.reads.clear()
 
 
 class MigrationMachine(RuleBasedStateMachine):

@@ -56,7 +56,7 @@ from txn.coordinator.group.classic import (
     sync,
     touch,
 )
-from txn.coordinator.group.consumer.decide import dissolve
+from txn.coordinator.group.consumer.departures import dissolve
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from txn.coordinator.group.consumer.offsets import commit_refusal as consumer_commit_refusal
 from txn.coordinator.group.consumer.offsets import fetch_refusal as consumer_fetch_refusal

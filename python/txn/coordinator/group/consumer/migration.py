@@ -37,7 +37,8 @@ from txn.coordinator.group.classic import (
     group_value,
     select_protocol,
 )
-from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, dissolve, fence, heartbeat
+from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, heartbeat
+from txn.coordinator.group.consumer.departures import dissolve, fence
 from txn.coordinator.group.consumer.embedded import (
     Partitions,
     decode_assignment,
