@@ -18,13 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from txn.coordinator.group.consumer.decide import (
     Beat,
     Outcome,
-    fence,
     heartbeat,
     leave,
-    overdue,
     pattern_resolved,
     patterns_checked,
 )
+from txn.coordinator.group.consumer.departures import fence, overdue
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from txn.coordinator.group.consumer.offsets import commit_refusal
 from txn.coordinator.group.consumer.records import ConsumerRecord, PatternValue

@@ -9,23 +9,22 @@ log tells the group (P8), and the group settles once all is quiet.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from model.classic_client import TOPICS, ClassicClient
 from model.test_consumer_group_model import INTERVAL_MS, SESSION_MS, Client, Cluster, Place
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import Group, GroupState, Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.consumer import classic_members
 from txn.coordinator.group.consumer.decide import (
     Refusal,
-    dissolve,
     heartbeat,
     leave,
-    overdue,
 )
+from txn.coordinator.group.consumer.departures import dissolve, overdue
 from txn.coordinator.group.consumer.embedded import (
     decode_assignment,
     decode_subscription,
@@ -47,7 +46,6 @@ from txn.coordinator.group.store import GroupLogRecord, GroupStore
 from txn.wire.error_codes import ErrorCode
 
 POLICIES = ("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
-TOPICS = ("a", "b")
 SUBSCRIPTIONS = (("a",), ("a", "b"), ("b",))
 TIMEOUT_MS = 60_000
 CLASSIC_SESSION_MS = 30_000
@@ -64,48 +62,6 @@ FATAL = frozenset(
 """The client gives up."""
 
 
-@dataclass
-class ClassicClient:
-    """A consumer of the classic protocol. An eager one stops reading before it joins."""
-
-    instance_id: str | None
-    topics: tuple[str, ...]
-    is_eager: bool
-    member_id: str = ""
-    generation: int = -1
-    protocol: str | None = None
-    reads: set[tuple[str, int]] = field(default_factory=set)
-    needs_join: bool = True
-    needs_sync: bool = False
-    waits: bool = False
-    leads: Sequence[tuple[str, str | None, bytes]] = ()
-    skips_assignment: bool = False
-    dealt: dict[str, int] = field(default_factory=dict)
-    """The partitions of each topic when it assigned them, as the leader."""
-
-    def subscription(self) -> bytes:
-        def text(name: str) -> bytes:
-            return len(name).to_bytes(2, "big") + name.encode()
-
-        by_topic = {topic: [p for name, p in self.reads if name == topic] for topic in TOPICS}
-        owned = b"".join(
-            text(topic)
-            + len(parts).to_bytes(4, "big")
-            + b"".join(p.to_bytes(4, "big") for p in parts)
-            for topic, parts in by_topic.items()
-        )
-        names = b"".join(map(text, self.topics))
-        null = b"\xff\xff\xff\xff"
-        count = len(self.topics).to_bytes(4, "big")
-        return b"\0\1" + count + names + null + len(by_topic).to_bytes(4, "big") + owned
-
-    def forget(self) -> None:
-        """Lose everything, and join again as a new member."""
-        self.member_id, self.generation = "", -1
-        self.needs_join, self.needs_sync, self.waits = True, False, False
-        self.reads.clear()
-
-
 class MigrationMachine(RuleBasedStateMachine):
     """Members of both protocols in any order."""
 
@@ -120,8 +76,6 @@ class MigrationMachine(RuleBasedStateMachine):
         self.ids = itertools.count(1)
         self.tickets: dict[int, ClassicClient] = {}
         self.limits = Limits(100, 1 << 30, INTERVAL_MS)
-        self.unled_counts: dict[str, int] = {}
-        """The partitions of each topic when a group was downgraded without a round."""
 
     @initialize(
         partitions=st.tuples(st.integers(1, 5), st.integers(1, 3)),
@@ -251,7 +205,6 @@ class MigrationMachine(RuleBasedStateMachine):
                 rules=self.changes,
             )
             if joined.downgrade is not None:
-                self.unled_counts = self.counts()
                 self.take(joined.downgrade)
             elif joined.outcome is not None:
                 self.write(joined.outcome.records)
@@ -309,30 +262,20 @@ class MigrationMachine(RuleBasedStateMachine):
     def counts(self) -> dict[str, int]:
         return {topic: count for topic, (_, count) in self.cluster.topics.items()}
 
-    def _notices_topics(self, client: ClassicClient) -> bool:
-        """Say whether the leader of a classic group sees that topics have grown.
-
-        A downgrade for a static member needs no round, as in Kafka. So nobody leads until the next
-        one. Here somebody who does not lead looks then; a real client does not.
-        """
-        group = self.group
-        is_led = any(one.leads for one in self.classics)
-        if isinstance(group, Group) and group.state is GroupState.STABLE and not is_led:
-            return self.unled_counts != self.counts()
-        return bool(client.leads) and client.dealt != self.counts()
-
     def classic_heartbeat(self, client: ClassicClient) -> None:
-        if self._notices_topics(client):
+        if client.leads and client.dealt != self.counts():
             self.join(client)
             return
         group = self.group
         named = (client.member_id, client.instance_id, client.generation)
         if isinstance(group, ConsumerGroup):
             code = classic_members.heartbeat_code(
-                group, *named, now_ms=self.now_ms, limits=self.limits
+                group, *named, now_ms=self.now_ms, topics=self.cluster, limits=self.limits
             )
             if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                 group.hear(client.member_id, self.now_ms)
+            if code is ErrorCode.NONE and classic_members.has_only_classic(group):
+                group.is_outdated = False
             if code is ErrorCode.REBALANCE_IN_PROGRESS:
                 group.step_deadlines.setdefault(client.member_id, self.now_ms + TIMEOUT_MS)
         else:
@@ -526,8 +469,11 @@ class MigrationMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(TOPICS))
     def topic_grows(self, name: str) -> None:
         self.cluster.grow(name)
-        if isinstance(self.group, ConsumerGroup):
-            self.group.is_outdated = True
+        group = self.group
+        if isinstance(group, ConsumerGroup):
+            group.is_outdated = True
+        elif group is not None and group.is_unled:
+            self.store.take(classic.begin_round(group, now_ms=self.now_ms))
 
     @rule()
     def broker_restarts(self) -> None:

@@ -227,13 +227,13 @@ class GroupNode:
             protocol_type="consumer",
             protocols=(("range", b"\x00\x00\x00\x00\x00\x01\x00\x06orders"),),
         )
-        return self._answers(self.coordinator.join(group_id, request))
+        return self.answers_to(self.coordinator.join(group_id, request))
 
     def sync(self, group_id: str, member_id: str, generation: int) -> list[SyncAnswer]:
         request = Sync(generation, member_id, assignments={member_id: b"all"})
-        return self._answers(self.coordinator.sync(group_id, request))
+        return self.answers_to(self.coordinator.sync(group_id, request))
 
-    def _answers(self, call: Coroutine[Any, Any, Any]) -> list[Any]:
+    def answers_to(self, call: Coroutine[Any, Any, Any]) -> list[Any]:
         """A list that gets the answer of a call, now or while time passes."""
         answers: list[Any] = []
 

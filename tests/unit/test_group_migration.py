@@ -70,11 +70,11 @@ class Both:
             protocol_type,
             protocols,
         )
-        return self.node._answers(self.node.coordinator.join("g", request))
+        return self.node.answers_to(self.node.coordinator.join("g", request))
 
     def sync(self, member_id: str, generation: int, **assigned: bytes) -> list[SyncAnswer]:
         request = Sync(generation, member_id, None, "consumer", "range", assigned)
-        return self.node._answers(self.node.coordinator.sync("g", request))
+        return self.node.answers_to(self.node.coordinator.sync("g", request))
 
     def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
         code: ErrorCode = self.node.groups.heartbeat("g", member_id, None, generation)
@@ -388,3 +388,43 @@ def test_a_group_without_members_is_not_downgraded(both: Both) -> None:
     both.beat("b", -1)
     assert both.is_consumer_group
     assert both.members == set()
+
+
+def test_a_group_of_classic_members_alone_sees_that_a_topic_has_grown() -> None:
+    """No heartbeat of the consumer protocol looks at the topics, so a new partition went unread."""
+    both = Both(group_consumer_migration_policy="upgrade")
+    a = both.stable()
+    both.join("b")
+    both.beat("b", -1)
+    (joined,) = both.classic_join(a)
+    both.sync(a, joined.generation)
+    assert both.heartbeat(a, joined.generation) is ErrorCode.NONE
+    topics = both.node.host.topics
+    topics["orders"].append(topics["orders"][0])
+    both.node.shards.on_topics(has_new=False)
+    assert both.heartbeat(a, joined.generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    (joined,) = both.classic_join(a)
+    (synced,) = both.sync(a, joined.generation)
+    assert told(synced) == {"orders": (0, 1, 2, 3)}
+    both.node.shards.on_topics(has_new=True)
+    assert both.heartbeat(a, joined.generation) is ErrorCode.NONE
+
+
+def test_a_group_that_nobody_leads_has_a_round_when_topics_change(both: Both) -> None:
+    """A static member that comes back with the classic protocol needs no round.
+
+    It does not know that it leads its group. So a partition that was added later went unread.
+    """
+    assert both.join("s", instance_id="i").epoch == 2
+    (joined,) = both.classic_join(instance_id="i")
+    assert (joined.error, joined.generation, joined.leader) == (ErrorCode.NONE, 2, "")
+    code = both.node.groups.heartbeat
+    named = ("g", joined.member_id, "i", 2)
+    assert code(*named) is ErrorCode.NONE
+    both.node.shards.on_topics(has_new=False)
+    assert code(*named) is ErrorCode.REBALANCE_IN_PROGRESS
+    (again,) = both.classic_join(joined.member_id, instance_id="i")
+    assert (again.generation, again.leader) == (3, joined.member_id)
+    both.sync(joined.member_id, 3)
+    both.node.shards.on_topics(has_new=False)
+    assert code("g", joined.member_id, "i", 3) is not ErrorCode.REBALANCE_IN_PROGRESS

@@ -82,6 +82,7 @@ class ClassicMembers:
             instance_id,
             generation,
             now_ms=self._host.now_ms(),
+            topics=self._host,
             limits=self._groups.limits(group.group_id),
         )
         if code not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
@@ -89,6 +90,8 @@ class ClassicMembers:
         group.hear(member_id, self._host.monotonic_ms())
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._expect_join(group, member_id)
+        elif rules.has_only_classic(group):
+            group.is_outdated = False
         self._groups.prolong(group, member_id)
         return code
 

@@ -30,10 +30,10 @@ from txn.coordinator.group.consumer.decide import (
     added_bytes,
     heartbeat,
     leave,
-    overdue,
     pattern_resolved,
     patterns_checked,
 )
+from txn.coordinator.group.consumer.departures import overdue
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.migration import Moment, Removal, Rules, join_classic, remove
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, PatternValue

@@ -56,7 +56,7 @@ from txn.coordinator.group.classic import (
     sync,
     touch,
 )
-from txn.coordinator.group.consumer.decide import dissolve
+from txn.coordinator.group.consumer.departures import dissolve
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from txn.coordinator.group.consumer.offsets import commit_refusal as consumer_commit_refusal
 from txn.coordinator.group.consumer.offsets import fetch_refusal as consumer_fetch_refusal
@@ -165,6 +165,7 @@ class GroupCoordinator:
         for shard in shards.shards:
             self._set_timers(shard)
         shards.on_loaded = self._set_timers
+        shards.on_round = self._set_timer
         self._schedule_clean_up()
 
     # ------------------------------------------------------------ what the broker asks of it

@@ -16,7 +16,7 @@ from typing_extensions import override
 from txn.broker.host import Host, Timer
 from txn.broker.shard import Shard
 from txn.broker.shards import Shards
-from txn.coordinator.group.classic import Group
+from txn.coordinator.group.classic import Group, begin_round
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind
 from txn.coordinator.group.offsets import StoredOffset
@@ -104,6 +104,11 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
     topic = OFFSETS_TOPIC
     not_served = "group.groups_not_served"
 
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.on_round: Callable[[Group], object] = lambda group: None
+        """Called with a classic group that begins a round for changed topics."""
+
     @classmethod
     def load(cls, host: Host) -> Self:
         """Replay `__consumer_offsets`.
@@ -161,12 +166,20 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
             self.on_topics(has_new=bool(delta.created))
 
     def on_topics(self, *, has_new: bool) -> None:
-        """Let consumer groups look at the topics again, with the next heartbeat of a member."""
+        """Let consumer groups look at the topics again, with the next heartbeat of a member.
+
+        Members of a classic group that nobody leads join again.
+        """
+        now_ms = self._host.monotonic_ms()
         for shard in self.shards:
-            for group in shard.state.groups.values():
+            for group in list(shard.state.groups.values()):
                 if isinstance(group, ConsumerGroup):
                     group.is_outdated = True
                     group.has_new_topics = group.has_new_topics or has_new
+                elif group.is_unled:
+                    rebalancing = begin_round(group, now_ms=now_ms)
+                    shard.state.take(rebalancing)
+                    self.on_round(rebalancing)
 
     def on_topic_deleted(self, topic: str) -> None:
         """Forget the offsets of a topic that is gone."""

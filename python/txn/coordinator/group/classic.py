@@ -131,6 +131,7 @@ class Group(NamedTuple):
     `members` are in the order they joined. `pending` are ids given out, with the time they lapse.
     `unsynced` are members of this generation that did not yet ask for their assignment.
     `join_deadline_ms` is set in PreparingRebalance, `sync_deadline_ms` while `unsynced` has any.
+    `is_unled` if the leader does not know that it leads: a downgrade needed no round.
     """
 
     group_id: str
@@ -146,6 +147,7 @@ class Group(NamedTuple):
     initial: InitialWait | None = None
     join_deadline_ms: int | None = None
     sync_deadline_ms: int | None = None
+    is_unled: bool = False
 
     @property
     def has_all_joined(self) -> bool:
@@ -658,7 +660,9 @@ class _Draft:
         """Begin a round; members that wait for an assignment have to join again."""
         if self.group.state is S.COMPLETING_REBALANCE:
             self._withdraw_assignments(now_ms)
-        self.group = self.group._replace(unsynced=frozenset(), sync_deadline_ms=None)
+        self.group = self.group._replace(
+            unsynced=frozenset(), sync_deadline_ms=None, is_unled=False
+        )
         was_empty = self.group.state is S.EMPTY
         self.move_to(S.PREPARING_REBALANCE, now_ms)
         if was_empty:

@@ -10,8 +10,8 @@ member to join again when there is something to do. LeaveGroup removes members o
 The member has its rebalance timeout for each of the two steps.
 
 Where Kafka differs: if a group has only classic members, and may not become a classic one, nobody
-sends a heartbeat of the consumer protocol. So nobody has the next target assignment computed. Here
-a classic member is told to join again then.
+sends a heartbeat of the consumer protocol. So nobody has the next target assignment computed, and
+nobody notices that a topic has changed. Here a classic member is told to join again then.
 
 Source: Apache Kafka's group coordinator.
 """
@@ -58,7 +58,7 @@ from txn.coordinator.group.consumer.records import (
     MemberValue,
 )
 from txn.coordinator.group.consumer.target import Limits, is_assignment_due
-from txn.coordinator.group.consumer.topics import Topics
+from txn.coordinator.group.consumer.topics import Topics, metadata_hash
 from txn.wire.error_codes import ErrorCode
 
 FENCED: Final = ErrorCode.FENCED_INSTANCE_ID
@@ -167,9 +167,12 @@ def heartbeat_code(
     generation: int,
     *,
     now_ms: int,
+    topics: Topics,
     limits: Limits,
 ) -> ErrorCode:
     """The code for a heartbeat: NONE, REBALANCE_IN_PROGRESS to join again, or a refusal.
+
+    With NONE, a group that has only classic members was compared with the topics.
 
     Args:
         group: The group.
@@ -177,24 +180,33 @@ def heartbeat_code(
         instance_id: Its instance id.
         generation: The epoch that it knows.
         now_ms: The time of day.
+        topics: The published topics.
         limits: The settings for the group.
     """
     code = _refusal(group, member_id, instance_id, generation)
     if code is not ErrorCode.NONE:
         return code
-    needs_join = _needs_join(group, group.members[member_id], now_ms, limits)
+    needs_join = _needs_join(group, group.members[member_id])
+    if has_only_classic(group) and not needs_join:
+        needs_join = is_assignment_due(group, group.epoch, now_ms, limits) or (
+            group.is_outdated
+            and metadata_hash(group.subscribed_topics(), topics) != group.metadata_hash
+        )
     return ErrorCode.REBALANCE_IN_PROGRESS if needs_join else ErrorCode.NONE
 
 
-def _needs_join(group: ConsumerGroup, member: ConsumerMember, now_ms: int, limits: Limits) -> bool:
+def has_only_classic(group: ConsumerGroup) -> bool:
+    """Say whether all members of a group speak the classic protocol."""
+    return group.classic_count == len(group.members)
+
+
+def _needs_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
     if member.epoch < group.target_value.epoch:
         return True
     if member.current.state is MemberState.UNREVOKED_PARTITIONS:
         return True
-    if member.current.state is MemberState.UNRELEASED_PARTITIONS:
-        return not _awaits_others(group, member)
-    is_left_to_us = group.classic_count == len(group.members)
-    return is_left_to_us and is_assignment_due(group, group.epoch, now_ms, limits)
+    is_waiting = member.current.state is MemberState.UNRELEASED_PARTITIONS
+    return is_waiting and not _awaits_others(group, member)
 
 
 def _awaits_others(group: ConsumerGroup, member: ConsumerMember) -> bool:

@@ -13,12 +13,13 @@ A group with subscriptions or assignments that cannot be read stays as it is. So
 downgrade does not fit into a batch.
 
 As in Kafka, a downgrade by a static member that changes its protocol needs no round, if the target
-assignment is for the group's epoch. Nobody leads such a group until its next round. So nobody
-notices that a topic has grown.
+assignment is for the group's epoch. No member knows that it leads such a group. So the coordinator
+begins a round when topics change, which a leader would notice.
 
 Where Kafka differs: it tells members that wait of another rebalance before it knows that the group
 changes. A classic group without any generation has no protocol yet; it fails to change it. If a
-static member changes its protocol in a round, Kafka assigns nothing to the others of that round.
+static member changes its protocol in a round, Kafka assigns nothing to the others of that round. It
+begins no round for a group that nobody leads.
 
 Sources: KIP-848; Apache Kafka's group coordinator.
 """
@@ -36,7 +37,8 @@ from txn.coordinator.group.classic import (
     group_value,
     select_protocol,
 )
-from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, dissolve, fence, heartbeat
+from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, heartbeat
+from txn.coordinator.group.consumer.departures import dissolve, fence
 from txn.coordinator.group.consumer.embedded import (
     Partitions,
     decode_assignment,
@@ -344,7 +346,9 @@ def _downgrade(
         assigned.append(member._replace(assignment=data))
     stable = stable._replace(protocol=protocol, members=Members(assigned))
     written = GroupRecord(GroupKey(group.group_id), group_value(stable))
-    live = begin_round(stable, now_ms=at.monotonic_ms) if begins_round else stable
+    live = stable._replace(is_unled=True)
+    if begins_round:
+        live = begin_round(stable, now_ms=at.monotonic_ms)
     ended = dissolve(group.group_id, [*dict.fromkeys([*known, *members])], group.patterns)
     return Removal((*ended, written), live)
 
