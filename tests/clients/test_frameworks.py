@@ -1,19 +1,17 @@
 """Python's frameworks of streams: quixstreams with exactly-once, and FastStream."""
 
 import shutil
-import signal
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from clients.fetched import Command, python_client
+from clients.fetched import python_client
 from clients.marks import long
-from clients.test_clients import SECONDS_MAX, committed
+from clients.programs import SECONDS_MAX, Program
+from clients.test_clients import committed
 from support.clients import create_topic, plain_producer, read_all
 
 pytestmark = pytest.mark.timeout(1000 + SECONDS_MAX)  # the first run fetches the clients
@@ -33,23 +31,9 @@ def counts(count: int) -> Counter[bytes]:
     return Counter(f"k{n % KEYS}={n // KEYS + 1}".encode() for n in range(count))
 
 
-@contextmanager
-def running(command: Command) -> Iterator[subprocess.Popen[bytes]]:
-    program = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        yield program
-    finally:
-        program.kill()
-        program.communicate()
-
-
-def until(holds: Callable[[], bool], program: subprocess.Popen[bytes]) -> None:
-    ends_s = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < ends_s
-        if program.poll() is not None:
-            raise AssertionError(program.communicate()[1].decode()[-4000:])
-        time.sleep(0.05)
+def has_records(servers: str, topic: str, count: int) -> bool:
+    """Whether a topic has so many committed records."""
+    return len(read_all(servers, topic)) >= count
 
 
 def test_P1_P3_quixstreams_goes_on_counting_from_its_changelog(
@@ -77,30 +61,23 @@ def test_P1_P3_a_killed_quixstreams_counts_each_record_once(
     send_keys(servers, name, total)
     command = [*python_client("quix.py"), servers, name, str(tmp_path / "state"), "1000000"]
     for kill in range(kills + 1):
-        with running(command) as program:
-            wanted = total if kill == kills else kill * total // (kills + 1) + 1
-
-            def has_counted(wanted: int = wanted) -> bool:
-                return len(read_all(servers, f"{name}-out")) >= wanted
-
-            until(has_counted, program)
+        wanted = total if kill == kills else kill * total // (kills + 1) + 1
+        with Program(command, tmp_path / "log") as program:
+            program.until(partial(has_records, servers, f"{name}-out", wanted))
     assert Counter(read_all(servers, f"{name}-out")) == counts(total)
 
 
-def test_P1_faststream_copies_each_record_once_over_a_restart(servers: str, name: str) -> None:
+def test_P1_faststream_copies_each_record_once_over_a_restart(
+    servers: str, name: str, tmp_path: Path
+) -> None:
     create_topic(servers, name, 3)
     create_topic(servers, f"{name}-out")
     command = [*python_client("fast_stream.py"), servers, name]
     for turn in (1, 2):
         send_keys(servers, name, 60)
-        with running(command) as program:
-
-            def has_copied(wanted: int = 60 * turn) -> bool:
-                return len(read_all(servers, f"{name}-out")) >= wanted
-
-            until(has_copied, program)
-            program.send_signal(signal.SIGTERM)
-            assert program.wait(SECONDS_MAX) == 0
+        with Program(command, tmp_path / "log") as program:
+            program.until(partial(has_records, servers, f"{name}-out", 60 * turn))
+            assert program.stop() == 0
         copied = Counter(read_all(servers, f"{name}-out"))
         assert copied == Counter([f"V{n}".encode() for n in range(60)] * turn)
         assert sum(committed(servers, f"{name}-group").values()) == 60 * turn

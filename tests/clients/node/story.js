@@ -135,7 +135,8 @@ async function story() {
   await admin.deleteGroups([group]);
   await admin.deleteTopics({ topics: [brief] });
   const listed = (await admin.listGroups()).groups.map(({ groupId }) => groupId);
-  told.gone = !listed.includes(group) && !(await admin.listTopics()).includes(brief);
+  while ((await admin.listTopics()).includes(brief)); // a controller answers before the broker
+  told.gone = !listed.includes(group);
   await admin.disconnect();
   return told;
 }

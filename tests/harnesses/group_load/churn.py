@@ -99,6 +99,7 @@ class Load:
     async def run(self, seconds: float) -> Report:
         """Make the topics, let members come and go for some seconds, and wait until all settle."""
         await asyncio.to_thread(_create_topics, self._servers, self._topics)
+        await self._find_coordinators()
         idle_count = self._sizes.connections - MEMBERS * self._sizes.groups
         idle = [asyncio.create_task(_stay_idle(self._servers, n)) for n in range(idle_count)]
         for number in range(self._sizes.groups):
@@ -138,6 +139,18 @@ class Load:
             rss_end=memory[-1],
             members=MEMBERS * self._sizes.groups,
         )
+
+    async def _find_coordinators(self) -> None:
+        """Ask until each group has a coordinator: Kafka makes their topic when it is asked."""
+        connection = await Connection.open(self._servers)
+        keys = [f"g{number}" for number in range(self._sizes.groups)]
+        asked = {"key_type": 0, "coordinator_keys": keys}
+        while True:
+            answer = await connection.ask(ApiKey.FIND_COORDINATOR, 4, **asked)
+            if not any(found.error_code for found in answer.coordinators):
+                break
+            await asyncio.sleep(0.1)
+        connection.close()
 
     def _member(self, number: int) -> Member:
         topics = self._topics[number * self._each : (number + 1) * self._each]

@@ -18,6 +18,12 @@ PROTOCOL_TYPE: Final = "load"
 """Not Kafka's own, so that the assignments may be any bytes."""
 
 LOST: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+NOT_YET: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+AGAIN_S: Final = 0.2
 LOST_OR_FENCED: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
@@ -119,6 +125,7 @@ class ClassicMember(Member):
             return None
         if joined.error_code != ErrorCode.NONE:
             self._id = ""
+            await asyncio.sleep(AGAIN_S)
             return None
         self.is_in_group = True
         assignments = []
@@ -165,6 +172,9 @@ class ConsumerMember(Member):
         epoch, changed = 0, True
         while True:
             answer = await self._beat(connection, epoch, says_all=changed)
+            if answer.error_code in NOT_YET:
+                await asyncio.sleep(AGAIN_S)
+                continue
             if answer.error_code in LOST_OR_FENCED:
                 self._hold(())
                 epoch, changed = 0, True
