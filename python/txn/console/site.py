@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 from jinja2 import Environment
@@ -33,6 +33,16 @@ SHARE_MAX: Final = 0.05
 """The share of its time that a followed page may spend on looks: a costly page looks less often."""
 
 Context = dict[str, Any]
+
+
+class SchemaReader(Protocol):
+    """Reads keys and values by the schemas of a registry."""
+
+    def lines(
+        self, content: bytes | None, topic: str, *, is_key: bool
+    ) -> tuple[Sequence[str], str | None]:
+        """The lines of a key or value, and a note."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +129,20 @@ class Site:
         pages: In the order of the navigation.
         may_write: True if the pages offer changes.
         port: A part of the cookie's name: consoles on other ports of a host have their own.
+        schemas: Reads records by the schemas of a registry; None without one.
     """
 
-    def __init__(self, way: Way, pages: Sequence[Page], *, may_write: bool, port: int) -> None:
+    def __init__(
+        self,
+        way: Way,
+        pages: Sequence[Page],
+        *,
+        may_write: bool,
+        port: int,
+        schemas: SchemaReader | None = None,
+    ) -> None:
         self.way = way
+        self.schemas = schemas
         self.access = Access(way)
         self.may_write = may_write
         self.cookie: Final = f"txn_console_{port}"

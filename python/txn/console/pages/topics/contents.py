@@ -19,6 +19,8 @@ class Form(StrEnum):
     TEXT = "text"
     JSON = "json"
     HEX = "hex"
+    SCHEMA = "schema"
+    """By a schema of the registry; see `schemas`."""
 
 
 def preview(content: bytes | None, form: Form) -> str:
