@@ -110,7 +110,7 @@ class _Server(uvicorn.Server):
 
 
 def _warm_up(way: Way) -> None:
-    """Load what the first page needs, while the user opens the browser; it takes half a second."""
+    """Load the modules of the first page while the user opens the browser."""
     sources = Sources(way, way.cluster.security)
     with suppress(TxnError, OSError), sources.borrowed() as source:
         held_open(source, all_partitions(source)[:1])

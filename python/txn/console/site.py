@@ -1,4 +1,4 @@
-"""What the pages share: the frame of a page, the answer to an error, and following by events.
+"""The parts that pages share: the frame, the answer to an error, and following by events.
 
 A page is a package in `txn.console.pages`. It makes a `Page` with its routes. A route's view is a
 plain function of a `Visit`; it runs in a thread of its own, as the sources are synchronous.

@@ -20,7 +20,7 @@ class Form(StrEnum):
     JSON = "json"
     HEX = "hex"
     SCHEMA = "schema"
-    """By a schema of the registry; see `schemas`."""
+    """A schema of the registry decodes the bytes; see `schemas`."""
 
 
 def preview(content: bytes | None, form: Form) -> str:

@@ -1,8 +1,8 @@
 """Keys and values by the schemas of a registry: Avro and JSON Schema. It only reads the registry.
 
 A record of these formats begins with a zero byte and the number of its schema. The deserializers
-of confluent-kafka read the rest. A registry that does not answer, and bytes that do not fit, are a
-note beside the text: no record can keep its page from being shown.
+of confluent-kafka read the rest. A registry that does not answer is a note
+beside the text, and so are bytes that do not fit. Every record has its page.
 """
 
 import json
@@ -42,7 +42,9 @@ class Schemas:
                 "'.[registry]'` in txn's checkout"
             ) from None
         try:
-            self._client = SchemaRegistryClient({"url": url, "timeout": TIMEOUT_S, "max.retries": 1})
+            self._client = SchemaRegistryClient(
+                {"url": url, "timeout": TIMEOUT_S, "max.retries": 1}
+            )
         except ValueError as error:
             raise ConfigError(f"--registry {url!r} is no address: {error}") from None
         self._lock = threading.Lock()
