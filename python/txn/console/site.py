@@ -258,9 +258,10 @@ class Site:
         return Response(content, headers=headers, media_type="application/octet-stream")
 
     async def _followed(self, visit: Visit, page: Page, view: View) -> AsyncIterator[bytes]:
-        """The part of a page that changes, each time it differs; until the console stops."""
+        """The part of a page that changes, each time it differs; until a stop or the log-out."""
         before = b""
-        while not self.stopping.is_set():
+        while not self.stopping.is_set() and not visit.session.has_ended:
+            visit.session.used = time.monotonic()
             began = time.monotonic()
             try:
                 part = await run_in_threadpool(self._live_part, visit, page, view)
