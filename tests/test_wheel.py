@@ -133,7 +133,8 @@ def test_the_wheel_with_console_serves_pages_with_their_files(wheel: Path) -> No
         "    console.terminate()\n"
         "    print(console.wait())"
     )
-    command = [place / "bin" / "python", "-I", "-c", program, place / "bin" / "txn"]
+    txn_command = place / "bin" / "txn"
+    command: list[str | Path] = [place / "bin" / "python", "-I", "-c", program, txn_command]
     assert run(command, cwd=place) == "True\n0\n"
 
 

@@ -147,3 +147,14 @@ def test_brokers_that_do_not_answer_are_a_page_with_the_next_step() -> None:
     assert answer.status == 503
     assert "Start one of these brokers, and reload this page" in answer.text
     assert console.stop() == 0
+
+
+def test_a_log_out_ends_the_streams_of_its_session(story: Story) -> None:
+    """An open tab went on to show the cluster after the log-out in another one."""
+    browser = story.console.browser()
+    csrf = browser.csrf()
+    with browser.stream("/") as stream:
+        assert stream.readline() == b"event: part\n"
+        assert browser.post("/logout", {"csrf": csrf}).status == 303
+        while stream.readline():
+            pass

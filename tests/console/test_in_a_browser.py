@@ -8,7 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from console.conftest import HOSTILE_ID, Story
-from support.clients import commit_values, transactional_producer
+from support.clients import (
+    commit_values,
+    create_topic,
+    plain_producer,
+    send,
+    transactional_producer,
+)
 
 playwright = pytest.importorskip("playwright.sync_api")
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
@@ -107,6 +113,25 @@ def test_the_page_follows_the_cluster_and_can_be_paused(chromium: Browser, story
         page.get_by_role("button", name="Pause").click()
         expect(page.get_by_role("status")).to_have_text("Paused")
         expect(page.get_by_role("button", name="Follow")).to_be_visible()
+
+
+def test_a_search_is_stopped_by_its_button(chromium: Browser, story: Story) -> None:
+    create_topic(story.servers, "sought")
+    send(plain_producer(story.servers), "sought", [b"needle"] * 500)
+    with open_page(chromium, story.console.url) as (page, _):
+        slow = page.context.new_cdp_session(page)
+        speed = {"offline": False, "latency": 0, "uploadThroughput": -1}
+        slow.send("Network.enable")
+        slow.send("Network.emulateNetworkConditions", {**speed, "downloadThroughput": 20_000})
+        address = f"{story.console.base}/topics/sought/search?value=needle"
+        page.goto(address, wait_until="commit")
+        page.get_by_role("button", name="Stop the search").click()
+        expect(page.get_by_text("Stopped. Search again to go on.")).to_be_visible()
+        assert page.locator(".found li").count() < 500
+        slow.send("Network.emulateNetworkConditions", {**speed, "downloadThroughput": -1})
+        page.goto(address)
+        expect(page.locator(".found li:not(.progress)")).to_have_count(500)
+        expect(page.get_by_role("button", name="Stop the search")).to_have_count(0)
 
 
 def test_without_scripts_every_page_is_whole(chromium: Browser, story: Story) -> None:

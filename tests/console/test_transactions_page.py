@@ -93,7 +93,7 @@ def test_an_abort_shows_its_plan_first_and_ends_only_the_transaction_of_the_plan
     done = browser.post("/transactions/do/abort", form)
     assert (done.status, done.headers["location"]) == (303, "/transactions/one?id=to-abort")
     assert "Ongoing" not in browser.get("/transactions/one?id=to-abort").text
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match=r"(?i)fenced"):
         producer.commit_transaction()
     assert "There is nothing to abort" in browser.get("/transactions/abort?id=to-abort").text
 

@@ -32,6 +32,12 @@ def console(
     write: Annotated[
         bool, typer.Option("--write", help="Let the pages end transactions and move offsets.")
     ] = False,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A schema registry: records are shown by its Avro and JSON schemas."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the start line as JSON on standard output.")
     ] = False,
@@ -73,7 +79,14 @@ def console(
         print_text(line)
         typer.get_text_stream("stdout").flush()
 
-    serve(way, listen, may_write=write, as_json=as_json, print_line=print_line)
+    serve(
+        way,
+        listen,
+        may_write=write,
+        registry=registry,
+        as_json=as_json,
+        print_line=print_line,
+    )
 
 
 def _stop_without(parent: int) -> None:

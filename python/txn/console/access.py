@@ -29,6 +29,12 @@ class Session:
     sources: Sources
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     used: float = field(default_factory=time.monotonic)
+    has_ended: bool = False
+
+    def end(self) -> None:
+        """End it, with its streams; a request that runs is still answered."""
+        self.has_ended = True
+        self.sources.close()
 
 
 class Access:
@@ -75,7 +81,7 @@ class Access:
             if session is not None:
                 session.used = now
         for each in ended:
-            each.sources.close()
+            each.end()
         return session
 
     def end(self, key: str | None) -> None:
@@ -83,7 +89,7 @@ class Access:
         with self._lock:
             session = self._sessions.pop(key or "", None)
         if session is not None:
-            session.sources.close()
+            session.end()
 
     def close(self) -> None:
         """End every session."""
@@ -102,5 +108,5 @@ class Access:
                 oldest = self._sessions.pop(idle_longest)
             self._sessions[key] = session
         if oldest is not None:
-            oldest.sources.close()
+            oldest.end()
         return key

@@ -15,6 +15,7 @@ import uvicorn
 from txn.config import split_address
 from txn.console.app import create_app
 from txn.console.pages import PAGES
+from txn.console.pages.topics.schemas import Schemas
 from txn.console.site import Site
 from txn.console.sources import Sources, Way
 from txn.errors import AddressError, ConfigError, TxnError
@@ -27,7 +28,13 @@ STOP_S: Final = 2
 
 
 def serve(
-    way: Way, listen: str, *, may_write: bool, as_json: bool, print_line: Callable[[str], None]
+    way: Way,
+    listen: str,
+    *,
+    may_write: bool,
+    registry: str | None,
+    as_json: bool,
+    print_line: Callable[[str], None],
 ) -> None:
     """Serve the console until SIGTERM or SIGINT.
 
@@ -35,6 +42,7 @@ def serve(
         way: Where the facts are.
         listen: HOST:PORT of a loopback address; port 0 means a free one.
         may_write: True if pages offer changes.
+        registry: The address of a schema registry; None: records are not decoded by schemas.
         as_json: Whether the start line is JSON.
         print_line: Prints the start line.
 
@@ -44,9 +52,10 @@ def serve(
     """
     show_on_stderr()
     host, port = _address_in(listen)
+    schemas = None if registry is None else Schemas(registry)
     with _listening(host, port) as listener:
         address, port = listener.getsockname()[:2]
-        site = Site(way, PAGES, may_write=may_write, port=port)
+        site = Site(way, PAGES, may_write=may_write, port=port, schemas=schemas)
         shown = f"[{address}]" if ":" in address else address
         url = f"http://{shown}:{port}/?token={site.access.token}"
         line = json.dumps({"url": url, "write": may_write}) if as_json else f"console on {url}"
@@ -101,7 +110,7 @@ class _Server(uvicorn.Server):
 
 
 def _warm_up(way: Way) -> None:
-    """Load what the first page needs, while the user opens the browser; it takes half a second."""
+    """Load the modules of the first page while the user opens the browser."""
     sources = Sources(way, way.cluster.security)
     with suppress(TxnError, OSError), sources.borrowed() as source:
         held_open(source, all_partitions(source)[:1])

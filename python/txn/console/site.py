@@ -1,4 +1,4 @@
-"""What the pages share: the frame of a page, the answer to an error, and following by events.
+"""The parts that pages share: the frame, the answer to an error, and following by events.
 
 A page is a package in `txn.console.pages`. It makes a `Page` with its routes. A route's view is a
 plain function of a `Visit`; it runs in a thread of its own, as the sources are synchronous.
@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 from jinja2 import Environment
@@ -33,6 +33,16 @@ SHARE_MAX: Final = 0.05
 """The share of its time that a followed page may spend on looks: a costly page looks less often."""
 
 Context = dict[str, Any]
+
+
+class SchemaReader(Protocol):
+    """Reads keys and values by the schemas of a registry."""
+
+    def lines(
+        self, content: bytes | None, topic: str, *, is_key: bool
+    ) -> tuple[Sequence[str], str | None]:
+        """The lines of a key or value, and a note."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +129,20 @@ class Site:
         pages: In the order of the navigation.
         may_write: True if the pages offer changes.
         port: A part of the cookie's name: consoles on other ports of a host have their own.
+        schemas: Reads records by the schemas of a registry; None without one.
     """
 
-    def __init__(self, way: Way, pages: Sequence[Page], *, may_write: bool, port: int) -> None:
+    def __init__(
+        self,
+        way: Way,
+        pages: Sequence[Page],
+        *,
+        may_write: bool,
+        port: int,
+        schemas: SchemaReader | None = None,
+    ) -> None:
         self.way = way
+        self.schemas = schemas
         self.access = Access(way)
         self.may_write = may_write
         self.cookie: Final = f"txn_console_{port}"
@@ -238,9 +258,10 @@ class Site:
         return Response(content, headers=headers, media_type="application/octet-stream")
 
     async def _followed(self, visit: Visit, page: Page, view: View) -> AsyncIterator[bytes]:
-        """The part of a page that changes, each time it differs; until the console stops."""
+        """The part of a page that changes, each time it differs; until a stop or the log-out."""
         before = b""
-        while not self.stopping.is_set():
+        while not self.stopping.is_set() and not visit.session.has_ended:
+            visit.session.used = time.monotonic()
             began = time.monotonic()
             try:
                 part = await run_in_threadpool(self._live_part, visit, page, view)

@@ -1,4 +1,4 @@
-"""Activity: what `txn top` samples, with charts. It samples while somebody looks, and no more.
+"""Activity: the samples of `txn top`, with charts. It samples while somebody looks, and no more.
 
 A session keeps its newest samples, so that a chart has a past. They are sums, and a few numbers for
 each topic on the page, so the memory of a session does not grow.

@@ -1,4 +1,4 @@
-"""Who holds the readers back: `txn explain` as a page, for every topic or for one."""
+"""The transactions that hold readers back: `txn explain` as a page, for every topic or for one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who may do what: access control entries, users and quotas. Each part may be refused alone."""
+"""The page of rights: access control entries, users and quotas. Each may be refused alone."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar

@@ -19,6 +19,7 @@ VIEWS: Final = {
     "log": "The log alone",
     "reader": "The reader alone",
 }
+BYTES_FORMS: Final = [Form.TEXT, Form.JSON, Form.HEX]
 DEFAULT_PLACE: Final = f"-{PAGE_RECORDS}"
 
 
@@ -27,7 +28,7 @@ def records(visit: Visit, source: Source) -> Context:
     place = _partition_of(visit, source)
     query = visit.query
     view = chosen(query.get("view", "both"), list(VIEWS), "view")
-    form = Form(chosen(query.get("as", "text"), [each.value for each in Form], "form"))
+    form = Form(chosen(query.get("as", "text"), [each.value for each in BYTES_FORMS], "form"))
     wanted = query.get("from", "").strip() or DEFAULT_PLACE
     ends = ends_of(source, place)
     first = offset_of(source, place, ends, wanted)
@@ -43,7 +44,7 @@ def records(visit: Visit, source: Source) -> Context:
         "view": view,
         "views": VIEWS,
         "form": form,
-        "forms": list(Form),
+        "forms": BYTES_FORMS,
         "wanted": wanted,
         "first": first,
         "previous": max(first - PAGE_RECORDS, ends.log_start_offset)
@@ -60,7 +61,11 @@ def records(visit: Visit, source: Source) -> Context:
 def record(visit: Visit, source: Source) -> Context:
     """One record, whole up to a limit."""
     place = _partition_of(visit, source)
-    form = Form(chosen(visit.query.get("as", "json"), [each.value for each in Form], "form"))
+    schemas = visit.site.schemas
+    forms = BYTES_FORMS if schemas is None else list(Form)
+    default = Form.JSON if schemas is None else Form.SCHEMA
+    form = Form(chosen(visit.query.get("as", default), [each.value for each in forms], "form"))
+    header_form = Form.TEXT if form is Form.SCHEMA else form
     ends = ends_of(source, place)
     row = _row_at(visit, source, place, ends)
     assert row.record is not None, "markers have no page"
@@ -71,11 +76,12 @@ def record(visit: Visit, source: Source) -> Context:
         "row": row,
         "name": names_of(source, [row]).get(row.producer_id),
         "form": form,
-        "forms": list(Form),
-        "key": lines(row.record.key, form),
-        "value": lines(row.record.value, form),
+        "forms": forms,
+        "key": _lines(visit, row.record.key, form, is_key=True),
+        "value": _lines(visit, row.record.value, form, is_key=False),
         "headers": [
-            (preview(name, Form.TEXT), preview(value, form)) for name, value in row.record.headers
+            (preview(name, Form.TEXT), preview(value, header_form))
+            for name, value in row.record.headers
         ],
         "command": f"txn consume {place[0]}-{place[1]} --from {row.offset} --max-records 1 "
         f"{source.options}"
@@ -126,6 +132,15 @@ def chosen(text: str, known: Sequence[str], noun: str) -> str:
     if text not in known:
         raise ConfigError(f"{text!r} is no {noun}. Choose one of {', '.join(known)}")
     return text
+
+
+def _lines(
+    visit: Visit, content: bytes | None, form: Form, *, is_key: bool
+) -> tuple[Sequence[str], str | None]:
+    schemas = visit.site.schemas
+    if form is Form.SCHEMA and schemas is not None:
+        return schemas.lines(content, visit.path("topic"), is_key=is_key)
+    return lines(content, form)
 
 
 def _partition_of(visit: Visit, source: Source) -> TopicPartition:

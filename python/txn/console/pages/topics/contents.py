@@ -19,6 +19,8 @@ class Form(StrEnum):
     TEXT = "text"
     JSON = "json"
     HEX = "hex"
+    SCHEMA = "schema"
+    """A schema of the registry decodes the bytes; see `schemas`."""
 
 
 def preview(content: bytes | None, form: Form) -> str:

@@ -1,4 +1,4 @@
-"""Records of a partition, and what a read_committed reader sees of each.
+"""Records of a partition, and the part of them that a read_committed reader sees.
 
 A batch of a transaction is open, committed or aborted. The marker behind it decides. So the log is
 read on behind the page, up to a limit, until the marker of each transaction on the page is found.
@@ -24,7 +24,7 @@ MARKER_BYTES_MAX: Final = 16 << 20
 
 
 class Standing(StrEnum):
-    """What became of a record's transaction."""
+    """The fate of a record's transaction."""
 
     PLAIN = "plain"
     COMMITTED = "committed"
@@ -89,7 +89,7 @@ def page_of(
 
 
 def rows_of(batch: LoggedBatch, records: Iterable[SegmentRecord]) -> list[Row]:
-    """The rows of a batch; what became of its transaction is not looked up yet."""
+    """The rows of a batch; the fate of its transaction is not looked up yet."""
     found = batch.batch
     if batch.marker is not None:
         return [Row(found.base_offset, found.max_timestamp_ms, batch, None, Standing.PLAIN)]
@@ -105,7 +105,7 @@ def with_standings(
     source: Source,
     partition: TopicPartition,
 ) -> list[Row]:
-    """Find what became of the transactions of rows, which are in the order of the log."""
+    """Look up the fate of the transactions of rows, which are in the order of the log."""
     first_open = {each.producer_id: each.first_offset for each in opened}
     found = list(rows)
     waiting: dict[int, list[int]] = {}

@@ -64,7 +64,9 @@ async def _pieces(
     context = {"preview": preview, "form": Form.TEXT, "found": 0, "error": None, "step": None}
     try:
         yield head.encode()
-        while not visit.site.stopping.is_set() and found < FOUND_MAX:
+        while found < FOUND_MAX:
+            if visit.site.stopping.is_set() or visit.session.has_ended:
+                return
             try:
                 step = await run_in_threadpool(next, steps, None)
             except TxnError as error:
