@@ -183,7 +183,12 @@ def see_where_it_reads(patch: Patch) -> None:
     """One rule asks for another operation: DESCRIBE on the group in place of READ."""
 
     def lenient(
-        access: Access, operation: Operation, kind: ResourceType, name: str, *, is_logged: bool = True
+        access: Access,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        *,
+        is_logged: bool = True,
     ) -> bool:
         if (operation, kind) == (Operation.READ, ResourceType.GROUP):
             operation = Operation.DESCRIBE

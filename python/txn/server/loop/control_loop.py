@@ -37,7 +37,7 @@ from txn.server.loop.control_lock import ControlLockLoop
 from txn.server.loop.requests import MalformedRequestError, decode_request
 from txn.server.loop.routing import decided_by_reactors
 from txn.server.loop.scheduler import LoopScheduler
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
 from txn.wire.messages import encode_response, has_flexible_header, with_throttle_time
