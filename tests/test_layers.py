@@ -57,7 +57,8 @@ WORLD = {
 }
 
 MAY_IMPORT_CORE = (
-    *("txn.storage.native", "txn.storage.native_metadata", "txn.server", "txn.spark"),
+    *("txn.storage.native", "txn.storage.native_log", "txn.storage.native_metadata"),
+    *("txn.server", "txn.spark"),
     *(
         "txn.inspect.segments",
         "txn.access",

@@ -73,7 +73,14 @@ def installed(wheel: Path, extra: str) -> Path:
     what = f"{wheel}[{extra}]" if extra else str(wheel)
     # This environment's pip installs there. Bytecode of a thousand modules that no test imports is
     # not compiled.
-    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install"]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        place / "bin" / "python",
+        "install",
+    ]
     run([*pip, "--quiet", "--no-compile", what, *EXTRAS[extra]], cwd=wheel.parent)
     return place
 

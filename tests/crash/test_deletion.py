@@ -15,7 +15,7 @@ from support.python_syncs import sync_each
 from txn.broker.replica_manager import REMOVED_AT_ONCE
 from txn.errors import StorageError
 from txn.server.loop.scheduler import LoopScheduler
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 
 pytestmark = pytest.mark.crash
 

@@ -25,7 +25,7 @@ from support.clients import (
 from support.python_syncs import sync_each
 from txn.errors import StorageError
 from txn.server.loop.scheduler import LoopScheduler
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 
 pytestmark = pytest.mark.crash
 

@@ -16,7 +16,8 @@ from txn.storage.checkpoints import (
     RECOVERY_POINTS,
     read_checkpoint,
 )
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 
 TOPIC = Topic("orders", uuid.UUID(int=7), 1, {"internal.segment.bytes": "300"})
 PLACE = ("orders", 0)

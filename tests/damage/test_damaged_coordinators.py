@@ -28,7 +28,7 @@ from txn import _core
 from txn.coordinator.transaction.states import TxnState
 from txn.errors import StorageError
 from txn.storage.base import StoredBatch
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
 

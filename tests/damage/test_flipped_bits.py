@@ -41,7 +41,8 @@ from txn.server.loop import eager
 from txn.storage.base import BatchKind, PartitionLog
 from txn.storage.checkpoints import LOG_STARTS, read_checkpoint
 from txn.storage.directory import CLEAN, LOCK, META, DataDirectory
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 
 pytestmark = pytest.mark.crash
 

@@ -33,7 +33,8 @@ from txn.storage.checkpoints import (
 )
 from txn.storage.directory import LOCK
 from txn.storage.log_offsets import LogStart, LogStarts
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 
 pytestmark = pytest.mark.crash
 

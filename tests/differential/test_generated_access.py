@@ -183,11 +183,16 @@ def see_where_it_reads(patch: Patch) -> None:
     """One rule asks for another operation: DESCRIBE on the group in place of READ."""
 
     def lenient(
-        access: Access, operation: Operation, kind: ResourceType, name: str, *, is_told: bool = True
+        access: Access,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        *,
+        is_logged: bool = True,
     ) -> bool:
         if (operation, kind) == (Operation.READ, ResourceType.GROUP):
             operation = Operation.DESCRIBE
-        return may(access, operation, kind, name, is_told=is_told)
+        return may(access, operation, kind, name, is_logged=is_logged)
 
     patch.setattr(Access, "may", lenient)
 

@@ -10,8 +10,9 @@ from confluent_kafka import KafkaException, Producer
 
 import txn
 from harnesses.peers.kafka import KafkaNode
-from interop.test_configs import BROKER, SET, altered, described
+from interop.test_configs import BROKER, altered, described
 from support.clients import WAIT_S, commit_values, create_topic, transactional_producer
+from support.config_requests import SET
 from support.wire_client import RawConnection
 from txn.wire.api_keys import ApiKey
 

@@ -15,7 +15,8 @@ from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import Topic
 from txn.storage.base import Marker, PartitionLog
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 from txn.testing import MemoryLog
 
 TOPIC = Topic("orders", uuid.UUID(int=5), 1)

@@ -34,7 +34,7 @@ from txn.partition import ADMIT, ActiveProducer
 from txn.partition.producer_state_entry import BATCHES_KEPT
 from txn.storage.base import BatchKind, Marker, PartitionLog, Record, Space, StoredBatch
 from txn.storage.log_offsets import CleanedEnds, LogStarts, RecoveryPoints
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 from txn.storage.strays import Stray
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import java_hash

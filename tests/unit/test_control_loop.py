@@ -30,7 +30,8 @@ from txn.server.loop import control_loop
 from txn.server.loop.control_lock import ControlLockLoop
 from txn.server.loop.control_loop import ControlLoop
 from txn.server.loop.scheduler import LoopScheduler
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 from txn.wire.bodies.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,

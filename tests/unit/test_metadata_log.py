@@ -10,7 +10,8 @@ from txn.broker.metadata_log import MetadataLog, NodeIdentity, recover_metadata
 from txn.config import BrokerSettings
 from txn.metadata.image import Image, Topic, creation_records
 from txn.metadata.records import RemoveTopicRecord
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 
 TOPIC_ID = uuid.UUID(int=7)
 IDENTITY = NodeIdentity(1, "cluster", uuid.UUID(int=8))

@@ -10,7 +10,8 @@ from txn.config import BrokerSettings
 from txn.errors import CorruptLogError
 from txn.metadata.image import Topic
 from txn.storage.ids import decode_id
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 from txn.wire.checksums import crc32c
 
 TOPIC = Topic("__cluster_metadata", decode_id("AAAAAAAAAAAAAAAAAAAAAQ"), 1)

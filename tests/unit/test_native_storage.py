@@ -25,7 +25,8 @@ from txn.storage.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 from txn.storage.refusals import REFUSED_PARTITIONS
 from txn.storage.strays import METADATA_FILE
 

@@ -26,7 +26,7 @@ from support.client_script import (
     scripted,
 )
 from support.spans import provider_to
-from txn.client.consumer import lost_partitions_text
+from txn.client.block_consumer import lost_partitions_text
 from txn.client.transaction import BlockResult
 from txn.errors import AbortableError, FencedError, InDoubtError, RejectedError
 from txn.otel import (

@@ -38,7 +38,7 @@ def test_a_topic_that_is_deleted_amid_its_description_is_described_as_it_was() -
         partitions=partitions,
         settings={"max.request.partition.size.limit": 2_000},
     )
-    request = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2_000, cursor=None)
+    request = DescribeTopicPartitionsRequest(topics=(), response_partition_limit=2_000, cursor=None)
     context = Context(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, "client", session())
 
     async def describe_and_delete() -> DescribeTopicPartitionsResponse:

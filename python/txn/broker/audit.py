@@ -116,7 +116,7 @@ class AuditLog:
     def _write_act(self, context: Context, event: str, **facts: object) -> None:
         with self._lock:
             allowance = self._acts.setdefault(event, Allowance())
-            is_written, left_out = allowance.take(self._clock())
+            is_written, left_out = allowance.admit(self._clock())
         if is_written:
             self._events.info(
                 event,
@@ -135,7 +135,7 @@ class Allowance:
         self._counted_at = 0.0
         self._left_out = 0
 
-    def take(self, now: float) -> tuple[bool, int]:
+    def admit(self, now: float) -> tuple[bool, int]:
         """Return whether a line may be written, and how many were left out before it."""
         earned = (now - self._counted_at) * ACTS_PER_SECOND
         self._lines = min(self._lines + earned, ACTS_AT_ONCE)

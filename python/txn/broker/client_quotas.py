@@ -120,8 +120,8 @@ class ClientQuotas:
         self.throttled_requests += 1
         self.throttled_ms += throttle_ms
 
-    def take(self, context: Context, partitions: int, *, is_strict: bool) -> int:
-        """Take tokens of a client; return the milliseconds that it has to wait for.
+    def spend(self, context: Context, partitions: int, *, is_strict: bool) -> int:
+        """Spend tokens of a client; return the milliseconds that it has to wait for.
 
         A strict bucket that is overdrawn already gives none. Others give all.
         """
@@ -174,6 +174,6 @@ class Mutations:
         toll = self._context.toll
         if toll is None or not self._quotas.counts_mutations:
             return True
-        wait_ms = self._quotas.take(self._context, partitions, is_strict=self._is_strict)
+        wait_ms = self._quotas.spend(self._context, partitions, is_strict=self._is_strict)
         toll.throttle_ms = max(toll.throttle_ms, wait_ms)
         return not (self._is_strict and wait_ms)

@@ -726,7 +726,7 @@ class GroupCoordinator:
     def _tell(self, event: str, group_id: str, **facts: object) -> None:
         """Write a line, if the event has one left: clients bring it about at will."""
         allowance = self._allowances.setdefault(event, Allowance())
-        is_written, left_out = allowance.take(self.host.monotonic_ms() / 1_000)
+        is_written, left_out = allowance.admit(self.host.monotonic_ms() / 1_000)
         if is_written:
             more = {"left_out": left_out} if left_out else {}
             log.info(event, group_id=short(group_id), **facts, **more)

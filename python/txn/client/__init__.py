@@ -4,7 +4,8 @@
 by hand. Nothing here is particular to txn's broker.
 """
 
-from txn.client.consumer import Consumer, rewind
+from txn.client.block_consumer import rewind
+from txn.client.consumer import Consumer
 from txn.client.producer import Producer
 from txn.client.transaction import Transaction
 

@@ -42,18 +42,19 @@ from confluent_kafka import (
 
 from txn import forks
 from txn.client.arguments import wrong_partition, wrong_partitions, wrong_topics, wrong_wait
-from txn.client.beginnings import NO_OFFSET, NOT_FETCHED, Beginnings
+from txn.client.beginnings import NO_OFFSET, Beginnings
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.cautions import note_read
 from txn.client.deadline import Deadline
 from txn.client.existence import Existence
-from txn.client.failures import error_of, is_refusal, not_copied, opened_elsewhere, translate
+from txn.client.failures import is_refusal, not_copied, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
 from txn.client.migration import refuse_async
+from txn.client.places import names_of, places_of, positions_of
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import consumer_settings, is_false, refused, take_callback
-from txn.errors import RejectedError, RetriableError, TxnError, UnreachableError
+from txn.errors import RejectedError, TxnError, UnreachableError
 from txn.identifiers import TopicPartition as Place
 
 Offsets = Mapping[Place, int]
@@ -243,7 +244,7 @@ class Consumer(confluent_kafka.Consumer):
             super().assign(begins)
         self._has_answered = True
         self._is_assigned = bool(partitions)
-        self._existence.watch(_places(partitions))
+        self._existence.watch(places_of(partitions))
         self._note_assigned(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
@@ -252,7 +253,7 @@ class Consumer(confluent_kafka.Consumer):
             super().incremental_assign(begins)
         self._has_answered = True
         self._is_assigned = self._is_assigned or bool(partitions)
-        self._existence.watch(_places(partitions))
+        self._existence.watch(places_of(partitions))
         self._note_assigned(partitions)
 
     def unassign(self) -> None:
@@ -333,9 +334,9 @@ class Consumer(confluent_kafka.Consumer):
             # librdkafka would commit the last record handed out, from before a rewind, too.
             offsets = self._to_commit()
             args, more = (), named | {"offsets": offsets}
-            places = _places(offsets)
+            places = places_of(offsets)
         else:
-            places = _places(offsets or _positions(self, self.assignment()))
+            places = places_of(offsets or positions_of(self, self.assignment()))
         answer = super().commit(*args, **more)
         self._commit_made_s = time.monotonic()
         self._forget_starts(places)
@@ -344,13 +345,13 @@ class Consumer(confluent_kafka.Consumer):
     def _to_commit(self) -> list[TopicPartition]:
         """Return the positions of assigned partitions, with leader epochs where they are known."""
         assigned = self.assignment()
-        places = _places(assigned)
+        places = places_of(assigned)
         sought = [
             TopicPartition(*place, offset)
             for place, offset in self._sought.items()
             if place in places and offset is not None
         ]
-        read = _positions(self, assigned)
+        read = positions_of(self, assigned)
         return sought + [p for p in read if (p.topic, p.partition) not in self._sought]
 
     def store_offsets(self, *args: Any, **more: Any) -> None:
@@ -525,7 +526,7 @@ class Consumer(confluent_kafka.Consumer):
     def _describe_loss(self) -> str | None:
         """Describe the records handed out since the last rewind that are out of reach now."""
         if self._lost:
-            return f"it lost {_named(self._lost)} with records handed out and not committed"
+            return f"it lost {names_of(self._lost)} with records handed out and not committed"
         if self._was_interrupted:
             return "a signal interrupted its poll, which may have swallowed records"
         return None
@@ -533,7 +534,7 @@ class Consumer(confluent_kafka.Consumer):
     def _describe_unknown_positions(self) -> str | None:
         """Describe the partitions whose position cannot be committed, as it is no number yet."""
         places = {p for p, offset in (*self._sought.items(), *self._left.items()) if offset is None}
-        return _named(places) if places else None
+        return names_of(places) if places else None
 
     def _reached(self) -> dict[Place, int]:
         """Return the positions: one past the last record handed out, or the target of a seek.
@@ -607,7 +608,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
         """Remember that the partitions are back where a block begins."""
-        places = _places(partitions)
+        places = places_of(partitions)
         self._is_ahead = False
         self._starts = {p: start for p, start in self._starts.items() if p in places}
         self._unread = {p: start for p, start in self._starts.items() if start.offset < 0}
@@ -682,9 +683,9 @@ class Consumer(confluent_kafka.Consumer):
 
     def _note_revoked(self, partitions: list[TopicPartition]) -> None:
         self._lost |= self._uncommitted(partitions).keys()
-        self._revoked_places |= _places(partitions)
+        self._revoked_places |= places_of(partitions)
         self._forget(partitions)
-        self._forget_kept(_places(partitions))
+        self._forget_kept(places_of(partitions))
 
     @contextmanager
     def _unassigning(self, partitions: list[TopicPartition]) -> Iterator[None]:
@@ -698,22 +699,22 @@ class Consumer(confluent_kafka.Consumer):
             self._left = before
             raise
         self._forget(partitions)
-        for place in _places(partitions) - self._revoked_places:
+        for place in places_of(partitions) - self._revoked_places:
             if self._kept is not None:
                 self._kept.setdefault(place, None)  # it was there without a start
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        self._forget_starts(_places(partitions))
-        self._beginnings.release(_places(partitions))
-        self._existence.forget(_places(partitions))
-        for place in _places(partitions):
+        self._forget_starts(places_of(partitions))
+        self._beginnings.release(places_of(partitions))
+        self._existence.forget(places_of(partitions))
+        for place in places_of(partitions):
             self._sought.pop(place, None)
             self._awaited.discard(place)
 
     def _positions_by_place(self, partitions: list[TopicPartition]) -> dict[Place, int | None]:
         """Return the positions of partitions that have one; None for one that is no number."""
-        positions = {(p.topic, p.partition): p.offset for p in _positions(self, partitions)}
-        places = _places(partitions)
+        positions = {(p.topic, p.partition): p.offset for p in positions_of(self, partitions)}
+        places = places_of(partitions)
         return positions | {p: offset for p, offset in self._sought.items() if p in places}
 
     def _uncommitted(self, partitions: list[TopicPartition]) -> dict[Place, int | None]:
@@ -748,175 +749,11 @@ class _Abandoned(Consumer):
         pass
 
 
-@dataclass(frozen=True, slots=True)
-class PlainState:
-    """The observable state of a plain `confluent_kafka.Consumer` when a block begins.
-
-    The group's metadata names the generation and the member, so a rebalance that reaches the
-    member's end changes them. A partition that is revoked without that yet is missing from the
-    assignment. A block during which either changes is aborted. A consumer that has no partitions
-    when a block begins is made to join its group first (`join`).
-
-    Some cases stay unseen here that `Consumer` sees. A `seek` hides the position until the next
-    record, so the block commits no offset there. A partition comes and goes within one block
-    and one generation. Records were handed out before the block from a partition that went away
-    before it. A `poll` before the block had taken records when a signal interrupted it. A `commit`
-    in a block commits its records, and one without arguments after an aborted block does, too.
-    Last, for a group that never committed, the first record handed out is unknown. A rewind under
-    `auto.offset.reset=latest` then skips the records that an aborted block read.
-    """
-
-    metadata: object
-    assignment: frozenset[Place]
-
-
-def state_of(consumer: confluent_kafka.Consumer) -> PlainState | None:
-    """Return what to compare with at the end of a block; None for a `Consumer`."""
-    if isinstance(consumer, Consumer):
-        return None
-    return PlainState(consumer.consumer_group_metadata(), _places(consumer.assignment()))
-
-
-def lost_partitions_text(
-    consumer: confluent_kafka.Consumer, before: PlainState | None, *, produced: bool
-) -> str | None:
-    """Describe the partitions that the consumer lost since a block began; None if none.
-
-    Args:
-        consumer: The block's consumer.
-        before: Its state when the block began.
-        produced: Whether the block has produced anything.
-    """
-    if isinstance(consumer, Consumer):
-        return consumer._describe_loss()
-    now = state_of(consumer)
-    assert now is not None
-    assert before is not None
-    if now != before:
-        had, has = _named(before.assignment), _named(now.assignment)
-        return f"its group rebalanced; it had {had} and has {has}"
-    if produced and not now.assignment:
-        return "it has no partitions, so nothing of what it handed out can be committed"
-    return None
-
-
-def join(consumer: confluent_kafka.Consumer, deadline: Deadline) -> None:
-    """Wait until a plain consumer has partitions, without taking records from it.
-
-    A record that arrives with them is put back by a seek. Gives up quietly at the deadline:
-    a member of a group with more members than partitions has none.
-
-    Raises:
-        TxnError: the consumer reported an error.
-    """
-    while not consumer.assignment() and not deadline.has_passed:
-        message = consumer.poll(min(PAUSE_SECONDS, deadline.remaining))
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
-            assert topic is not None
-            assert partition is not None
-            assert offset is not None
-            consumer.seek(TopicPartition(topic, partition, offset))
-        elif error.code() != KafkaError._PARTITION_EOF:
-            raise translate(error, whose="the consumer", doing="joining its group")
-
-
-def reached_by(consumer: confluent_kafka.Consumer) -> list[TopicPartition]:
-    """Return one past the last record handed out, for partitions that handed out any.
-
-    For a `Consumer` it is the target of a seek, if the seek came after the record.
-    """
-    if isinstance(consumer, Consumer):
-        return [TopicPartition(*place, offset) for place, offset in consumer._reached().items()]
-    return _positions(consumer, consumer.assignment())
-
-
-def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
-    """Put a consumer back to its group's committed offsets, as if nothing more had been read.
-
-    Every assigned partition is sought to its committed offset. If nothing is committed, a
-    `txn.Consumer` returns to the first record that it returned, and a plain consumer to
-    `auto.offset.reset`. A `txn.Consumer` that was sought, or assigned at an offset, since the
-    last commit and before the block returns to that offset. For a read_committed consumer the
-    rewind waits for the offsets of a transaction that is still being ended.
-
-    Args:
-        consumer: A consumer of a group.
-        timeout: Seconds to wait for the cluster.
-
-    Raises:
-        RetriableError: the committed offsets could not be fetched in time; the consumer keeps its
-            position, and must not be read before a rewind has succeeded.
-        TxnError: the cluster refuses to return them.
-    """
-    deadline = Deadline(timeout)
-    if isinstance(consumer, Consumer):
-        consumer._note_aborted()
-    assigned = consumer.assignment()
-    moved = _places(_positions(consumer, assigned))
-    for partition in _committed(consumer, assigned, deadline) if assigned else ():
-        place = (partition.topic, partition.partition)
-        target: int | None = OFFSET_INVALID if partition.offset < 0 else partition.offset
-        if isinstance(consumer, Consumer):
-            target = consumer._rewind_offset(place, partition.offset)
-        if target is not None and (target != OFFSET_INVALID or place in moved):
-            _seek(consumer, TopicPartition(*place, target))
-    if isinstance(consumer, Consumer):
-        consumer._note_rewound(assigned)
-
-
-def _seek(consumer: confluent_kafka.Consumer, target: TopicPartition) -> None:
-    try:
-        if isinstance(consumer, Consumer):
-            consumer._seek_back(target)
-        else:
-            consumer.seek(target)
-    except KafkaException as raised:
-        error = error_of(raised)
-        if error.code() not in NOT_FETCHED:
-            raise translate(error, whose="the consumer", doing="seeking back") from raised
-
-
-def _committed(
-    consumer: confluent_kafka.Consumer, assigned: list[TopicPartition], deadline: Deadline
-) -> list[TopicPartition]:
-    while True:
-        try:
-            answer = consumer.committed(assigned, max(PAUSE_SECONDS, deadline.remaining))
-            error = next((p.error for p in answer if p.error is not None), None)
-            if error is None:
-                return answer
-        except KafkaException as raised:
-            error = error_of(raised)
-        failure = translate(error, whose="the consumer", doing="asking what is committed")
-        if deadline.has_passed or not isinstance(failure, RetriableError):
-            raise failure
-        time.sleep(PAUSE_SECONDS)
-
-
 def _outside_block() -> bool:
     return False
-
-
-def _positions(
-    consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]
-) -> list[TopicPartition]:
-    # A position is invalid after an assignment or a seek, until a record is handed out.
-    return [p for p in consumer.position(partitions) if p.error is None and p.offset >= 0]
-
-
-def _places(partitions: Iterable[TopicPartition]) -> frozenset[Place]:
-    return frozenset((p.topic, p.partition) for p in partitions)
 
 
 def _report_of(message: Message) -> KafkaError | None:
     """The error that a message stands for; the end of a partition is none."""
     error = message.error()
     return None if error is None or error.code() == KafkaError._PARTITION_EOF else error
-
-
-def _named(places: Iterable[Place]) -> str:
-    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "none"

@@ -228,7 +228,7 @@ class Producer:
                 `confluent_kafka.Consumer` must have `enable.auto.commit=false` and
                 `isolation.level=read_committed` (librdkafka's default), which cannot be seen
                 from outside, so the first block warns; its rebalances are noticed as
-                `txn.client.consumer.PlainState` tells.
+                `txn.client.block_consumer.PlainState` tells.
             timeout: Seconds that ending may take: committing, or aborting, or rewinding.
 
         Raises (from the `with` statement):

@@ -52,10 +52,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from txn.client.arguments import is_for_arguments
-from txn.client.bounded_call import BoundedCall
-from txn.client.consumer import (
-    Consumer,
-    Offsets,
+from txn.client.block_consumer import (
     PlainState,
     join,
     lost_partitions_text,
@@ -63,6 +60,8 @@ from txn.client.consumer import (
     rewind,
     state_of,
 )
+from txn.client.bounded_call import BoundedCall
+from txn.client.consumer import Consumer, Offsets
 from txn.client.deadline import Deadline
 from txn.client.failures import StateLostError, error_of, reported_by
 from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_unknown_arguments

@@ -16,7 +16,7 @@ from txn.inspect.layout import METADATA_TOPIC_ID
 from txn.inspect.verify import read_metadata, verify
 from txn.metadata.image import Image, Topic
 from txn.metadata.replay import MetadataReplay
-from txn.storage import native, native_metadata, private
+from txn.storage import native_log, native_metadata, private
 from txn.storage.native import NativeStorage
 
 METADATA = "__cluster_metadata-0"
@@ -143,10 +143,10 @@ def test_a_log_whose_sync_fails_gets_no_snapshot(
         broker = txn.Broker(data)
         create_topic(broker.bootstrap_servers, "second")
 
-        def refuse(log: native.NativeLog) -> None:
+        def refuse(log: native_log.NativeLog) -> None:
             raise StorageError("no sync", topic=log.topic, partition=log.index)
 
-        failing.setattr(native.NativeLog, "sync", refuse)
+        failing.setattr(native_log.NativeLog, "sync", refuse)
         broker.close()
     assert written == []
     assert snapshots(data) == before

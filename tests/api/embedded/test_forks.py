@@ -24,7 +24,7 @@ import txn
 from harnesses.peers.kafka import free_port
 from support.clients import commit_values, read_all, transactional_producer
 from txn import _core
-from txn.storage import native
+from txn.storage import native_log
 
 WAIT_S = 30.0
 PROGRAM_S = 120.0
@@ -313,7 +313,7 @@ def test_a_child_waits_for_no_thread_that_its_parent_has() -> None:
                 deleted.result(WAIT_S)
 
     with txn.Broker(), ExitStack() as held:
-        for lock in native._REMOVALS:
+        for lock in native_log._REMOVALS:
             held.enter_context(lock)
         assert in_child(work) == 0
 

@@ -642,7 +642,7 @@ def test_another_subject_and_missing_names_are_refused_unless_they_are_allowed(
     issuer: Issuer, tmp_path: Path
 ) -> None:
     """As in Kafka: clients know the broker by its subject, and reach it by each of its names."""
-    owner = {"organization_name": "shop", "organization_unit_name": "a"}
+    owner: dict[str, Any] = {"organization_name": "shop", "organization_unit_name": "a"}
     first = issuer.issue("first", **owner)
     other = issuer.issue("other", **owner | {"organization_unit_name": "b"})
     fewer = issuer.issue("fewer", "localhost", **owner)

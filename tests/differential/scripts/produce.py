@@ -438,3 +438,25 @@ def records_of_before_1970(talk: Talk) -> None:
             for timestamp in (-10_000, -7, -3, -2, -1, 0, 1, 500, 700, 1000, 1001):
                 talk.list_offsets({0: timestamp, 1: timestamp})
             talk.look()
+
+
+def a_producer_after_a_record_that_was_refused_for_its_time(talk: Talk) -> None:
+    """The refused batch keeps its sequence: the next one is out of order until that was sent."""
+    timely = make_topic(
+        talk.pair, talk.pair.own("timely"), 2, message_timestamp_after_max_ms="1000"
+    )
+    producer = talk.init(None)
+    assert producer
+    for sequence, timestamp_ms in (
+        (0, CREATED_MS),
+        (1, 2**55),
+        (2, CREATED_MS),
+        (1, CREATED_MS),
+        (2, CREATED_MS),
+        (2, 2**55),
+        (3, 2**55),
+    ):
+        batch = idempotent(
+            producer.producer_id, producer.producer_epoch, sequence, timestamp_ms=timestamp_ms
+        )
+        talk.produce({0: batch}, topic=timely, topic_id=Name("topic id", 2))

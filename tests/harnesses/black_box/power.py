@@ -32,7 +32,7 @@ from support.seam import Seam
 from txn.broker.syncs import Failures
 from txn.server.loop.scheduler import LoopScheduler
 from txn.storage.base import PartitionLog
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 
 OTHER_BOOT: Final = b"00000000-0000-0000-0000-000000000000\n"
 SYNCS_LEFT_MAX: Final = 12

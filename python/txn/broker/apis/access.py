@@ -20,7 +20,7 @@ Response = TypeVar("Response", bound=Body)
 class Access:
     """The questions of one request.
 
-    A refusal is written to the audit log, unless `is_told` is false. Then the client did not name
+    A refusal is written to the audit log, unless `is_logged` is false. Then the client did not name
     the resource, as with a list of all topics.
     """
 
@@ -35,24 +35,24 @@ class Access:
         self._requester = Requester(context.session.principal, context.client_host)
 
     def may(
-        self, operation: Operation, kind: ResourceType, name: str, *, is_told: bool = True
+        self, operation: Operation, kind: ResourceType, name: str, *, is_logged: bool = True
     ) -> bool:
         """Say whether an operation on a resource is allowed."""
         if self._authorizer.allows(self._requester, operation, kind, name):
             return True
-        if is_told:
-            self._tell(operation, kind, name)
+        if is_logged:
+            self._log_refusal(operation, kind, name)
         return False
 
-    def may_in_cluster(self, operation: Operation, *, is_told: bool = True) -> bool:
+    def may_in_cluster(self, operation: Operation, *, is_logged: bool = True) -> bool:
         """Say whether an operation on the cluster is allowed."""
-        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_told=is_told)
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_logged=is_logged)
 
     def may_on_any(self, operation: Operation, kind: ResourceType) -> bool:
         """Say whether an operation is allowed on some resource of a type."""
         if self._authorizer.allows_any(self._requester, operation, kind):
             return True
-        self._tell(operation, kind, "any")
+        self._log_refusal(operation, kind, "any")
         return False
 
     async def among(
@@ -61,14 +61,14 @@ class Access:
         kind: ResourceType,
         names: Iterable[str],
         *,
-        is_told: bool = True,
+        is_logged: bool = True,
     ) -> set[str]:
         """The names on which an operation is allowed."""
         turns = Turns()
         allowed = set()
         for name in dict.fromkeys(names):
             await turns.next()
-            if self.may(operation, kind, name, is_told=is_told):
+            if self.may(operation, kind, name, is_logged=is_logged):
                 allowed.add(name)
         return allowed
 
@@ -76,7 +76,7 @@ class Access:
         """The allowed operations on a resource, one bit each."""
         return self._authorizer.operations(self._requester, kind, name)
 
-    def _tell(self, operation: Operation, kind: ResourceType, name: str) -> None:
+    def _log_refusal(self, operation: Operation, kind: ResourceType, name: str) -> None:
         principal, host = self._requester
         self._audit.refused(principal, host, self._context.api_key, operation, kind, name)
 

@@ -139,19 +139,19 @@ async def delete_acls(
     selected: list[dict[UUID, Acl]] = []
     doomed: dict[UUID, Acl] = {}
     found_by: dict[AclFilter, dict[UUID, Acl]] = {}
-    told = 0
+    selected_count = 0
     for wanted in filters:
         if wanted not in found_by:
             found_by[wanted] = matching(known, wanted)
             await turns.next(1 + len(known))
         selected.append(found_by[wanted])
         doomed |= selected[-1]
-        told += len(selected[-1])
-        if told > CHANGES_MAX:
+        selected_count += len(selected[-1])
+        if selected_count > CHANGES_MAX:
             break
         await turns.next(1 + len(selected[-1]))
     failure: tuple[ErrorCode, str] | None = TOO_MANY_TO_DELETE
-    if told <= CHANGES_MAX:
+    if selected_count <= CHANGES_MAX:
         failure = await _failure(node.controller.delete_acls(doomed))
     if failure is not None:
         return DeleteAclsResponse([DeleteAclsFilterResult(*failure, [])] * len(filters))

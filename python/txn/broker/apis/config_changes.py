@@ -258,8 +258,8 @@ def _require_listeners_own(name: str, changes: Changes) -> None:
             "listener prefix"
         )
     if text is not None:
-        told = ", ".join(of_all or of_stores)
-        raise ConfigFault(ErrorCode.INVALID_REQUEST, f"{text}: [{told}]")
+        refused = ", ".join(of_all or of_stores)
+        raise ConfigFault(ErrorCode.INVALID_REQUEST, f"{text}: [{refused}]")
 
 
 def _require_each_once(configs: Iterable[AlterableConfig | IncrementalConfig]) -> None:

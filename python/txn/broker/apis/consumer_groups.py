@@ -295,7 +295,7 @@ async def _guard_heartbeat(
     topics = request.subscribed_topic_names or ()
     if len(await access.among(Operation.DESCRIBE, ResourceType.TOPIC, topics)) < len({*topics}):
         return Answer(TOPIC_FAILED)
-    sees = partial(access.among, Operation.DESCRIBE, ResourceType.TOPIC, is_told=False)
+    sees = partial(access.among, Operation.DESCRIBE, ResourceType.TOPIC, is_logged=False)
     return await consumer_group_heartbeat(call.service, request, call.context, sees)
 
 

@@ -1,6 +1,6 @@
 """Delegation tokens: there are none, as on an Apache Kafka without `delegation.token.secret.key`.
 
-A client that did not authenticate is told that it may not ask; the others, that there are none.
+A client that did not authenticate is refused. The others learn that there are none.
 
 Source: KIP-48.
 """
@@ -47,13 +47,13 @@ def _not_created(
 ) -> CreateDelegationTokenResponse:
     owner_type, _, owner = _owner(request, context).partition(":")
     asking_type, _, asking = context.session.principal.partition(":")
-    time_ms = _told_time_ms(code)
+    time_ms = _time_ms(code)
     return CreateDelegationTokenResponse(
         code, owner_type, owner, asking_type, asking, time_ms, time_ms, time_ms
     )
 
 
-def _told_time_ms(code: ErrorCode) -> int:
+def _time_ms(code: ErrorCode) -> int:
     """The time in a refusal: Kafka's controller, which finds that there are no tokens, tells 0."""
     return 0 if code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else NO_TIME_MS
 
@@ -61,7 +61,7 @@ def _told_time_ms(code: ErrorCode) -> int:
 async def no_token(_: Node, request: object, context: Context) -> TokenExpiry:
     """Answer a renewal or an expiry: there is no token."""
     code = _refusal(context)
-    return TokenExpiry(code, _told_time_ms(code))
+    return TokenExpiry(code, _time_ms(code))
 
 
 def _owner(request: CreateDelegationTokenRequest, context: Context) -> str:

@@ -146,7 +146,7 @@ async def _fetched(
     if group.topics is None:
         return await _fetched_all(groups, context, offsets, is_stable_only, turns)
     answers = []
-    told: set[tuple[str | uuid.UUID | None, int]] = set()
+    answered: set[tuple[str | uuid.UUID | None, int]] = set()
     for topic in group.topics:
         name, _ = resolved(groups, topic.name, topic.topic_id)
         partitions = []
@@ -154,9 +154,9 @@ async def _fetched(
         for index in topic.partition_indexes:
             await turns.next()
             place = (topic.topic_id if name is None else name, index)
-            if place in told:
+            if place in answered:
                 continue
-            told.add(place)
+            answered.add(place)
             partitions.append(
                 FetchedOffset(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 if name is None
@@ -288,7 +288,7 @@ async def _visible(
     """The topics of an answer: those that were asked for, or all that may be described."""
     if asked is None:
         names = [topic.name for topic in fetched]
-        seen = await access.among(Operation.DESCRIBE, ResourceType.TOPIC, names, is_told=False)
+        seen = await access.among(Operation.DESCRIBE, ResourceType.TOPIC, names, is_logged=False)
         return [topic for topic in fetched if topic.name in seen]
     found = iter(fetched)
     return [

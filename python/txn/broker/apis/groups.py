@@ -74,7 +74,7 @@ WRITTEN_ITEMS: Final = 10
 """Cost of an entry for which a record is written, in the items of `Turns`."""
 
 ANSWER_BYTES_MAX: Final = 32 << 20
-"""Size of the groups, or of the offsets of groups, in one answer. The first group is always told.
+"""Size of the groups, or of the offsets of groups, in one answer. The first group is always in it.
 Those behind the limit are refused with COORDINATOR_LOAD_IN_PROGRESS, on which clients ask again."""
 
 CLASSIC: Final = "classic"
@@ -387,10 +387,10 @@ async def _guard_list_groups(
 ) -> ListGroupsResponse:
     """DESCRIBE on the cluster; without it groups without DESCRIBE are left out."""
     response = await call.proceed_with(call.request)
-    if call.access.may_in_cluster(Operation.DESCRIBE, is_told=False):
+    if call.access.may_in_cluster(Operation.DESCRIBE, is_logged=False):
         return response
     ids = [one.group_id for one in response.groups]
-    seen = await call.access.among(Operation.DESCRIBE, ResourceType.GROUP, ids, is_told=False)
+    seen = await call.access.among(Operation.DESCRIBE, ResourceType.GROUP, ids, is_logged=False)
     return response._replace(groups=[one for one in response.groups if one.group_id in seen])
 
 

@@ -38,7 +38,7 @@ async def describe_log_dirs(
 ) -> DescribeLogDirsResponse:
     """Answer with the sizes of the partitions asked for, or of all; unknown ones are left out.
 
-    A partition that is named several times is told once, as in Kafka.
+    A partition that is named several times is described once, as in Kafka.
     """
     if request.topics is None:
         requested: dict[str, Iterable[int]] = {

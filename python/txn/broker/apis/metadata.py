@@ -393,7 +393,7 @@ async def _guard_metadata(call: Call[Node, MetadataRequest, MetadataResponse]) -
     if asks_for_all(request, context):
         found, _ = await described_topics(node, request, context)
         names = [topic.name or "" for topic in found]
-        seen = await access.among(Operation.DESCRIBE, ResourceType.TOPIC, names, is_told=False)
+        seen = await access.among(Operation.DESCRIBE, ResourceType.TOPIC, names, is_logged=False)
         topics = [topic for topic in found if topic.name in seen]
     else:
         allowed, refused = await _named_topics(access, node, request, context)
@@ -439,7 +439,7 @@ async def _guard_find_coordinator(
 async def _guard_describe_cluster(
     call: Call[Node, DescribeClusterRequest, DescribeClusterResponse],
 ) -> DescribeClusterResponse:
-    """Everybody is told; the allowed operations to those who may DESCRIBE the cluster."""
+    """Everybody gets an answer. The allowed operations need DESCRIBE on the cluster."""
     response = await call.proceed_with(call.request)
     if response.cluster_authorized_operations == NO_OPERATIONS:
         return response
@@ -454,7 +454,7 @@ async def _named_topics(
     may_create_all = (
         not request.allow_auto_topic_creation
         or not node.settings["auto.create.topics.enable"]
-        or access.may_in_cluster(Operation.CREATE, is_told=False)
+        or access.may_in_cluster(Operation.CREATE, is_logged=False)
     )
     allowed, unseen, not_made = [], [], []
     for entry in request.topics or ():
@@ -463,8 +463,8 @@ async def _named_topics(
         if name is None:  # an unknown id: the handler says so
             allowed.append(entry)
         elif not access.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            told = name if entry.topic_id is None else None
-            unseen.append(MetadataTopic(TOPIC_FAILED, told, entry.topic_id))
+            shown_name = name if entry.topic_id is None else None
+            unseen.append(MetadataTopic(TOPIC_FAILED, shown_name, entry.topic_id))
         elif (
             may_create_all
             or name in node.image.topics

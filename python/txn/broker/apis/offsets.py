@@ -213,8 +213,8 @@ async def delete_records(
             await turns.next(OPENING_ITEMS)
             result = await _deleted(node, name, *place)
             if result.error_code is ErrorCode.NONE:
-                told = {"partition": result.partition_index, "log_start": result.low_watermark}
-                audit.acted(context, "records.deleted", "TOPIC", name, **told)
+                facts = {"partition": result.partition_index, "log_start": result.low_watermark}
+                audit.acted(context, "records.deleted", "TOPIC", name, **facts)
             results.append(result)
         topics.append(DeletedRecordsOfTopic(name, results))
     return DeleteRecordsResponse(topics)
@@ -298,7 +298,7 @@ async def _guard_offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse | bytes:
     """DESCRIBE on the topic, or CLUSTER_ACTION on the cluster."""
     request = call.request
-    if call.access.may_in_cluster(Operation.CLUSTER_ACTION, is_told=False):
+    if call.access.may_in_cluster(Operation.CLUSTER_ACTION, is_logged=False):
         return await call.proceed()
     names = (topic.topic for topic in request.topics)
     allowed = await call.access.among(Operation.DESCRIBE, ResourceType.TOPIC, names)

@@ -1,7 +1,7 @@
 """DescribeQuorum, UpdateFeatures and UnregisterBroker of the one node.
 
 The node is the only voter of the metadata log. Its controller has no socket of its own, so it is
-told without an address. Texts are those of Apache Kafka 4.4, as its tools show them.
+described without an address. Texts are those of Apache Kafka 4.4, as its tools show them.
 
 Where this differs from Kafka: this node does not unregister itself. Kafka's does, and serves
 nothing from then on.

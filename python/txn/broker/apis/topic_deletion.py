@@ -158,10 +158,10 @@ async def _guard_delete_topics(
 ) -> DeleteTopicsResponse | bytes:
     """DELETE on the topic or on the cluster.
 
-    Whether there is such a topic, and the name of one given by its id, is told with DESCRIBE.
+    A client learns with DESCRIBE whether there is such a topic, and the name behind an id.
     """
     request = call.request
-    if call.access.may_in_cluster(Operation.DELETE, is_told=False):
+    if call.access.may_in_cluster(Operation.DELETE, is_logged=False):
         return await call.proceed()
     turns = Turns()
     once, others = await deletions_once_and_others(request, turns)
@@ -190,7 +190,7 @@ def _not_deleted(access: Access, node: Node, entry: DeleteTopicState) -> Deleted
         name = None if topic_id is None else image.names.get(topic_id)
         if name is None or access.may(Operation.DELETE, ResourceType.TOPIC, name):
             return None
-        is_seen = access.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_told=False)
+        is_seen = access.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_logged=False)
         return DeletedTopic(
             name if is_seen else None, topic_id, TOPIC_FAILED, MESSAGES[TOPIC_FAILED]
         )

@@ -59,7 +59,7 @@ async def _described(
         min(node.settings["max.request.partition.size.limit"], request.response_partition_limit), 1
     )
     turns = Turns()
-    told: list[TopicDescription] = []
+    topics: list[TopicDescription] = []
     following: NextPartition | None = None
     for name in sorted(allowed):
         await turns.next()
@@ -69,23 +69,23 @@ async def _described(
         topic = node.image.topics.get(name)
         if topic is None or name not in node.partitions:
             if not asks_for_all:
-                told.append(_absent(name, operations_on(name)))
+                topics.append(_absent(name, operations_on(name)))
             continue
         is_at_cursor = cursor is not None and cursor.topic_name == name
         start = cursor.partition_index if cursor is not None and is_at_cursor else 0
         count = len(node.partitions[name])  # the topic may go while others have their turn
         described, end = _topic(node, topic, start, left, operations_on(name))
-        told.append(described)
+        topics.append(described)
         await turns.next(len(described.partitions))
         if end < count:
             following = NextPartition(name, end)
             break
         left -= len(described.partitions)
     if not asks_for_all:
-        told += [
+        topics += [
             TopicDescription(TOPIC_FAILED, name, None) for name in wanted if name not in allowed
         ]
-    return DescribeTopicPartitionsResponse(told, following)
+    return DescribeTopicPartitionsResponse(topics, following)
 
 
 def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -110,14 +110,14 @@ def _topic(
     partitions = node.partitions[topic.name]
     end = min(start + count_max, len(partitions))
     replicas = [node.node_id]
-    told = [
+    described = [
         PartitionDescription(
             ErrorCode.NONE, index, node.node_id, partitions.leader_epoch(index), replicas, replicas
         )
         for index in range(start, end)
     ]
     description = TopicDescription(
-        ErrorCode.NONE, topic.name, topic.topic_id, topic.is_internal, told, operations
+        ErrorCode.NONE, topic.name, topic.topic_id, topic.is_internal, described, operations
     )
     return description, end
 
@@ -126,10 +126,12 @@ async def _guard(
     call: Call[Node, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse],
 ) -> DescribeTopicPartitionsResponse:
     """DESCRIBE on the topic; an answer with all topics leaves out those that may not be seen."""
-    access, is_told = call.access, bool(call.request.topics)
+    access, is_logged = call.access, bool(call.request.topics)
 
     async def seen(names: Collection[str]) -> Collection[str]:
-        return await access.among(Operation.DESCRIBE, ResourceType.TOPIC, names, is_told=is_told)
+        return await access.among(
+            Operation.DESCRIBE, ResourceType.TOPIC, names, is_logged=is_logged
+        )
 
     def operations_on(name: str) -> int:
         return access.operations(ResourceType.TOPIC, name)

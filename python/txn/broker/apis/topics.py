@@ -79,7 +79,7 @@ async def create_topics(node: Node, request: CreateTopicsRequest, context: Conte
 async def created_topics(
     node: Node, request: CreateTopicsRequest, context: Context, *, hidden: Container[str]
 ) -> list[bytes]:
-    """Make topics; return the encoded results. Settings of hidden topics are not told.
+    """Make topics; return the encoded results. Settings of hidden topics are not described.
 
     A topic that is being deleted makes room first, as Kafka's controller decides on the deletion
     although it is not durable yet.
@@ -120,7 +120,7 @@ async def created_topics(
                 configs=(),
             )
         elif own is not None:
-            entry = entry._replace(configs=_told_settings(node, own))
+            entry = entry._replace(configs=_created_configs(node, own))
         entries.append(encode_entry(context.api_key, context.api_version, "topics", entry))
     twice = _Fault(ErrorCode.INVALID_REQUEST, DUPLICATE)
     return entries + await _not_created(duplicates, twice, context, turns)
@@ -325,11 +325,11 @@ def _create(
     return _Creating(result, settings, change)
 
 
-def _told_settings(node: Node, settings: Mapping[str, str]) -> list[CreatedTopicConfig]:
-    return [_told(setting) for setting in describe_topic(settings, node.settings)]
+def _created_configs(node: Node, settings: Mapping[str, str]) -> list[CreatedTopicConfig]:
+    return [_created_config(setting) for setting in describe_topic(settings, node.settings)]
 
 
-def _told(setting: Described) -> CreatedTopicConfig:
+def _created_config(setting: Described) -> CreatedTopicConfig:
     return CreatedTopicConfig(
         setting.name, setting.value, setting.is_read_only, setting.source, is_sensitive=False
     )
@@ -430,13 +430,15 @@ def _growth_fault(node: Node, entry: CreatePartitionsTopic) -> _Fault | None:
 async def _guard_create_topics(
     call: Call[Node, CreateTopicsRequest, CreateTopicsResponse],
 ) -> bytes:
-    """CREATE on the topic or on the cluster; its settings are told with DESCRIBE_CONFIGS."""
+    """CREATE on the topic or on the cluster; its settings are described with DESCRIBE_CONFIGS."""
     access, request, context = call.access, call.request, call.context
     times = Counter(topic.name for topic in request.topics)
     creatable = set(times)
-    if not access.may_in_cluster(Operation.CREATE, is_told=False):
+    if not access.may_in_cluster(Operation.CREATE, is_logged=False):
         creatable = await access.among(Operation.CREATE, ResourceType.TOPIC, times)
-    told = await access.among(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, times, is_told=False)
+    described = await access.among(
+        Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, times, is_logged=False
+    )
     allowed, refused = [], []
     for topic in request.topics:
         is_refused_anyhow = times[topic.name] > 1 or topic.name in RESERVED_TOPICS
@@ -445,7 +447,7 @@ async def _guard_create_topics(
         else:
             refused.append(CreatedTopic(topic.name, None, TOPIC_FAILED, "Authorization failed."))
     reduced = changed(request, topics=tuple(allowed))
-    hidden = times.keys() - told
+    hidden = times.keys() - described
     entries = await created_topics(call.service, reduced, context, hidden=hidden)
     key, version = context.api_key, context.api_version
     entries += [encode_entry(key, version, "topics", one) for one in refused]

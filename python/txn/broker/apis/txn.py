@@ -363,7 +363,7 @@ async def _guard_init_producer_id(
     code = ErrorCode.NONE
     if transactional_id is None:
         if not access.may_in_cluster(
-            Operation.IDEMPOTENT_WRITE, is_told=False
+            Operation.IDEMPOTENT_WRITE, is_logged=False
         ) and not access.may_on_any(Operation.WRITE, ResourceType.TOPIC):
             code = CLUSTER_FAILED
     elif not access.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (

@@ -329,7 +329,7 @@ async def _guard_write_markers(
     call: Call[TransactionCoordinator, WriteTxnMarkersRequest, WriteTxnMarkersResponse],
 ) -> WriteTxnMarkersResponse | bytes:
     """ALTER on the cluster, or CLUSTER_ACTION."""
-    if call.access.may_in_cluster(Operation.ALTER, is_told=False) or call.access.may_in_cluster(
+    if call.access.may_in_cluster(Operation.ALTER, is_logged=False) or call.access.may_in_cluster(
         Operation.CLUSTER_ACTION
     ):
         return await call.proceed()
@@ -403,7 +403,7 @@ async def _guard_list_transactions(
     response = await call.proceed_with(call.request)
     ids = [one.transactional_id for one in response.transaction_states]
     seen = await call.access.among(
-        Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids, is_told=False
+        Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids, is_logged=False
     )
     return response._replace(
         transaction_states=[

@@ -29,7 +29,8 @@ from txn.partition.compaction import (
     first_dirty_offset,
 )
 from txn.storage.base import PartitionLog
-from txn.storage.native import NativeLog, NativeStorage
+from txn.storage.native import NativeStorage
+from txn.storage.native_log import NativeLog
 
 Key = tuple[uuid.UUID, int]
 """A partition, by its topic's id: a topic made anew has nothing clean."""

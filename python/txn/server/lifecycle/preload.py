@@ -62,15 +62,15 @@ class Preload:
 
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
-        is_told = False
+        is_logged = False
         for load in self._steps():
             while not self._stopping.wait(pause_s):
                 try:
                     load()
                 except Exception as error:  # no descriptor is left, or no memory
-                    if not is_told:
+                    if not is_logged:
                         log.warning("preload.failed", reason=repr(error))
-                    is_told, pause_s = True, RETRY_S
+                    is_logged, pause_s = True, RETRY_S
                 else:
                     pause_s = PAUSE_S
                     break

@@ -37,7 +37,7 @@ from txn.server.loop.control_lock import ControlLockLoop
 from txn.server.loop.requests import MalformedRequestError, decode_request
 from txn.server.loop.routing import decided_by_reactors
 from txn.server.loop.scheduler import LoopScheduler
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
 from txn.wire.messages import encode_response, has_flexible_header, with_throttle_time
@@ -106,9 +106,11 @@ WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose answers wait for other members; they count as under way while decoded alone."""
 
 
-def _log_callback_error(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+def _log_callback_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log the exception of a callback, which no caller would see."""
-    log.error("broker.work_failed", reason=told.get("message"), exc_info=told.get("exception"))
+    log.error(
+        "broker.work_failed", reason=context.get("message"), exc_info=context.get("exception")
+    )
 
 
 def _is_large(response: Body) -> bool:

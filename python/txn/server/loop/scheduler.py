@@ -12,7 +12,7 @@ from txn.clock import monotonic_ms, now_ms
 from txn.logs import log
 from txn.server.loop.side_thread import SideCall, SideThread
 from txn.storage.base import PartitionLog
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 
 SYNC_THREADS: Final = 6
 """Number of partitions synced at a time: each waits for the disk."""

@@ -26,7 +26,7 @@ from txn.broker.node import Node
 from txn.broker.partitions import TopicPartitions
 from txn.identifiers import TopicPartition
 from txn.storage.base import PartitionLog
-from txn.storage.native import NativeLog
+from txn.storage.native_log import NativeLog
 
 TIME_SHARE: Final = 0.01
 FIRST_S: Final = 0.05
