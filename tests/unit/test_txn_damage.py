@@ -10,6 +10,7 @@ from txn.broker.host import Durability
 from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.records import encode_key
+from txn.coordinator.transaction.states import TxnState
 from txn.identifiers import NO_PRODUCER, ProducerIdAndEpoch
 from txn.metadata.image import TRANSACTIONS_TOPIC
 from txn.partition import ADMIT
@@ -201,3 +202,19 @@ async def test_P2_a_partition_that_lost_a_marker_gets_no_other_one_before_an_ope
     coordinator_on(told).recover(power_failed=True, stores=told.stores())
     assert told.refused == {}
     assert [is_commit for _, _, is_commit in told.store(*P0).markers()] == [True, False]
+
+
+def test_a_strangers_open_transaction_holds_back_no_commit_that_is_decided() -> None:
+    """A directory of Apache Kafka may have one. Its partition is refused after the Prepares."""
+    bench = Bench()
+    producer = bench.init()
+    bench.write(producer, P0, 0, b"x")
+    bench.write(producer, P1, 0, b"y")
+    stranger = ProducerIdAndEpoch(99, 0)
+    bench.host.store(*P0).producer_state.allow_txn(*stranger, None)
+    assert bench.host.store(*P0).client_append(stranger, 0, b"z", TV2)[0] == ADMIT
+    bench.host.store(*P0).is_read_only = True
+    bench.end(producer, COMMIT)
+    restarted = Bench(bench.host.after_crash())
+    assert restarted.host.refused.keys() == {P0}
+    assert restarted.state() is TxnState.COMPLETE_COMMIT

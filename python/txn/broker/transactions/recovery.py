@@ -4,13 +4,12 @@ Invariant: nothing is served before every Prepare that can be decided is decided
 and marker that an answer may rest on is on the disk. Undecided ids are kept as
 `Findings`, which the requests ask.
 
-    read the logs ──► prove losses ──► decide Prepares ──► lost markers ──► refuse partitions
-                  ──► finish Prepares ──► fence, end hanging transactions
-                  ──► open transactions go on
+    read the logs ──► prove losses ──► decide Prepares ──► lost markers ──► finish Prepares
+                  ──► fence, end hanging transactions ──► open transactions go on
 
-A partition is refused before any Prepare is finished. A marker there would take the offset of one
-that is gone, and the record that carries the lost one would forget it as if it were on the disk. An
-operator who tells of a lost cache afterwards needs both.
+A partition that lost a marker without proof is refused before any Prepare is finished. A marker
+there would take the offset of the lost one, and the record that carries the lost one would forget
+it as if it were on the disk. An operator who tells of a lost cache afterwards needs both.
 
 Open transactions wait for their client or their timeout. After a power failure they are aborted and
 every producer is fenced, see `decide_after_power_failure`. A transaction that another system
@@ -37,6 +36,7 @@ from txn.coordinator.transaction.open_transactions import (
     OpenTransaction,
     Owner,
     fault_of,
+    lost_marker_of,
     owners_of,
     unexplained,
 )
@@ -71,15 +71,17 @@ class Recovery:
         if power_failed or has_losses:
             self._power_failure.write_lost_markers()
         if not power_failed:
-            self._refuse_unexplained(stores)
+            stores = self._refuse_where_markers_were_lost(stores)
         for shard in self._shards.shards:
             for transactional_id in self._prepared.plan_ends(shard, power_failed=power_failed):
                 one = TransactionalId(self._services, shard, transactional_id)
                 shard.run_blocking(one.finish())
         if power_failed:
             self._end_after_power_failure(stores)
-        elif has_losses:
-            self._power_failure.fence_all_ids()
+        else:
+            self._refuse_unexplained(stores)
+            if has_losses:
+                self._power_failure.fence_all_ids()
         for shard in self._shards.shards:
             self._continue_open(shard)
             for _, txn in shard.state.transactions.decoded():
@@ -120,21 +122,43 @@ class Recovery:
         self._hanging.end(stores, known, unread=unread)
         self._power_failure.sync_markers(self._hanging.marked)
 
+    def _refuse_where_markers_were_lost(
+        self, stores: Sequence[PartitionLog]
+    ) -> Sequence[PartitionLog]:
+        """Refuse the partitions that hold a transaction open which a carried marker ended.
+
+        Returns the other partitions.
+        """
+        lost = {
+            held.partition
+            for held, owner in self._unexplained(stores)
+            if lost_marker_of(held, owner, self._services.partitions.topic_id) is not None
+        }
+        marked = [each for each in stores if (each.topic, each.index) not in lost]
+        self._refuse_unexplained([each for each in stores if each not in marked])
+        return marked
+
     def _refuse_unexplained(self, stores: Iterable[PartitionLog]) -> None:
         """Refuse the partitions that hold a transaction open which no record explains."""
+        unread = self._shards.unread()
+        for each, owner in self._unexplained(stores):
+            if self._is_given_up(each, owner):
+                self._hanging.abort(each)
+            elif owner is None and unread:
+                log_left_open(each, unread)
+            else:
+                fault = fault_of(each, owner, self._services.partitions.topic_id)
+                self._host.refuse_partition(*each.partition, fault)
+
+    def _unexplained(
+        self, stores: Iterable[PartitionLog]
+    ) -> list[tuple[OpenTransaction, Owner | None]]:
+        """The open transactions that no record explains, each with the owner of its producer."""
         found = [each for store in stores for each in open_transactions_in(store)]
         topic_id_of = self._services.partitions.topic_id
-        if unexplained(found, owners_of(self._shards.decoded()), topic_id_of):
-            unread = self._shards.unread()
-            owners = owners_of(self._shards.items())
-            for each, owner in unexplained(found, owners, topic_id_of):
-                if self._is_given_up(each, owner):
-                    self._hanging.abort(each)
-                elif owner is None and unread:
-                    log_left_open(each, unread)
-                else:
-                    fault = fault_of(each, owner, topic_id_of)
-                    self._host.refuse_partition(*each.partition, fault)
+        if not unexplained(found, owners_of(self._shards.decoded()), topic_id_of):
+            return []
+        return unexplained(found, owners_of(self._shards.items()), topic_id_of)
 
     def _is_given_up(self, held: OpenTransaction, owner: Owner | None) -> bool:
         """True if an operator gave up a transaction's end, or its coordinator's records."""
