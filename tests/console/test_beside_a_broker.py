@@ -1,5 +1,6 @@
 """`txn serve --console`: a process beside the broker that ends with it."""
 
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from support.brokers import UNBUFFERED
 from support.clients import WAIT_S
 from support.console import Browser
 
@@ -20,7 +22,8 @@ LISTENS = ("--listen", "127.0.0.1:0", "--console", "127.0.0.1:0")
 def broker(*options: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A broker with a console, and the console's start line."""
     command = [sys.executable, "-m", "txn", "serve", *LISTENS, *map(str, options)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    buffered = {name: value for name, value in os.environ.items() if name != UNBUFFERED}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=buffered)
     assert process.stdout is not None
     try:
         with process.stdout as output:

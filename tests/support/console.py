@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from support.brokers import UNBUFFERED
 from support.clients import WAIT_S
 
 
@@ -79,8 +81,9 @@ class ConsoleProcess:
 
     def __init__(self, *options: object) -> None:
         command = [sys.executable, "-m", "txn", "console", "--listen", "127.0.0.1:0", "--json"]
+        buffered = {name: value for name, value in os.environ.items() if name != UNBUFFERED}
         self._process = subprocess.Popen(
-            [*command, *map(str, options)], stdout=subprocess.PIPE, text=True
+            [*command, *map(str, options)], stdout=subprocess.PIPE, text=True, env=buffered
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

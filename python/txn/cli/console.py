@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from threading import Thread
 from typing import Annotated, Final
@@ -10,7 +11,7 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster
 from txn.cli.explain import Data
-from txn.cli.output import print_text
+from txn.cli.output import print_text, written
 from txn.errors import ConfigError
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9080"
@@ -77,7 +78,8 @@ def console(
 
     def print_line(line: str) -> None:
         print_text(line)
-        typer.get_text_stream("stdout").flush()
+        with written():
+            sys.stdout.flush()  # a program may read no more than a line
 
     serve(
         way,
