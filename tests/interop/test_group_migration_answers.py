@@ -1,8 +1,8 @@
 """Migrations of a group on the wire, by hand, on txn and on Apache Kafka 4.4: equal answers.
 
-One history of requests of both protocols runs on each of them. Afterwards the records of the group
-in `__consumer_offsets` are compared too, after this broker's own decoder and encoder have shown
-that it writes the same bytes.
+One history of requests of both protocols runs on each of them. Then the records of the group in
+`__consumer_offsets` are compared too. This broker's decoder and encoder show that it writes the
+same bytes.
 """
 
 import uuid

@@ -2,9 +2,9 @@
 
 Members of the consumer protocol and of the classic one join, go on, leave, and fall silent, in one
 group. It changes its protocol as they come and go, in the midst of rounds and reconciliations, and
-the broker restarts between any two steps. The invariants: no partition has two owners, a member
-whose epoch is valid reads only what the coordinator believes it reads, its commits are taken, the
-log tells the group (P8), and the group settles once all is quiet.
+the broker restarts between any two steps. The invariants: no partition has two owners. A member
+whose epoch is valid reads only its own partitions, and its commits are taken. The log tells the
+group (P8). The group settles once all is quiet.
 """
 
 import itertools

@@ -1,9 +1,9 @@
 """Members of the classic protocol in a consumer group: their requests.
 
 Pure. A generation is the member's epoch. JoinGroup is a heartbeat that names the member's
-subscription and its partitions: it is answered at once, without a leader and without a list of
-members. SyncGroup fetches the partitions that the coordinator gives the member. Heartbeat tells the
-member to join again when there is something to do. LeaveGroup removes members of both protocols.
+subscription and its partitions. It is answered at once, without a leader and a list of members.
+SyncGroup fetches the partitions that the coordinator gives the member. Heartbeat tells the member
+to join again when there is something to do. LeaveGroup removes members of both protocols.
 
     Heartbeat  ──REBALANCE_IN_PROGRESS──► JoinGroup ──► SyncGroup ──► Heartbeat
 
