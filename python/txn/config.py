@@ -91,15 +91,23 @@ class _UnfitError(ValueError):
     """A value does not fit; the text says it in Kafka's words, which scripts know."""
 
 
+def whole_number(kind: ConfigType, text: str) -> int:
+    """A whole number as every setting has it; it may have a sign.
+
+    Raises ValueError in Kafka's words: it is none, or has more bits than its kind.
+    """
+    limit = 1 << _BITS[kind] - 1
+    value = int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text) else None
+    if value is None or not -limit <= value < limit:
+        raise _UnfitError(f"Not a number of type {kind.name}")
+    return value
+
+
 def _number(
     kind: ConfigType, default: int | None, low: int, high: int, expects: str = ""
 ) -> Property:
-    limit = 1 << _BITS[kind] - 1
-
     def parse(text: str) -> int:
-        value = int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text) else None
-        if value is None or not -limit <= value < limit:
-            raise _UnfitError(f"Not a number of type {kind.name}")
+        value = whole_number(kind, text)
         if value < low:
             raise _UnfitError(f"Value must be at least {low}")
         if value > high:

@@ -87,6 +87,11 @@ def test_values_are_refused_in_the_words_of_Kafka() -> None:
         assert name in refusal({name: value})
 
 
+def test_a_duration_has_digits_of_ascii_as_in_java() -> None:
+    for text in ("by_duration:P\u0661D", "by_duration:PT1.\u0665S"):
+        assert text in refusal({"share.auto.offset.reset": text})
+
+
 def test_every_default_and_a_value_of_each_kind_is_taken() -> None:
     taken = {
         name: str(one.default).lower()

@@ -9,9 +9,10 @@ Source: the answers of Apache Kafka 4.4 (ClientMetricsConfigs). Here a pattern w
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from txn.config import ConfigType, Property, known_property, split_list
+from txn.config import ConfigType, Property, known_property, split_list, whole_number
 from txn.errors import ConfigError
 from txn.java_pattern import UnsupportedPatternError, of_texts
 from txn.metadata.configs import ConfigSource, Described, Synonym
@@ -40,7 +41,11 @@ def _patterns(text: str) -> str:
 
 CLIENT_METRICS_PROPERTIES: Final[Mapping[str, Property]] = {
     "interval.ms": Property(
-        ConfigType.INT, int, 300_000, "a whole number", "How often a client pushes its metrics."
+        ConfigType.INT,
+        partial(whole_number, ConfigType.INT),
+        300_000,
+        "a whole number",
+        "How often a client pushes its metrics.",
     ),
     "match": Property(
         ConfigType.STRING,
@@ -105,9 +110,9 @@ def check_client_metrics(values: Mapping[str, str]) -> None:
 def _require_interval(text: str) -> None:
     name = "interval.ms"
     try:
-        interval_ms = int(text)
-    except ValueError:
-        said = f"Invalid value {text} for configuration {name}: Not a number of type INT"
+        interval_ms = whole_number(ConfigType.INT, text)
+    except ValueError as error:
+        said = f"Invalid value {text} for configuration {name}: {error}"
         raise ConfigError(said, property=name, value=text) from None
     if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:
         raise IntervalError(

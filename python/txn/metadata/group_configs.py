@@ -78,7 +78,7 @@ def _tags(text: str) -> str:
     return ",".join(words)
 
 
-_DURATION: Final = r"P(?=.)(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d{1,9})?S)?)?"
+_DURATION: Final = r"(?a:P(?=.)(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d{1,9})?S)?)?)"
 """A duration of ISO 8601 as Java reads it, without a sign."""
 
 

@@ -19,8 +19,9 @@
 //! all others, so that no partition starves under `max_bytes`.
 //!
 //! # Locks
-//! A session has one lock. It may be taken under the lock of the cache, and the lock of its [`Alarm`]
-//! under it; never the reverse.
+//! A session has one lock. The lock of its [`Alarm`] may be taken under it, never the reverse. It is
+//! held while Python answers ([`FetchSession::authorize`]), so nobody takes it under the lock of the
+//! cache: all requests of all sessions would wait. The cache reads the session's sizes without it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -61,9 +62,12 @@ pub struct FetchSession {
     /// Times in ms since the start of the server.
     pub opened_ms: u64,
     pub used_ms: AtomicU64,
-    /// Number of partitions, and the memory of the session, as of its last request.
+    /// Number of partitions as of its last request.
     pub size: AtomicUsize,
+    /// The memory that the cache counts for it; it changes under the cache's lock alone.
     pub bytes: AtomicUsize,
+    /// The memory as of its last request; it changes under the session's lock alone.
+    measured_bytes: AtomicUsize,
     catalog: Arc<Catalog>,
     uses_ids: bool,
     alarm: Arc<Alarm>,
@@ -107,6 +111,7 @@ impl FetchSession {
             used_ms: AtomicU64::new(now_ms),
             size: AtomicUsize::new(size),
             bytes: AtomicUsize::new(bytes),
+            measured_bytes: AtomicUsize::new(bytes),
             catalog: Arc::clone(catalog),
             uses_ids: request.uses_ids,
             alarm: Arc::default(),
@@ -137,10 +142,11 @@ impl FetchSession {
         }
         state.epoch = next_epoch(epoch);
         if state.by_place.is_empty() {
-            return Ok(None);
+            return Ok(None); // the session goes with this request
         }
         state.begin_request(&self.catalog);
         self.size.store(state.by_place.len(), Ordering::Relaxed);
+        self.measured_bytes.store(state.bytes(), Ordering::Relaxed);
         Ok(Some(state.epoch))
     }
 
@@ -160,9 +166,9 @@ impl FetchSession {
         self.lock().epoch = epoch;
     }
 
-    /// The memory it takes now.
+    /// The memory that it took after its last request. It takes no lock.
     pub fn measured_bytes(&self) -> usize {
-        self.lock().bytes()
+        self.measured_bytes.load(Ordering::Relaxed)
     }
 
     /// Number of open partitions.

@@ -146,8 +146,8 @@ impl FetchSessions {
         if !sessions.contains_key(&session.id) {
             return true; // it went a moment ago, and ends with this request
         }
-        // Measured under the lock: another request of the session may have grown it meanwhile, and
-        // its measure must not be replaced by an older one.
+        // Read under the lock: another request of the session may have grown it meanwhile, and its
+        // measure must not be replaced by an older one.
         let bytes = session.measured_bytes();
         let before = session.bytes.swap(bytes, Ordering::Relaxed);
         self.change_bytes(before, bytes);

@@ -8,9 +8,11 @@ use std::fmt::Write;
 
 use x509_cert::Certificate;
 use x509_cert::attr::AttributeTypeAndValue;
-use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::asn1::{Any, ObjectIdentifier};
 use x509_cert::der::{Decode, Encode, Tag, Tagged};
-use x509_cert::ext::pkix::SubjectAltName;
+
+/// The extension of a subject's alternative names.
+const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
 
 /// Object identifiers and keywords of RFC 2253.
 const KEYWORDS: [(&str, &str); 9] = [
@@ -32,22 +34,30 @@ pub fn expires_at(der: &[u8]) -> Option<i64> {
     i64::try_from(not_after.to_unix_duration().as_secs()).ok()
 }
 
-/// The subject of a certificate, and its alternative names as DER; `None` if it is damaged.
+/// The subject of a certificate, and its alternative names; `None` if it is damaged.
 pub fn identity(der: &[u8]) -> Option<CertificateIdentity> {
     let certificate = Certificate::from_der(der).ok()?;
-    let extension = certificate
-        .tbs_certificate()
-        .get_extension::<SubjectAltName>()
-        .ok()?;
-    let names = extension.map_or_else(Vec::new, |(_, names)| names.0);
+    let extensions = certificate.tbs_certificate().extensions();
+    let of_names = extensions
+        .into_iter()
+        .flatten()
+        .filter(|extension| extension.extn_id == ALTERNATIVE_NAMES);
     Some(CertificateIdentity {
         subject: subject(der)?,
-        alternative_names: names
-            .iter()
-            .map(Encode::to_der)
-            .collect::<Result<_, _>>()
-            .ok()?,
+        alternative_names: of_names
+            .flat_map(|extension| names_in(extension.extn_value.as_bytes()))
+            .collect(),
     })
+}
+
+/// The names of an extension as they are encoded. An extension that is no list of names is one.
+///
+/// The names are compared alone, so none is decoded. Certificates have names that break the rules of
+/// their kind, as a DNS name beyond ASCII, and serve clients all the same.
+fn names_in(extension: &[u8]) -> Vec<Vec<u8>> {
+    let names = Vec::<Any>::from_der(extension)
+        .and_then(|names| names.iter().map(Encode::to_der).collect());
+    names.unwrap_or_else(|_| vec![extension.to_vec()])
 }
 
 /// The owner of a certificate.
@@ -55,7 +65,7 @@ pub fn identity(der: &[u8]) -> Option<CertificateIdentity> {
 pub struct CertificateIdentity {
     /// The subject, in the form of RFC 2253.
     pub subject: String,
-    /// The alternative names of the subject, as DER.
+    /// The alternative names of the subject, as the certificate encodes them.
     pub alternative_names: Vec<Vec<u8>>,
 }
 

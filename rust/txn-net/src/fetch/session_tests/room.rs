@@ -1,5 +1,6 @@
 //! The room for sessions, and who gives way.
 
+use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use super::*;
@@ -135,6 +136,17 @@ fn without_slots_there_are_no_sessions() {
     assert_eq!(open_from(&bench, "10.0.0.1", &[(0, 0)]), 0);
 }
 
+/// Adds partitions to a session, as a request does before its session is kept.
+fn add(bench: &Bench, session: &FetchSession, epoch: i32, partitions: &[(i32, i64)]) {
+    let asked = Asked {
+        session: (session.id, epoch),
+        partitions,
+        ..Asked::default()
+    };
+    let request = FetchRequest::parse(&asked.body(), asked.version, 1, &bench.catalog);
+    session.update(epoch, &request.unwrap().parts()).unwrap();
+}
+
 /// A request measured its session and waited for the cache. Another one grew the session meanwhile,
 /// and its measure was replaced by the older one. So the sum of all bytes fell too low.
 #[test]
@@ -144,25 +156,61 @@ fn a_session_that_grows_while_its_measure_waits_counts_with_all_its_memory() {
     let id = open_from(&bench, host, &[(0, 0)]);
     let owner = SessionOwner::of(Ada::at(host).sender());
     let session = bench.sessions.find(id, &owner).unwrap();
-    let add = |epoch, partitions| {
-        let asked = Asked {
-            session: (id, epoch),
-            partitions,
-            ..Asked::default()
-        };
-        let request = FetchRequest::parse(&asked.body(), asked.version, 1, &bench.catalog);
-        session.update(epoch, &request.unwrap().parts()).unwrap();
-    };
     let (sessions, now) = (&bench.sessions, bench.now);
-    add(1, &[(1, 0)]);
+    add(&bench, &session, 1, &[(1, 0)]);
     thread::scope(|scope| {
         let held = sessions.hold();
         scope.spawn(|| sessions.keep(&session, now));
         while !sessions.is_awaited() {
             thread::yield_now();
         }
-        add(2, &[(2, 0)]);
+        add(&bench, &session, 2, &[(2, 0)]);
         drop(held);
     });
-    assert_eq!(sessions.counted_bytes(), session.measured_bytes());
+    assert_eq!(
+        sessions.counted_bytes(),
+        session_state::session_bytes(3, 1, NAME.len())
+    );
+}
+
+/// The cache's lock waited for the lock of a session that asked Python. So every Fetch that looked
+/// for its session waited for that answer.
+#[test]
+fn a_session_that_waits_for_its_permissions_holds_up_no_other_session() {
+    let bench = Bench::new(2);
+    let host = "10.0.0.1";
+    let ada = Ada::at(host);
+    let id = open_from(&bench, host, &[(0, 0)]);
+    let session = bench
+        .sessions
+        .find(id, &SessionOwner::of(ada.sender()))
+        .unwrap();
+    let (sessions, now) = (&bench.sessions, bench.now);
+    let (ask, asked) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let told = Mutex::new(told);
+    let access = Access::default();
+    access.authorize_by(Box::new(move |_, _, _, _| {
+        ask.send(()).unwrap();
+        let wait = Duration::from_secs(60); // it ends only if the lock waits for this answer
+        told.lock().unwrap().recv_timeout(wait).is_ok()
+    }));
+    add(&bench, &session, 1, &[(1, 0)]);
+    thread::scope(|scope| {
+        let held = sessions.hold();
+        scope.spawn(|| {
+            assert!(sessions.keep(&session, now));
+            let _ = tell.send(());
+        });
+        while !sessions.is_awaited() {
+            thread::yield_now();
+        }
+        scope.spawn(|| {
+            let turn = &mut Turn::of(Duration::from_secs(3600));
+            session.authorize(&access, Ada::at(host).sender(), turn)
+        });
+        asked.recv().unwrap();
+        drop(held);
+    });
+    assert!(access.remembers(ada.sender(), Action::ReadTopic, NAME.as_bytes()));
 }
