@@ -8,6 +8,7 @@ from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
 from txn.broker import consumer_groups
 from txn.broker.group_coordinator import Committer
+from txn.broker.host import RETRY_MS
 from txn.coordinator.group.classic import GroupState, Join, JoinAnswer, Leaver, Sync, SyncAnswer
 from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
 from txn.coordinator.group.consumer.embedded import decode_assignment, encode_assignment
@@ -381,6 +382,52 @@ def test_a_group_whose_downgrade_does_not_fit_into_a_batch_stays(
     both.beat("b", -1)
     assert both.is_consumer_group
     assert both.members == {a}
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_group_with_a_protocol_that_cannot_be_read_is_not_downgraded(
+    both: Both, is_silent: bool
+) -> None:
+    """A join reads the preferred protocol. The downgrade failed at the selected one, and for good.
+
+    So nobody could leave, and members that went silent stayed.
+    """
+    both.join("b")
+    (odd,) = both.classic_join(protocols=(("zz", SUBSCRIPTION), ("range", b"")))
+    (plain,) = both.classic_join()
+    left = {odd.member_id, plain.member_id}
+    if is_silent:
+        both.pass_time(50_000, {odd.member_id: odd.generation, plain.member_id: plain.generation})
+    else:
+        both.beat("b", -1)
+    assert both.is_consumer_group
+    assert both.members == left
+
+
+def test_a_group_with_a_protocol_that_cannot_be_read_stays_classic(both: Both) -> None:
+    """The selected protocol is readable, and the preferred one is not: it could not sync."""
+    odd = both.classic_join(protocols=(("zz", b""), ("range", SUBSCRIPTION)))
+    both.classic_join()
+    both.node.host.pass_time(0)
+    answer = both.join("b")
+    assert answer.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert "is malformed" in (answer.message or "")
+    assert odd[0].member_id in both.members
+
+
+def test_a_timer_that_failed_rings_again(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    both.join("b")
+
+    def fail(_: object) -> None:
+        raise ValueError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(both.node.coordinator.consumer, "expire", fail)
+        with pytest.raises(ValueError, match="a defect"):
+            both.node.host.pass_time(50_000)
+    assert both.members == {"b"}
+    both.node.host.pass_time(RETRY_MS)
+    assert both.members == set()
 
 
 def test_a_group_without_members_is_not_downgraded(both: Both) -> None:

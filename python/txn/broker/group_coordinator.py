@@ -672,6 +672,9 @@ class GroupCoordinator:
         except StorageError as error:
             log.error("group.not_written", group_id=short(group_id), reason=short(str(error)))
             self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
+        except Exception:  # without its timer the group would keep silent members for good
+            self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
+            raise
 
     def _schedule_clean_up(self) -> None:
         interval_ms = self.host.setting("offsets.retention.check.interval.ms")

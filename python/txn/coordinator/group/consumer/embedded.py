@@ -10,9 +10,11 @@ first fields. Nothing here is flexible, and an array may be null.
 Sources: the message schemas ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 """
 
+import struct
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from txn.coordinator.group.members import Protocols
 from txn.coordinator.group.record_bytes import RecordReader, RecordWriter
 
 HIGHEST_VERSION: Final = 3
@@ -59,6 +61,16 @@ def decode_subscription(data: bytes) -> Subscription:
         reader.int32()
     rack_id = reader.nullable_string() if reader.version >= RACK_FROM else None
     return Subscription(topics, owned, rack_id or None)
+
+
+def are_readable(protocols: Protocols) -> bool:
+    """Say whether the metadata of every protocol of a member is a subscription."""
+    try:
+        for _, metadata in protocols:
+            decode_subscription(metadata)
+    except (ValueError, struct.error):
+        return False
+    return True
 
 
 def decode_assignment(data: bytes) -> Assigned:

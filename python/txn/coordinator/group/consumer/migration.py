@@ -10,7 +10,8 @@ their assignments. After an upgrade the members of the classic protocol go on in
 (`classic_members.py`). After a downgrade the members join again, as in any rebalance.
 
 A group with subscriptions or assignments that cannot be read stays as it is. So does a group whose
-downgrade does not fit into a batch.
+downgrade does not fit into a batch. The subscriptions of all protocols of a member have to be
+readable, since a round may select any of them.
 
 As in Kafka, a downgrade by a static member that changes its protocol needs no round, if the target
 assignment is for the group's epoch. No member knows that it leads such a group. So the coordinator
@@ -41,6 +42,7 @@ from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, heartb
 from txn.coordinator.group.consumer.departures import dissolve, fence
 from txn.coordinator.group.consumer.embedded import (
     Partitions,
+    are_readable,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -185,6 +187,8 @@ def _upgraded_members(group: Group, topics: Topics) -> list[ConsumerMember]:
     members = []
     taken: set[tuple[UUID, int]] = set()
     for member in group.members.values():
+        if not are_readable(member.protocols):
+            raise ValueError(f"{member.member_id} has metadata that is no subscription")
         metadata = member.metadata(group.protocol) or member.protocols[0][1]
         subscription = decode_subscription(metadata)
         partitions, user_data = decode_assignment(member.assignment)
@@ -326,6 +330,9 @@ def _downgrade(
 ) -> Removal | None:
     members = Members(_classic_member(each, at.monotonic_ms) for each in stay)
     if not members.common_protocols():  # an Apache Kafka let them in
+        return None
+    # A join reads the preferred protocol alone, and the round may select any of them.
+    if not all(are_readable(member.protocols) for member in members.values()):
         return None
     stable = Group(
         group.group_id,
