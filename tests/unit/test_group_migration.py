@@ -457,6 +457,23 @@ def test_a_group_of_classic_members_alone_sees_that_a_topic_has_grown() -> None:
     assert both.heartbeat(a, joined.generation) is ErrorCode.NONE
 
 
+def test_members_on_the_way_to_their_target_join_again_behind_a_static_members_change() -> None:
+    """One that waited for a partition of the static member heard of it never again."""
+    both = Both()
+    both.join("s", instance_id="i")
+    (waiting,) = both.classic_join()
+    (synced,) = both.sync(waiting.member_id, waiting.generation)
+    assert told(synced) == {}
+    (changed,) = both.classic_join(instance_id="i")
+    assert both.heartbeat(waiting.member_id, waiting.generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = [
+        both.classic_join(waiting.member_id),
+        both.classic_join(changed.member_id, instance_id="i"),
+    ]
+    ((leader,), (other,)) = joined
+    assert leader.generation == other.generation > waiting.generation
+
+
 def test_a_group_that_nobody_leads_has_a_round_when_topics_change(both: Both) -> None:
     """A static member that comes back with the classic protocol needs no round.
 

@@ -49,7 +49,7 @@ from txn.coordinator.group.consumer.migration import (
     Rules,
     by_id,
     by_name,
-    has_old_target,
+    needs_round,
     replace,
 )
 from txn.coordinator.group.consumer.records import (
@@ -113,7 +113,7 @@ def join(
     downgrade = replace(group, outcome, member, topics=topics, rules=rules, at=at)
     if downgrade is None:
         return Joined(answer, outcome)
-    generation = 0 if has_old_target(group, outcome) else answer.generation
+    generation = 0 if needs_round(group, outcome) else answer.generation
     return Joined(answer._replace(generation=generation), None, downgrade)
 
 

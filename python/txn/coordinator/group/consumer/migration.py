@@ -13,14 +13,15 @@ A group with subscriptions or assignments that cannot be read stays as it is. So
 downgrade does not fit into a batch. The subscriptions of all protocols of a member have to be
 readable, since a round may select any of them.
 
-As in Kafka, a downgrade by a static member that changes its protocol needs no round, if the target
-assignment is for the group's epoch. No member knows that it leads such a group. So the coordinator
-begins a round when topics change, which a leader would notice.
+A downgrade by a static member that changes its protocol needs no round, if the target assignment is
+for the group's epoch, and the other members have their parts of it. No member knows that it leads
+such a group. So the coordinator begins a round when topics change, which a leader would notice.
 
 Where Kafka differs: it tells members that wait of another rebalance before it knows that the group
 changes. A classic group without any generation has no protocol yet; it fails to change it. If a
 static member changes its protocol in a round, Kafka assigns nothing to the others of that round. It
-begins no round for a group that nobody leads.
+begins no round for a group that nobody leads, nor for members on the way to their target. It reads
+one protocol of each member.
 
 Sources: KIP-848; Apache Kafka's group coordinator.
 """
@@ -276,7 +277,7 @@ def replace(
 ) -> Removal | None:
     """Downgrade a group whose last member of the consumer protocol was replaced; None: it stays.
 
-    The members join again only if the target assignment is old.
+    The members join again if the target assignment is old, or one of them waits for a part of it.
 
     Args:
         group: The group as it was.
@@ -298,11 +299,24 @@ def replace(
         {joining.member_id: replaced},
         topics=topics,
         at=at,
-        begins_round=has_old_target(group, outcome),
+        begins_round=needs_round(group, outcome),
     )
     if removal is None or _size(removal.records) > rules.bytes_max:
         return None
     return removal._replace(records=(*outcome.records, *removal.records))
+
+
+def needs_round(group: ConsumerGroup, outcome: Outcome) -> bool:
+    """Say whether the members of a group that is downgraded by a replacement join again.
+
+    Otherwise they would learn neither of partitions that become theirs, nor of those they lose.
+    """
+    epoch = group.target_value.epoch
+    return has_old_target(group, outcome) or not all(
+        member.is_reconciled_to(epoch)
+        for name, member in group.members.items()
+        if name != outcome.replaced
+    )
 
 
 def has_old_target(group: ConsumerGroup, outcome: Outcome) -> bool:
