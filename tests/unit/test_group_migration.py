@@ -1,5 +1,6 @@
 """Groups with members of both protocols on the coordinator, one rule at a time."""
 
+import struct
 from typing import Any
 
 import pytest
@@ -73,8 +74,10 @@ class Both:
         )
         return self.node.answers_to(self.node.coordinator.join("g", request))
 
-    def sync(self, member_id: str, generation: int, **assigned: bytes) -> list[SyncAnswer]:
-        request = Sync(generation, member_id, None, "consumer", "range", assigned)
+    def sync(
+        self, member_id: str, generation: int, *, protocol: str = "range", **assigned: bytes
+    ) -> list[SyncAnswer]:
+        request = Sync(generation, member_id, None, "consumer", protocol, assigned)
         return self.node.answers_to(self.node.coordinator.sync("g", request))
 
     def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
@@ -196,6 +199,34 @@ def test_a_partition_that_was_assigned_twice_has_one_owner(both: Both) -> None:
     group = both.node.coordinator.consumer.get("g")
     assert group is not None
     assert {group.owner(ORDERS, partition) for partition in (0, 1)} == {names[0]}
+
+
+def cooperative(*owned: int, generation: int = -1) -> tuple[tuple[str, bytes], ...]:
+    """The protocols of a member that reads on in rounds."""
+    names = b"\x00\x02\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
+    parts = b"".join(struct.pack(">i", each) for each in owned)
+    owns = struct.pack(">ih6si", 1, 6, b"orders", len(owned)) + parts if owned else bytes(4)
+    return (("cooperative-sticky", names + owns + struct.pack(">i", generation)),)
+
+
+def test_members_that_read_on_in_a_round_keep_their_partitions(both: Both) -> None:
+    """Another member that joined withdrew the assignments, and all partitions were given away."""
+    a = both.classic_join(protocols=cooperative())
+    both.node.host.pass_time(0)
+    a_id = a[0].member_id
+    all_of_them = encode_assignment({"orders": (0, 1, 2)}, SUBSCRIPTION)
+    both.sync(a_id, 1, protocol="cooperative-sticky", **{a_id: all_of_them})
+    late = both.classic_join(protocols=cooperative(2, generation=0))
+    again = both.classic_join(a_id, protocols=cooperative(0, 1, 2, generation=1))
+    both.node.host.pass_time(0)
+    assert [answer.generation for answer in (*late, *again)] == [2, 2]
+    both.classic_join(protocols=cooperative())
+    assert both.join("c").assignment == {}
+    group = both.node.coordinator.consumer.get("g")
+    assert group is not None
+    assert {group.owner(ORDERS, partition) for partition in (0, 1, 2)} == {a_id}
+    assert both.heartbeat(a_id, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert both.commit(a_id, 2, knows=True) is ErrorCode.NONE
 
 
 def test_an_upgrade_that_cannot_be_written_changes_nothing(both: Both) -> None:

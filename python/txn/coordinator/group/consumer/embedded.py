@@ -30,11 +30,15 @@ Partitions = Mapping[str, Collection[int]]
 
 
 class Subscription(NamedTuple):
-    """The data of a classic member that a consumer group understands."""
+    """The data of a classic member that a consumer group understands.
+
+    `generation` is that of the partitions it owns; -1: it did not say.
+    """
 
     topics: tuple[str, ...]
     owned: Partitions
     rack_id: str | None
+    generation: int = -1
 
 
 class Assigned(NamedTuple):
@@ -57,10 +61,9 @@ def decode_subscription(data: bytes) -> Subscription:
     topics = tuple(reader.string() for _ in range(count))
     reader.nullable_blob()
     owned = _partitions(reader) if reader.version >= OWNED_FROM else {}
-    if reader.version >= GENERATION_FROM:
-        reader.int32()
+    generation = reader.int32() if reader.version >= GENERATION_FROM else -1
     rack_id = reader.nullable_string() if reader.version >= RACK_FROM else None
-    return Subscription(topics, owned, rack_id or None)
+    return Subscription(topics, owned, rack_id or None, generation)
 
 
 def are_readable(protocols: Protocols) -> bool:

@@ -43,6 +43,7 @@ from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, heartb
 from txn.coordinator.group.consumer.departures import dissolve, fence
 from txn.coordinator.group.consumer.embedded import (
     Partitions,
+    Subscription,
     are_readable,
     decode_assignment,
     decode_subscription,
@@ -81,6 +82,9 @@ DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
 DISABLED: Final = "disabled"
 
 NO_PATTERN: Final = ""
+
+ASSIGNED: Final = -(1 << 31)
+"""The order of an assignment among the claims of members: before all generations."""
 
 
 class Rules(NamedTuple):
@@ -185,13 +189,14 @@ def _upgrade(group: Group, topics: Topics, rules: Rules) -> tuple[GroupLogRecord
 
 
 def _upgraded_members(group: Group, topics: Topics) -> list[ConsumerMember]:
-    members = []
-    taken: set[tuple[UUID, int]] = set()
-    for member in group.members.values():
+    subscriptions = {}
+    claims: list[tuple[int, str, Partitions]] = []
+    """(order, member, partitions): a partition belongs to the first member that claims it."""
+    for member_id, member in group.members.items():
         if not are_readable(member.protocols):
-            raise ValueError(f"{member.member_id} has metadata that is no subscription")
+            raise ValueError(f"{member_id} has metadata that is no subscription")
         metadata = member.metadata(group.protocol) or member.protocols[0][1]
-        subscription = decode_subscription(metadata)
+        subscription = subscriptions[member_id] = decode_subscription(metadata)
         partitions, user_data = decode_assignment(member.assignment)
         if user_data:
             raise _not_upgraded(
@@ -199,29 +204,50 @@ def _upgraded_members(group: Group, topics: Topics) -> list[ConsumerMember]:
                 "an unsupported custom assignor is in use. Please refer to the documentation or "
                 "switch to a default assignor before re-attempting the upgrade.",
             )
-        owned: dict[UUID, dict[int, int]] = {}
+        if member.assignment:
+            claims.append((ASSIGNED, member_id, partitions))
+        else:
+            # A round may have withdrawn the assignments. Members of a cooperative protocol read on.
+            claims.append((-subscription.generation, member_id, subscription.owned))
+    owned = _owned(claims, group.generation, topics)
+    return [
+        _upgraded(member, subscriptions[member_id], group.generation, owned[member_id])
+        for member_id, member in group.members.items()
+    ]
+
+
+def _owned(
+    claims: Iterable[tuple[int, str, Partitions]], generation: int, topics: Topics
+) -> dict[str, dict[UUID, dict[int, int]]]:
+    """The partitions of each member; a leader may have assigned one of them twice."""
+    owned: dict[str, dict[UUID, dict[int, int]]] = {}
+    taken: set[tuple[UUID, int]] = set()
+    for _, member_id, partitions in sorted(claims, key=lambda claim: claim[0]):
+        part = owned.setdefault(member_id, {})
         for topic_id, numbers in by_id(partitions, topics).items():
-            # A leader may assign a partition twice: it stays with the first member.
             free = {each for each in numbers if (topic_id, each) not in taken}
             taken.update((topic_id, each) for each in free)
             if free:
-                owned[topic_id] = dict.fromkeys(sorted(free), group.generation)
-        value = MemberValue(
-            member.instance_id,
-            subscription.rack_id,
-            member.client_id,
-            member.client_host,
-            tuple(sorted({*subscription.topics})),
-            NO_PATTERN,
-            member.rebalance_timeout_ms,
-            None,
-            classic=ClassicMember(member.session_timeout_ms, member.protocols),
-        )
-        current = CurrentValue(
-            group.generation, group.generation, MemberState.STABLE, owned, OWNS_NOTHING
-        )
-        members.append(ConsumerMember(member.member_id, value, current))
-    return members
+                part[topic_id] = dict.fromkeys(sorted(free), generation)
+    return owned
+
+
+def _upgraded(
+    member: Member, subscription: Subscription, generation: int, owned: dict[UUID, dict[int, int]]
+) -> ConsumerMember:
+    value = MemberValue(
+        member.instance_id,
+        subscription.rack_id,
+        member.client_id,
+        member.client_host,
+        tuple(sorted({*subscription.topics})),
+        NO_PATTERN,
+        member.rebalance_timeout_ms,
+        None,
+        classic=ClassicMember(member.session_timeout_ms, member.protocols),
+    )
+    current = CurrentValue(generation, generation, MemberState.STABLE, owned, OWNS_NOTHING)
+    return ConsumerMember(member.member_id, value, current)
 
 
 def by_id(partitions: Partitions, topics: Topics) -> Assignment:
