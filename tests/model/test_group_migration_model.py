@@ -203,6 +203,7 @@ class MigrationMachine(RuleBasedStateMachine):
                 topics=self.cluster,
                 limits=self.limits,
                 rules=self.changes,
+                room_bytes=1 << 30,
             )
             if joined.downgrade is not None:
                 self.take(joined.downgrade)

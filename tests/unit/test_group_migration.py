@@ -7,7 +7,7 @@ import pytest
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
-from txn.broker import consumer_groups
+from txn.broker import consumer_groups, group_coordinator
 from txn.broker.group_coordinator import Committer
 from txn.broker.host import RETRY_MS
 from txn.coordinator.group.classic import GroupState, Join, JoinAnswer, Leaver, Sync, SyncAnswer
@@ -334,6 +334,25 @@ def test_a_classic_member_may_be_refused(
     before = both.members
     assert [one.error for one in both.classic_join(**fields)] == [code]
     assert both.members == before
+
+
+def test_a_classic_member_of_a_consumer_group_may_join_again_at_the_limit_of_all_groups(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as a new group with a new member. So it was refused and given up."""
+    both.join("b")
+    (joined,) = both.classic_join(instance_id="i")
+    held = sum(shard.state.held_bytes for shard in both.node.shards.shards)
+    monkeypatch.setattr(group_coordinator, "HELD_BYTES_MAX", held)
+    (again,) = both.classic_join(joined.member_id, instance_id="i")
+    assert again.error is ErrorCode.NONE
+    (back,) = both.classic_join(instance_id="i")
+    assert back.error is ErrorCode.NONE
+    refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (larger,) = both.classic_join(back.member_id, protocols=(("range", SUBSCRIPTION + bytes(9)),))
+    assert larger.error is refused
+    (new,) = both.classic_join()
+    assert new.error is refused
 
 
 def test_a_consumer_group_may_be_full() -> None:
