@@ -203,6 +203,7 @@ class MigrationMachine(RuleBasedStateMachine):
                 topics=self.cluster,
                 limits=self.limits,
                 rules=self.changes,
+                room_bytes=1 << 30,
             )
             if joined.downgrade is not None:
                 self.take(joined.downgrade)
@@ -303,6 +304,16 @@ class MigrationMachine(RuleBasedStateMachine):
         for _ in range(steps):
             if client in self.classics:
                 self.step(client)
+
+    @precondition(lambda self: any(one.instance_id for one in self.consumers.values()))
+    @rule(data=st.data(), is_eager=st.booleans(), steps=st.integers(1, 4))
+    def static_consumer_changes_its_protocol(
+        self, data: st.DataObject, is_eager: bool, steps: int
+    ) -> None:
+        static = sorted(name for name, one in self.consumers.items() if one.instance_id)
+        former = self.consumers[data.draw(st.sampled_from(static))]
+        self.drop_consumer(former)
+        self.classic_client_comes(former.instance_id, former.topics, is_eager, steps)
 
     @precondition(lambda self: self.classics)
     @rule(data=st.data())

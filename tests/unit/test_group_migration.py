@@ -1,13 +1,15 @@
 """Groups with members of both protocols on the coordinator, one rule at a time."""
 
+import struct
 from typing import Any
 
 import pytest
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
-from txn.broker import consumer_groups
+from txn.broker import consumer_groups, group_coordinator
 from txn.broker.group_coordinator import Committer
+from txn.broker.host import RETRY_MS
 from txn.coordinator.group.classic import GroupState, Join, JoinAnswer, Leaver, Sync, SyncAnswer
 from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
 from txn.coordinator.group.consumer.embedded import decode_assignment, encode_assignment
@@ -72,8 +74,10 @@ class Both:
         )
         return self.node.answers_to(self.node.coordinator.join("g", request))
 
-    def sync(self, member_id: str, generation: int, **assigned: bytes) -> list[SyncAnswer]:
-        request = Sync(generation, member_id, None, "consumer", "range", assigned)
+    def sync(
+        self, member_id: str, generation: int, *, protocol: str = "range", **assigned: bytes
+    ) -> list[SyncAnswer]:
+        request = Sync(generation, member_id, None, "consumer", protocol, assigned)
         return self.node.answers_to(self.node.coordinator.sync("g", request))
 
     def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
@@ -197,6 +201,34 @@ def test_a_partition_that_was_assigned_twice_has_one_owner(both: Both) -> None:
     assert {group.owner(ORDERS, partition) for partition in (0, 1)} == {names[0]}
 
 
+def cooperative(*owned: int, generation: int = -1) -> tuple[tuple[str, bytes], ...]:
+    """The protocols of a member that reads on in rounds."""
+    names = b"\x00\x02\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
+    parts = b"".join(struct.pack(">i", each) for each in owned)
+    owns = struct.pack(">ih6si", 1, 6, b"orders", len(owned)) + parts if owned else bytes(4)
+    return (("cooperative-sticky", names + owns + struct.pack(">i", generation)),)
+
+
+def test_members_that_read_on_in_a_round_keep_their_partitions(both: Both) -> None:
+    """Another member that joined withdrew the assignments, and all partitions were given away."""
+    a = both.classic_join(protocols=cooperative())
+    both.node.host.pass_time(0)
+    a_id = a[0].member_id
+    all_of_them = encode_assignment({"orders": (0, 1, 2)}, SUBSCRIPTION)
+    both.sync(a_id, 1, protocol="cooperative-sticky", **{a_id: all_of_them})
+    late = both.classic_join(protocols=cooperative(2, generation=0))
+    again = both.classic_join(a_id, protocols=cooperative(0, 1, 2, generation=1))
+    both.node.host.pass_time(0)
+    assert [answer.generation for answer in (*late, *again)] == [2, 2]
+    both.classic_join(protocols=cooperative())
+    assert both.join("c").assignment == {}
+    group = both.node.coordinator.consumer.get("g")
+    assert group is not None
+    assert {group.owner(ORDERS, partition) for partition in (0, 1, 2)} == {a_id}
+    assert both.heartbeat(a_id, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert both.commit(a_id, 2, knows=True) is ErrorCode.NONE
+
+
 def test_an_upgrade_that_cannot_be_written_changes_nothing(both: Both) -> None:
     a = both.stable()
     both.node.host.break_disk()
@@ -304,6 +336,25 @@ def test_a_classic_member_may_be_refused(
     assert both.members == before
 
 
+def test_a_classic_member_of_a_consumer_group_may_join_again_at_the_limit_of_all_groups(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as a new group with a new member. So it was refused and given up."""
+    both.join("b")
+    (joined,) = both.classic_join(instance_id="i")
+    held = sum(shard.state.held_bytes for shard in both.node.shards.shards)
+    monkeypatch.setattr(group_coordinator, "HELD_BYTES_MAX", held)
+    (again,) = both.classic_join(joined.member_id, instance_id="i")
+    assert again.error is ErrorCode.NONE
+    (back,) = both.classic_join(instance_id="i")
+    assert back.error is ErrorCode.NONE
+    refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (larger,) = both.classic_join(back.member_id, protocols=(("range", SUBSCRIPTION + bytes(9)),))
+    assert larger.error is refused
+    (new,) = both.classic_join()
+    assert new.error is refused
+
+
 def test_a_consumer_group_may_be_full() -> None:
     both = Both(group_consumer_max_size=1)
     both.join("b")
@@ -383,6 +434,52 @@ def test_a_group_whose_downgrade_does_not_fit_into_a_batch_stays(
     assert both.members == {a}
 
 
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_group_with_a_protocol_that_cannot_be_read_is_not_downgraded(
+    both: Both, is_silent: bool
+) -> None:
+    """A join reads the preferred protocol. The downgrade failed at the selected one, and for good.
+
+    So nobody could leave, and members that went silent stayed.
+    """
+    both.join("b")
+    (odd,) = both.classic_join(protocols=(("zz", SUBSCRIPTION), ("range", b"")))
+    (plain,) = both.classic_join()
+    left = {odd.member_id, plain.member_id}
+    if is_silent:
+        both.pass_time(50_000, {odd.member_id: odd.generation, plain.member_id: plain.generation})
+    else:
+        both.beat("b", -1)
+    assert both.is_consumer_group
+    assert both.members == left
+
+
+def test_a_group_with_a_protocol_that_cannot_be_read_stays_classic(both: Both) -> None:
+    """The selected protocol is readable, and the preferred one is not: it could not sync."""
+    odd = both.classic_join(protocols=(("zz", b""), ("range", SUBSCRIPTION)))
+    both.classic_join()
+    both.node.host.pass_time(0)
+    answer = both.join("b")
+    assert answer.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert "is malformed" in (answer.message or "")
+    assert odd[0].member_id in both.members
+
+
+def test_a_timer_that_failed_rings_again(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    both.join("b")
+
+    def fail(_: object) -> None:
+        raise ValueError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(both.node.coordinator.consumer, "expire", fail)
+        with pytest.raises(ValueError, match="a defect"):
+            both.node.host.pass_time(50_000)
+    assert both.members == {"b"}
+    both.node.host.pass_time(RETRY_MS)
+    assert both.members == set()
+
+
 def test_a_group_without_members_is_not_downgraded(both: Both) -> None:
     both.join("b")
     both.beat("b", -1)
@@ -408,6 +505,23 @@ def test_a_group_of_classic_members_alone_sees_that_a_topic_has_grown() -> None:
     assert told(synced) == {"orders": (0, 1, 2, 3)}
     both.node.shards.on_topics(has_new=True)
     assert both.heartbeat(a, joined.generation) is ErrorCode.NONE
+
+
+def test_members_on_the_way_to_their_target_join_again_behind_a_static_members_change() -> None:
+    """One that waited for a partition of the static member heard of it never again."""
+    both = Both()
+    both.join("s", instance_id="i")
+    (waiting,) = both.classic_join()
+    (synced,) = both.sync(waiting.member_id, waiting.generation)
+    assert told(synced) == {}
+    (changed,) = both.classic_join(instance_id="i")
+    assert both.heartbeat(waiting.member_id, waiting.generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = [
+        both.classic_join(waiting.member_id),
+        both.classic_join(changed.member_id, instance_id="i"),
+    ]
+    ((leader,), (other,)) = joined
+    assert leader.generation == other.generation > waiting.generation
 
 
 def test_a_group_that_nobody_leads_has_a_round_when_topics_change(both: Both) -> None:

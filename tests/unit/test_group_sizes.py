@@ -147,6 +147,15 @@ def test_a_group_takes_no_member_beyond_the_bytes_it_may_hold() -> None:
     assert len(rounds.group.members) == 2
 
 
+def test_a_static_member_may_come_back_to_a_group_that_is_at_its_limit() -> None:
+    rounds = Rounds(Limits(initial_rebalance_delay_ms=0, group_bytes_max=3_100))
+    large = (("range", bytes(1_200)),)
+    rounds.join(instance_id="i", protocols=large)
+    back = rounds.join(instance_id="i", protocols=large)
+    rounds.pass_time(0)
+    assert rounds.joins[back].error is ErrorCode.NONE
+
+
 def test_ids_that_are_given_out_and_not_used_are_bounded_and_lapse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -214,6 +223,16 @@ def test_a_member_may_join_again_where_all_groups_are_at_their_limit(
     )
     assert again.error_code is ErrorCode.NONE
     assert join(one, 1, group_id="h").error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_static_member_may_come_back_where_all_groups_are_at_their_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = node()
+    join(one, 1_000, version=5, group_instance_id="i")
+    monkeypatch.setattr(coordinator, "HELD_BYTES_MAX", held_bytes(one))
+    back = join(one, 1_000, version=5, group_instance_id="i")
+    assert back.error_code is ErrorCode.NONE
 
 
 def test_a_group_that_is_left_with_its_offsets_alone_does_not_count() -> None:

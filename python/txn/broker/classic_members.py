@@ -34,8 +34,8 @@ class ClassicMembers:
         self._groups = groups
         self._error_code = error_code
 
-    def join(self, group: ConsumerGroup, request: Join) -> JoinAnswer:
-        """Let a member into a group that has members."""
+    def join(self, group: ConsumerGroup, request: Join, *, room_bytes: int) -> JoinAnswer:
+        """Let a member into a group that has members, and may grow by some bytes."""
         group_id, groups = group.group_id, self._groups
         joined = rules.join(
             group,
@@ -44,6 +44,7 @@ class ClassicMembers:
             topics=self._host,
             limits=groups.limits(group_id),
             rules=groups.rules,
+            room_bytes=room_bytes,
         )
         shard = self._shards.of(group_id)
         try:

@@ -211,11 +211,12 @@ class GroupCoordinator:
         """Let a member join; returns when the round is complete, or at once with a refusal."""
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return JoinAnswer(refusal, request.member_id)
-        if self._added_bytes(group_id, request) + self._held_bytes > HELD_BYTES_MAX:
-            return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+        room_bytes = max(0, HELD_BYTES_MAX - self._held_bytes)
         of_consumers = self.consumer.get(group_id)
         if of_consumers is not None and of_consumers.members:
-            return self._classic_members.join(of_consumers, request)
+            return self._classic_members.join(of_consumers, request, room_bytes=room_bytes)
+        if self._added_bytes(group_id, request) > room_bytes:
+            return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         member_id = request.member_id
         joining = self._shard_of(group_id).run_or_wait(
             self._join(group_id, request), lambda code: JoinAnswer(code, member_id)
@@ -228,11 +229,13 @@ class GroupCoordinator:
         return sum(shard.state.held_bytes for shard in self._shards.shards)
 
     def _added_bytes(self, group_id: str, request: Join) -> int:
-        """The bytes by which a member's JoinGroup lets its group grow."""
+        """The bytes by which a member's JoinGroup lets its classic group grow."""
         group = self.group(group_id)
         if group is None:
             return Group(group_id).size_bytes + request.size_bytes
         before = group.members.get(request.member_id)
+        if before is None and request.instance_id is not None:
+            before = group.static_member(request.instance_id)
         return request.size_bytes - (0 if before is None else before.size_bytes)
 
     def _join(self, group_id: str, request: Join) -> Request[JoinAnswer | Later]:
@@ -672,6 +675,9 @@ class GroupCoordinator:
         except StorageError as error:
             log.error("group.not_written", group_id=short(group_id), reason=short(str(error)))
             self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
+        except Exception:  # without its timer the group would keep silent members for good
+            self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
+            raise
 
     def _schedule_clean_up(self) -> None:
         interval_ms = self.host.setting("offsets.retention.check.interval.ms")

@@ -946,6 +946,8 @@ def _has_room(group: Group, member_id: str, group_max_size: int) -> bool:
 def _has_room_for_bytes(group: Group, request: Join, bytes_max: int) -> bool:
     """Return True if the group can keep a member's data, and one more id that is given out."""
     before = group.members.get(request.member_id)
+    if before is None and request.instance_id is not None:
+        before = group.static_member(request.instance_id)
     others = group.members.size_bytes - (0 if before is None else before.size_bytes)
     fits = others + request.size_bytes <= bytes_max
     return fits and (bool(request.member_id) or len(group.pending) < PENDING_MAX)

@@ -29,7 +29,14 @@ from txn.coordinator.group.classic import (
     Sync,
     SyncAnswer,
 )
-from txn.coordinator.group.consumer.decide import JOINS, Beat, Outcome, heartbeat, join_refusal
+from txn.coordinator.group.consumer.decide import (
+    JOINS,
+    Beat,
+    Outcome,
+    added_bytes,
+    heartbeat,
+    join_refusal,
+)
 from txn.coordinator.group.consumer.embedded import (
     Subscription,
     decode_subscription,
@@ -49,7 +56,7 @@ from txn.coordinator.group.consumer.migration import (
     Rules,
     by_id,
     by_name,
-    has_old_target,
+    needs_round,
     replace,
 )
 from txn.coordinator.group.consumer.records import (
@@ -80,12 +87,25 @@ def join(
     topics: Topics,
     limits: Limits,
     rules: Rules,
+    room_bytes: int,
 ) -> Joined:
-    """Let a member of the classic protocol into a consumer group that has members, or go on."""
+    """Let a member of the classic protocol into a consumer group that has members, or go on.
+
+    Args:
+        group: The group.
+        request: The JoinGroup.
+        at: The time.
+        topics: The published topics.
+        limits: The settings for the group.
+        rules: The settings for changes of the protocol.
+        room_bytes: The memory that all groups may still take.
+    """
     if rules.policy == DISABLED:
         return _refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     subscription = _subscription(request)
     beat = _beat(request, subscription or Subscription((), {}, None), topics)
+    if added_bytes(group, beat) > room_bytes:
+        return Joined(JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
     refusal = join_refusal(group, beat, limits)
     names = [name for name, _ in request.protocols]
     if refusal is not None:
@@ -113,7 +133,7 @@ def join(
     downgrade = replace(group, outcome, member, topics=topics, rules=rules, at=at)
     if downgrade is None:
         return Joined(answer, outcome)
-    generation = 0 if has_old_target(group, outcome) else answer.generation
+    generation = 0 if needs_round(group, outcome) else answer.generation
     return Joined(answer._replace(generation=generation), None, downgrade)
 
 

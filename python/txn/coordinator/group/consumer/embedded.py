@@ -10,9 +10,11 @@ first fields. Nothing here is flexible, and an array may be null.
 Sources: the message schemas ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 """
 
+import struct
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from txn.coordinator.group.members import Protocols
 from txn.coordinator.group.record_bytes import RecordReader, RecordWriter
 
 HIGHEST_VERSION: Final = 3
@@ -28,11 +30,15 @@ Partitions = Mapping[str, Collection[int]]
 
 
 class Subscription(NamedTuple):
-    """The data of a classic member that a consumer group understands."""
+    """The data of a classic member that a consumer group understands.
+
+    `generation` is that of the partitions it owns; -1: it did not say.
+    """
 
     topics: tuple[str, ...]
     owned: Partitions
     rack_id: str | None
+    generation: int = -1
 
 
 class Assigned(NamedTuple):
@@ -55,10 +61,19 @@ def decode_subscription(data: bytes) -> Subscription:
     topics = tuple(reader.string() for _ in range(count))
     reader.nullable_blob()
     owned = _partitions(reader) if reader.version >= OWNED_FROM else {}
-    if reader.version >= GENERATION_FROM:
-        reader.int32()
+    generation = reader.int32() if reader.version >= GENERATION_FROM else -1
     rack_id = reader.nullable_string() if reader.version >= RACK_FROM else None
-    return Subscription(topics, owned, rack_id or None)
+    return Subscription(topics, owned, rack_id or None, generation)
+
+
+def are_readable(protocols: Protocols) -> bool:
+    """Say whether the metadata of every protocol of a member is a subscription."""
+    try:
+        for _, metadata in protocols:
+            decode_subscription(metadata)
+    except (ValueError, struct.error):
+        return False
+    return True
 
 
 def decode_assignment(data: bytes) -> Assigned:

@@ -10,16 +10,18 @@ their assignments. After an upgrade the members of the classic protocol go on in
 (`classic_members.py`). After a downgrade the members join again, as in any rebalance.
 
 A group with subscriptions or assignments that cannot be read stays as it is. So does a group whose
-downgrade does not fit into a batch.
+downgrade does not fit into a batch. The subscriptions of all protocols of a member have to be
+readable, since a round may select any of them.
 
-As in Kafka, a downgrade by a static member that changes its protocol needs no round, if the target
-assignment is for the group's epoch. No member knows that it leads such a group. So the coordinator
-begins a round when topics change, which a leader would notice.
+A downgrade by a static member that changes its protocol needs no round, if the target assignment is
+for the group's epoch, and the other members have their parts of it. No member knows that it leads
+such a group. So the coordinator begins a round when topics change, which a leader would notice.
 
 Where Kafka differs: it tells members that wait of another rebalance before it knows that the group
 changes. A classic group without any generation has no protocol yet; it fails to change it. If a
 static member changes its protocol in a round, Kafka assigns nothing to the others of that round. It
-begins no round for a group that nobody leads.
+begins no round for a group that nobody leads, nor for members on the way to their target. It reads
+one protocol of each member.
 
 Sources: KIP-848; Apache Kafka's group coordinator.
 """
@@ -41,6 +43,8 @@ from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, heartb
 from txn.coordinator.group.consumer.departures import dissolve, fence
 from txn.coordinator.group.consumer.embedded import (
     Partitions,
+    Subscription,
+    are_readable,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -78,6 +82,9 @@ DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
 DISABLED: Final = "disabled"
 
 NO_PATTERN: Final = ""
+
+ASSIGNED: Final = -(1 << 31)
+"""The order of an assignment among the claims of members: before all generations."""
 
 
 class Rules(NamedTuple):
@@ -182,11 +189,14 @@ def _upgrade(group: Group, topics: Topics, rules: Rules) -> tuple[GroupLogRecord
 
 
 def _upgraded_members(group: Group, topics: Topics) -> list[ConsumerMember]:
-    members = []
-    taken: set[tuple[UUID, int]] = set()
-    for member in group.members.values():
+    subscriptions = {}
+    claims: list[tuple[int, str, Partitions]] = []
+    """(order, member, partitions): a partition belongs to the first member that claims it."""
+    for member_id, member in group.members.items():
+        if not are_readable(member.protocols):
+            raise ValueError(f"{member_id} has metadata that is no subscription")
         metadata = member.metadata(group.protocol) or member.protocols[0][1]
-        subscription = decode_subscription(metadata)
+        subscription = subscriptions[member_id] = decode_subscription(metadata)
         partitions, user_data = decode_assignment(member.assignment)
         if user_data:
             raise _not_upgraded(
@@ -194,29 +204,50 @@ def _upgraded_members(group: Group, topics: Topics) -> list[ConsumerMember]:
                 "an unsupported custom assignor is in use. Please refer to the documentation or "
                 "switch to a default assignor before re-attempting the upgrade.",
             )
-        owned: dict[UUID, dict[int, int]] = {}
+        if member.assignment:
+            claims.append((ASSIGNED, member_id, partitions))
+        else:
+            # A round may have withdrawn the assignments. Members of a cooperative protocol read on.
+            claims.append((-subscription.generation, member_id, subscription.owned))
+    owned = _owned(claims, group.generation, topics)
+    return [
+        _upgraded(member, subscriptions[member_id], group.generation, owned[member_id])
+        for member_id, member in group.members.items()
+    ]
+
+
+def _owned(
+    claims: Iterable[tuple[int, str, Partitions]], generation: int, topics: Topics
+) -> dict[str, dict[UUID, dict[int, int]]]:
+    """The partitions of each member; a leader may have assigned one of them twice."""
+    owned: dict[str, dict[UUID, dict[int, int]]] = {}
+    taken: set[tuple[UUID, int]] = set()
+    for _, member_id, partitions in sorted(claims, key=lambda claim: claim[0]):
+        part = owned.setdefault(member_id, {})
         for topic_id, numbers in by_id(partitions, topics).items():
-            # A leader may assign a partition twice: it stays with the first member.
             free = {each for each in numbers if (topic_id, each) not in taken}
             taken.update((topic_id, each) for each in free)
             if free:
-                owned[topic_id] = dict.fromkeys(sorted(free), group.generation)
-        value = MemberValue(
-            member.instance_id,
-            subscription.rack_id,
-            member.client_id,
-            member.client_host,
-            tuple(sorted({*subscription.topics})),
-            NO_PATTERN,
-            member.rebalance_timeout_ms,
-            None,
-            classic=ClassicMember(member.session_timeout_ms, member.protocols),
-        )
-        current = CurrentValue(
-            group.generation, group.generation, MemberState.STABLE, owned, OWNS_NOTHING
-        )
-        members.append(ConsumerMember(member.member_id, value, current))
-    return members
+                part[topic_id] = dict.fromkeys(sorted(free), generation)
+    return owned
+
+
+def _upgraded(
+    member: Member, subscription: Subscription, generation: int, owned: dict[UUID, dict[int, int]]
+) -> ConsumerMember:
+    value = MemberValue(
+        member.instance_id,
+        subscription.rack_id,
+        member.client_id,
+        member.client_host,
+        tuple(sorted({*subscription.topics})),
+        NO_PATTERN,
+        member.rebalance_timeout_ms,
+        None,
+        classic=ClassicMember(member.session_timeout_ms, member.protocols),
+    )
+    current = CurrentValue(generation, generation, MemberState.STABLE, owned, OWNS_NOTHING)
+    return ConsumerMember(member.member_id, value, current)
 
 
 def by_id(partitions: Partitions, topics: Topics) -> Assignment:
@@ -272,7 +303,7 @@ def replace(
 ) -> Removal | None:
     """Downgrade a group whose last member of the consumer protocol was replaced; None: it stays.
 
-    The members join again only if the target assignment is old.
+    The members join again if the target assignment is old, or one of them waits for a part of it.
 
     Args:
         group: The group as it was.
@@ -294,11 +325,24 @@ def replace(
         {joining.member_id: replaced},
         topics=topics,
         at=at,
-        begins_round=has_old_target(group, outcome),
+        begins_round=needs_round(group, outcome),
     )
     if removal is None or _size(removal.records) > rules.bytes_max:
         return None
     return removal._replace(records=(*outcome.records, *removal.records))
+
+
+def needs_round(group: ConsumerGroup, outcome: Outcome) -> bool:
+    """Say whether the members of a group that is downgraded by a replacement join again.
+
+    Otherwise they would learn neither of partitions that become theirs, nor of those they lose.
+    """
+    epoch = group.target_value.epoch
+    return has_old_target(group, outcome) or not all(
+        member.is_reconciled_to(epoch)
+        for name, member in group.members.items()
+        if name != outcome.replaced
+    )
 
 
 def has_old_target(group: ConsumerGroup, outcome: Outcome) -> bool:
@@ -326,6 +370,9 @@ def _downgrade(
 ) -> Removal | None:
     members = Members(_classic_member(each, at.monotonic_ms) for each in stay)
     if not members.common_protocols():  # an Apache Kafka let them in
+        return None
+    # A join reads the preferred protocol alone, and the round may select any of them.
+    if not all(are_readable(member.protocols) for member in members.values()):
         return None
     stable = Group(
         group.group_id,
