@@ -194,6 +194,7 @@ def test_the_tools_of_a_cluster_tell_the_same_of_both_brokers(
     for entity, change in (
         (("--topic", name), "retention.ms=777"),
         (("--group", name), "consumer.session.timeout.ms=50000"),
+        (("--client-metrics", name), "interval.ms=60000"),
         (("--broker", "1"), "log.retention.ms=123456789"),
     ):
         run(configs, servers, "--alter", *entity, "--add-config", change)
