@@ -236,7 +236,9 @@ class MigrationMachine(RuleBasedStateMachine):
             ticket,
         )
         if isinstance(group, ConsumerGroup):
-            answer = classic_members.sync(group, request, topics=self.cluster)
+            answer = classic_members.sync(
+                group, request, now_ms=self.now_ms, topics=self.cluster, limits=self.limits
+            )
             if answer.error is ErrorCode.NONE:
                 group.step_deadlines.pop(client.member_id, None)
                 group.hear(client.member_id, self.now_ms)
@@ -275,7 +277,7 @@ class MigrationMachine(RuleBasedStateMachine):
             )
             if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                 group.hear(client.member_id, self.now_ms)
-            if code is ErrorCode.NONE and classic_members.has_only_classic(group):
+            if code is ErrorCode.NONE and classic_members.lacks_consumers(group):
                 group.is_outdated = False
             if code is ErrorCode.REBALANCE_IN_PROGRESS:
                 group.step_deadlines.setdefault(client.member_id, self.now_ms + TIMEOUT_MS)

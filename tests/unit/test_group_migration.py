@@ -111,6 +111,16 @@ class Both:
             for member_id, epoch in beats.items():
                 self.beat(member_id, epoch)
 
+    def epoch_of(self, member_id: str) -> int:
+        group = self.node.coordinator.any_group("g")
+        assert isinstance(group, ConsumerGroup)
+        return group.members[member_id].epoch
+
+    def assigned_to(self, member_id: str) -> frozenset[int]:
+        group = self.node.coordinator.any_group("g")
+        assert isinstance(group, ConsumerGroup)
+        return frozenset(group.members[member_id].current.assigned.get(ORDERS, ()))
+
     @property
     def members(self) -> set[str]:
         group = self.node.coordinator.any_group("g")
@@ -353,6 +363,58 @@ def test_a_classic_member_of_a_consumer_group_may_join_again_at_the_limit_of_all
     assert larger.error is refused
     (new,) = both.classic_join()
     assert new.error is refused
+
+
+def with_a_consumer_away(both: Both) -> tuple[JoinAnswer, JoinAnswer]:
+    """Two classic members beside a static consumer that went for a while."""
+    both.join("s", instance_id="i")
+    for _ in range(2):
+        both.classic_join()
+    for _ in range(3):  # the consumer gives partitions up, and both others get them
+        epoch = both.beat("s", both.epoch_of("s"), instance_id="i").epoch
+        kept = both.assigned_to("s")
+        both.beat("s", epoch, instance_id="i", owned={ORDERS: kept} if kept else {})
+        joined = [both.classic_join(name)[0] for name in sorted(both.members - {"s"})]
+        for one in joined:
+            both.sync(one.member_id, one.generation)
+    for one in joined:
+        assert both.heartbeat(one.member_id, one.generation) is ErrorCode.NONE
+    both.beat("s", -2, instance_id="i")
+    return joined[0], joined[1]
+
+
+def test_classic_members_do_not_wait_for_a_consumer_that_is_away(both: Both) -> None:
+    """Only the heartbeat of a consumer had the partitions of a member that left given away."""
+    a, b = with_a_consumer_away(both)
+    both.node.groups.leave("g", [Leaver(b.member_id)])
+    assert both.heartbeat(a.member_id, a.generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    (synced,) = both.sync(a.member_id, a.generation)
+    assert synced.error is ErrorCode.REBALANCE_IN_PROGRESS
+    (again,) = both.classic_join(a.member_id)
+    (synced,) = both.sync(a.member_id, again.generation)
+    assert len(told(synced)["orders"]) == 2
+    assert both.heartbeat(a.member_id, again.generation) is ErrorCode.NONE
+
+
+def test_classic_members_see_that_a_topic_has_grown_while_a_consumer_is_away(both: Both) -> None:
+    a, _ = with_a_consumer_away(both)
+    topics = both.node.host.topics
+    topics["orders"].append(topics["orders"][0])
+    both.node.shards.on_topics(has_new=False)
+    assert both.heartbeat(a.member_id, a.generation) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_classic_members_wait_until_an_assignment_is_due() -> None:
+    both = Both(group_consumer_assignment_interval_ms=5_000)
+    both.join("c")
+    (a,) = both.classic_join()
+    (b,) = both.classic_join()
+    both.node.groups.leave("g", [Leaver(b.member_id)])
+    assert both.heartbeat(a.member_id, a.generation) is ErrorCode.NONE
+    assert both.sync(a.member_id, a.generation)[0].error is ErrorCode.NONE
+    both.node.host.pass_time(5_000)
+    assert both.heartbeat(a.member_id, a.generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert both.sync(a.member_id, a.generation)[0].error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_consumer_group_may_be_full() -> None:

@@ -64,7 +64,13 @@ class ClassicMembers:
 
     def sync(self, group: ConsumerGroup, request: Sync) -> SyncAnswer:
         """Give a member its partitions."""
-        answer = rules.sync(group, request, topics=self._host)
+        answer = rules.sync(
+            group,
+            request,
+            now_ms=self._host.now_ms(),
+            topics=self._host,
+            limits=self._groups.limits(group.group_id),
+        )
         if answer.error is ErrorCode.NONE:
             group.step_deadlines.pop(request.member_id, None)
             group.hear(request.member_id, self._host.monotonic_ms())
@@ -91,7 +97,7 @@ class ClassicMembers:
         group.hear(member_id, self._host.monotonic_ms())
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._expect_join(group, member_id)
-        elif rules.has_only_classic(group):
+        elif group.is_outdated and rules.lacks_consumers(group):
             group.is_outdated = False
         self._groups.prolong(group, member_id)
         return code

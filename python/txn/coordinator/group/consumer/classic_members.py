@@ -9,9 +9,12 @@ to join again when there is something to do. LeaveGroup removes members of both 
 
 The member has its rebalance timeout for each of the two steps.
 
-Where Kafka differs: if a group has only classic members, and may not become a classic one, nobody
-sends a heartbeat of the consumer protocol. So nobody has the next target assignment computed, and
-nobody notices that a topic has changed. Here a classic member is told to join again then.
+A classic member joins again too when the group's next target assignment is due: the join computes
+it. The members of the consumer protocol may be away.
+
+Where Kafka differs: if a group has only classic members, or all others are away, and it may not
+become a classic one, nobody sends a heartbeat of the consumer protocol. So nobody notices that a
+topic has changed. Here a classic member is told to join again then.
 
 Source: Apache Kafka's group coordinator.
 """
@@ -31,6 +34,7 @@ from txn.coordinator.group.classic import (
 )
 from txn.coordinator.group.consumer.decide import (
     JOINS,
+    LEFT_FOR_A_WHILE,
     Beat,
     Outcome,
     added_bytes,
@@ -192,7 +196,7 @@ def heartbeat_code(
 ) -> ErrorCode:
     """The code for a heartbeat: NONE, REBALANCE_IN_PROGRESS to join again, or a refusal.
 
-    With NONE, a group that has only classic members was compared with the topics.
+    With NONE, a group that `lacks_consumers` was compared with the topics.
 
     Args:
         group: The group.
@@ -206,18 +210,23 @@ def heartbeat_code(
     code = _refusal(group, member_id, instance_id, generation)
     if code is not ErrorCode.NONE:
         return code
-    needs_join = _needs_join(group, group.members[member_id])
-    if has_only_classic(group) and not needs_join:
-        needs_join = is_assignment_due(group, group.epoch, now_ms, limits) or (
+    needs_join = (
+        _needs_join(group, group.members[member_id])
+        or is_assignment_due(group, group.epoch, now_ms, limits)
+        or (
             group.is_outdated
+            and lacks_consumers(group)
             and metadata_hash(group.subscribed_topics(), topics) != group.metadata_hash
         )
+    )
     return ErrorCode.REBALANCE_IN_PROGRESS if needs_join else ErrorCode.NONE
 
 
-def has_only_classic(group: ConsumerGroup) -> bool:
-    """Say whether all members of a group speak the classic protocol."""
-    return group.classic_count == len(group.members)
+def lacks_consumers(group: ConsumerGroup) -> bool:
+    """Say whether all members of a group speak the classic protocol, or are away for a while."""
+    return all(
+        member.is_classic or member.epoch == LEFT_FOR_A_WHILE for member in group.members.values()
+    )
 
 
 def _needs_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
@@ -239,8 +248,18 @@ def _awaits_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def sync(group: ConsumerGroup, request: Sync, *, topics: Topics) -> SyncAnswer:
-    """Give a member its partitions, or send it to join again."""
+def sync(
+    group: ConsumerGroup, request: Sync, *, now_ms: int, topics: Topics, limits: Limits
+) -> SyncAnswer:
+    """Give a member its partitions, or send it to join again.
+
+    Args:
+        group: The group.
+        request: The SyncGroup.
+        now_ms: The time of day.
+        topics: The published topics.
+        limits: The settings for the group.
+    """
     code = _refusal(group, request.member_id, request.instance_id, request.generation)
     if code is not ErrorCode.NONE:
         return SyncAnswer(code)
@@ -254,7 +273,8 @@ def sync(group: ConsumerGroup, request: Sync, *, topics: Topics) -> SyncAnswer:
     ):
         return SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
-    if group.target_value.epoch > member.epoch and not is_revoking:
+    is_behind = group.target_value.epoch > member.epoch
+    if not is_revoking and (is_behind or is_assignment_due(group, group.epoch, now_ms, limits)):
         return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
     part = {topic_id: frozenset(each) for topic_id, each in member.current.assigned.items()}
     assigned = encode_assignment(by_name(part, topics), metadata)

@@ -10,8 +10,10 @@ A key begins with its kind as int16. All values have version 0, which is flexibl
      8  CURRENT         group, member    → CurrentValue
     16  PATTERN         group, pattern   → PatternValue
 
-A null value is a tombstone. Tagged fields of a value that are unknown here are kept in `tags`, and
-written again with it.
+A null value is a tombstone. Tagged fields that are unknown here are kept in `tags`. A changed value
+of the kinds EPOCH, MEMBER, TARGET and CURRENT is written with them, and CURRENT with those of its
+topics. A changed value of another kind is made anew, without them. The fields of a topic of
+TARGET_MEMBER are passed over, and so are those of a classic member's protocol.
 
 Sources: the ConsumerGroup* message schemas of Apache Kafka 4.4; KIP-848, KIP-1101 (metadata hash),
 KIP-1251 (assignment epochs), KIP-1263 (assignment timestamp).
