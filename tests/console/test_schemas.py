@@ -26,6 +26,7 @@ SCHEMAS = {
     1: {"schema": json.dumps(ORDER)},
     2: {"schema": json.dumps(ITEM), "schemaType": "JSON"},
     3: {"schema": 'syntax = "proto3"; message A {}', "schemaType": "PROTOBUF"},
+    5: {"schema": '{"type": "array", "items": "int"}'},
 }
 
 
@@ -77,6 +78,9 @@ def browser(story: Story) -> Iterator[Browser]:
         numbered(4, b"of no schema"),
         numbered(1, b"\x7f"),
         b"plain",
+        numbered(2, b'{"item": "fig", "many": [1e999' + b", 1.50" * 5_000 + b"]}"),
+        numbered(5, b"\x90\x4e" + b"\x02" * 5_000 + b"\x00"),
+        b"plain" * 50_000,
     ):
         producer.produce("typed", value, partition=0)
     producer.flush()
@@ -94,6 +98,9 @@ def browser(story: Story) -> Iterator[Browser]:
         (2, ("it is PROTOBUF",)),
         (3, ("Schema 4 does not read it",)),
         (4, ("Schema 1 does not read it",)),
+        (6, ("1e999", "1.50", "JSON. These are the first 4,096 lines")),
+        (7, ("AVRO. These are the first 4,096 lines",)),
+        (8, ("no number of a schema. These are the first 65,536 of 250,000 bytes",)),
         (5, ("plain", "It begins with no number of a schema")),
     ],
 )

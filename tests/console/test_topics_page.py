@@ -8,8 +8,16 @@ import pytest
 
 import txn
 from console.conftest import BIDI, HOSTILE_ID, NO_TEXT, SCRIPT, Story, tell
-from support.clients import create_topic, plain_producer, read_all, send
+from support.clients import (
+    WAIT_S,
+    create_topic,
+    plain_producer,
+    read_all,
+    send,
+    transactional_producer,
+)
 from support.console import ConsoleProcess
+from txn.console.pages.topics.records import PAGE_RECORDS
 
 
 def rows(page: str) -> list[tuple[str, str]]:
@@ -45,6 +53,40 @@ def test_a_committed_record_behind_an_open_transaction_waits(story: Story) -> No
         text for _, text in found if "stands behind" in text and "stands behind offset" in text
     )
     assert "nothing yet: it stands behind offset 0" in behind
+
+
+def test_a_marker_far_behind_the_page_decides_its_records(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "big", 2)
+        producer = transactional_producer(servers, "bulk")
+        behind = [b"x" * 400_000] * 45  # more than the 16 MiB that are read behind a page
+        for partition in (0, 1):
+            producer.begin_transaction()
+            send(producer, "big", [b"small"] * PAGE_RECORDS, partition)
+            send(producer, "big", behind, partition)
+            if partition == 0:
+                producer.commit_transaction(WAIT_S)
+            else:
+                producer.abort_transaction(WAIT_S)
+        console = ConsoleProcess("--bootstrap", servers)
+        require_decided(console)
+    require_decided(ConsoleProcess("--data", data))
+
+
+def require_decided(console: ConsoleProcess) -> None:
+    """Require the right view of the first records of a commit and of an abort."""
+    browser = console.browser()
+    for partition, kind, seen in ((0, "committed", 50), (1, "aborted", 0)):
+        place = f"/topics/big/{partition}"
+        found = rows(browser.get(f"{place}?from=0").text)
+        assert [each for each, _ in found] == [kind] * PAGE_RECORDS
+        assert len(rows(browser.get(f"{place}?from=0&view=reader").text)) == seen
+        record = browser.get(f"{place}/0").text
+        assert "nothing yet" not in record
+        assert ("this record" in record) == bool(seen)
+    assert console.stop() == 0
 
 
 @pytest.mark.parametrize(

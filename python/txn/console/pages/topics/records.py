@@ -1,26 +1,31 @@
 """Records of a partition, and the part of them that a read_committed reader sees.
 
-A batch of a transaction is open, committed or aborted. The marker behind it decides. So the log is
-read on behind the page, up to a limit, until the marker of each transaction on the page is found.
+A batch of a transaction is open, committed or aborted, and the marker behind it decides. Below the
+last stable offset every transaction has ended. There the broker names the aborted ones with a
+read_committed Fetch, and the files of a stopped broker are read on up to the marker.
+Behind that offset the log is read on up to a limit.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from txn.cluster.facts import LoggedBatch, OpenTransaction, PartitionOffsets
+from txn.admin.cluster import RunningCluster
+from txn.cluster.facts import LoggedBatch, PartitionOffsets
+from txn.cluster.source import READ_COMMITTED
 from txn.console.sources import Source
 from txn.errors import RejectedError
 from txn.identifiers import TopicPartition
 from txn.inspect.segments import SegmentRecord
+from txn.wire.api_keys import ApiKey
 
 PAGE_RECORDS: Final = 50
 PAGE_BYTES: Final = 16 << 20
 """Bytes of batches after which a page ends, however few records they have."""
 
 MARKER_BYTES_MAX: Final = 16 << 20
-"""Bytes read behind a page to find the markers of its transactions."""
+"""Bytes read behind a page to find the markers of transactions behind the last stable offset."""
 
 
 class Standing(StrEnum):
@@ -31,7 +36,7 @@ class Standing(StrEnum):
     ABORTED = "aborted"
     OPEN = "open"
     ENDED = "ended"
-    """It has ended, and its marker is far behind the page."""
+    """It has ended, and its marker is far behind the page; never below the last stable offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,7 @@ def page_of(
             last = rows[-1].offset if rows else batch.batch.last_offset
             next_offset = last + 1 if last + 1 < ends.end_offset else None
             break
-    opened = source.open_transactions([partition])
-    return RecordPage(with_standings(rows, opened, source, partition), next_offset)
+    return RecordPage(with_standings(rows, source, partition, ends), next_offset)
 
 
 def rows_of(batch: LoggedBatch, records: Iterable[SegmentRecord]) -> list[Row]:
@@ -100,31 +104,43 @@ def rows_of(batch: LoggedBatch, records: Iterable[SegmentRecord]) -> list[Row]:
 
 
 def with_standings(
-    rows: Sequence[Row],
-    opened: Iterable[OpenTransaction],
-    source: Source,
-    partition: TopicPartition,
+    rows: Sequence[Row], source: Source, partition: TopicPartition, ends: PartitionOffsets
 ) -> list[Row]:
-    """Look up the fate of the transactions of rows, which are in the order of the log."""
-    first_open = {each.producer_id: each.first_offset for each in opened}
+    """Look up the fate of the transactions of rows.
+
+    Args:
+        rows: In the order of the log, with every marker between them.
+        source: Where to look.
+        partition: The partition of the rows.
+        ends: Its ends, asked for before or after the rows were read.
+    """
     found = list(rows)
+    # The rows of a producer behind its last marker are of one transaction, so one answer fits all.
     waiting: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         if row.record is None:
             _decide(found, waiting, row.batch)
         elif row.standing is Standing.ENDED:
-            first = first_open.get(row.producer_id)
-            if first is not None and row.offset >= first:
-                found[place] = replace(row, standing=Standing.OPEN)
-            else:
-                waiting.setdefault(row.producer_id, []).append(place)
+            waiting.setdefault(row.producer_id, []).append(place)
+    first = {producer_id: rows[places[0]].offset for producer_id, places in waiting.items()}
+    stable = {each for each, offset in first.items() if offset < ends.last_stable_offset}
+    if isinstance(source, RunningCluster):
+        for producer_id in stable:
+            is_aborted = producer_id in _aborted_at(source, partition, first[producer_id])
+            standing = Standing.ABORTED if is_aborted else Standing.COMMITTED
+            _settle(found, waiting, producer_id, standing)
+    for held in source.open_transactions([partition]) if waiting else ():
+        if first.get(held.producer_id, -1) >= held.first_offset:
+            _settle(found, waiting, held.producer_id, Standing.OPEN)
     left = MARKER_BYTES_MAX
-    if waiting and rows:
+    if waiting:
         for batch in source.batches(partition, rows[-1].offset + 1):
             _decide(found, waiting, batch)
             left -= batch.batch.size_bytes
-            if not waiting or left <= 0:
+            if not waiting or (left <= 0 and stable.isdisjoint(waiting)):
                 break
+    for producer_id in stable:  # a reader gets every stable record that no marker aborts
+        _settle(found, waiting, producer_id, Standing.COMMITTED)
     return found
 
 
@@ -134,8 +150,46 @@ def _decide(found: list[Row], waiting: dict[int, list[int]], batch: LoggedBatch)
         return
     is_commit = batch.marker.lower().startswith("commit")
     standing = Standing.COMMITTED if is_commit else Standing.ABORTED
-    for place in waiting.pop(batch.batch.producer_id, ()):
+    _settle(found, waiting, batch.batch.producer_id, standing)
+
+
+def _settle(
+    found: list[Row], waiting: dict[int, list[int]], producer_id: int, standing: Standing
+) -> None:
+    for place in waiting.pop(producer_id, ()):
         found[place] = replace(found[place], standing=standing)
+
+
+def _aborted_at(source: RunningCluster, partition: TopicPartition, offset: int) -> set[int]:
+    """The producers with an aborted transaction around an offset below the last stable one.
+
+    A Fetch names the aborted transactions that end at its offset or later.
+    """
+    wanted = {
+        "partition": partition[1],
+        "fetch_offset": offset,
+        "partition_max_bytes": 1,  # a broker sends one batch even then
+    }
+    request = {
+        "max_wait": 0,
+        "min_bytes": 0,
+        "max_bytes": 1,
+        "isolation_level": READ_COMMITTED,
+        "topics": ({"topic": partition[0], "partitions": (wanted,)},),
+        "forgotten_topics_data": (),
+    }
+
+    def ask() -> Any:
+        answer = source.call_leader(partition, ApiKey.FETCH, range(4, 12), request)
+        ((found,),) = [topic.partitions for topic in answer.responses]
+        return found
+
+    answer = source.settled(ask, f"{partition[0]}-{partition[1]}")
+    return {
+        each.producer_id
+        for each in answer.aborted_transactions or ()
+        if each.first_offset <= offset
+    }
 
 
 def names_of(source: Source, rows: Iterable[Row]) -> dict[int, str]:

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from txn.console.pages.topics.contents import WHOLE_BYTES, Form, lines
+from txn.console.pages.topics.contents import Form, laid_out, lines, noted
 from txn.errors import ConfigError
 
+AVRO, JSON = "AVRO", "JSON"
 MAGIC: Final = 0
 HEADER: Final = struct.Struct(">bi")
 TIMEOUT_S: Final = 5
@@ -49,8 +50,8 @@ class Schemas:
             raise ConfigError(f"--registry {url!r} is no address: {error}") from None
         self._lock = threading.Lock()
         self._readers: dict[str, Any] = {
-            "AVRO": AvroDeserializer(self._client),
-            "JSON": JSONDeserializer(None, schema_registry_client=self._client),
+            AVRO: AvroDeserializer(self._client),
+            JSON: JSONDeserializer(None, schema_registry_client=self._client),
         }
 
     def lines(
@@ -60,30 +61,39 @@ class Schemas:
         if content is None:
             return lines(None, Form.TEXT)
         if len(content) < HEADER.size or content[0] != MAGIC:
-            return lines(content, Form.TEXT)[0], "It begins with no number of a schema"
+            return _as_text(content, "It begins with no number of a schema")
         if len(content) > BYTES_MAX:
-            return lines(content, Form.TEXT)[0], "It is too large to be decoded here"
+            return _as_text(content, "It is too large to be decoded here")
         number = HEADER.unpack_from(content)[1]
         try:
             with self._lock:
                 kind, value = self._decoded(content, number, topic, is_key=is_key)
-            found = json.dumps(value, ensure_ascii=False, indent=2, default=_plain).split("\n")
+            read = f"Read by schema {number} of the registry, {kind}"
+            if kind == JSON:  # its own text: the value has lost the form of its numbers
+                found, note = lines(content[HEADER.size :], Form.JSON)
+                return found, noted(read, note)
+            shown, note = laid_out(json.dumps(value, ensure_ascii=False, default=_plain))
         except Exception as error:  # of the registry, of HTTP, of any of the decoders
             reason = str(error).split("\n")[0][:200] or type(error).__name__
-            return lines(content, Form.TEXT)[0], f"Schema {number} does not read it: {reason}"
-        return found[: WHOLE_BYTES // 16], f"Read by schema {number} of the registry, {kind}"
+            return _as_text(content, f"Schema {number} does not read it: {reason}")
+        return _as_text(content, note) if shown is None else (shown, noted(read, note))
 
     def _decoded(
         self, content: bytes, number: int, topic: str, *, is_key: bool
     ) -> tuple[str, object]:
         from confluent_kafka.serialization import MessageField, SerializationContext
 
-        kind = self._client.get_schema(number).schema_type or "AVRO"
+        kind = self._client.get_schema(number).schema_type or AVRO
         reader = self._readers.get(kind)
         if reader is None:
             raise ValueError(f"it is {kind}, and the console decodes {', '.join(self._readers)}")
         field = MessageField.KEY if is_key else MessageField.VALUE
         return kind, reader(content, SerializationContext(topic, field))
+
+
+def _as_text(content: bytes, note: str | None) -> tuple[Sequence[str], str | None]:
+    found, more = lines(content, Form.TEXT)
+    return found, noted(note, more)
 
 
 def _plain(value: object) -> str:
