@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 from jinja2 import Environment
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -150,6 +149,16 @@ class Site:
         self.stopping = asyncio.Event()
         self._templates: Environment = environment()
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a thread waits for brokers."""
+        return any(each.is_busy for each in self.access.threads())
+
+    def give_up(self) -> None:
+        """Answer every request that still waits for brokers: the console stops."""
+        for each in self.access.threads():
+            each.give_up(RetriableError("the console stops. Start it again, and reload this page"))
+
     def routes(self) -> list[Route]:
         """The routes of all pages."""
         return [
@@ -217,14 +226,14 @@ class Site:
                 if isinstance(served, Action):
                     return await self._acted(visit, served)
                 if isinstance(served, Stream):
-                    pieces = await run_in_threadpool(served.begin, visit)
+                    pieces = await session.threads.run(served.begin, visit)
                     return StreamingResponse(pieces, media_type=served.media_type)
                 if isinstance(served, Download):
-                    return await run_in_threadpool(self._downloaded, visit, served)
+                    return await session.threads.run(self._downloaded, visit, served)
                 if "text/event-stream" in _accepted(request):
                     events = self._followed(visit, page, served)
                     return StreamingResponse(events, media_type="text/event-stream")
-                return await run_in_threadpool(self._viewed, visit, page, served)
+                return await session.threads.run(self._viewed, visit, page, served)
             except TxnError as error:
                 return self.error(error, session, page)
 
@@ -240,7 +249,7 @@ class Site:
                 "the page shows"
             )
         found = Visit(self, visit.request, visit.session, form)
-        return RedirectResponse(await run_in_threadpool(action.act, found), 303)
+        return RedirectResponse(await visit.session.threads.run(action.act, found), 303)
 
     def _viewed(self, visit: Visit, page: Page, view: View) -> Response:
         context = self._asked(visit, page, view)
@@ -264,7 +273,7 @@ class Site:
             visit.session.used = time.monotonic()
             began = time.monotonic()
             try:
-                part = await run_in_threadpool(self._live_part, visit, page, view)
+                part = await visit.session.threads.run(self._live_part, visit, page, view)
             except TxnError as error:
                 yield _event("trouble", one_line(error))
                 part = None
