@@ -80,20 +80,28 @@ class Access:
             pass
         return self._begin(username, security, sources)
 
-    def session(self, key: str | None) -> Session | None:
-        """The session of a browser; None: it has none, or it was idle for long."""
+    def session(self, key: str | None, *, is_use: bool = True) -> Session | None:
+        """The session of a browser; None: it has none, or it was idle for long.
+
+        An open tab that follows its page is no use: else it would keep a session for ever.
+        """
+        self.end_idle()
+        with self._lock:
+            session = self._sessions.get(key or "")
+            if session is not None and is_use:
+                session.used = time.monotonic()
+        return session
+
+    def end_idle(self) -> None:
+        """End the sessions that nobody has used for long."""
         now = time.monotonic()
         with self._lock:
             expired = [
                 each for each, session in self._sessions.items() if now - session.used > IDLE_S
             ]
             ended = [self._sessions.pop(each) for each in expired]
-            session = self._sessions.get(key or "")
-            if session is not None:
-                session.used = now
         for each in ended:
             each.end()
-        return session
 
     def end(self, key: str | None) -> None:
         """End the session of a browser."""

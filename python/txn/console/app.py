@@ -85,8 +85,10 @@ class TokenInAddress:
             page = self._site.html("login.html", context, session=None, status=403)
             await page(scope, receive, send)
             return
+        self._site.access.end(request.cookies.get(self._site.cookie))
         rest = request.url.remove_query_params("token")
-        answer = RedirectResponse(f"{rest.path}?{rest.query}" if rest.query else rest.path, 303)
+        target = _local(f"{rest.path}?{rest.query}" if rest.query else rest.path)
+        answer = RedirectResponse(target, 303)
         _set_cookie(self._site, answer, key)
         await answer(scope, receive, send)
 
@@ -104,6 +106,7 @@ async def _login(site: Site, request: Request) -> Response:
         except TxnError as error:
             message, status = one_line(error), 403
         else:
+            site.access.end(request.cookies.get(site.cookie))
             answer = RedirectResponse(target, 303)
             _set_cookie(site, answer, key)
             return answer

@@ -60,7 +60,7 @@ def serve(
     schemas = None if registry is None else Schemas(registry)
     with _listening(host, port) as listener:
         address, port = listener.getsockname()[:2]
-        site = Site(way, PAGES, may_write=may_write, port=port, schemas=schemas)
+        site = Site(way, PAGES, may_write=may_write, schemas=schemas)
         shown = f"[{address}]" if ":" in address else address
         url = f"http://{shown}:{port}/?token={site.access.token}"
         line = json.dumps({"url": url, "write": may_write}) if as_json else f"console on {url}"

@@ -7,6 +7,7 @@ plain function of a `Visit`; it runs in a thread of its own, as the sources are 
 import asyncio
 import hashlib
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -127,7 +128,6 @@ class Site:
         way: Where the facts are.
         pages: In the order of the navigation.
         may_write: True if the pages offer changes.
-        port: A part of the cookie's name: consoles on other ports of a host have their own.
         schemas: Reads records by the schemas of a registry; None without one.
     """
 
@@ -137,14 +137,15 @@ class Site:
         pages: Sequence[Page],
         *,
         may_write: bool,
-        port: int,
         schemas: SchemaReader | None = None,
     ) -> None:
         self.way = way
         self.schemas = schemas
         self.access = Access(way)
         self.may_write = may_write
-        self.cookie: Final = f"txn_console_{port}"
+        # A browser sends one set of cookies to all ports of a host, and tunnels give two consoles
+        # the same name and port.
+        self.cookie: Final = f"txn_console_{secrets.token_hex(4)}"
         self.pages = [page for page in pages if way.is_running or not page.needs_brokers]
         self.stopping = asyncio.Event()
         self._templates: Environment = environment()
@@ -214,11 +215,11 @@ class Site:
         self, page: Page, served: View | Action | Stream | Download
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            session = self.access.session(request.cookies.get(self.cookie))
+            is_followed = "text/event-stream" in _accepted(request)
+            key = request.cookies.get(self.cookie)
+            session = self.access.session(key, is_use=not is_followed)
             if session is None:
-                if isinstance(served, (View, Stream)) and "text/event-stream" not in _accepted(
-                    request
-                ):
+                if isinstance(served, (View, Stream)) and not is_followed:
                     return RedirectResponse(f"/login?{_next(request)}", 303)
                 return Response(status_code=401)
             visit = Visit(self, request, session)
@@ -230,7 +231,7 @@ class Site:
                     return StreamingResponse(pieces, media_type=served.media_type)
                 if isinstance(served, Download):
                     return await session.threads.run(self._downloaded, visit, served)
-                if "text/event-stream" in _accepted(request):
+                if is_followed:
                     events = self._followed(visit, page, served)
                     return StreamingResponse(events, media_type="text/event-stream")
                 return await session.threads.run(self._viewed, visit, page, served)
@@ -269,8 +270,10 @@ class Site:
     async def _followed(self, visit: Visit, page: Page, view: View) -> AsyncIterator[bytes]:
         """The part of a page that changes, each time it differs; until a stop or the log-out."""
         before = b""
-        while not self.stopping.is_set() and not visit.session.has_ended:
-            visit.session.used = time.monotonic()
+        while not self.stopping.is_set():
+            self.access.end_idle()
+            if visit.session.has_ended:
+                return
             began = time.monotonic()
             try:
                 part = await visit.session.threads.run(self._live_part, visit, page, view)
