@@ -150,7 +150,7 @@ def _listening(host: str, port: int) -> socket.socket:
     if not ip_address(str(address[0])).is_loopback:
         raise ConfigError(
             f"--listen {host}:{port} is no loopback address, and the console speaks plain HTTP. "
-            "Listen on 127.0.0.1, and reach it by `ssh -L` or a proxy that speaks TLS"
+            "Listen on 127.0.0.1, and reach it from another machine by `ssh -L`"
         )
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
