@@ -165,6 +165,7 @@ def test_the_start_line_has_the_address_and_sigterm_ends_it_beside_open_streams(
 
 def test_wrong_usage_is_one_line(tmp_path: Path) -> None:
     for words, told in (
+        (("--listen", f"{'x' * 80}:0"), "is no name of a host"),
         (("--listen", "0.0.0.0:0"), "reach it from another machine by `ssh -L`\n"),
         (("--listen", "9080"), "HOST:PORT"),
         (("--data", tmp_path / "none"), "no directory"),

@@ -146,6 +146,8 @@ def _listening(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(f"--listen {host}:{port}: {error.strerror}") from None
+    except UnicodeError:  # of a name that DNS cannot have
+        raise ConfigError(f"--listen {host}:{port}: {host!r} is no name of a host") from None
     family, _, _, _, address = found[0]
     if not ip_address(str(address[0])).is_loopback:
         raise ConfigError(
