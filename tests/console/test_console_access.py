@@ -12,6 +12,10 @@ from console.conftest import Story
 from support.clients import WAIT_S
 from support.command_line import run_txn
 from support.console import ConsoleProcess
+from txn.cli.cluster import Cluster
+from txn.console.access import IDLE_S, Access
+from txn.console.site import Site
+from txn.console.sources import Way
 
 
 def test_the_token_begins_a_session_and_leaves_the_address(story: Story) -> None:
@@ -41,6 +45,47 @@ def test_the_log_in_leads_to_no_other_site(story: Story) -> None:
     for target in ("https://evil.example/", "//evil.example/", "/\\evil.example", "evil"):
         form = {"token": story.console.token, "next": target}
         assert story.console.stranger().post("/login", form).headers["location"] == "/"
+
+
+def test_a_token_in_the_address_leads_to_no_other_site(story: Story) -> None:
+    """`//evil.example/?token=…` led to evil.example, as a browser reads `//` as a host."""
+    browser = story.console.stranger()
+    for path in ("//evil.example/", "//evil.example"):
+        answer = browser.get(f"{path}?token={story.console.token}")
+        assert (answer.status, answer.headers["location"]) == (303, "/")
+
+
+def test_a_new_session_of_a_browser_ends_its_former_one(story: Story) -> None:
+    browser = story.console.browser()
+    former = story.console.stranger()
+    former.cookie = browser.cookie
+    assert browser.get(f"/?token={story.console.token}").status == 303
+    assert former.get("/").status == 303
+    former.cookie = browser.cookie
+    assert browser.post("/login", {"token": story.console.token}).status == 303
+    assert former.get("/").status == 303
+    assert browser.get("/").status == 200
+
+
+def test_consoles_have_cookies_of_different_names(tmp_path: Path) -> None:
+    """Two tunnels lead to the same port of this machine one after the other, or of two names."""
+    first, second = (Site(Way(Cluster(), tmp_path), (), may_write=False) for _ in range(2))
+    assert first.cookie != second.cookie
+
+
+def test_a_tab_that_follows_its_page_does_not_keep_a_session(tmp_path: Path) -> None:
+    access = Access(Way(Cluster(), tmp_path))
+    key = access.by_token(access.token)
+    session = access.session(key)
+    assert session is not None
+    session.used -= IDLE_S - 100
+    before = session.used
+    assert access.session(key, is_use=False) is session
+    assert session.used == before
+    session.used -= 200
+    access.end_idle()
+    assert session.has_ended
+    assert access.session(key) is None
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
@@ -120,7 +165,8 @@ def test_the_start_line_has_the_address_and_sigterm_ends_it_beside_open_streams(
 
 def test_wrong_usage_is_one_line(tmp_path: Path) -> None:
     for words, told in (
-        (("--listen", "0.0.0.0:0"), "reach it from another machine by `ssh -L` alone"),
+        (("--listen", f"{'x' * 80}:0"), "is no name of a host"),
+        (("--listen", "0.0.0.0:0"), "reach it from another machine by `ssh -L`\n"),
         (("--listen", "9080"), "HOST:PORT"),
         (("--data", tmp_path / "none"), "no directory"),
         (("--data", tmp_path, "--bootstrap", "127.0.0.1:1"), "give one"),

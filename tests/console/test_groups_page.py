@@ -9,7 +9,12 @@ from confluent_kafka import Consumer, TopicPartition
 from console.conftest import Story
 from console.test_transactions_page import form_of
 from support.clients import WAIT_S, create_topic, plain_producer, send, transactional_producer
+from support.command_line import run_txn
 from support.console import ConsoleProcess
+from txn.cluster.facts import PartitionOffsets
+from txn.cluster.groups import PartitionLag
+from txn.cluster.source import ClusterSource
+from txn.console.pages.groups import counted_places
 
 
 @contextmanager
@@ -83,6 +88,43 @@ def test_a_reset_shows_its_plan_and_moves_what_the_plan_showed(story: Story, top
     shifted = form_of(browser.get("/groups/reset?id=mover&shift_by=1").text)
     assert browser.post("/groups/do/reset", shifted).status == 303
     assert committed(story, "mover") == 1
+
+
+def test_a_page_counts_the_records_of_the_partitions_that_it_shows(story: Story) -> None:
+    create_topic(story.servers, "many", 120)
+    producer = plain_producer(story.servers)
+    for partition in range(120):
+        producer.produce("many", b"x", partition=partition)
+    producer.flush()
+    at = ("--bootstrap", story.servers)
+    words = ("reset-offsets", "lags", "--topic", "many", "--to", "earliest", "--execute")
+    assert run_txn("groups", *words, *at)[0] == 0
+    browser = story.console.browser()
+    assert "<dd>over 100</dd>" in browser.get("/groups/one?id=lags").text
+    second = browser.get("/groups/one?id=lags&part=2&exact=1").text
+    assert "<dd>over 20</dd>" in second
+    assert "The command below counts every record" in second
+
+
+def test_counting_ends_at_its_limit_of_offsets() -> None:
+    """`exact=1` read every log without a limit."""
+    reads: list[tuple[int, int]] = []
+
+    class Source(ClusterSource):
+        def __init__(self) -> None:
+            pass
+
+        def count_committed(self, partition: tuple[str, int], start: int, end: int) -> int:
+            reads.append((start, end))
+            return end - start
+
+    places = [
+        PartitionLag(("t", index), 0, PartitionOffsets(0, end, end), None)
+        for index, end in enumerate((60, 50, 40, 0))
+    ]
+    found = counted_places(Source(), places, 100)
+    assert [each.records for each in found] == [60, None, 40, 0]
+    assert reads == [(0, 60), (0, 40)]
 
 
 @pytest.mark.parametrize(

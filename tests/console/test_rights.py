@@ -1,6 +1,7 @@
-"""Three users with different rights, each behind a log-in with a password of the cluster.
+"""Four users with different rights, each behind a log-in with a password of the cluster.
 
 `root` may do everything, `reader` may look at topic orders and at group shop, `nobody` may nothing.
+`writer` may write to topic secrets and read topic orders.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from support.command_line import run_txn
 from support.console import Browser, ConsoleProcess
 from txn.config import STANDARD_AUTHORIZER
 
-USERS = {"root": "root's pass", "reader": "reader's pass", "nobody": "nobody's pass"}
+USERS = {name: f"{name}'s pass" for name in ("root", "reader", "writer", "nobody")}
 LISTENERS = {
     "listeners": "INSIDE://127.0.0.1:0,LOGIN://127.0.0.1:0",
     "listener.security.protocol.map": "INSIDE:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
@@ -25,9 +26,12 @@ LISTENERS = {
     "super.users": "User:root;User:ANONYMOUS",
 }
 ENTRIES = (
-    ("--topic", "orders", "--operation", "Read"),
-    ("--topic", "orders", "--operation", "Describe"),
-    ("--group", "shop", "--operation", "Describe"),
+    ("reader", "--topic", "orders", "--operation", "Read"),
+    ("reader", "--topic", "orders", "--operation", "Describe"),
+    ("reader", "--group", "shop", "--operation", "Describe"),
+    ("writer", "--topic", "secrets", "--operation", "Write"),
+    ("writer", "--topic", "orders", "--operation", "Read"),
+    ("writer", "--transactional-id", "held-by", "--operation", "Describe"),
 )
 
 
@@ -53,8 +57,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         for name in ("orders", "secrets"):
             create_topic(inside, name)
             send(plain_producer(inside), name, [b"of " + name.encode()])
-        for entry in ENTRIES:
-            words = ("acls", "add", *entry, "--allow-principal", "User:reader")
+        for name, *entry in ENTRIES:
+            words = ("acls", "add", *entry, "--allow-principal", f"User:{name}")
             assert run_txn(*words, "--bootstrap", inside)[0] == 0
         config = place / "client.properties"
         config.write_text(
@@ -84,7 +88,7 @@ def test_each_user_sees_what_the_cluster_shows_this_user(secured: Secured) -> No
 
 
 def test_records_are_those_that_the_user_may_read(secured: Secured) -> None:
-    root, reader, nobody = (secured.user(name)[0] for name in USERS)
+    root, reader, nobody = (secured.user(name)[0] for name in ("root", "reader", "nobody"))
     assert "of secrets" in root.get("/topics/secrets/0").text
     assert "of orders" in reader.get("/topics/orders/0").text
     for browser in (reader, nobody):
@@ -122,6 +126,21 @@ def test_the_first_page_is_there_for_a_user_who_may_see_little(secured: Secured)
         browser = secured.user(name)[0]
         for path in ("/", "/transactions", "/topics", "/groups", "/activity", "/cluster"):
             assert browser.get(path).status == 200, (name, path)
+
+
+def test_a_topic_that_the_user_may_not_read_is_left_out_and_the_others_are_told(
+    secured: Secured,
+) -> None:
+    """Write lets a user see a topic, and Read alone its open transactions: the page was refused."""
+    producer = transactional_producer(secured.inside, "held-by")
+    producer.begin_transaction()
+    send(producer, "orders", [b"open"])
+    answer = secured.user("writer")[0].get("/")
+    producer.abort_transaction()
+    assert answer.status == 200
+    assert "secrets-0 was left out" in answer.text
+    assert "needs Read" in answer.text
+    assert "held-by" in answer.text
 
 
 def test_sessions_of_two_users_stay_apart(secured: Secured) -> None:

@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import IO
 
 from support.brokers import UNBUFFERED
 from support.clients import WAIT_S
@@ -79,11 +80,15 @@ class Browser:
 class ConsoleProcess:
     """A console that listens at a free port."""
 
-    def __init__(self, *options: object) -> None:
+    def __init__(self, *options: object, stderr: IO[str] | None = None) -> None:
         command = [sys.executable, "-m", "txn", "console", "--listen", "127.0.0.1:0", "--json"]
         buffered = {name: value for name, value in os.environ.items() if name != UNBUFFERED}
         self._process = subprocess.Popen(
-            [*command, *map(str, options)], stdout=subprocess.PIPE, text=True, env=buffered
+            [*command, *map(str, options)],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=buffered,
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

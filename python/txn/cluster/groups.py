@@ -8,7 +8,7 @@ nothing is read, and the number of offsets up to the last stable offset is an up
 
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from txn.cluster.facts import OpenTransaction, Owner, PartitionOffsets
@@ -241,14 +241,7 @@ def described(
     lags = []
     for partition, offset in sorted(committed.items()):
         place = PartitionLag(partition, offset, ends.get(partition), None)
-        left = place.offsets_left
-        records = None
-        if left == 0:
-            records = 0
-        elif left is not None and left <= offsets_counted:
-            end = ends[partition].last_stable_offset
-            records = source.count_committed(partition, end - left, end)
-        lags.append(PartitionLag(partition, offset, place.offsets, records))
+        lags.append(counted(source, place, offsets_counted))
     for partition in unread:
         place = PartitionLag(partition, None, ends.get(partition), None)
         if place.offsets_left != 0:
@@ -257,6 +250,18 @@ def described(
             lags.append(PartitionLag(partition, None, place.offsets, 0))
     lags.sort(key=lambda lag: lag.partition)
     return DescribedGroup(group_id, facts, lags, pending)
+
+
+def counted(source: GroupSource, place: PartitionLag, offsets_counted: int) -> PartitionLag:
+    """Count the records of a group's place, if at most so many offsets have to be read."""
+    left = place.offsets_left
+    if left is None or left > offsets_counted or place.committed_offset is None:
+        return place
+    records = 0
+    if left and place.offsets is not None:
+        end = place.offsets.last_stable_offset
+        records = source.count_committed(place.partition, end - left, end)
+    return replace(place, records=records)
 
 
 def assigned_partitions(assignment: bytes) -> Sequence[TopicPartition]:

@@ -207,6 +207,14 @@ class ClusterSource:
         ]
         return sorted(opened, key=lambda held: (held.partition, held.first_offset))
 
+    def refused(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """The partitions whose open transactions the user may not see, and the reason of each."""
+        refused: dict[TopicPartition, str] = {}
+        self._ask_leaders(
+            ApiKey.DESCRIBE_PRODUCERS, range(1), partitions, _producers_wanted, refused
+        )
+        return refused
+
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
         """The batches of a log from the one with an offset on; control batches too.
 
@@ -504,11 +512,13 @@ class ClusterSource:
         versions: range,
         partitions: Collection[TopicPartition],
         request_for: Callable[[Mapping[str, Sequence[int]]], Fields],
+        refused: dict[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, Any]:
         """Ask every leader about its partitions; those without a leader are left out.
 
         Raises:
-            RejectedError: a partition cannot be asked; it says which, and why.
+            RejectedError: a partition cannot be asked; it says which, and why. With `refused` it
+                gets the partition and the reason instead.
         """
         answers: dict[TopicPartition, Any] = {}
         left = set(partitions)
@@ -524,7 +534,12 @@ class ClusterSource:
                         if answer.error_code in MOVING:
                             continue
                         name = f"{topic.name}-{answer.partition_index}"
-                        require(answer.error_code, f"partition {name}")
+                        try:
+                            require(answer.error_code, f"partition {name}")
+                        except RejectedError as error:
+                            if refused is None:
+                                raise
+                            refused[topic.name, answer.partition_index] = error.message
                         answers[topic.name, answer.partition_index] = answer
             left -= answers.keys()
             if not left:

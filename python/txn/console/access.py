@@ -9,8 +9,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakSet
 
 from txn.console.sources import Sources, Way
+from txn.console.threads import Threads
 from txn.errors import RejectedError
 from txn.security.client import SecuritySettings
 
@@ -27,6 +29,7 @@ class Session:
 
     user: str
     sources: Sources
+    threads: Threads
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     used: float = field(default_factory=time.monotonic)
     has_ended: bool = False
@@ -43,8 +46,16 @@ class Access:
     def __init__(self, way: Way) -> None:
         self.way = way
         self.token: Final = secrets.token_urlsafe(24)
+        self.logins: Final = Threads()
+        """Of those who log in by a password, which the cluster checks."""
+        self._threads: Final[WeakSet[Threads]] = WeakSet([self.logins])
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
+
+    def threads(self) -> list[Threads]:
+        """Those of every session, also of one that has ended while a question waits."""
+        with self._lock:
+            return list(self._threads)
 
     def by_token(self, token: str) -> str | None:
         """Begin a session for the holder of the token; return its key, None for a wrong one."""
@@ -69,20 +80,28 @@ class Access:
             pass
         return self._begin(username, security, sources)
 
-    def session(self, key: str | None) -> Session | None:
-        """The session of a browser; None: it has none, or it was idle for long."""
+    def session(self, key: str | None, *, is_use: bool = True) -> Session | None:
+        """The session of a browser; None: it has none, or it was idle for long.
+
+        An open tab that follows its page is no use: else it would keep a session for ever.
+        """
+        self.end_idle()
+        with self._lock:
+            session = self._sessions.get(key or "")
+            if session is not None and is_use:
+                session.used = time.monotonic()
+        return session
+
+    def end_idle(self) -> None:
+        """End the sessions that nobody has used for long."""
         now = time.monotonic()
         with self._lock:
             expired = [
                 each for each, session in self._sessions.items() if now - session.used > IDLE_S
             ]
             ended = [self._sessions.pop(each) for each in expired]
-            session = self._sessions.get(key or "")
-            if session is not None:
-                session.used = now
         for each in ended:
             each.end()
-        return session
 
     def end(self, key: str | None) -> None:
         """End the session of a browser."""
@@ -100,8 +119,10 @@ class Access:
 
     def _begin(self, user: str, security: SecuritySettings, sources: Sources | None = None) -> str:
         key = secrets.token_urlsafe(24)
-        session = Session(user, sources or Sources(self.way, security))
+        threads = Threads()
+        session = Session(user, sources or Sources(self.way, security), threads)
         with self._lock:
+            self._threads.add(threads)
             oldest = None
             if len(self._sessions) >= SESSIONS_MAX:
                 idle_longest = min(self._sessions, key=lambda each: self._sessions[each].used)

@@ -5,11 +5,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -28,13 +27,14 @@ TYPES: Final = {
 
 def create_app(site: Site, host: str) -> Starlette:
     """Make the application of a console that listens at a host."""
+    assets = {name: (ASSETS / name).read_bytes() for name in TYPES}
 
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in TYPES:
             raise HTTPException(404)
         headers = {"Cache-Control": "max-age=60"}
-        return FileResponse(ASSETS / name, media_type=TYPES[name], headers=headers)
+        return Response(assets[name], media_type=TYPES[name], headers=headers)
 
     async def login(request: Request) -> Response:
         return await _login(site, request)
@@ -85,8 +85,10 @@ class TokenInAddress:
             page = self._site.html("login.html", context, session=None, status=403)
             await page(scope, receive, send)
             return
+        self._site.access.end(request.cookies.get(self._site.cookie))
         rest = request.url.remove_query_params("token")
-        answer = RedirectResponse(f"{rest.path}?{rest.query}" if rest.query else rest.path, 303)
+        target = _local(f"{rest.path}?{rest.query}" if rest.query else rest.path)
+        answer = RedirectResponse(target, 303)
         _set_cookie(self._site, answer, key)
         await answer(scope, receive, send)
 
@@ -100,10 +102,11 @@ async def _login(site: Site, request: Request) -> Response:
             require_same_origin(request)
             form = await read_form(request)
             target = _local(form.get("next", "/"))
-            key = await run_in_threadpool(_key_of, site, form)
+            key = await _key_of(site, form)
         except TxnError as error:
             message, status = one_line(error), 403
         else:
+            site.access.end(request.cookies.get(site.cookie))
             answer = RedirectResponse(target, 303)
             _set_cookie(site, answer, key)
             return answer
@@ -111,13 +114,14 @@ async def _login(site: Site, request: Request) -> Response:
     return site.html("login.html", context, session=None, status=status)
 
 
-def _key_of(site: Site, form: dict[str, str]) -> str:
+async def _key_of(site: Site, form: dict[str, str]) -> str:
     if "token" in form:
         key = site.access.by_token(form["token"].strip())
         if key is None:
             raise ConfigError("the token is not that of this console. Its start line has it")
         return key
-    return site.access.by_password(form.get("username", ""), form.get("password", ""))
+    username, password = form.get("username", ""), form.get("password", "")
+    return await site.access.logins.run(site.access.by_password, username, password)
 
 
 async def _logout(site: Site, request: Request) -> Response:

@@ -1,8 +1,11 @@
 """The process of `txn console`: one socket, a start line, and a clean stop at SIGTERM."""
 
+import asyncio
 import json
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
@@ -23,8 +26,10 @@ from txn.explain.questions import all_partitions, held_open
 from txn.logs import show_on_stderr
 
 BACKLOG: Final = 128
+GRACE_S: Final = 1
+"""Seconds that requests have at a stop; then they are answered that the console stops."""
 STOP_S: Final = 2
-"""Seconds that requests have at a stop; then their connections close."""
+"""Seconds until the connections close that are still open."""
 
 
 def serve(
@@ -55,7 +60,7 @@ def serve(
     schemas = None if registry is None else Schemas(registry)
     with _listening(host, port) as listener:
         address, port = listener.getsockname()[:2]
-        site = Site(way, PAGES, may_write=may_write, port=port, schemas=schemas)
+        site = Site(way, PAGES, may_write=may_write, schemas=schemas)
         shown = f"[{address}]" if ":" in address else address
         url = f"http://{shown}:{port}/?token={site.access.token}"
         line = json.dumps({"url": url, "write": may_write}) if as_json else f"console on {url}"
@@ -71,6 +76,12 @@ def serve(
             _Server(settings, site, lambda: print_line(line)).run([listener])
         finally:
             site.access.close()
+        if site.is_busy:
+            # A thread that still waits for a broker cannot be ended. It could wake up in the middle
+            # of Python's own end, which aborts the process.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
 
 
 class _Server(uvicorn.Server):
@@ -88,6 +99,11 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._call_when_ready()
         Thread(target=_warm_up, args=(self._site.way,), daemon=True).start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop; requests that wait for brokers get an answer in time."""
+        asyncio.get_running_loop().call_later(GRACE_S, self._site.give_up)
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -130,11 +146,13 @@ def _listening(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(f"--listen {host}:{port}: {error.strerror}") from None
+    except UnicodeError:  # of a name that DNS cannot have
+        raise ConfigError(f"--listen {host}:{port}: {host!r} is no name of a host") from None
     family, _, _, _, address = found[0]
     if not ip_address(str(address[0])).is_loopback:
         raise ConfigError(
             f"--listen {host}:{port} is no loopback address, and the console speaks plain HTTP. "
-            "Listen on 127.0.0.1, and reach it from another machine by `ssh -L` alone"
+            "Listen on 127.0.0.1, and reach it from another machine by `ssh -L`"
         )
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -7,6 +7,7 @@ plain function of a `Visit`; it runs in a thread of its own, as the sources are 
 import asyncio
 import hashlib
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 from jinja2 import Environment
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -128,7 +128,6 @@ class Site:
         way: Where the facts are.
         pages: In the order of the navigation.
         may_write: True if the pages offer changes.
-        port: A part of the cookie's name: consoles on other ports of a host have their own.
         schemas: Reads records by the schemas of a registry; None without one.
     """
 
@@ -138,17 +137,28 @@ class Site:
         pages: Sequence[Page],
         *,
         may_write: bool,
-        port: int,
         schemas: SchemaReader | None = None,
     ) -> None:
         self.way = way
         self.schemas = schemas
         self.access = Access(way)
         self.may_write = may_write
-        self.cookie: Final = f"txn_console_{port}"
+        # A browser sends one set of cookies to all ports of a host, and tunnels give two consoles
+        # the same name and port.
+        self.cookie: Final = f"txn_console_{secrets.token_hex(4)}"
         self.pages = [page for page in pages if way.is_running or not page.needs_brokers]
         self.stopping = asyncio.Event()
         self._templates: Environment = environment()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a thread waits for brokers."""
+        return any(each.is_busy for each in self.access.threads())
+
+    def give_up(self) -> None:
+        """Answer every request that still waits for brokers: the console stops."""
+        for each in self.access.threads():
+            each.give_up(RetriableError("the console stops. Start it again, and reload this page"))
 
     def routes(self) -> list[Route]:
         """The routes of all pages."""
@@ -205,11 +215,11 @@ class Site:
         self, page: Page, served: View | Action | Stream | Download
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            session = self.access.session(request.cookies.get(self.cookie))
+            is_followed = "text/event-stream" in _accepted(request)
+            key = request.cookies.get(self.cookie)
+            session = self.access.session(key, is_use=not is_followed)
             if session is None:
-                if isinstance(served, (View, Stream)) and "text/event-stream" not in _accepted(
-                    request
-                ):
+                if isinstance(served, (View, Stream)) and not is_followed:
                     return RedirectResponse(f"/login?{_next(request)}", 303)
                 return Response(status_code=401)
             visit = Visit(self, request, session)
@@ -217,14 +227,14 @@ class Site:
                 if isinstance(served, Action):
                     return await self._acted(visit, served)
                 if isinstance(served, Stream):
-                    pieces = await run_in_threadpool(served.begin, visit)
+                    pieces = await session.threads.run(served.begin, visit)
                     return StreamingResponse(pieces, media_type=served.media_type)
                 if isinstance(served, Download):
-                    return await run_in_threadpool(self._downloaded, visit, served)
-                if "text/event-stream" in _accepted(request):
+                    return await session.threads.run(self._downloaded, visit, served)
+                if is_followed:
                     events = self._followed(visit, page, served)
                     return StreamingResponse(events, media_type="text/event-stream")
-                return await run_in_threadpool(self._viewed, visit, page, served)
+                return await session.threads.run(self._viewed, visit, page, served)
             except TxnError as error:
                 return self.error(error, session, page)
 
@@ -240,7 +250,7 @@ class Site:
                 "the page shows"
             )
         found = Visit(self, visit.request, visit.session, form)
-        return RedirectResponse(await run_in_threadpool(action.act, found), 303)
+        return RedirectResponse(await visit.session.threads.run(action.act, found), 303)
 
     def _viewed(self, visit: Visit, page: Page, view: View) -> Response:
         context = self._asked(visit, page, view)
@@ -260,11 +270,13 @@ class Site:
     async def _followed(self, visit: Visit, page: Page, view: View) -> AsyncIterator[bytes]:
         """The part of a page that changes, each time it differs; until a stop or the log-out."""
         before = b""
-        while not self.stopping.is_set() and not visit.session.has_ended:
-            visit.session.used = time.monotonic()
+        while not self.stopping.is_set():
+            self.access.end_idle()
+            if visit.session.has_ended:
+                return
             began = time.monotonic()
             try:
-                part = await run_in_threadpool(self._live_part, visit, page, view)
+                part = await visit.session.threads.run(self._live_part, visit, page, view)
             except TxnError as error:
                 yield _event("trouble", one_line(error))
                 part = None

@@ -1,7 +1,8 @@
 """Groups of both protocols: their lag in committed records, and the reset of their offsets."""
 
 import json
-import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from shlex import quote
 from typing import Final
 from urllib.parse import urlencode
@@ -17,14 +18,17 @@ from txn.admin.groups import (
     shifted_by,
 )
 from txn.admin.offset_specs import parse_offset_spec
-from txn.cluster.groups import described
+from txn.cluster.groups import GroupSource, PartitionLag, counted, described
 from txn.console.lists import part_of
 from txn.console.site import Action, Context, Page, View, Visit
 from txn.console.sources import Source
 from txn.errors import ConfigError, RejectedError
 
-OFFSETS_COUNTED: Final = 20_000
-"""The most offsets of a partition that a followed page reads to count records."""
+OFFSETS_COUNTED: Final = 100_000
+"""The most offsets that a followed page reads to count records, over all of its partitions."""
+
+OFFSETS_EXACT: Final = 10_000_000
+"""The same for a page that counts once; `txn groups describe --exact` has no such limit."""
 
 
 def overview(visit: Visit, source: Source) -> Context:
@@ -42,16 +46,21 @@ def overview(visit: Visit, source: Source) -> Context:
 
 
 def one(visit: Visit, source: Source) -> Context:
-    """A group: members, offsets and lag. `exact=1` counts every record."""
+    """A group: members, offsets and lag. `exact=1` counts longer distances, and is not followed."""
     group_id = id_of(visit)
     is_exact = visit.query.get("exact") == "1"
-    counted = sys.maxsize if is_exact else OFFSETS_COUNTED
-    group = described(running(source), group_id, offsets_counted=counted)
+    cluster = running(source)
+    group = described(cluster, group_id, offsets_counted=0)
+    part = part_of(group.lags, visit.number("part", 1))
+    places = counted_places(cluster, part.items, OFFSETS_EXACT if is_exact else OFFSETS_COUNTED)
+    shown = replace(part, items=places)
+    before, after = group.lags[: part.first - 1], group.lags[part.last :]
+    group = replace(group, lags=[*before, *places, *after])
     lags = [each.records for each in group.lags]
-    shown = part_of(group.lags, visit.number("part", 1))
     return {
         "title": group_id,
         "is_live": not is_exact,
+        "is_exact": is_exact,
         "group": group,
         "shown": shown,
         "owners": group.owners,
@@ -61,6 +70,18 @@ def one(visit: Visit, source: Source) -> Context:
         "command": f"txn groups describe {quote(group_id)} {source.options}"
         + (" --exact" if is_exact else ""),
     }
+
+
+def counted_places(
+    source: GroupSource, places: Sequence[PartitionLag], offsets_max: int
+) -> list[PartitionLag]:
+    """Count the records of places, as long as the offsets to read are within a limit."""
+    found = []
+    for place in places:
+        found.append(counted(source, place, offsets_max))
+        if found[-1].records is not None:
+            offsets_max -= place.offsets_left or 0
+    return found
 
 
 def plan(visit: Visit, source: Source) -> Context:

@@ -1,15 +1,17 @@
 """The transactions that hold readers back: `txn explain` as a page, for every topic or for one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from txn.admin.cluster import RunningCluster
 from txn.cli.transaction_texts import client_text, command_line, waiting_text
 from txn.cluster.facts import PartitionOffsets
 from txn.console.lists import part_of
 from txn.console.site import Context, Page, View, Visit
 from txn.console.sources import Source
+from txn.errors import RejectedError
 from txn.explain.questions import (
     Explanation,
     HoldingTransaction,
@@ -22,6 +24,9 @@ from txn.identifiers import TopicPartition
 
 EXPLAINED_MAX: Final = 10
 """Partitions of a topic that one page explains: each takes a look at its log."""
+
+LEFT_OUT_NAMED: Final = 10
+"""The most partitions that the page names as left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,7 @@ class HeldPartition:
 
 def overview(visit: Visit, source: Source) -> Context:
     """Every partition whose readers wait: findings first, then the oldest."""
-    partitions = all_partitions(source)
-    held = held_open(source, partitions)
+    partitions, held, left_out = _held(source)
     places = sorted({each.open.partition for each in held})
     ends = source.ends(places) if places else {}
     found = []
@@ -60,9 +64,29 @@ def overview(visit: Visit, source: Source) -> Context:
         "shown": part_of(found, visit.number("part", 1)),
         "findings": findings,
         "asked": len(partitions),
-        "left_out": list(source.left_out.items()),
+        "left_out": list(left_out.items()),
+        "named": LEFT_OUT_NAMED,
         "command": f"txn transactions hanging {source.options}",
     }
+
+
+def _held(
+    source: Source,
+) -> tuple[Sequence[TopicPartition], list[HoldingTransaction], Mapping[TopicPartition, str]]:
+    """The partitions that were asked, the transactions open there, and the others with reasons.
+
+    A user may see a topic by Write or Describe alone, and its open transactions by Read alone.
+    """
+    partitions = all_partitions(source)
+    try:
+        held = held_open(source, partitions)
+        left_out = source.left_out
+    except RejectedError:
+        left_out = source.refused(partitions) if isinstance(source, RunningCluster) else {}
+        if not left_out:
+            raise
+        held = held_open(source, [each for each in partitions if each not in left_out])
+    return [each for each in partitions if each not in left_out], held, left_out
 
 
 def of_topic(visit: Visit, source: Source) -> Context:
