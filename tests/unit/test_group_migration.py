@@ -31,6 +31,8 @@ class Both:
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("group_consumer_assignment_interval_ms", 0)
         self.node = GroupNode(**settings)
+        self.protocol = "range"
+        """The protocol of the group while it is classic."""
 
     # ---- the consumer protocol
 
@@ -74,10 +76,8 @@ class Both:
         )
         return self.node.answers_to(self.node.coordinator.join("g", request))
 
-    def sync(
-        self, member_id: str, generation: int, *, protocol: str = "range", **assigned: bytes
-    ) -> list[SyncAnswer]:
-        request = Sync(generation, member_id, None, "consumer", protocol, assigned)
+    def sync(self, member_id: str, generation: int, **assigned: bytes) -> list[SyncAnswer]:
+        request = Sync(generation, member_id, None, "consumer", self.protocol, assigned)
         return self.node.answers_to(self.node.coordinator.sync("g", request))
 
     def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
@@ -221,11 +221,12 @@ def cooperative(*owned: int, generation: int = -1) -> tuple[tuple[str, bytes], .
 
 def test_members_that_read_on_in_a_round_keep_their_partitions(both: Both) -> None:
     """Another member that joined withdrew the assignments, and all partitions were given away."""
+    both.protocol = "cooperative-sticky"
     a = both.classic_join(protocols=cooperative())
     both.node.host.pass_time(0)
     a_id = a[0].member_id
     all_of_them = encode_assignment({"orders": (0, 1, 2)}, SUBSCRIPTION)
-    both.sync(a_id, 1, protocol="cooperative-sticky", **{a_id: all_of_them})
+    both.sync(a_id, 1, **{a_id: all_of_them})
     late = both.classic_join(protocols=cooperative(2, generation=0))
     again = both.classic_join(a_id, protocols=cooperative(0, 1, 2, generation=1))
     both.node.host.pass_time(0)
@@ -237,6 +238,28 @@ def test_members_that_read_on_in_a_round_keep_their_partitions(both: Both) -> No
     assert {group.owner(ORDERS, partition) for partition in (0, 1, 2)} == {a_id}
     assert both.heartbeat(a_id, 2) is ErrorCode.REBALANCE_IN_PROGRESS
     assert both.commit(a_id, 2, knows=True) is ErrorCode.NONE
+
+
+def test_a_member_that_did_not_hear_of_its_assignment_keeps_the_partitions_that_it_reads(
+    both: Both,
+) -> None:
+    """The leader took one from it. It reads that one until it asks for its assignment."""
+    both.protocol = "cooperative-sticky"
+    joined = [both.classic_join(protocols=cooperative()) for _ in range(2)]
+    both.node.host.pass_time(0)
+    a, b = (answers[0].member_id for answers in joined)
+    both.classic_join(a, protocols=cooperative(0, generation=1))
+    again = both.classic_join(b, protocols=cooperative(1, 2, generation=1))
+    generation = again[0].generation
+    assigned = {
+        name: encode_assignment({"orders": [partition]}, SUBSCRIPTION)
+        for partition, name in enumerate((a, b))
+    }
+    both.sync(a, generation, **assigned)
+    assert both.join("c").assignment == {}
+    group = both.node.coordinator.consumer.get("g")
+    assert group is not None
+    assert [group.owner(ORDERS, partition) for partition in (0, 1, 2)] == [a, b, b]
 
 
 def test_an_upgrade_that_cannot_be_written_changes_nothing(both: Both) -> None:

@@ -109,16 +109,19 @@ class ConsumerGroups:
 
     # ------------------------------------------------------------ members
 
-    async def heartbeat(self, group_id: str, beat: Beat, sees: Sees | None) -> BeatAnswer:
+    async def heartbeat(
+        self, group_id: str, beat: Beat, sees: Sees | None, owner: str = ""
+    ) -> BeatAnswer:
         """Answer a member's heartbeat; its records are in the log then.
 
         Args:
             group_id: Its group.
             beat: The request.
             sees: Gives the topics that it may describe; None: all.
+            owner: Whose turns its patterns take on the side thread.
         """
         if beat.pattern and not self._is_known(group_id, beat.pattern):
-            fault = await self._fault_of(beat.pattern, beat.client_host)
+            fault = await self._fault_of(beat.pattern, owner)
             if fault is not None:
                 return BeatAnswer(ErrorCode.INVALID_REGULAR_EXPRESSION, fault)
         shard = self._shards.of(group_id)
@@ -150,7 +153,7 @@ class ConsumerGroups:
             shard.start(None, _dismiss(known))
         self.heard(group_id, outcome)
         if outcome.heard is not None:
-            self._resolve_if_due(group_id, sees)
+            self._resolve_if_due(group_id, sees, owner)
         return outcome.answer
 
     def _decided(self, group: AnyGroup, beat: Beat) -> tuple[Sequence[GroupLogRecord], Outcome]:
@@ -202,11 +205,11 @@ class ConsumerGroups:
             group.is_outdated = False
         self.prolong(group, outcome.heard)
 
-    def _resolve_if_due(self, group_id: str, sees: Sees | None) -> None:
+    def _resolve_if_due(self, group_id: str, sees: Sees | None, owner: str) -> None:
         group = self.get(group_id)
         if group is not None and group.subscribed_patterns and self._is_due(group):
             self._resolving.add(group_id)
-            self._host.spawn(self._resolve(group, sees))
+            self._host.spawn(self._resolve(group, sees, owner))
 
     def prolong(self, group: ConsumerGroup, member_id: str) -> None:
         """Set the timer of a group of which one member was heard, unless it rings in time."""
@@ -302,7 +305,7 @@ class ConsumerGroups:
         group = self.get(group_id)
         return group is not None and group.members_of_pattern(pattern) > 0
 
-    async def _fault_of(self, pattern: str, client_host: str) -> str | None:
+    async def _fault_of(self, pattern: str, owner: str) -> str | None:
         """Say in Kafka's words why a client's pattern cannot be used; None if it can."""
         faults: list[str] = []
 
@@ -312,7 +315,7 @@ class ConsumerGroups:
             except ValueError as error:
                 faults.append(str(error))
 
-        await self._host.in_side_thread(client_host, check)
+        await self._host.in_side_thread(owner, check)
         return faults[0] if faults else None
 
     def _is_due(self, group: ConsumerGroup) -> bool:
@@ -330,7 +333,7 @@ class ConsumerGroups:
         is_new = any(pattern not in group.patterns for pattern in group.subscribed_patterns)
         return group.has_new_topics or is_new or is_old
 
-    async def _resolve(self, group: ConsumerGroup, sees: Sees | None) -> None:
+    async def _resolve(self, group: ConsumerGroup, sees: Sees | None, owner: str) -> None:
         """Find the topics of a group's patterns, and write them."""
         group_id = group.group_id
         found: dict[str, frozenset[str]] = {}
@@ -355,9 +358,6 @@ class ConsumerGroups:
 
         try:
             # The patterns of one client's many groups must not keep those of others waiting.
-            owner = min(
-                (one.subscription.client_host for one in group.members.values()), default=""
-            )
             await self._host.in_side_thread(owner, match)
             seen = frozenset[str]().union(*found.values())
             if sees is not None:

@@ -15,6 +15,9 @@ SSL: Final = "SSL"
 SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
 SASL_SSL: Final = "SASL_SSL"
 
+CLIENT_NETWORK_BITS: Final = 64
+"""The least network that IPv6 gives to one client."""
+
 
 class Listener(NamedTuple):
     """A socket that accepts connections.
@@ -60,6 +63,28 @@ class Session(NamedTuple):
     principal: str
     listener: Listener
     client: Peer
+
+    @property
+    def owner(self) -> str:
+        """The name by which a client takes turns: its principal, or the address if it has none.
+
+        Of an IPv6 address it is the network of 64 bits, since one client has many addresses.
+        """
+        return _network(self.client.host) if self.principal == ANONYMOUS else self.principal
+
+
+def _network(host: str) -> str:
+    from ipaddress import IPv6Address, IPv6Network, ip_address  # 2 ms of a start
+
+    try:
+        address = ip_address(host)
+    except ValueError:  # a request that did not come over a socket
+        return host
+    if not isinstance(address, IPv6Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(IPv6Network((int(address), CLIENT_NETWORK_BITS), strict=False))
 
 
 def is_sasl(security_protocol: str) -> bool:

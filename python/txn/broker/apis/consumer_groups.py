@@ -99,7 +99,7 @@ async def consumer_group_heartbeat(
         assignor=request.server_assignor,
         owned=_owned(request),
     )
-    answer = await groups.consumer.heartbeat(request.group_id, beat, sees)
+    answer = await groups.consumer.heartbeat(request.group_id, beat, sees, context.session.owner)
     if answer.error is not ErrorCode.NONE:
         return Answer(answer.error, answer.message)
     interval_ms = groups.consumer.setting(request.group_id, "heartbeat.interval.ms")

@@ -34,7 +34,6 @@ from txn.coordinator.group.classic import (
 )
 from txn.coordinator.group.consumer.decide import (
     JOINS,
-    LEFT_FOR_A_WHILE,
     Beat,
     Outcome,
     added_bytes,
@@ -47,6 +46,7 @@ from txn.coordinator.group.consumer.embedded import (
     encode_assignment,
 )
 from txn.coordinator.group.consumer.group import (
+    LEFT_FOR_A_WHILE,
     NO_PARTITIONS,
     NOTHING,
     ConsumerGroup,

@@ -204,10 +204,10 @@ def _upgraded_members(group: Group, topics: Topics) -> list[ConsumerMember]:
                 "an unsupported custom assignor is in use. Please refer to the documentation or "
                 "switch to a default assignor before re-attempting the upgrade.",
             )
-        if member.assignment:
-            claims.append((ASSIGNED, member_id, partitions))
-        else:
-            # A round may have withdrawn the assignments. Members of a cooperative protocol read on.
+        claims.append((ASSIGNED, member_id, partitions))
+        if group.state is not GroupState.STABLE or member_id in group.unsynced:
+            # Members of a cooperative protocol read on until they hear of their assignment. One
+            # that joined the round may have withdrawn those that were stored.
             claims.append((-subscription.generation, member_id, subscription.owned))
     owned = _owned(claims, group.generation, topics)
     return [
@@ -228,6 +228,7 @@ def _owned(
             free = {each for each in numbers if (topic_id, each) not in taken}
             taken.update((topic_id, each) for each in free)
             if free:
+                free.update(part.get(topic_id, ()))
                 part[topic_id] = dict.fromkeys(sorted(free), generation)
     return owned
 
