@@ -109,6 +109,41 @@ def test_a_wrong_place_or_form_is_an_error_page(story: Story, query: str) -> Non
     assert 'role="alert"' in answer.text
 
 
+@pytest.mark.parametrize("digits", ["9" * 19, "9" * 20, "9" * 5_000, "%D9%A3", "3x", "-1"])
+def test_a_number_that_no_log_has_is_not_found(story: Story, digits: str) -> None:
+    browser = story.console.browser()
+    for path in (
+        f"/topics/orders/{digits}",
+        f"/topics/orders/{digits}/0",
+        f"/topics/orders/0/{digits}",
+        f"/topics/orders/0/{digits}/value",
+        f"/topics/orders/search?value=a&partition={digits}",
+        f"/topics/orders/search?value=a&partition=0&from={digits}x",
+    ):
+        answer = browser.get(path)
+        assert (answer.status, 'role="alert"' in answer.text) == (404, True), path
+        assert len(answer.body) < 20_000
+
+
+def test_an_offset_beyond_the_log_is_not_found_and_the_page_has_its_range(story: Story) -> None:
+    browser = story.console.browser()
+    create_topic(story.servers, "short")
+    assert "its log is empty" in browser.get("/topics/short/0/0").text
+    send(plain_producer(story.servers), "short", [b"1", b"2"])
+    for offset in (2, 2**63 - 1):
+        answer = browser.get(f"/topics/short/0/{offset}")
+        assert (answer.status, "its log has offsets 0 to 1" in answer.text) == (404, True)
+
+
+def test_a_time_that_no_calendar_has_is_shown_whole(story: Story) -> None:
+    create_topic(story.servers, "timeless", message_timestamp_after_max_ms=str(2**63 - 1))
+    producer = plain_producer(story.servers)
+    producer.produce("timeless", b"1", timestamp=2**63 - 1)
+    assert producer.flush(WAIT_S) == 0
+    text = story.console.browser().get("/topics/timeless/0?from=earliest").text
+    assert f">{2**63 - 1} ms<" in text
+
+
 def test_records_never_become_markup_in_any_form_or_page(story: Story) -> None:
     browser = story.console.browser()
     assert b"<script>" in SCRIPT

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from txn.admin.cluster import RunningCluster
-from txn.admin.offset_specs import OffsetSpec, OffsetSpecKind, offsets_at, parse_offset_spec
+from txn.admin.offset_specs import (
+    OFFSET_MAX,
+    OffsetSpec,
+    OffsetSpecKind,
+    offsets_at,
+    parse_offset_spec,
+)
 from txn.cluster.facts import PartitionOffsets
 from txn.console.pages.topics.contents import Form, lines, preview
 from txn.console.pages.topics.records import PAGE_RECORDS, Row, names_of, page_of
@@ -20,6 +26,9 @@ VIEWS: Final = {
     "reader": "The reader alone",
 }
 BYTES_FORMS: Final = [Form.TEXT, Form.JSON, Form.HEX]
+DIGITS_MAX: Final = len(str(OFFSET_MAX))
+"""The most digits of a number that is read: the time for more grows with their square."""
+
 DEFAULT_PLACE: Final = f"-{PAGE_RECORDS}"
 
 
@@ -134,6 +143,15 @@ def chosen(text: str, known: Sequence[str], noun: str) -> str:
     return text
 
 
+def number_of(text: str, noun: str) -> int:
+    """A number from an address. Raises ConfigError: it is none that Kafka has."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+    if not is_number or int(text) > OFFSET_MAX:
+        shown = text if len(text) <= DIGITS_MAX else f"{text[:DIGITS_MAX]}…"
+        raise ConfigError(f"{shown!r} is no {noun}. Give a number from 0 to {OFFSET_MAX}")
+    return int(text)
+
+
 def _lines(
     visit: Visit, content: bytes | None, form: Form, *, is_key: bool
 ) -> tuple[Sequence[str], str | None]:
@@ -144,17 +162,26 @@ def _lines(
 
 
 def _partition_of(visit: Visit, source: Source) -> TopicPartition:
-    (place,) = partitions_of(source, visit.path("topic"), int(visit.path("index")))
+    (place,) = partitions_of(
+        source, visit.path("topic"), number_of(visit.path("index"), "partition")
+    )
     return place
 
 
 def _row_at(visit: Visit, source: Source, place: TopicPartition, ends: PartitionOffsets) -> Row:
-    offset = int(visit.path("offset"))
+    offset = number_of(visit.path("offset"), "offset")
+    name = f"{place[0]}-{place[1]}"
+    if not ends.log_start_offset <= offset < ends.end_offset:
+        has = f"has offsets {ends.log_start_offset} to {ends.end_offset - 1}"
+        is_empty = ends.log_start_offset == ends.end_offset
+        raise ConfigError(
+            f"{name} has no record at offset {offset}: its log {'is empty' if is_empty else has}"
+        )
     page = page_of(source, place, offset, ends)
     for row in page.rows:
         if row.offset == offset and row.record is not None:
             return row
     raise ConfigError(
-        f"{place[0]}-{place[1]} has no record at offset {offset}. It may be a marker, or "
+        f"{name} has no record at offset {offset}. It may be a marker, or "
         "compaction or retention has removed it"
     )

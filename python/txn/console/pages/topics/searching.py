@@ -7,7 +7,7 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 
 from txn.cli.no_answer import one_line
-from txn.console.pages.topics.browse import ends_of, offset_of
+from txn.console.pages.topics.browse import ends_of, number_of, offset_of
 from txn.console.pages.topics.contents import Form, preview
 from txn.console.pages.topics.search import FOUND_MAX, Step, Wanted, steps_of, wanted_text
 from txn.console.site import Visit
@@ -110,9 +110,11 @@ def _starts(
     source: Source, topic: str, fields: dict[str, str]
 ) -> list[tuple[TopicPartition, int, int]]:
     index = fields["partition"]
-    if index and not index.isdecimal():
-        raise ConfigError(f"partition={index!r} is no number. Choose one from the list")
-    places = partitions_of(source, topic, int(index)) if index else _all(source, topic)
+    places = (
+        partitions_of(source, topic, number_of(index, "partition"))
+        if index
+        else _all(source, topic)
+    )
     starts = []
     for place in places:
         ends = ends_of(source, place)
