@@ -18,6 +18,7 @@ from support.clients import (
 )
 from support.console import ConsoleProcess
 from txn.console.pages.topics.records import PAGE_RECORDS
+from txn.console.pages.topics.search import FOUND_MAX
 
 
 def rows(page: str) -> list[tuple[str, str]]:
@@ -205,6 +206,12 @@ def test_a_search_finds_by_key_value_header_and_place(
     assert "The search has read to the end" in text
 
 
+def test_a_search_for_nothing_says_nothing_about_matches(story: Story) -> None:
+    text = story.console.browser().get("/topics/orders/search").text
+    assert "matches" not in text
+    assert text.rstrip().endswith("</html>")
+
+
 def test_a_search_finds_the_records_of_a_transactional_id(story: Story) -> None:
     browser = story.console.browser()
     id_ = HOSTILE_ID.replace(" ", "%20").replace("<", "%3C").replace(">", "%3E")
@@ -213,6 +220,71 @@ def test_a_search_finds_the_records_of_a_transactional_id(story: Story) -> None:
     assert text.count('<li><a class="name"') == 1
     assert browser.get("/topics/orders/search?id=none").status == 404
     assert browser.get("/topics/orders/search?value=0xzz").status == 404
+
+
+def test_a_search_ends_with_its_largest_number_of_matches(story: Story) -> None:
+    create_topic(story.servers, "many", 2)
+    producer = plain_producer(story.servers, linger_ms=100)
+    send(producer, "many", [b"needle"] * 300, 0)
+    send(producer, "many", [b"needle"] * 5_000, 1)
+    text = story.console.browser().get("/topics/many/search?value=needle").text
+    assert text.count('<li><a class="name"') == FOUND_MAX
+    assert "many-1: read to offset 200 of 5,000" in text
+    assert "500 matches: the search stopped here" in text
+
+
+def test_a_search_that_finds_nothing_has_no_line_for_each_partition(story: Story) -> None:
+    create_topic(story.servers, "wide", 200)
+    producer = plain_producer(story.servers)
+    for partition in range(200):
+        producer.produce("wide", b"hay", partition=partition)
+    assert producer.flush(WAIT_S) == 0
+    text = story.console.browser().get("/topics/wide/search?value=needle").text
+    assert text.count('<li class="progress">') < 100
+    assert "0 matches. The search has read to the end." in text
+
+
+def test_a_search_goes_on_behind_a_damaged_partition_and_says_that_it_lacks_a_part(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "partly", 2)
+        producer = plain_producer(servers)
+        for partition in (0, 1):
+            send(producer, "partly", [b"a needle"], partition)
+            send(producer, "partly", [b"another needle"], partition)
+        (segment,) = (data / "partly-0").glob("*.log")
+        content = segment.read_bytes()
+        segment.write_bytes(content.replace(b"another needle", b"another noodle"))
+        require_partly_searched(ConsoleProcess("--bootstrap", servers), "0 of 2")
+    require_partly_searched(ConsoleProcess("--data", data), None)
+
+
+def test_a_partition_that_cannot_be_asked_is_a_line_of_the_search(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "partly", 2)
+        for partition in (0, 1):
+            send(plain_producer(servers), "partly", [b"a needle"] * 2, partition)
+    shutil.rmtree(data / "partly-0")
+    with txn.Broker(data, durability="process") as broker:
+        require_partly_searched(ConsoleProcess("--bootstrap", broker.bootstrap_servers), None)
+
+
+def require_partly_searched(console: ConsoleProcess, stopped_at: str | None) -> None:
+    """Require the matches of the sound partition, and words about the damaged one."""
+    text = console.browser().get("/topics/partly/search?value=needle").text
+    words = "it was not searched"
+    if stopped_at is not None:
+        words = f"the search stopped at offset {stopped_at} by this error"
+    assert f"partly-0: {words}: " in text
+    assert len(re.findall("partly-1 offset [01]<", text)) == 2
+    assert "2 matches. The search has not read all: 1 partition ended by an error." in text
+    assert "read to the end" not in text
+    assert console.stop() == 0
 
 
 def test_a_search_may_be_left_at_any_time(story: Story) -> None:

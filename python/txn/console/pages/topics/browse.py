@@ -1,6 +1,6 @@
 """The records of a partition from a place on, one record, and the bytes of a part of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from txn.admin.cluster import RunningCluster
@@ -8,7 +8,6 @@ from txn.admin.offset_specs import (
     OFFSET_MAX,
     OffsetSpec,
     OffsetSpecKind,
-    offsets_at,
     parse_offset_spec,
 )
 from txn.cluster.facts import PartitionOffsets
@@ -40,7 +39,7 @@ def records(visit: Visit, source: Source) -> Context:
     form = Form(chosen(query.get("as", "text"), [each.value for each in BYTES_FORMS], "form"))
     wanted = query.get("from", "").strip() or DEFAULT_PLACE
     ends = ends_of(source, place)
-    first = offset_of(source, place, ends, wanted)
+    first = offsets_of(source, {place: ends}, wanted)[place]
     page = page_of(source, place, first, ends)
     rows = [row for row in page.rows if view != "reader" or row.is_seen(ends)]
     name = f"{place[0]}-{place[1]}"
@@ -109,31 +108,50 @@ def download(visit: Visit, source: Source) -> tuple[str, bytes]:
     return f"{place[0]}-{place[1]}-{row.offset}.{part}", content or b""
 
 
-def offset_of(source: Source, place: TopicPartition, ends: PartitionOffsets, text: str) -> int:
-    """The offset of a place in a log, within the log. Raises ConfigError: it is no place."""
+def offsets_of(
+    source: Source, ends: Mapping[TopicPartition, PartitionOffsets], text: str
+) -> dict[TopicPartition, int]:
+    """The offset of a place in each log, within the log. Raises ConfigError: it is no place.
+
+    Args:
+        source: Where to ask.
+        ends: The ends of each log.
+        text: Any place that `txn consume --from` takes.
+    """
     spec: OffsetSpec = parse_offset_spec(text, now_ms=source.now_ms())
-    if isinstance(source, RunningCluster):
-        offset = offsets_at(source, [place], spec, is_committed=False).get(place, 0)
-    elif spec.kind is OffsetSpecKind.TIME:
-        found = source.offset_at(place, spec.value)
-        offset = ends.end_offset if found is None else found
-    else:
+    young: Mapping[TopicPartition, int | None] = {}
+    if spec.kind is OffsetSpecKind.TIME:
+        if isinstance(source, RunningCluster):
+            young = source.offsets(ends.keys(), spec.value, is_committed=False)
+        else:
+            young = {place: source.offset_at(place, spec.value) for place in ends}
+    offsets = {}
+    for place, each in ends.items():
+        found = young.get(place)
         offset = {
-            OffsetSpecKind.EARLIEST: ends.log_start_offset,
-            OffsetSpecKind.LATEST: ends.end_offset,
-            OffsetSpecKind.BEFORE_END: ends.end_offset - spec.value,
-        }.get(spec.kind, spec.value)
-    return min(max(offset, ends.log_start_offset), ends.end_offset)
+            OffsetSpecKind.EARLIEST: each.log_start_offset,
+            OffsetSpecKind.LATEST: each.end_offset,
+            OffsetSpecKind.BEFORE_END: each.end_offset - spec.value,
+            OffsetSpecKind.OFFSET: spec.value,
+            OffsetSpecKind.TIME: each.end_offset if found is None or found < 0 else found,
+        }[spec.kind]
+        offsets[place] = min(max(offset, each.log_start_offset), each.end_offset)
+    return offsets
 
 
 def ends_of(source: Source, place: TopicPartition) -> PartitionOffsets:
     """The ends of a partition. Raises ConfigError: no broker leads it."""
     found = source.ends([place]).get(place)
     if found is None:
-        raise ConfigError(
-            f"no broker leads {place[0]}-{place[1]} at the moment. Bring one of its replicas back"
-        )
+        raise no_leader(place)
     return found
+
+
+def no_leader(place: TopicPartition) -> ConfigError:
+    """The error about a partition that no broker leads."""
+    return ConfigError(
+        f"no broker leads {place[0]}-{place[1]} at the moment. Bring one of its replicas back"
+    )
 
 
 def chosen(text: str, known: Sequence[str], noun: str) -> str:

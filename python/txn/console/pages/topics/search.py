@@ -3,14 +3,16 @@
 The browser ends it by leaving. A page has a plain list, so the answer is HTML that grows.
 """
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from txn.cluster.facts import LoggedBatch
 from txn.console.pages.topics.records import Row, rows_of
 from txn.console.sources import Source
-from txn.errors import ConfigError
+from txn.errors import ConfigError, TxnError
 from txn.identifiers import TopicPartition
+from txn.inspect.segments import SegmentRecord
 
 STEP_BYTES: Final = 4 << 20
 FOUND_MAX: Final = 500
@@ -44,13 +46,27 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """A partition to search, and where; `error` is the reason that it cannot be searched."""
+
+    partition: TopicPartition
+    first_offset: int = 0
+    end_offset: int = 0
+    error: TxnError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """The matches of a stretch of a log that was read, and where it ends."""
+    """The matches of a stretch of a log that was read, and where it ends.
+
+    With an `error` the search of the partition ends there.
+    """
 
     partition: TopicPartition
     rows: Sequence[Row]
     next_offset: int
     end_offset: int
+    error: TxnError | None = None
 
 
 def wanted_text(text: str) -> bytes | None:
@@ -71,30 +87,51 @@ def wanted_text(text: str) -> bytes | None:
 
 
 def steps_of(
-    source: Source, starts: Sequence[tuple[TopicPartition, int, int]], wanted: Wanted
+    source: Source, starts: Sequence[Start], wanted: Wanted
 ) -> Generator[Step, None, None]:
-    """Search partitions one after the other, a stretch in each step.
+    """Search partitions one after the other, a stretch in each step, up to `FOUND_MAX` matches.
 
-    Args:
-        source: Where to read.
-        starts: Partitions, the offset to begin at and the one to end before.
-        wanted: The records to find.
+    A partition with an error ends with a step that has it, and the next partition follows.
     """
-    for partition, first_offset, end_offset in starts:
-        if first_offset >= end_offset:
-            continue
-        found: list[Row] = []
-        bytes_read = 0
-        for batch, records in source.records(partition, first_offset):
-            if batch.batch.base_offset >= end_offset:
-                break
+    left = FOUND_MAX
+    for start in starts:
+        for step in _steps_in(source, start, wanted):
+            left -= len(step.rows)
+            if left > 0:
+                yield step
+                continue
+            rows = step.rows[: len(step.rows) + left]
+            yield replace(step, rows=rows, next_offset=rows[-1].offset + 1, error=None)
+            return
+
+
+def _steps_in(source: Source, start: Start, wanted: Wanted) -> Iterator[Step]:
+    found: list[Row] = []
+    bytes_read = 0
+    next_offset, error = start.first_offset, start.error
+    try:
+        for batch, records in _records(source, start):
             found += [
                 row
                 for row in rows_of(batch, records)
-                if first_offset <= row.offset < end_offset and wanted.fits(row)
+                if start.first_offset <= row.offset < start.end_offset and wanted.fits(row)
             ]
+            next_offset = min(batch.batch.last_offset + 1, start.end_offset)
             bytes_read += batch.batch.size_bytes
             if bytes_read >= STEP_BYTES or len(found) >= FOUND_MAX:
-                yield Step(partition, found, batch.batch.last_offset + 1, end_offset)
+                yield Step(start.partition, found, next_offset, start.end_offset)
                 found, bytes_read = [], 0
-        yield Step(partition, found, end_offset, end_offset)
+        if error is None:
+            next_offset = start.end_offset
+    except TxnError as met:
+        error = met
+    yield Step(start.partition, found, next_offset, start.end_offset, error)
+
+
+def _records(source: Source, start: Start) -> Iterator[tuple[LoggedBatch, Sequence[SegmentRecord]]]:
+    """The batches to search, with their records. Raises TxnError: the log cannot be read on."""
+    if start.error is None and start.first_offset < start.end_offset:
+        for batch, records in source.records(start.partition, start.first_offset):
+            if batch.batch.base_offset >= start.end_offset:
+                return
+            yield batch, records
