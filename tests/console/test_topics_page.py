@@ -10,6 +10,7 @@ import txn
 from console.conftest import BIDI, HOSTILE_ID, NO_TEXT, SCRIPT, Story, tell
 from support.clients import (
     WAIT_S,
+    commit_values,
     create_topic,
     plain_producer,
     read_all,
@@ -204,6 +205,28 @@ def test_a_search_finds_by_key_value_header_and_place(
     text = story.console.browser().get(f"/topics/orders/search?{query}").text
     assert text.count('<li><a class="name"') == matches
     assert "The search has read to the end" in text
+
+
+def test_a_search_shows_the_fate_of_each_match(story: Story) -> None:
+    browser = story.console.browser()
+    producer = transactional_producer(story.servers, "three-fates")
+    create_topic(story.servers, "fates")
+    commit_values(producer, "fates", [b"needle"])
+    producer.begin_transaction()
+    send(producer, "fates", [b"hay", b"needle"])
+    producer.abort_transaction(WAIT_S)
+    commit_values(producer, "fates", [b"needle"])
+    send(plain_producer(story.servers), "fates", [b"needle"])
+    producer.begin_transaction()
+    send(producer, "fates", [b"needle"])
+    commit_values(transactional_producer(story.servers, "behind"), "fates", [b"needle"])
+    text = browser.get("/topics/fates/search?value=needle").text
+    matches = re.findall(r'<li><a class="name".*?</li>', text)
+    found = [re.findall(r'<span class="badge \w+">(\w+)<', each) for each in matches]
+    fates = [["committed"], ["aborted"], ["committed"], [], ["open"], ["committed"]]
+    assert found == fates
+    assert "Records of an earlier one are not found" in text
+    producer.abort_transaction(WAIT_S)
 
 
 def test_a_search_for_nothing_says_nothing_about_matches(story: Story) -> None:

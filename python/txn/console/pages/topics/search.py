@@ -4,11 +4,12 @@ The browser ends it by leaving. A page has a plain list, so the answer is HTML t
 """
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from txn.cluster.facts import LoggedBatch
-from txn.console.pages.topics.records import Row, rows_of
+from txn.console.pages.topics.browse import ends_of
+from txn.console.pages.topics.records import Row, Standing, rows_of, with_standings
 from txn.console.sources import Source
 from txn.errors import ConfigError, TxnError
 from txn.identifiers import TopicPartition
@@ -95,37 +96,56 @@ def steps_of(
     """
     left = FOUND_MAX
     for start in starts:
-        for step in _steps_in(source, start, wanted):
+        for step in _steps_in(source, start, wanted, left):
+            yield step
             left -= len(step.rows)
-            if left > 0:
-                yield step
-                continue
-            rows = step.rows[: len(step.rows) + left]
-            yield replace(step, rows=rows, next_offset=rows[-1].offset + 1, error=None)
-            return
+            if left <= 0:
+                return
 
 
-def _steps_in(source: Source, start: Start, wanted: Wanted) -> Iterator[Step]:
-    found: list[Row] = []
-    bytes_read = 0
+def _steps_in(source: Source, start: Start, wanted: Wanted, left: int) -> Iterator[Step]:
+    rows: list[Row] = []  # matches, and the markers between them, which decide transactions
+    count = bytes_read = 0
     next_offset, error = start.first_offset, start.error
     try:
         for batch, records in _records(source, start):
-            found += [
-                row
-                for row in rows_of(batch, records)
-                if start.first_offset <= row.offset < start.end_offset and wanted.fits(row)
-            ]
+            for row in rows_of(batch, records):
+                if not start.first_offset <= row.offset < start.end_offset:
+                    continue
+                if row.record is None or wanted.fits(row):
+                    rows.append(row)
+                    count += row.record is not None
+                if count == left:
+                    yield _step(source, start, rows, row.offset + 1, None)
+                    return
             next_offset = min(batch.batch.last_offset + 1, start.end_offset)
             bytes_read += batch.batch.size_bytes
-            if bytes_read >= STEP_BYTES or len(found) >= FOUND_MAX:
-                yield Step(start.partition, found, next_offset, start.end_offset)
-                found, bytes_read = [], 0
+            if bytes_read >= STEP_BYTES:
+                step = _step(source, start, rows, next_offset, None)
+                yield step
+                if step.error is not None:
+                    return
+                left -= count
+                rows, count, bytes_read = [], 0, 0
         if error is None:
             next_offset = start.end_offset
     except TxnError as met:
         error = met
-    yield Step(start.partition, found, next_offset, start.end_offset, error)
+    yield _step(source, start, rows, next_offset, error)
+
+
+def _step(
+    source: Source, start: Start, rows: Sequence[Row], next_offset: int, error: TxnError | None
+) -> Step:
+    """A step with the fates of its matches. If they are not known, it ends before the matches."""
+    place = start.partition
+    try:
+        if any(row.standing is Standing.ENDED for row in rows):
+            rows = with_standings(rows, source, place, ends_of(source, place))
+    except TxnError as met:
+        return Step(place, (), rows[0].offset, start.end_offset, met)
+    matches = [row for row in rows if row.record is not None]
+    return Step(place, matches, next_offset, start.end_offset, error)
 
 
 def _records(source: Source, start: Start) -> Iterator[tuple[LoggedBatch, Sequence[SegmentRecord]]]:
