@@ -112,9 +112,11 @@ def _steps_in(source: Source, start: Start, wanted: Wanted, left: int) -> Iterat
             for row in rows_of(batch, records):
                 if not start.first_offset <= row.offset < start.end_offset:
                     continue
-                if row.record is None or wanted.fits(row):
+                if wanted.fits(row):
                     rows.append(row)
-                    count += row.record is not None
+                    count += 1
+                elif row.record is None and rows:
+                    rows.append(row)
                 if count == left:
                     yield _step(source, start, rows, row.offset + 1, None)
                     return
