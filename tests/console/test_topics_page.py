@@ -88,6 +88,8 @@ def require_decided(console: ConsoleProcess) -> None:
         record = browser.get(f"{place}/0").text
         assert "nothing yet" not in record
         assert ("this record" in record) == bool(seen)
+        search = browser.get(f"/topics/big/search?value=small&partition={partition}").text
+        assert search.count(f">{kind}</span>") == PAGE_RECORDS
     assert console.stop() == 0
 
 
