@@ -65,8 +65,8 @@ def test_escaped_letters_are_read_and_control_characters_stay_escaped() -> None:
 
 def test_a_layout_costs_no_more_than_the_page_shows() -> None:
     deep = b"[" * 900 + b"1," * 60_000 + b"1" + b"]" * 900
-    note = "It is nested deeper than 64 levels, so it is shown as text"
-    assert (lines(deep, Form.JSON)[1] or "").startswith(note)
+    too_deep = "It is nested deeper than 64 levels, so it is shown as text"
+    assert (lines(deep, Form.JSON)[1] or "").startswith(too_deep)
     nested = b"[" * 60 + b"1," * 500_000 + b"1" + b"]" * 60
     tracemalloc.start()
     shown, note = lines(nested, Form.JSON)

@@ -10,6 +10,7 @@ import txn
 from console.conftest import BIDI, HOSTILE_ID, NO_TEXT, SCRIPT, Story, tell
 from support.clients import (
     WAIT_S,
+    commit_values,
     create_topic,
     plain_producer,
     read_all,
@@ -18,6 +19,7 @@ from support.clients import (
 )
 from support.console import ConsoleProcess
 from txn.console.pages.topics.records import PAGE_RECORDS
+from txn.console.pages.topics.search import FOUND_MAX
 
 
 def rows(page: str) -> list[tuple[str, str]]:
@@ -86,6 +88,8 @@ def require_decided(console: ConsoleProcess) -> None:
         record = browser.get(f"{place}/0").text
         assert "nothing yet" not in record
         assert ("this record" in record) == bool(seen)
+        search = browser.get(f"/topics/big/search?value=small&partition={partition}").text
+        assert search.count(f">{kind}</span>") == PAGE_RECORDS
     assert console.stop() == 0
 
 
@@ -107,6 +111,41 @@ def test_a_wrong_place_or_form_is_an_error_page(story: Story, query: str) -> Non
     answer = story.console.browser().get(f"/topics/orders/0?{query}")
     assert answer.status == 404
     assert 'role="alert"' in answer.text
+
+
+@pytest.mark.parametrize("digits", ["9" * 19, "9" * 20, "9" * 5_000, "%D9%A3", "3x", "-1"])
+def test_a_number_that_no_log_has_is_not_found(story: Story, digits: str) -> None:
+    browser = story.console.browser()
+    for path in (
+        f"/topics/orders/{digits}",
+        f"/topics/orders/{digits}/0",
+        f"/topics/orders/0/{digits}",
+        f"/topics/orders/0/{digits}/value",
+        f"/topics/orders/search?value=a&partition={digits}",
+        f"/topics/orders/search?value=a&partition=0&from={digits}x",
+    ):
+        answer = browser.get(path)
+        assert (answer.status, 'role="alert"' in answer.text) == (404, True), path
+        assert len(answer.body) < 20_000
+
+
+def test_an_offset_beyond_the_log_is_not_found_and_the_page_has_its_range(story: Story) -> None:
+    browser = story.console.browser()
+    create_topic(story.servers, "short")
+    assert "its log is empty" in browser.get("/topics/short/0/0").text
+    send(plain_producer(story.servers), "short", [b"1", b"2"])
+    for offset in (2, 2**63 - 1):
+        answer = browser.get(f"/topics/short/0/{offset}")
+        assert (answer.status, "its log has offsets 0 to 1" in answer.text) == (404, True)
+
+
+def test_a_time_that_no_calendar_has_is_shown_whole(story: Story) -> None:
+    create_topic(story.servers, "timeless", message_timestamp_after_max_ms=str(2**63 - 1))
+    producer = plain_producer(story.servers)
+    producer.produce("timeless", b"1", timestamp=2**63 - 1)
+    assert producer.flush(WAIT_S) == 0
+    text = story.console.browser().get("/topics/timeless/0?from=earliest").text
+    assert f">{2**63 - 1} ms<" in text
 
 
 def test_records_never_become_markup_in_any_form_or_page(story: Story) -> None:
@@ -170,6 +209,34 @@ def test_a_search_finds_by_key_value_header_and_place(
     assert "The search has read to the end" in text
 
 
+def test_a_search_shows_the_fate_of_each_match(story: Story) -> None:
+    browser = story.console.browser()
+    producer = transactional_producer(story.servers, "three-fates")
+    create_topic(story.servers, "fates")
+    commit_values(producer, "fates", [b"needle"])
+    producer.begin_transaction()
+    send(producer, "fates", [b"hay", b"needle"])
+    producer.abort_transaction(WAIT_S)
+    commit_values(producer, "fates", [b"needle"])
+    send(plain_producer(story.servers), "fates", [b"needle"])
+    producer.begin_transaction()
+    send(producer, "fates", [b"needle"])
+    commit_values(transactional_producer(story.servers, "behind"), "fates", [b"needle"])
+    text = browser.get("/topics/fates/search?value=needle").text
+    matches = re.findall(r'<li><a class="name".*?</li>', text)
+    found = [re.findall(r'<span class="badge \w+">(\w+)<', each) for each in matches]
+    fates = [["committed"], ["aborted"], ["committed"], [], ["open"], ["committed"]]
+    assert found == fates
+    assert "Records of an earlier one are not found" in text
+    producer.abort_transaction(WAIT_S)
+
+
+def test_a_search_for_nothing_says_nothing_about_matches(story: Story) -> None:
+    text = story.console.browser().get("/topics/orders/search").text
+    assert "matches" not in text
+    assert text.rstrip().endswith("</html>")
+
+
 def test_a_search_finds_the_records_of_a_transactional_id(story: Story) -> None:
     browser = story.console.browser()
     id_ = HOSTILE_ID.replace(" ", "%20").replace("<", "%3C").replace(">", "%3E")
@@ -178,6 +245,71 @@ def test_a_search_finds_the_records_of_a_transactional_id(story: Story) -> None:
     assert text.count('<li><a class="name"') == 1
     assert browser.get("/topics/orders/search?id=none").status == 404
     assert browser.get("/topics/orders/search?value=0xzz").status == 404
+
+
+def test_a_search_ends_with_its_largest_number_of_matches(story: Story) -> None:
+    create_topic(story.servers, "many", 2)
+    producer = plain_producer(story.servers, linger_ms=100)
+    send(producer, "many", [b"needle"] * 300, 0)
+    send(producer, "many", [b"needle"] * 5_000, 1)
+    text = story.console.browser().get("/topics/many/search?value=needle").text
+    assert text.count('<li><a class="name"') == FOUND_MAX
+    assert "many-1: read to offset 200 of 5,000" in text
+    assert "500 matches: the search stopped here" in text
+
+
+def test_a_search_that_finds_nothing_has_no_line_for_each_partition(story: Story) -> None:
+    create_topic(story.servers, "wide", 200)
+    producer = plain_producer(story.servers)
+    for partition in range(200):
+        producer.produce("wide", b"hay", partition=partition)
+    assert producer.flush(WAIT_S) == 0
+    text = story.console.browser().get("/topics/wide/search?value=needle").text
+    assert text.count('<li class="progress">') < 100
+    assert "0 matches. The search has read to the end." in text
+
+
+def test_a_search_goes_on_behind_a_damaged_partition_and_says_that_it_lacks_a_part(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "partly", 2)
+        producer = plain_producer(servers)
+        for partition in (0, 1):
+            send(producer, "partly", [b"a needle"], partition)
+            send(producer, "partly", [b"another needle"], partition)
+        (segment,) = (data / "partly-0").glob("*.log")
+        content = segment.read_bytes()
+        segment.write_bytes(content.replace(b"another needle", b"another noodle"))
+        require_partly_searched(ConsoleProcess("--bootstrap", servers), "0 of 2")
+    require_partly_searched(ConsoleProcess("--data", data), None)
+
+
+def test_a_partition_that_cannot_be_asked_is_a_line_of_the_search(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with txn.Broker(data, durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "partly", 2)
+        for partition in (0, 1):
+            send(plain_producer(servers), "partly", [b"a needle"] * 2, partition)
+    shutil.rmtree(data / "partly-0")
+    with txn.Broker(data, durability="process") as broker:
+        require_partly_searched(ConsoleProcess("--bootstrap", broker.bootstrap_servers), None)
+
+
+def require_partly_searched(console: ConsoleProcess, stopped_at: str | None) -> None:
+    """Require the matches of the sound partition, and words about the damaged one."""
+    text = console.browser().get("/topics/partly/search?value=needle").text
+    words = "it was not searched"
+    if stopped_at is not None:
+        words = f"the search stopped at offset {stopped_at} by this error"
+    assert f"partly-0: {words}: " in text
+    assert len(re.findall("partly-1 offset [01]<", text)) == 2
+    assert "2 matches. The search has not read all: 1 partition ended by an error." in text
+    assert "read to the end" not in text
+    assert console.stop() == 0
 
 
 def test_a_search_may_be_left_at_any_time(story: Story) -> None:

@@ -12,11 +12,11 @@ PAGE: Final = Page(
         ("/topics", View("pages/topics/overview.html", listing.overview)),
         ("/topics/{topic}", View("pages/topics/topic.html", listing.topic)),
         ("/topics/{topic}/search", Stream(searching.begin, "text/html")),
-        ("/topics/{topic}/{index:int}", View("pages/topics/records.html", browse.records)),
+        ("/topics/{topic}/{index}", View("pages/topics/records.html", browse.records)),
         (
-            "/topics/{topic}/{index:int}/{offset:int}",
+            "/topics/{topic}/{index}/{offset}",
             View("pages/topics/record.html", browse.record),
         ),
-        ("/topics/{topic}/{index:int}/{offset:int}/{part}", Download(browse.download)),
+        ("/topics/{topic}/{index}/{offset}/{part}", Download(browse.download)),
     ),
 )

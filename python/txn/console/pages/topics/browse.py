@@ -1,10 +1,15 @@
 """The records of a partition from a place on, one record, and the bytes of a part of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from txn.admin.cluster import RunningCluster
-from txn.admin.offset_specs import OffsetSpec, OffsetSpecKind, offsets_at, parse_offset_spec
+from txn.admin.offset_specs import (
+    OFFSET_MAX,
+    OffsetSpec,
+    OffsetSpecKind,
+    parse_offset_spec,
+)
 from txn.cluster.facts import PartitionOffsets
 from txn.console.pages.topics.contents import Form, lines, preview
 from txn.console.pages.topics.records import PAGE_RECORDS, Row, names_of, page_of
@@ -20,6 +25,9 @@ VIEWS: Final = {
     "reader": "The reader alone",
 }
 BYTES_FORMS: Final = [Form.TEXT, Form.JSON, Form.HEX]
+DIGITS_MAX: Final = len(str(OFFSET_MAX))
+"""The most digits of a number that is read: the time for more grows with their square."""
+
 DEFAULT_PLACE: Final = f"-{PAGE_RECORDS}"
 
 
@@ -31,7 +39,7 @@ def records(visit: Visit, source: Source) -> Context:
     form = Form(chosen(query.get("as", "text"), [each.value for each in BYTES_FORMS], "form"))
     wanted = query.get("from", "").strip() or DEFAULT_PLACE
     ends = ends_of(source, place)
-    first = offset_of(source, place, ends, wanted)
+    first = offsets_of(source, {place: ends}, wanted)[place]
     page = page_of(source, place, first, ends)
     rows = [row for row in page.rows if view != "reader" or row.is_seen(ends)]
     name = f"{place[0]}-{place[1]}"
@@ -100,31 +108,50 @@ def download(visit: Visit, source: Source) -> tuple[str, bytes]:
     return f"{place[0]}-{place[1]}-{row.offset}.{part}", content or b""
 
 
-def offset_of(source: Source, place: TopicPartition, ends: PartitionOffsets, text: str) -> int:
-    """The offset of a place in a log, within the log. Raises ConfigError: it is no place."""
+def offsets_of(
+    source: Source, ends: Mapping[TopicPartition, PartitionOffsets], text: str
+) -> dict[TopicPartition, int]:
+    """The offset of a place in each log, within the log. Raises ConfigError: it is no place.
+
+    Args:
+        source: Where to ask.
+        ends: The ends of each log.
+        text: Any place that `txn consume --from` takes.
+    """
     spec: OffsetSpec = parse_offset_spec(text, now_ms=source.now_ms())
-    if isinstance(source, RunningCluster):
-        offset = offsets_at(source, [place], spec, is_committed=False).get(place, 0)
-    elif spec.kind is OffsetSpecKind.TIME:
-        found = source.offset_at(place, spec.value)
-        offset = ends.end_offset if found is None else found
-    else:
+    young: Mapping[TopicPartition, int | None] = {}
+    if spec.kind is OffsetSpecKind.TIME:
+        if isinstance(source, RunningCluster):
+            young = source.offsets(ends.keys(), spec.value, is_committed=False)
+        else:
+            young = {place: source.offset_at(place, spec.value) for place in ends}
+    offsets = {}
+    for place, each in ends.items():
+        found = young.get(place)
         offset = {
-            OffsetSpecKind.EARLIEST: ends.log_start_offset,
-            OffsetSpecKind.LATEST: ends.end_offset,
-            OffsetSpecKind.BEFORE_END: ends.end_offset - spec.value,
-        }.get(spec.kind, spec.value)
-    return min(max(offset, ends.log_start_offset), ends.end_offset)
+            OffsetSpecKind.EARLIEST: each.log_start_offset,
+            OffsetSpecKind.LATEST: each.end_offset,
+            OffsetSpecKind.BEFORE_END: each.end_offset - spec.value,
+            OffsetSpecKind.OFFSET: spec.value,
+            OffsetSpecKind.TIME: each.end_offset if found is None or found < 0 else found,
+        }[spec.kind]
+        offsets[place] = min(max(offset, each.log_start_offset), each.end_offset)
+    return offsets
 
 
 def ends_of(source: Source, place: TopicPartition) -> PartitionOffsets:
     """The ends of a partition. Raises ConfigError: no broker leads it."""
     found = source.ends([place]).get(place)
     if found is None:
-        raise ConfigError(
-            f"no broker leads {place[0]}-{place[1]} at the moment. Bring one of its replicas back"
-        )
+        raise no_leader(place)
     return found
+
+
+def no_leader(place: TopicPartition) -> ConfigError:
+    """The error about a partition that no broker leads."""
+    return ConfigError(
+        f"no broker leads {place[0]}-{place[1]} at the moment. Bring one of its replicas back"
+    )
 
 
 def chosen(text: str, known: Sequence[str], noun: str) -> str:
@@ -132,6 +159,15 @@ def chosen(text: str, known: Sequence[str], noun: str) -> str:
     if text not in known:
         raise ConfigError(f"{text!r} is no {noun}. Choose one of {', '.join(known)}")
     return text
+
+
+def number_of(text: str, noun: str) -> int:
+    """A number from an address. Raises ConfigError: it is none that Kafka has."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+    if not is_number or int(text) > OFFSET_MAX:
+        shown = text if len(text) <= DIGITS_MAX else f"{text[:DIGITS_MAX]}…"
+        raise ConfigError(f"{shown!r} is no {noun}. Give a number from 0 to {OFFSET_MAX}")
+    return int(text)
 
 
 def _lines(
@@ -144,17 +180,26 @@ def _lines(
 
 
 def _partition_of(visit: Visit, source: Source) -> TopicPartition:
-    (place,) = partitions_of(source, visit.path("topic"), int(visit.path("index")))
+    (place,) = partitions_of(
+        source, visit.path("topic"), number_of(visit.path("index"), "partition")
+    )
     return place
 
 
 def _row_at(visit: Visit, source: Source, place: TopicPartition, ends: PartitionOffsets) -> Row:
-    offset = int(visit.path("offset"))
+    offset = number_of(visit.path("offset"), "offset")
+    name = f"{place[0]}-{place[1]}"
+    if not ends.log_start_offset <= offset < ends.end_offset:
+        has = f"has offsets {ends.log_start_offset} to {ends.end_offset - 1}"
+        is_empty = ends.log_start_offset == ends.end_offset
+        raise ConfigError(
+            f"{name} has no record at offset {offset}: its log {'is empty' if is_empty else has}"
+        )
     page = page_of(source, place, offset, ends)
     for row in page.rows:
         if row.offset == offset and row.record is not None:
             return row
     raise ConfigError(
-        f"{place[0]}-{place[1]} has no record at offset {offset}. It may be a marker, or "
+        f"{name} has no record at offset {offset}. It may be a marker, or "
         "compaction or retention has removed it"
     )

@@ -1,22 +1,33 @@
 """The search of a topic as a page that grows while the log is read."""
 
-from collections.abc import AsyncIterator, Generator
+import time
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
 from txn.cli.no_answer import one_line
-from txn.console.pages.topics.browse import ends_of, offset_of
+from txn.cluster.facts import PartitionOffsets
+from txn.console.pages.topics.browse import no_leader, number_of, offsets_of
 from txn.console.pages.topics.contents import Form, preview
-from txn.console.pages.topics.search import FOUND_MAX, Step, Wanted, steps_of, wanted_text
+from txn.console.pages.topics.search import (
+    FOUND_MAX,
+    Start,
+    Step,
+    Wanted,
+    steps_of,
+    wanted_text,
+)
 from txn.console.site import Visit
 from txn.console.sources import Source
-from txn.errors import ConfigError, TxnError
+from txn.errors import ConfigError, CorruptLogError, RejectedError, TxnError
 from txn.explain.questions import partitions_of
 from txn.identifiers import TopicPartition
 
 HOLE: Final = "<!-- the matches -->"
+PROGRESS_S: Final = 2.0
+"""Seconds between two lines about a search that finds nothing."""
 
 
 def begin(visit: Visit) -> AsyncIterator[bytes]:
@@ -58,33 +69,38 @@ def begin(visit: Visit) -> AsyncIterator[bytes]:
 async def _pieces(
     visit: Visit, stack: ExitStack, steps: Generator[Step, None, None], frame: tuple[str, str]
 ) -> AsyncIterator[bytes]:
-    """The frame of the page, with the matches of each step in its middle."""
+    """The frame of the page, with the matches of each step in its middle, if it has a place."""
     head, tail = frame
     found = 0
-    context = {"preview": preview, "form": Form.TEXT, "found": 0, "error": None, "step": None}
+    failed: list[Step] = []
+    told = time.monotonic()
+    context = {"preview": preview, "form": Form.TEXT}
     try:
         yield head.encode()
-        while found < FOUND_MAX:
+        if not tail:  # nothing is looked for
+            return
+        while (step := await run_in_threadpool(next, steps, None)) is not None:
             if visit.site.stopping.is_set() or visit.session.has_ended:
                 return
-            try:
-                step = await run_in_threadpool(next, steps, None)
-            except TxnError as error:
-                yield _part(visit, context | {"error": one_line(error)})
-                break
-            if step is None:
-                break
             found += len(step.rows)
-            yield _part(visit, context | {"step": step})
-        yield _part(visit, context | {"found": found, "most": FOUND_MAX, "is_end": True})
+            if step.error is not None:
+                failed.append(step)
+            if step.rows or step.error is not None or time.monotonic() - told >= PROGRESS_S:
+                told = time.monotonic()
+                error = None if step.error is None else one_line(step.error)
+                yield _part(visit, context | {"step": step, "error": error})
+        yield _part(visit, context | {"found": found, "failed": len(failed), "step": None})
         yield tail.encode()
     finally:  # also if the browser has left, when nothing can be awaited any more
         steps.close()
-        stack.close()
+        if failed and failed[-1].error is not None:  # a source that met an error is not kept
+            stack.__exit__(type(failed[-1].error), failed[-1].error, None)
+        else:
+            stack.close()
 
 
 def _part(visit: Visit, context: dict[str, object]) -> bytes:
-    given = {"is_end": False, "most": FOUND_MAX} | context
+    given = {"most": FOUND_MAX} | context
     return visit.site.text("pages/topics/matches.html", given, visit.session).encode()
 
 
@@ -106,19 +122,40 @@ def _wanted(source: Source, fields: dict[str, str]) -> Wanted:
     )
 
 
-def _starts(
-    source: Source, topic: str, fields: dict[str, str]
-) -> list[tuple[TopicPartition, int, int]]:
+def _starts(source: Source, topic: str, fields: dict[str, str]) -> list[Start]:
     index = fields["partition"]
-    if index and not index.isdecimal():
-        raise ConfigError(f"partition={index!r} is no number. Choose one from the list")
-    places = partitions_of(source, topic, int(index)) if index else _all(source, topic)
-    starts = []
-    for place in places:
-        ends = ends_of(source, place)
-        first = offset_of(source, place, ends, fields["from"] or "earliest")
-        starts.append((place, first, ends.end_offset))
-    return starts
+    places = (
+        partitions_of(source, topic, number_of(index, "partition"))
+        if index
+        else _all(source, topic)
+    )
+    ends, damaged = _ends(source, places)
+    first = offsets_of(source, ends, fields["from"] or "earliest")
+    return [
+        Start(place, first[place], ends[place].end_offset)
+        if place in ends
+        else Start(place, error=damaged.get(place) or no_leader(place))
+        for place in places
+    ]
+
+
+def _ends(
+    source: Source, places: Sequence[TopicPartition]
+) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, TxnError]]:
+    """The ends of partitions, and the errors of some. One without a leader has neither."""
+    try:
+        return dict(source.ends(places)), {}
+    except (RejectedError, CorruptLogError):
+        if len(places) == 1:
+            raise
+    found: dict[TopicPartition, PartitionOffsets] = {}
+    damaged: dict[TopicPartition, TxnError] = {}
+    for place in places:  # one that cannot be asked keeps the others away from the answer
+        try:
+            found |= source.ends([place])
+        except (RejectedError, CorruptLogError) as error:
+            damaged[place] = error
+    return found, damaged
 
 
 def _all(source: Source, topic: str) -> list[TopicPartition]:
