@@ -1,8 +1,7 @@
 """Groups of both protocols: their lag in committed records, and the reset of their offsets."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Final
 from urllib.parse import urlencode
@@ -29,6 +28,14 @@ OFFSETS_COUNTED: Final = 100_000
 
 OFFSETS_EXACT: Final = 10_000_000
 """The same for a page that counts once; `txn groups describe --exact` has no such limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """The offsets that a page showed, to be committed for a group."""
+
+    group_id: str
+    changes: list[OffsetChange]
 
 
 def overview(visit: Visit, source: Source) -> Context:
@@ -107,15 +114,22 @@ def plan(visit: Visit, source: Source) -> Context:
         "group_id": group_id,
         "changes": changes,
         "note": None if new is None else new.note(),
-        "planned": json.dumps([[*each.partition, each.before, each.after] for each in changes]),
+        "planned": visit.session.plans.keep(ResetPlan(group_id, changes))
+        if visit.site.may_write and changes
+        else None,
         "command": f"txn groups reset-offsets {quote(group_id)} {where} {way} {source.options}",
     }
 
 
 def reset(visit: Visit) -> str:
     """Commit the offsets of the plan that the page showed, and no others."""
-    group_id = id_of(visit)
-    planned = _planned_in(visit.form.get("planned", ""))
+    found = visit.session.plans.take(visit.form.get("planned", ""))
+    if not isinstance(found, ResetPlan):
+        raise RejectedError(
+            "the plan was carried out already, or newer plans have taken its place. Nothing was "
+            "done. Look at a new plan first"
+        )
+    group_id, planned = found.group_id, found.changes
     with visit.session.sources.cluster() as cluster:
         require_no_members(cluster, group_id)
         wanted = {each.partition: each.after for each in planned}
@@ -135,8 +149,8 @@ def running(source: Source) -> RunningCluster:
 
 
 def id_of(visit: Visit) -> str:
-    """The group that the address or the form names. Raises ConfigError."""
-    found = visit.form.get("id") or visit.query.get("id")
+    """The group that the address names. Raises ConfigError."""
+    found = visit.query.get("id")
     if not found:
         raise ConfigError("the address lacks id=. Choose a group from the list")
     return found
@@ -147,21 +161,6 @@ def _distance(text: str) -> int:
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
         raise ConfigError(f"{text!r} is no distance. Give a number, below 0 to move backwards")
     return int(text)
-
-
-def _planned_in(text: str) -> list[OffsetChange]:
-    try:
-        planned = [
-            OffsetChange(
-                (str(topic), int(index)), None if before is None else int(before), int(after)
-            )
-            for topic, index, before, after in json.loads(text)
-        ]
-    except (ValueError, TypeError, RecursionError):
-        raise ConfigError("the form has no plan. Open the page of the group again") from None
-    if not planned:
-        raise ConfigError("the plan moves no offset. Choose a topic in which the group has one")
-    return planned
 
 
 PAGE: Final = Page(
