@@ -279,7 +279,7 @@ class Site:
                 part = await visit.session.threads.run(self._live_part, visit, page, view)
             except TxnError as error:
                 yield _event("trouble", one_line(error))
-                part = None
+                part, before = None, b""  # the page shows the trouble until the part comes again
             if part is not None:
                 digest = hashlib.sha256(part.encode()).digest()
                 if digest != before:
