@@ -129,10 +129,18 @@ def test_counting_ends_at_its_limit_of_offsets() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["id=mover", "id=mover&to=earliest&shift_by=1", "id=mover&shift_by=x", "to=earliest"]
+    "query",
+    [
+        "id=mover",
+        "id=mover&to=earliest&shift_by=1",
+        "id=mover&shift_by=x",
+        "id=mover&to=nowhere",
+        "to=earliest",
+    ],
 )
 def test_a_reset_without_one_place_is_an_error_page(story: Story, topic: str, query: str) -> None:
-    assert story.console.browser().get(f"/groups/reset?{query}").status == 404
+    answer = story.console.browser().get(f"/groups/reset?{query}")
+    assert (answer.status, "Not understood" in answer.text) == (400, True)
 
 
 def test_a_forged_plan_is_refused(story: Story, topic: str) -> None:

@@ -18,10 +18,11 @@ from txn.admin.groups import (
 )
 from txn.admin.offset_specs import parse_offset_spec
 from txn.cluster.groups import GroupSource, PartitionLag, counted, described
+from txn.console.faults import NotUnderstoodError, understood
 from txn.console.lists import part_of
 from txn.console.site import Action, Context, Page, View, Visit
 from txn.console.sources import Source
-from txn.errors import ConfigError, RejectedError
+from txn.errors import RejectedError
 
 OFFSETS_COUNTED: Final = 100_000
 """The most offsets that a followed page reads to count records, over all of its partitions."""
@@ -98,11 +99,12 @@ def plan(visit: Visit, source: Source) -> Context:
     query = visit.query
     topic, to, shift = (query.get(name, "").strip() for name in ("topic", "to", "shift_by"))
     if bool(to) == bool(shift):
-        raise ConfigError("give the offsets in one way: a place, or a distance")
+        raise NotUnderstoodError("give the offsets in one way: a place, or a distance")
     require_no_members(cluster, group_id)
     partitions = cluster.partitions(topic) if topic else list(cluster.committed_offsets(group_id))
     if to:
-        place = parse_offset_spec(to, now_ms=cluster.now_ms())
+        with understood():
+            place = parse_offset_spec(to, now_ms=cluster.now_ms())
         changes = moved_to(cluster, group_id, partitions, place)
     else:
         changes = shifted_by(cluster, group_id, partitions, _distance(shift))
@@ -149,17 +151,19 @@ def running(source: Source) -> RunningCluster:
 
 
 def id_of(visit: Visit) -> str:
-    """The group that the address names. Raises ConfigError."""
+    """The group that the address names. Raises NotUnderstoodError."""
     found = visit.query.get("id")
     if not found:
-        raise ConfigError("the address lacks id=. Choose a group from the list")
+        raise NotUnderstoodError("the address lacks id=. Choose a group from the list")
     return found
 
 
 def _distance(text: str) -> int:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        raise ConfigError(f"{text!r} is no distance. Give a number, below 0 to move backwards")
+        raise NotUnderstoodError(
+            f"{text!r} is no distance. Give a number, below 0 to move backwards"
+        )
     return int(text)
 
 
