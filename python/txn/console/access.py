@@ -77,7 +77,7 @@ class Access:
         self.way = way
         self.token: Final = secrets.token_urlsafe(24)
         self.logins: Final = Threads()
-        """Of those who log in by a password, which the cluster checks."""
+        """These threads wait for the cluster to check passwords."""
         self._threads: Final[WeakSet[Threads]] = WeakSet([self.logins])
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
