@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from support.brokers import UNBUFFERED
 from support.clients import WAIT_S
 from support.console import Browser
+from txn.errors import ConfigError
+from txn.security.listeners import ListenerSpec
+from txn.server.lifecycle.console_process import way_for_console
 
 LISTENS = ("--listen", "127.0.0.1:0", "--console", "127.0.0.1:0")
 
@@ -53,6 +57,49 @@ def test_it_shows_the_broker_and_ends_with_it_at_sigterm(tmp_path: Path) -> None
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
         assert not console.is_running()
+
+
+SASL = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+SASL += "sasl.username=ada\nsasl.password=secret\n"
+
+
+def test_a_plain_listener_is_asked_without_the_properties_of_another_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console logged in at a listener that knows no log-in, and no page was there."""
+    config = tmp_path / "client.properties"
+    config.write_text(SASL)
+    monkeypatch.setenv("TXN_COMMAND_CONFIG", str(config))
+    with broker("--data", tmp_path / "data") as (_, line):
+        assert "No transaction holds readers back" in browser_of(line).get("/").text
+
+
+def test_the_listener_has_the_protocol_of_the_properties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "client.properties"
+    specs = [
+        ListenerSpec(name, "127.0.0.1", 0, protocol, None, is_inter_broker=False)
+        for name, protocol in (("A", "SSL"), ("B", "PLAINTEXT"), ("C", "SASL_PLAINTEXT"))
+    ]
+    listeners = {"A": "a:1", "B": "b:1", "C": "c:1"}
+    monkeypatch.delenv("TXN_COMMAND_CONFIG", raising=False)
+    assert way_for_console(specs, listeners)[0] == "b:1"
+    monkeypatch.setenv("TXN_COMMAND_CONFIG", str(config))
+    for text, address, is_kept in (
+        (SASL, "c:1", True),
+        ("security.protocol=ssl", "a:1", True),
+        ("client.id=x", "b:1", True),
+        ("security.protocol=SASL_SSL", "b:1", False),
+    ):
+        config.write_text(text)
+        found, environment = way_for_console(specs, listeners)
+        assert (found, "TXN_COMMAND_CONFIG" in environment) == (address, is_kept)
+    with pytest.raises(ConfigError, match=r"security.protocol is SSL"):
+        way_for_console(specs[:1], {"A": "a:1"})
+    config.unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        way_for_console(specs, listeners)
 
 
 def test_it_ends_if_the_broker_is_killed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from console.conftest import Story
 from support.clients import plain_producer, send
 from support.command_line import run_txn
 from txn.console.lists import part_of
+from txn.console.pages.activity import PARTITIONS_MAX, sampled_of
 from txn.console.pages.activity.charts import HEIGHT, chart_of, number
 
 
@@ -38,6 +39,24 @@ def test_activity_is_followed_with_rates_and_charts(story: Story) -> None:
             if rate not in ("–", "0"):
                 break
     assert 'role="img"' in part
+
+
+def test_tabs_with_different_filters_keep_their_points(story: Story) -> None:
+    """The past belonged to the session, so two tabs took each other's points away."""
+    browser = story.console.browser()
+    line = re.compile(r'<polyline class="trace" points="([^"]*)"')
+    for _ in range(2):
+        for text in ("orders", "invoices"):
+            page = browser.get(f"/activity?name={text}").text
+    held_back = line.findall(page)[1]
+    assert len(held_back.split()) == 2
+
+
+def test_a_topic_that_is_too_large_hides_no_other() -> None:
+    large, small = range(PARTITIONS_MAX + 1), range(3)
+    assert sampled_of({"a": large, "b": small}) == {"b": small}
+    assert sampled_of({"a": large}) == {"a": range(PARTITIONS_MAX)}
+    assert sampled_of({}) == {}
 
 
 def test_a_chart_stays_within_its_place() -> None:

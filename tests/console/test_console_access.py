@@ -136,8 +136,8 @@ def test_every_answer_forbids_foreign_scripts_frames_and_guessed_types(story: St
 
 def test_a_form_that_is_large_or_of_another_kind_is_refused(story: Story) -> None:
     browser = story.console.browser()
-    assert browser.post("/logout", {"csrf": "x" * 100_000}).status == 404
-    assert browser.post("/logout", {}, Content_Type="text/plain").status == 404
+    assert browser.post("/logout", {"csrf": "x" * 100_000}).status == 400
+    assert browser.post("/logout", {}, Content_Type="text/plain").status == 400
     assert browser.get("/logout").status == 405
 
 

@@ -14,6 +14,7 @@ from support.console import ConsoleProcess
 from txn.cluster.facts import PartitionOffsets
 from txn.cluster.groups import PartitionLag
 from txn.cluster.source import ClusterSource
+from txn.console.access import PLANS_MAX, Plans
 from txn.console.pages.groups import counted_places
 
 
@@ -128,18 +129,54 @@ def test_counting_ends_at_its_limit_of_offsets() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["id=mover", "id=mover&to=earliest&shift_by=1", "id=mover&shift_by=x", "to=earliest"]
+    "query",
+    [
+        "id=mover",
+        "id=mover&to=earliest&shift_by=1",
+        "id=mover&shift_by=x",
+        "id=mover&to=nowhere",
+        "to=earliest",
+    ],
 )
 def test_a_reset_without_one_place_is_an_error_page(story: Story, topic: str, query: str) -> None:
-    assert story.console.browser().get(f"/groups/reset?{query}").status == 404
+    answer = story.console.browser().get(f"/groups/reset?{query}")
+    assert (answer.status, "Not understood" in answer.text) == (400, True)
 
 
 def test_a_forged_plan_is_refused(story: Story, topic: str) -> None:
     browser = story.console.browser()
     csrf = browser.csrf()
-    for planned in ("", "{}", "[[1]]", "[]", '[["none", 0, null, 1]]', "[" * 30_000):
+    for planned in ("", "x", '[["read", 0, null, 1]]'):
         form = {"csrf": csrf, "id": "forged", "planned": planned}
-        assert browser.post("/groups/do/reset", form).status == 404
+        assert browser.post("/groups/do/reset", form).status == 403
+    other = form_of(browser.get("/groups/reset?id=forged&topic=read&to=earliest").text)
+    stranger = story.console.browser()
+    other["csrf"] = stranger.csrf()
+    assert stranger.post("/groups/do/reset", other).status == 403
+
+
+def test_a_plan_of_any_size_is_carried_out(story: Story) -> None:
+    """The plan went through a field of the form, which takes 64 KiB."""
+    long = "l" * 240
+    create_topic(story.servers, long, 400)
+    browser = story.console.browser()
+    form = form_of(browser.get(f"/groups/reset?id=wide&topic={long}&to=latest").text)
+    done = browser.post("/groups/do/reset", form)
+    assert done.headers.get("location") == "/groups/one?id=wide", done.text
+
+
+def test_a_plan_that_moves_no_offset_offers_no_button(story: Story) -> None:
+    page = story.console.browser().get("/groups/reset?id=without-offsets&shift_by=1").text
+    assert "The plan moves no offset" in page
+    assert "Move them</button>" not in page
+
+
+def test_a_session_keeps_its_newest_plans_and_takes_each_once() -> None:
+    plans = Plans()
+    keys = [plans.keep(number) for number in range(PLANS_MAX + 1)]
+    assert plans.take(keys[0]) is None
+    assert plans.take(keys[1]) == 1
+    assert plans.take(keys[1]) is None
 
 
 def test_offsets_in_an_open_transaction_are_named_with_their_owner(

@@ -15,6 +15,7 @@ from support.clients import (
     send,
     transactional_producer,
 )
+from support.command_line import run_txn
 
 playwright = pytest.importorskip("playwright.sync_api")
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
@@ -115,6 +116,45 @@ def test_the_page_follows_the_cluster_and_can_be_paused(chromium: Browser, story
         expect(page.get_by_role("button", name="Follow")).to_be_visible()
 
 
+def test_a_part_that_comes_while_text_is_selected_is_shown_afterwards(
+    chromium: Browser, story: Story
+) -> None:
+    """The part was dropped, and the page said Live without it."""
+    make_group(story, "select-1")
+    with open_page(chromium, story.console.url) as (page, _):
+        page.goto(f"{story.console.base}/groups?name=select-")
+        page.get_by_role("link", name="select-1").wait_for()
+        expect(page.get_by_role("status")).to_have_text("Live")
+        page.evaluate(
+            "getSelection().selectAllChildren(document.querySelector('#live th[scope=row]'))"
+        )
+        with page.expect_event("console", lambda message: message.text == "came"):
+            page.evaluate(
+                "{ const parse = JSON.parse; JSON.parse = (text) => {"
+                " if (String(text).includes('select-2')) console.log('came');"
+                " return parse(text); } }"
+            )
+            make_group(story, "select-2")
+        expect(page.get_by_role("link", name="select-2")).to_have_count(0)
+        page.evaluate("getSelection().removeAllRanges()")
+        expect(page.get_by_role("link", name="select-2")).to_be_visible()
+
+
+def test_a_page_whose_session_has_ended_leads_to_the_log_in(
+    chromium: Browser, story: Story
+) -> None:
+    """The page tried for ever, with no word about the session."""
+    with open_page(chromium, story.console.url) as (page, _):
+        expect(page.get_by_role("status")).to_have_text("Live")
+        other = page.context.new_page()
+        other.goto(story.console.base)
+        other.get_by_role("button", name="Log out").click()
+        link = page.get_by_role("link", name="Log in again")
+        expect(link).to_be_visible(timeout=30_000)
+        link.click()
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+
+
 def test_a_search_is_stopped_by_its_button(chromium: Browser, story: Story) -> None:
     create_topic(story.servers, "sought")
     send(plain_producer(story.servers), "sought", [b"needle"] * 500)
@@ -179,6 +219,11 @@ def test_a_log_out_leads_to_the_log_in(chromium: Browser, story: Story) -> None:
         page.get_by_label("Token").fill(story.console.token)
         page.get_by_role("button", name="Log in with the token").click()
         expect(page.get_by_role("heading", name="Who holds the readers back")).to_be_visible()
+
+
+def make_group(story: Story, name: str) -> None:
+    words = ("reset-offsets", name, "--topic", "orders", "--to", "earliest", "--yes")
+    assert run_txn("groups", *words, "--bootstrap", story.servers)[0] == 0
 
 
 def tab_to(page: Page, words: str) -> None:

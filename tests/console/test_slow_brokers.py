@@ -1,5 +1,6 @@
 """Brokers that accept connections and never answer: the console answers all the same, and stops."""
 
+import http.client
 import select
 import socket
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import txn
 from support.clients import WAIT_S
 from support.console import ConsoleProcess
 
@@ -41,3 +43,24 @@ def test_assets_and_a_stop_wait_for_no_broker_that_is_silent(silent: str, tmp_pa
         answers = [each.makefile("rb").read() for each in asking]
     assert all(each.startswith(b"HTTP/1.1 503") and b"console stops" in each for each in answers)
     assert "Traceback" not in errors.read_text()
+
+
+def test_a_followed_page_comes_again_after_a_trouble(tmp_path: Path) -> None:
+    """A part that was the same as before was not sent, and the page went on to tell the trouble."""
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        servers = broker.bootstrap_servers
+        console = ConsoleProcess("--bootstrap", servers)
+        stream = ExitStack()
+        answer = stream.enter_context(console.browser().stream("/groups"))
+        assert answer.readline() == b"event: part\n"
+    with stream:
+        await_line(answer, b"event: trouble\n")
+        port = int(servers.rpartition(":")[2])
+        with txn.Broker(tmp_path / "data", port=port, durability="process"):
+            await_line(answer, b"event: part\n")
+    assert console.stop() == 0
+
+
+def await_line(answer: http.client.HTTPResponse, wanted: bytes) -> None:
+    while (line := answer.readline()) != wanted:
+        assert line, "the stream ended"

@@ -41,7 +41,7 @@ def test_the_list_is_filtered_as_the_command_filters_it(
 @pytest.mark.parametrize("query", ["state=Odd", "longer_than=soon", "window=9y", "part=-1"])
 def test_a_wrong_filter_is_an_error_page(story: Story, query: str) -> None:
     answer = story.console.browser().get(f"/transactions?{query}")
-    assert answer.status == 404
+    assert answer.status == 400
     assert 'role="alert"' in answer.text
 
 
@@ -58,7 +58,7 @@ def test_any_id_has_an_address_of_its_own(story: Story) -> None:
     assert "<b>1" not in answer.text
     unknown = story.console.browser().get("/transactions/one?id=pay-4")
     assert (unknown.status, "did you mean pay-3?" in unknown.text) == (404, True)
-    assert story.console.browser().get("/transactions/one").status == 404
+    assert story.console.browser().get("/transactions/one").status == 400
 
 
 def test_the_offsets_of_groups_in_a_transaction_are_listed(story: Story) -> None:

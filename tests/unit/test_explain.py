@@ -18,7 +18,7 @@ from txn.cluster.facts import (
 from txn.cluster.groups import assigned_partitions
 from txn.cluster.source import ClusterSource
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnState
-from txn.errors import ConfigError, RejectedError
+from txn.errors import ConfigError, RejectedError, RetriableError
 from txn.explain.questions import (
     Timeline,
     WaitingRecords,
@@ -335,6 +335,12 @@ def test_what_waits_is_told_by_kind() -> None:
     waiting = count_waiting(facts, PartitionOffsets(0, 17, 32), held_open(facts, [ORDERS]))
     assert (waiting.own, waiting.plain, waiting.others_open, waiting.decided) == (2, 1, 4, 6)
     assert (waiting.records, waiting.offsets, waiting.is_whole) == (13, 15, True)
+
+
+def test_a_partition_without_a_leader_may_be_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeFacts, "ends", lambda *_: {})
+    with pytest.raises(RetriableError, match="no broker leads orders-0 at the moment"):
+        explain(FakeFacts([[]]), [ORDERS])
 
 
 def test_without_the_right_to_read_what_is_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Samples topics, groups and open transactions for `txn top`, and computes rates of two samples."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -72,19 +72,23 @@ def sampled(cluster: RunningCluster) -> Sample:
         RejectedError: its user may not see topics.
     """
     cluster.refresh()
-    names = [name for name in cluster.topics() if name not in INTERNAL_TOPICS]
-    topics, stable = topic_activity(cluster, names)
+    known = cluster.topics()
+    indexes = {name: own for name, own in known.items() if name not in INTERNAL_TOPICS}
+    topics, stable = topic_activity(cluster, indexes)
     groups = _result_or_none(partial(_groups, cluster, stable))
     return Sample(cluster.now_ms(), topics, groups, open_transactions(cluster))
 
 
 def topic_activity(
-    cluster: RunningCluster, names: Collection[str]
+    cluster: RunningCluster, indexes: Mapping[str, Sequence[int]]
 ) -> tuple[dict[str, TopicActivity], dict[TopicPartition, int]]:
-    """Sample some topics; return them, and the last stable offset of each partition."""
-    partitions = {
-        name: [(name, index) for index in cluster.topics().get(name, ())] for name in names
-    }
+    """Sample partitions of topics; return the topics, and the last stable offset of each partition.
+
+    Args:
+        cluster: The cluster.
+        indexes: Topic → its partitions to sample.
+    """
+    partitions = {name: [(name, index) for index in own] for name, own in indexes.items()}
     ends = cluster.ends([each for own in partitions.values() for each in own])
     topics = {
         name: _topic(name, len(own), [ends[each] for each in own if each in ends])

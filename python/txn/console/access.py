@@ -23,6 +23,35 @@ IDLE_S: Final = 12 * 3_600
 """A session ends after so many seconds without a request."""
 
 
+PLANS_MAX: Final = 8
+"""The most plans that a session keeps; a new one takes the place of the oldest."""
+
+
+class Plans:
+    """Plans that pages of a session showed, each under a random key, until they are carried out.
+
+    So a plan of any size needs no room in a form, and no form can change it.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[str, object] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, plan: object) -> str:
+        """Keep a plan; return its key."""
+        key = secrets.token_urlsafe(16)
+        with self._lock:
+            self._plans[key] = plan
+            while len(self._plans) > PLANS_MAX:
+                del self._plans[next(iter(self._plans))]
+        return key
+
+    def take(self, key: str) -> object | None:
+        """The plan of a key, once; None: it was taken, or newer ones have its place."""
+        with self._lock:
+            return self._plans.pop(key, None)
+
+
 @dataclass(slots=True)
 class Session:
     """One logged-in browser."""
@@ -30,6 +59,7 @@ class Session:
     user: str
     sources: Sources
     threads: Threads
+    plans: Plans = field(default_factory=Plans)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     used: float = field(default_factory=time.monotonic)
     has_ended: bool = False
@@ -47,7 +77,7 @@ class Access:
         self.way = way
         self.token: Final = secrets.token_urlsafe(24)
         self.logins: Final = Threads()
-        """Of those who log in by a password, which the cluster checks."""
+        """These threads wait for the cluster to check passwords."""
         self._threads: Final[WeakSet[Threads]] = WeakSet([self.logins])
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()

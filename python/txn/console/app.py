@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from txn.cli.no_answer import one_line
+from txn.console.faults import NotUnderstoodError
 from txn.console.guards import Guard, read_form, require_csrf, require_same_origin
 from txn.console.site import Site
 from txn.errors import ConfigError, TxnError
@@ -45,10 +46,14 @@ def create_app(site: Site, host: str) -> Starlette:
     async def missing(request: Request, error: Exception) -> Response:
         session = site.access.session(request.cookies.get(site.cookie))
         status = error.status_code if isinstance(error, HTTPException) else 500
-        words = f"there is no page {request.url.path}. The navigation names every page"
+        told: TxnError = ConfigError(
+            f"there is no page {request.url.path}. The navigation names every page"
+        )
         if status == 405:
-            words = "this address takes another kind of request. Use the form of its page"
-        page = site.error(ConfigError(words), session)
+            told = NotUnderstoodError(
+                "this address takes another kind of request. Use the form of its page"
+            )
+        page = site.error(told, session)
         page.status_code = status
         return page
 

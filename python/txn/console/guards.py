@@ -19,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from txn.errors import ConfigError, RejectedError
+from txn.console.faults import NotUnderstoodError
+from txn.errors import RejectedError
 from txn.logs import log
 
 FORM_BYTES_MAX: Final = 1 << 16
@@ -114,15 +115,15 @@ def require_csrf(form: Mapping[str, str], secret: str) -> None:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Read the fields of a form. Raises ConfigError: it is large, or of another kind."""
+    """Read the fields of a form. Raises NotUnderstoodError: it is large, or of another kind."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
-        raise ConfigError("a form is sent as application/x-www-form-urlencoded")
+        raise NotUnderstoodError("a form is sent as application/x-www-form-urlencoded")
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > FORM_BYTES_MAX:
-            raise ConfigError(f"the form is larger than {FORM_BYTES_MAX} bytes")
+            raise NotUnderstoodError(f"the form is larger than {FORM_BYTES_MAX} bytes")
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 

@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from txn.cli.no_answer import one_line
 from txn.console.access import Access, Session
+from txn.console.faults import NotUnderstoodError
 from txn.console.guards import read_form, require_csrf, require_same_origin
 from txn.console.rendering import environment
 from txn.console.sources import Source, Way
@@ -64,12 +65,14 @@ class Visit:
         return str(self.request.path_params[name])
 
     def number(self, name: str, default: int) -> int:
-        """A number of the URL's parameters. Raises ConfigError."""
+        """A number of the URL's parameters. Raises NotUnderstoodError."""
         text = self.query.get(name, "").strip()
         if not text:
             return default
         if not text.isascii() or not text.isdigit() or len(text) > 19:
-            raise ConfigError(f"{name}={text!r} is no number from 0 on. Correct it in the address")
+            raise NotUnderstoodError(
+                f"{name}={text!r} is no number from 0 on. Correct it in the address"
+            )
         return int(text)
 
 
@@ -191,7 +194,13 @@ class Site:
         self, error: TxnError, session: Session | None, page: Page | None = None
     ) -> HTMLResponse:
         """The page about an error: its message says what to do."""
-        titles = {403: "Refused", 404: "Not found", 503: "No answer", 500: "Cannot be read"}
+        titles = {
+            400: "Not understood",
+            403: "Refused",
+            404: "Not found",
+            503: "No answer",
+            500: "Cannot be read",
+        }
         status = status_of(error)
         context = {
             "title": titles[status],
@@ -279,7 +288,7 @@ class Site:
                 part = await visit.session.threads.run(self._live_part, visit, page, view)
             except TxnError as error:
                 yield _event("trouble", one_line(error))
-                part = None
+                part, before = None, b""  # the page shows the trouble until the part comes again
             if part is not None:
                 digest = hashlib.sha256(part.encode()).digest()
                 if digest != before:
@@ -301,6 +310,8 @@ class Site:
 
 def status_of(error: TxnError) -> int:
     """The HTTP status of an error."""
+    if isinstance(error, NotUnderstoodError):
+        return 400
     if isinstance(error, ConfigError):
         return 404
     if isinstance(error, RejectedError):

@@ -22,7 +22,7 @@ from txn.cluster.facts import (
 )
 from txn.coordinator.transaction.decide import ended_as
 from txn.coordinator.transaction.states import COMPLETED, PREPARED, TxnState
-from txn.errors import ConfigError, CorruptLogError, RejectedError
+from txn.errors import ConfigError, CorruptLogError, RejectedError, RetriableError
 from txn.explain.timeline import (
     Event,
     coordinator_events,
@@ -273,7 +273,9 @@ def explain(source: FactSource, partitions: Sequence[TopicPartition]) -> list[Ex
     for partition in partitions:
         if partition not in ends:
             topic, index = partition
-            raise RejectedError(f"no broker leads {topic}-{index}. Bring one of its replicas back")
+            raise RetriableError(
+                f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
+            )
         here = tuple(each for each in held if each.open.partition == partition)
         waiting = timeline = None
         if here:

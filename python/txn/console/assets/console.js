@@ -33,6 +33,7 @@ function followPage() {
 
   let source = null;
   let isWanted = true;
+  let pending = null;
   const button = document.createElement("button");
   button.type = "button";
   button.className = "quiet small";
@@ -63,22 +64,46 @@ function followPage() {
     return isSelecting || live.querySelector("input:focus, select:focus") !== null;
   }
 
+  // A part that comes while the user selects text or fills in a field waits until then.
+  function applyWhenIdle() {
+    if (pending === null || isBusy()) return;
+    const html = pending;
+    pending = null;
+    replace(html);
+  }
+
+  function offerLogin() {
+    leave();
+    isWanted = false;
+    const link = document.createElement("a");
+    link.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+    link.textContent = "Log in again";
+    state.className = "";
+    state.textContent = "The session has ended";
+    button.replaceWith(link);
+  }
+
   function follow() {
     if (source || !isWanted || document.hidden) return;
     source = new EventSource(location.href);
     show("Connecting", false);
     source.addEventListener("open", () => show("Live", true));
     source.addEventListener("part", (event) => {
-      if (!isBusy()) replace(JSON.parse(event.data));
+      pending = JSON.parse(event.data);
+      applyWhenIdle();
       show("Live", true);
     });
     source.addEventListener("trouble", (event) => show(JSON.parse(event.data), false));
-    source.addEventListener("error", () => show("No answer; trying again", false));
+    source.addEventListener("error", () => {
+      if (source && source.readyState === EventSource.CLOSED) offerLogin();
+      else show("No answer; trying again", false);
+    });
   }
 
   function leave() {
     if (source) source.close();
     source = null;
+    pending = null;
   }
 
   button.addEventListener("click", () => {
@@ -88,6 +113,8 @@ function followPage() {
     follow();
   });
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
+  document.addEventListener("selectionchange", applyWhenIdle);
+  live.addEventListener("focusout", () => setTimeout(applyWhenIdle));
   window.addEventListener("pagehide", leave);
   show("Connecting", false);
   follow();

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Final
 
@@ -23,30 +24,53 @@ PLAINTEXT: Final = "PLAINTEXT"
 STOP_S: Final = 5.0
 
 
-def servers_for_console(specs: list[ListenerSpec], listeners: Mapping[str, str]) -> str:
-    """The address that the console asks: of the first plain listener, or of the first of all.
+def way_for_console(
+    specs: list[ListenerSpec], listeners: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """The address that the console asks, and its environment.
+
+    The address is that of the first listener with the protocol of the file that TXN_COMMAND_CONFIG
+    names. Without such a listener, or without a file, it is that of the first plain listener, and
+    the environment has no such variable.
 
     Args:
         specs: The listeners of the settings.
         listeners: Name → HOST:PORT of each; a single plain listener has any name.
 
     Raises:
-        ConfigError: every listener is secured, and no file has the properties of a connection.
+        ConfigError: no listener has the protocol of the file, and none is plain; or the file
+            cannot be read.
     """
-    addresses = list(listeners.values())
-    if COMMAND_CONFIG in os.environ:
-        return addresses[0]
-    for spec, address in zip(specs, addresses, strict=True):
-        if spec.security_protocol == PLAINTEXT:
-            return address
-    raise ConfigError(
-        f"--console has no way in: every listener is secured. Give the variable {COMMAND_CONFIG} "
-        "a file with the properties of its connection"
-    )
+    by_protocol: dict[str, str] = {}
+    for spec, address in zip(specs, listeners.values(), strict=True):
+        by_protocol.setdefault(spec.security_protocol, address)
+    path = os.environ.get(COMMAND_CONFIG)
+    protocol = None if path is None else _protocol_in(path)
+    if protocol is not None and protocol in by_protocol:
+        return by_protocol[protocol], os.environ
+    if PLAINTEXT not in by_protocol:
+        raise ConfigError(
+            f"--console has no way in: every listener is secured. Give the variable "
+            f"{COMMAND_CONFIG} a file with the properties of its connection, whose "
+            f"security.protocol is {' or '.join(sorted(by_protocol))}"
+        )
+    others = {name: value for name, value in os.environ.items() if name != COMMAND_CONFIG}
+    return by_protocol[PLAINTEXT], others
+
+
+def _protocol_in(path: str) -> str:
+    """The protocol of a file of properties; without one it is PLAINTEXT. Raises ConfigError."""
+    import javaproperties
+
+    try:
+        properties = javaproperties.loads(Path(path).read_text("latin-1"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{COMMAND_CONFIG} {path!r} cannot be read: {error}") from None
+    return properties.get("security.protocol", PLAINTEXT).strip().upper()
 
 
 @contextmanager
-def console_beside(listen: str, servers: str) -> Iterator[str]:
+def console_beside(listen: str, servers: str, environment: Mapping[str, str]) -> Iterator[str]:
     """A console until the end of the block; the value is its start line.
 
     Raises:
@@ -58,6 +82,7 @@ def console_beside(listen: str, servers: str) -> Iterator[str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
+        env=environment,
     )
     assert process.stdout is not None, "it is a pipe"
     with process.stdout as output:

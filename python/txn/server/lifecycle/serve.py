@@ -194,11 +194,11 @@ def _console(start: Start, broker: Broker, listen: str | None) -> Iterator[str |
         return
     from txn.config import BrokerSettings
     from txn.security.listeners import read_listeners
-    from txn.server.lifecycle.console_process import console_beside, servers_for_console
+    from txn.server.lifecycle.console_process import console_beside, way_for_console
 
     specs = read_listeners(BrokerSettings(start.properties), start.host, start.port)
     listeners = broker.listeners or {"": broker.bootstrap_servers}
-    with console_beside(listen, servers_for_console(specs, listeners)) as line:
+    with console_beside(listen, *way_for_console(specs, listeners)) as line:
         yield line
 
 

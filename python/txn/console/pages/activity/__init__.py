@@ -1,12 +1,12 @@
 """Activity: the samples of `txn top`, with charts. It samples while somebody looks, and no more.
 
-A session keeps its newest samples, so that a chart has a past. They are sums, and a few numbers for
-each topic on the page, so the memory of a session does not grow.
+A session keeps the newest samples of its newest filters, so that a chart has a past. They are sums,
+and a few numbers for each topic on the page, so the memory of a session does not grow.
 """
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -27,13 +27,15 @@ STALE_MS: Final = 60_000
 
 ROWS: Final = 50
 
+FILTERS_MAX: Final = 8
+"""The filters of a session that have a past."""
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """One sample of the topics on the page."""
 
     at_ms: int
-    name: str
     topics: dict[str, TopicActivity]
     open_transactions: int | None
 
@@ -49,15 +51,15 @@ class Point:
 
 
 class Past:
-    """The newest look of a session, and its points."""
+    """The newest look of a session at the topics of a filter, and its points."""
 
     def __init__(self) -> None:
         self.newest: Look | None = None
         self.points: deque[Point] = deque(maxlen=SAMPLES_MAX)
 
 
-_PASTS: Final["WeakKeyDictionary[Sources, Past]"] = WeakKeyDictionary()
-"""The past of each session; it ends with the session."""
+_PASTS: Final["WeakKeyDictionary[Sources, dict[str, Past]]"] = WeakKeyDictionary()
+"""The past of each session by filter, the newest last; it ends with the session."""
 _LOCK: Final = threading.Lock()
 
 
@@ -65,18 +67,20 @@ def overview(visit: Visit, source: Source) -> Context:
     """Topics by their rate, with charts of their sums."""
     assert isinstance(source, RunningCluster), "the page needs brokers"
     text = visit.query.get("name", "").strip()
-    names, left_out = _names(source, text)
-    topics, _ = topic_activity(source, names)
+    fitting = {
+        name: own
+        for name, own in source.topics().items()
+        if name not in INTERNAL_TOPICS and text.lower() in name.lower()
+    }
+    sampled = sampled_of(fitting)
+    topics, _ = topic_activity(source, sampled)
     transactions = open_transactions(source)
     count = None if transactions is None else len(transactions)
-    look = Look(source.now_ms(), text, topics, count)
+    look = Look(source.now_ms(), topics, count)
     with _LOCK:
-        past = _PASTS.setdefault(visit.session.sources, Past())
+        past = _past_of(visit.session.sources, text)
         before = past.newest
-        is_next = (
-            before is not None and before.name == text and 0 <= look.at_ms - before.at_ms < STALE_MS
-        )
-        if not is_next:
+        if before is None or not 0 <= look.at_ms - before.at_ms < STALE_MS:
             before = None
             past.points.clear()
         past.points.append(_point(before, look))
@@ -91,26 +95,37 @@ def overview(visit: Visit, source: Source) -> Context:
         "rows": rows[:ROWS],
         "rates": rates,
         "count": len(rows),
-        "left_out": left_out,
+        "left_out": len(fitting) - len(sampled),
+        "cut": [name for name, own in sampled.items() if len(own) < len(fitting[name])],
         "charts": _charts(points),
         "command": f"txn top {source.options}",
     }
 
 
-def _names(source: RunningCluster, text: str) -> tuple[list[str], int]:
-    """The topics to sample, and the number of those that are left out."""
-    known = source.topics()
-    fitting = [
-        name for name in known if name not in INTERNAL_TOPICS and text.lower() in name.lower()
-    ]
-    names: list[str] = []
-    partitions = 0
-    for name in fitting:
-        partitions += len(known[name])
-        if partitions > PARTITIONS_MAX:
-            break
-        names.append(name)
-    return names, len(fitting) - len(names)
+def sampled_of(fitting: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """The topics to sample, and the partitions of each: as many topics as one look may ask.
+
+    A topic that is too large leaves the others in. If there is no other, its first partitions are
+    sampled.
+    """
+    sampled: dict[str, Sequence[int]] = {}
+    left = PARTITIONS_MAX
+    for name, own in fitting.items():
+        if len(own) <= left:
+            sampled[name] = own
+            left -= len(own)
+    if not sampled:
+        sampled = {name: own[:PARTITIONS_MAX] for name, own in [*fitting.items()][:1]}
+    return sampled
+
+
+def _past_of(sources: Sources, text: str) -> Past:
+    """The past of a filter in a session; two tabs may have two filters."""
+    pasts = _PASTS.setdefault(sources, {})
+    pasts[text] = past = pasts.pop(text, None) or Past()
+    while len(pasts) > FILTERS_MAX:
+        del pasts[next(iter(pasts))]
+    return past
 
 
 def _point(before: Look | None, now: Look) -> Point:

@@ -1,8 +1,7 @@
 """Groups of both protocols: their lag in committed records, and the reset of their offsets."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Final
 from urllib.parse import urlencode
@@ -19,16 +18,25 @@ from txn.admin.groups import (
 )
 from txn.admin.offset_specs import parse_offset_spec
 from txn.cluster.groups import GroupSource, PartitionLag, counted, described
+from txn.console.faults import NotUnderstoodError, understood
 from txn.console.lists import part_of
 from txn.console.site import Action, Context, Page, View, Visit
 from txn.console.sources import Source
-from txn.errors import ConfigError, RejectedError
+from txn.errors import RejectedError
 
 OFFSETS_COUNTED: Final = 100_000
 """The most offsets that a followed page reads to count records, over all of its partitions."""
 
 OFFSETS_EXACT: Final = 10_000_000
 """The same for a page that counts once; `txn groups describe --exact` has no such limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """The offsets that a page showed, to be committed for a group."""
+
+    group_id: str
+    changes: list[OffsetChange]
 
 
 def overview(visit: Visit, source: Source) -> Context:
@@ -91,11 +99,12 @@ def plan(visit: Visit, source: Source) -> Context:
     query = visit.query
     topic, to, shift = (query.get(name, "").strip() for name in ("topic", "to", "shift_by"))
     if bool(to) == bool(shift):
-        raise ConfigError("give the offsets in one way: a place, or a distance")
+        raise NotUnderstoodError("give the offsets in one way: a place, or a distance")
     require_no_members(cluster, group_id)
     partitions = cluster.partitions(topic) if topic else list(cluster.committed_offsets(group_id))
     if to:
-        place = parse_offset_spec(to, now_ms=cluster.now_ms())
+        with understood():
+            place = parse_offset_spec(to, now_ms=cluster.now_ms())
         changes = moved_to(cluster, group_id, partitions, place)
     else:
         changes = shifted_by(cluster, group_id, partitions, _distance(shift))
@@ -107,15 +116,22 @@ def plan(visit: Visit, source: Source) -> Context:
         "group_id": group_id,
         "changes": changes,
         "note": None if new is None else new.note(),
-        "planned": json.dumps([[*each.partition, each.before, each.after] for each in changes]),
+        "planned": visit.session.plans.keep(ResetPlan(group_id, changes))
+        if visit.site.may_write and changes
+        else None,
         "command": f"txn groups reset-offsets {quote(group_id)} {where} {way} {source.options}",
     }
 
 
 def reset(visit: Visit) -> str:
     """Commit the offsets of the plan that the page showed, and no others."""
-    group_id = id_of(visit)
-    planned = _planned_in(visit.form.get("planned", ""))
+    found = visit.session.plans.take(visit.form.get("planned", ""))
+    if not isinstance(found, ResetPlan):
+        raise RejectedError(
+            "the plan was carried out already, or newer plans have taken its place. Nothing was "
+            "done. Look at a new plan first"
+        )
+    group_id, planned = found.group_id, found.changes
     with visit.session.sources.cluster() as cluster:
         require_no_members(cluster, group_id)
         wanted = {each.partition: each.after for each in planned}
@@ -135,33 +151,20 @@ def running(source: Source) -> RunningCluster:
 
 
 def id_of(visit: Visit) -> str:
-    """The group that the address or the form names. Raises ConfigError."""
-    found = visit.form.get("id") or visit.query.get("id")
+    """The group that the address names. Raises NotUnderstoodError."""
+    found = visit.query.get("id")
     if not found:
-        raise ConfigError("the address lacks id=. Choose a group from the list")
+        raise NotUnderstoodError("the address lacks id=. Choose a group from the list")
     return found
 
 
 def _distance(text: str) -> int:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        raise ConfigError(f"{text!r} is no distance. Give a number, below 0 to move backwards")
+        raise NotUnderstoodError(
+            f"{text!r} is no distance. Give a number, below 0 to move backwards"
+        )
     return int(text)
-
-
-def _planned_in(text: str) -> list[OffsetChange]:
-    try:
-        planned = [
-            OffsetChange(
-                (str(topic), int(index)), None if before is None else int(before), int(after)
-            )
-            for topic, index, before, after in json.loads(text)
-        ]
-    except (ValueError, TypeError, RecursionError):
-        raise ConfigError("the form has no plan. Open the page of the group again") from None
-    if not planned:
-        raise ConfigError("the plan moves no offset. Choose a topic in which the group has one")
-    return planned
 
 
 PAGE: Final = Page(

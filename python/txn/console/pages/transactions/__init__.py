@@ -11,6 +11,7 @@ from txn.cli.moments import parse_duration
 from txn.cli.transaction_texts import client_text, command_line
 from txn.cli.transactions import StateName
 from txn.cluster.facts import Owner
+from txn.console.faults import NotUnderstoodError, understood
 from txn.console.lists import part_of
 from txn.console.pages.transactions.lanes import Lane, Span, lane_of
 from txn.console.pages.transactions.places import group_offsets, places_of
@@ -53,13 +54,17 @@ def overview(visit: Visit, source: Source) -> Context:
     longer_than = query.get("longer_than", "").strip()
     window = query.get("window", DEFAULT_WINDOW)
     if state and state not in set(StateName):
-        raise ConfigError(f"{state!r} is no state of a transaction. Choose one from the list")
+        raise NotUnderstoodError(
+            f"{state!r} is no state of a transaction. Choose one from the list"
+        )
     if window not in WINDOWS_MS:
-        raise ConfigError(f"{window!r} is no window. Choose one of {', '.join(WINDOWS_MS)}")
+        raise NotUnderstoodError(f"{window!r} is no window. Choose one of {', '.join(WINDOWS_MS)}")
+    with understood():
+        longer_than_ms = parse_duration(longer_than) if longer_than else None
     owners = listed(
         source,
         states=[STATES_BY_LABEL[state]] if state else (),
-        longer_than_ms=parse_duration(longer_than) if longer_than else None,
+        longer_than_ms=longer_than_ms,
         prefix=prefix,
     )
     shown = part_of(owners, visit.number("part", 1), LANES)
@@ -177,7 +182,7 @@ def _seen(planned: AbortPlan | NothingOpen) -> str:
 
 def _id_of(given: Mapping[str, str]) -> str:
     if "id" not in given:
-        raise ConfigError("the address lacks id=. Choose a transaction from the list")
+        raise NotUnderstoodError("the address lacks id=. Choose a transaction from the list")
     return given["id"]
 
 
