@@ -3,9 +3,8 @@
 import time
 from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import ExitStack
+from threading import Lock, Thread
 from typing import Final
-
-from starlette.concurrency import run_in_threadpool
 
 from txn.cli.no_answer import one_line
 from txn.cluster.facts import PartitionOffsets
@@ -21,7 +20,7 @@ from txn.console.pages.topics.search import (
 )
 from txn.console.site import Visit
 from txn.console.sources import Source
-from txn.errors import ConfigError, CorruptLogError, RejectedError, TxnError
+from txn.errors import ConfigError, CorruptLogError, RejectedError, RetriableError, TxnError
 from txn.explain.questions import partitions_of
 from txn.identifiers import TopicPartition
 
@@ -72,31 +71,57 @@ async def _pieces(
     """The frame of the page, with the matches of each step in its middle, if it has a place."""
     head, tail = frame
     found = 0
-    failed: list[Step] = []
     told = time.monotonic()
     context = {"preview": preview, "form": Form.TEXT}
+    reading = _Reading(stack, steps)
     try:
         yield head.encode()
         if not tail:  # nothing is looked for
             return
-        while (step := await run_in_threadpool(next, steps, None)) is not None:
+        while (step := await visit.session.threads.run(reading.next)) is not None:
             if visit.site.stopping.is_set() or visit.session.has_ended:
                 return
             found += len(step.rows)
-            if step.error is not None:
-                failed.append(step)
             if step.rows or step.error is not None or time.monotonic() - told >= PROGRESS_S:
                 told = time.monotonic()
                 error = None if step.error is None else one_line(step.error)
                 yield _part(visit, context | {"step": step, "error": error})
-        yield _part(visit, context | {"found": found, "failed": len(failed), "step": None})
+        yield _part(visit, context | {"found": found, "failed": reading.failures, "step": None})
         yield tail.encode()
+    except RetriableError:  # the console stops, and no thread is waited for
+        return
     finally:  # also if the browser has left, when nothing can be awaited any more
-        steps.close()
-        if failed and failed[-1].error is not None:  # a source that met an error is not kept
-            stack.__exit__(type(failed[-1].error), failed[-1].error, None)
-        else:
-            stack.close()
+        Thread(target=reading.close, daemon=True).start()
+
+
+class _Reading:
+    """The steps of a search and the source that they read, for one thread at a time."""
+
+    def __init__(self, stack: ExitStack, steps: Generator[Step, None, None]) -> None:
+        self._stack = stack
+        self._steps = steps
+        self._lock = Lock()
+        self._error: TxnError | None = None
+        self.failures = 0
+        """Number of partitions that were not read to their end."""
+
+    def next(self) -> Step | None:
+        """Read on; None: the search has ended."""
+        with self._lock:
+            step = next(self._steps, None)
+        if step is not None and step.error is not None:
+            self.failures += 1
+            self._error = step.error
+        return step
+
+    def close(self) -> None:
+        """Give the source back, once a step that is under way has ended."""
+        with self._lock:
+            self._steps.close()
+            if self._error is None:
+                self._stack.close()
+            else:  # a source that met an error is not kept
+                self._stack.__exit__(type(self._error), self._error, None)
 
 
 def _part(visit: Visit, context: dict[str, object]) -> bytes:
