@@ -52,6 +52,8 @@ class Signals:
     def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
         if "txn/client/" not in frame.f_code.co_filename or not self._gaps:
             return None
+        if event == "call" and _is_in_finalizer(frame):
+            return None  # Python prints an interrupt there, and goes on
         # A return is the place behind a call, where its caller holds nothing yet.
         if event in ("line", "return"):
             self._gaps[0] -= 1
@@ -59,6 +61,14 @@ class Signals:
                 del self._gaps[0]
                 raise KeyboardInterrupt
         return self._trace
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None and "txn/client/" in frame.f_code.co_filename:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class ModelCluster:

@@ -41,6 +41,8 @@ class Member:
             }
         )
         self.owned: set[Place] = set()
+        self.assignments = 0
+        """Number of assignments that it got, also those that changed nothing."""
         self.taken: list[set[Place]] = []
         self.values: list[bytes] = []
         self.consumer.subscribe(
@@ -51,6 +53,7 @@ class Member:
         )
 
     def _on_assign(self, _: Consumer, places: list[TopicPartition]) -> None:
+        self.assignments += 1
         self.owned |= {(one.topic, one.partition) for one in places}
 
     def _on_revoke(self, _: Consumer, places: list[TopicPartition]) -> None:
