@@ -71,7 +71,7 @@ class Recovery:
         if power_failed or has_losses:
             self._power_failure.write_lost_markers()
         if not power_failed:
-            stores = self._refuse_where_markers_were_lost(stores)
+            stores = self._refuse_unexplained(stores, lost_markers_alone=True)
         for shard in self._shards.shards:
             for transactional_id in self._prepared.plan_ends(shard, power_failed=power_failed):
                 one = TransactionalId(self._services, shard, transactional_id)
@@ -122,33 +122,34 @@ class Recovery:
         self._hanging.end(stores, known, unread=unread)
         self._power_failure.sync_markers(self._hanging.marked)
 
-    def _refuse_where_markers_were_lost(
-        self, stores: Sequence[PartitionLog]
+    def _refuse_unexplained(
+        self, stores: Sequence[PartitionLog], *, lost_markers_alone: bool = False
     ) -> Sequence[PartitionLog]:
-        """Refuse the partitions that hold a transaction open which a carried marker ended.
+        """Refuse the partitions that hold a transaction open which no record explains.
 
-        Returns the other partitions.
+        Args:
+            stores: The partitions to look at.
+            lost_markers_alone: True: only those where a carried marker ended the transaction.
+
+        Returns the partitions that are not refused.
         """
-        lost = {
-            held.partition
-            for held, owner in self._unexplained(stores)
-            if lost_marker_of(held, owner, self._services.partitions.topic_id) is not None
-        }
-        marked = [each for each in stores if (each.topic, each.index) not in lost]
-        self._refuse_unexplained([each for each in stores if each not in marked])
-        return marked
-
-    def _refuse_unexplained(self, stores: Iterable[PartitionLog]) -> None:
-        """Refuse the partitions that hold a transaction open which no record explains."""
+        found = self._unexplained(stores)
+        if not found:
+            return stores
+        refused = set()
         unread = self._shards.unread()
-        for each, owner in self._unexplained(stores):
+        topic_id_of = self._services.partitions.topic_id
+        for each, owner in found:
+            if lost_markers_alone and lost_marker_of(each, owner, topic_id_of) is None:
+                continue
             if self._is_given_up(each, owner):
                 self._hanging.abort(each)
             elif owner is None and unread:
                 log_left_open(each, unread)
             else:
-                fault = fault_of(each, owner, self._services.partitions.topic_id)
-                self._host.refuse_partition(*each.partition, fault)
+                self._host.refuse_partition(*each.partition, fault_of(each, owner, topic_id_of))
+                refused.add(each.partition)
+        return [each for each in stores if (each.topic, each.index) not in refused]
 
     def _unexplained(
         self, stores: Iterable[PartitionLog]
