@@ -127,6 +127,19 @@ def _assignment(places: set[Place]) -> dict[uuid.UUID, frozenset[int]]:
     return {each: frozenset(p for topic_id, p in places if topic_id == each) for each in ids}
 
 
+def require_single_owners(group: ConsumerGroup) -> None:
+    """No partition has two owners, and the group knows the one."""
+    owners: dict[Place, str] = {}
+    for member in group.members.values():
+        for owned in (member.current.assigned, member.current.revoking):
+            for topic_id, epochs in owned.items():
+                for partition in epochs:
+                    place = (topic_id, partition)
+                    assert place not in owners, f"{place}: {owners[place]}, {member.member_id}"
+                    owners[place] = member.member_id
+                    assert group.owner(*place) == member.member_id
+
+
 class ConsumerGroupMachine(RuleBasedStateMachine):
     """Members in any order."""
 
@@ -320,15 +333,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
-        owners: dict[Place, str] = {}
-        for member in self.group.members.values():
-            for owned in (member.current.assigned, member.current.revoking):
-                for topic_id, epochs in owned.items():
-                    for partition in epochs:
-                        place = (topic_id, partition)
-                        assert place not in owners, f"{place}: {owners[place]}, {member.member_id}"
-                        owners[place] = member.member_id
-                        assert self.group.owner(*place) == member.member_id
+        require_single_owners(self.group)
 
     @invariant()
     def members_read_only_what_the_coordinator_believes(self) -> None:

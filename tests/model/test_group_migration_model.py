@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from model.classic_client import TOPICS, ClassicClient
-from model.test_consumer_group_model import INTERVAL_MS, SESSION_MS, Client, Cluster, Place
+from model.test_consumer_group_model import (
+    INTERVAL_MS,
+    SESSION_MS,
+    Client,
+    Cluster,
+    Place,
+    require_single_owners,
+)
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import Group, GroupState, Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.consumer import classic_members
@@ -518,17 +525,8 @@ class MigrationMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
-        if not isinstance(self.group, ConsumerGroup):
-            return
-        owners: dict[Place, str] = {}
-        for member in self.group.members.values():
-            for owned in (member.current.assigned, member.current.revoking):
-                for topic_id, epochs in owned.items():
-                    for partition in epochs:
-                        place = (topic_id, partition)
-                        assert place not in owners, f"{place}: {owners[place]}, {member.member_id}"
-                        owners[place] = member.member_id
-                        assert self.group.owner(*place) == member.member_id
+        if isinstance(self.group, ConsumerGroup):
+            require_single_owners(self.group)
 
     @invariant()
     def members_of_a_valid_epoch_read_what_the_coordinator_believes(self) -> None:
