@@ -14,7 +14,7 @@ import txn
 PACKAGE: Final = Path(txn.__file__).parent
 BROKER: Final = (
     *("broker", "coordinator", "metadata", "partition", "security", "server", "storage", "wire"),
-    *("access", "clock.py", "config.py", "errors.py", "forks.py", "logs.py", "printable.py"),
+    *("access", "clock.py", "config", "errors.py", "forks.py", "logs.py", "printable.py"),
 )
 
 BOUNDED: Final = {

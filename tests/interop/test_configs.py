@@ -27,9 +27,9 @@ TOPIC_DIFFERENCES = {
     "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
 }
 BROKER_DIFFERENCES = {
-    "group.initial.rebalance.delay.ms": "0: see config.py",
+    "group.initial.rebalance.delay.ms": "0: see txn.config",
     "min.insync.replicas": "Kafka stores it for every broker when a cluster is made (KIP-966)",
-    "num.network.threads": "2, and does not change while the broker runs: see config.py",
+    "num.network.threads": "2, and does not change while the broker runs: see txn.config",
     "offsets.topic.replication.factor": "one node has one replica",
     "sasl.enabled.mechanisms": "no GSSAPI, and does not change while the broker runs",
     "sasl.mechanism.inter.broker.protocol": "does not change while the broker runs",
