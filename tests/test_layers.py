@@ -58,6 +58,7 @@ WORLD = {
 
 MAY_IMPORT_CORE = (
     *("txn.storage.native", "txn.storage.native_log", "txn.storage.native_metadata"),
+    *("txn.storage.past", "txn.storage.log_upkeep"),
     *("txn.server", "txn.spark"),
     *(
         "txn.inspect.segments",

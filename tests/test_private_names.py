@@ -30,7 +30,6 @@ REACHED = {
     # Values that nothing else shows.
     "api/embedded/test_forks.py": {"_REMOVALS"},
     "api/directories/test_private_files.py": {"_workplace"},
-    "damage/test_flipped_bits.py": {"_recovery_points"},
     "model/test_client_interrupts.py": {"_ahead"},
     "model/test_partition_model.py": {"_producers"},
     "spark/test_data_loss.py": {"_settings"},

@@ -39,9 +39,9 @@ def follower(data: Path) -> tuple[NativeStorage, NativeLog]:
         log.append([(b"k", b"%d" % number)] * RECORDS, timestamp_ms=number)
     log.delete_records(4)
     log.sync()
-    storage.write_recovery_points()
-    storage.write_log_starts()
-    storage.cleaned_ends.note("orders", 0, log.log, 30)
+    storage.upkeep.write_recovery_points()
+    storage.upkeep.write_log_starts()
+    storage.past.cleaned_ends.note("orders", 0, log.log, 30)
     log.log.set_role("follower", 1)
     return storage, log
 
@@ -61,8 +61,8 @@ class CrashCopies:
         def limit_and_copy(log: NativeLog, bound: int) -> None:
             self.copy()
             limit(log, bound)
-            storage.write_recovery_points()  # the background's: it must not raise them again
-            storage.write_log_starts()
+            storage.upkeep.write_recovery_points()  # the background's: it must not raise them again
+            storage.upkeep.write_log_starts()
             self.copy()
 
         monkeypatch.setattr(NativeLog, "_limit_checkpoints", limit_and_copy)
@@ -104,16 +104,16 @@ def test_the_checkpoints_tell_of_the_whole_log_again_after_a_truncation(tmp_path
     storage, log = follower(tmp_path)
     assert log.truncate_to(20) == 18
     log.sync()
-    storage.write_recovery_points()
-    storage.write_log_starts()
+    storage.upkeep.write_recovery_points()
+    storage.upkeep.write_log_starts()
     assert entries(tmp_path) == [18, 18, 4, 18]
 
 
 def test_a_log_that_begins_anew_leaves_no_entry_of_the_old_one(tmp_path: Path) -> None:
     storage, log = follower(tmp_path)
     assert log.truncate_fully_and_start_at(50) == 50
-    storage.write_recovery_points()
-    storage.write_log_starts()
+    storage.upkeep.write_recovery_points()
+    storage.upkeep.write_log_starts()
     assert all(entry is None or entry <= 50 for entry in entries(tmp_path))
     assert storage_of(tmp_path).open(TOPIC, 0).log_end_offset == 50
 
@@ -121,8 +121,8 @@ def test_a_log_that_begins_anew_leaves_no_entry_of_the_old_one(tmp_path: Path) -
 def test_a_cleaning_that_ends_after_a_truncation_counts_up_to_the_log_end(tmp_path: Path) -> None:
     storage, log = follower(tmp_path)
     log.truncate_to(12)
-    storage.cleaned_ends.note("orders", 0, log.log, 30)
-    assert storage.cleaned_ends.of("orders", 0) == 12
+    storage.past.cleaned_ends.note("orders", 0, log.log, 30)
+    assert storage.past.cleaned_ends.of("orders", 0) == 12
 
 
 def test_a_truncation_below_the_high_watermark_is_told(
@@ -143,7 +143,7 @@ def test_a_truncation_above_the_high_watermark_is_not_told(
     data = tmp_path / "data"
     storage, log = follower(data)
     log.truncate_to(20)
-    storage.write_recovery_points()
+    storage.upkeep.write_recovery_points()
     (tmp_path / "leader").mkdir()
     leader = storage_of(tmp_path / "leader").open(TOPIC, 0)
     for number in range(BATCHES):

@@ -183,7 +183,7 @@ def test_P9_a_partition_out_of_service_loses_nothing_to_retention_and_is_not_com
             "bad", 0, "a transaction is open that was committed"
         )
 
-        service_of(broker).storage.retain(now_ms=1 << 50)
+        service_of(broker).storage.upkeep.retain(now_ms=1 << 50)
         left = {store.topic for _, store in service_of(broker).log_cleaner.compacted_logs()}
 
         stored = [sorted((tmp_path / f"{topic}-0").glob("*.log")) for topic in ("bad", "good")]

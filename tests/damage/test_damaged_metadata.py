@@ -53,7 +53,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             create_topic(broker.bootstrap_servers, topic)
         send(plain_producer(broker.bootstrap_servers), "orders", [b"kept"])
         transactional_producer(broker.bootstrap_servers, "t1")  # takes a block of producer ids
-        service_of(broker).storage.tick()  # as once a second
+        service_of(broker).storage.upkeep.tick()  # as once a second
         shutil.copytree(data, left := data.with_name("left"))
     return left
 

@@ -219,14 +219,14 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     data.mkdir()
     node, storage = opened(data, was_clean=False)
     asyncio.run(write_history(node))
-    for log in storage._recovery_points.logs().values():
+    for log in storage.past.recovery_points.logs().values():
         log.sync()
     node.partitions["orders"][1].delete_records(3)
-    storage.tick()
+    storage.upkeep.tick()
     if kind == "closed":
         node.close()
-    storage.write_recovery_points()
-    storage.write_log_starts()
+    storage.upkeep.write_recovery_points()
+    storage.upkeep.write_log_starts()
     kept = tmp_path_factory.mktemp("left") / kind
     shutil.copytree(data, kept)
     return kept

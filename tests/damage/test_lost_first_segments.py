@@ -147,7 +147,7 @@ def small_segments(data: Path, *, power_failed: bool = False) -> tuple[NativeSto
 
 
 def retention(storage: NativeStorage, _log: NativeLog) -> None:
-    storage.retain(now_ms=1 << 50)
+    storage.upkeep.retain(now_ms=1 << 50)
 
 
 def deletion(_storage: NativeStorage, log: NativeLog) -> None:
@@ -184,8 +184,8 @@ def log_of_many_segments(data: Path) -> tuple[NativeStorage, NativeLog]:
     for number in range(20):
         log.append([(b"k", b"%d" % number * 40)], timestamp_ms=number)
     log.sync()
-    storage.write_log_starts()
-    storage.write_recovery_points()
+    storage.upkeep.write_log_starts()
+    storage.upkeep.write_recovery_points()
     return storage, log
 
 
@@ -250,7 +250,7 @@ def test_a_disk_that_takes_no_note_loses_no_segment(
         patched.setattr(LogStarts, "note", full)
         with pytest.raises(StorageError, match="No space left"):
             log.delete_records(9)
-        storage.retain(now_ms=1 << 50)
+        storage.upkeep.retain(now_ms=1 << 50)
     assert log.log_start_offset == 0
     assert set(before) <= set((tmp_path / "bad-0").glob("*.log"))
     assert any("log-start-offset-checkpoint" in line for line in caplog.messages)

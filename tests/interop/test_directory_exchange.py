@@ -243,7 +243,7 @@ def decide(directory: Path, transactional_id: str, state: TxnState) -> None:
     prepared = encode_value(found[-1]._replace(state=state, producer_epoch=epoch))
     store.append([(encode_key(transactional_id), prepared)], timestamp_ms=found[-1].updated_ms)
     store.close()
-    storage.write_recovery_points()  # the log ends where the stop says
+    storage.upkeep.write_recovery_points()  # the log ends where the stop says
 
 
 def go_on(servers: str, owner: Producer, owner2: Identity) -> None:

@@ -15,6 +15,7 @@ class FullDisk:
     """The storage of a data directory whose disk takes no checkpoint at first."""
 
     def __init__(self) -> None:
+        self.upkeep = self
         self.is_written = threading.Event()
         self._failures = [OSError(errno.ENOSPC, "No space left on device")]
 

@@ -53,7 +53,7 @@ def test_P1_a_start_removes_no_files_of_a_topic_before_its_deletion_is_on_the_di
     storage, metadata, log = with_orders(tmp_path)
     metadata.sync()
     log.sync()
-    storage.write_recovery_points()
+    storage.upkeep.write_recovery_points()
     segment = max(tmp_path.glob("__cluster_metadata-0/*.log"))
     synced_bytes = segment.stat().st_size
     metadata.append([RemoveTopicRecord(TOPIC_ID)])

@@ -108,10 +108,10 @@ def test_a_start_that_fails_leaves_nobody_at_work_on_the_directory(
 def test_a_tick_moves_the_recovery_points_that_are_written_next(tmp_path: Path) -> None:
     storage = storage_in(tmp_path)
     fill(storage.open(ORDERS, 0), 5)
-    storage.write_recovery_points()
+    storage.upkeep.write_recovery_points()
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {}
-    storage.tick()
-    storage.write_recovery_points()
+    storage.upkeep.tick()
+    storage.upkeep.write_recovery_points()
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 4}
 
 
@@ -129,7 +129,7 @@ def test_P9_a_log_that_vanishes_a_tick_after_its_first_record_is_missed(
     store.append([(None, b"x")], timestamp_ms=0)
     if is_synced:
         store.sync()
-    storage.tick()
+    storage.upkeep.tick()
     shutil.rmtree(tmp_path / "orders-0")
 
     again = NativeStorage.load(
@@ -144,10 +144,10 @@ def test_a_tick_writes_the_checkpoints_once_for_a_new_log(tmp_path: Path) -> Non
     store = storage.open(ORDERS, 0)
     store.append([(None, b"x")], timestamp_ms=0)
     store.sync()
-    storage.tick()
+    storage.upkeep.tick()
     store.append([(None, b"x")], timestamp_ms=0)
     store.sync()
-    storage.tick()
+    storage.upkeep.tick()
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 1}
 
 
@@ -158,11 +158,11 @@ def test_a_tick_notes_how_much_of_the_metadata_log_was_synced_and_what_was_not_c
     metadata, orders = storage.open(METADATA, 0), storage.open(ORDERS, 0)
     fill(metadata, 2)
     fill(orders, 1)
-    storage.tick()
+    storage.upkeep.tick()
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {}
 
     metadata.sync()
-    storage.tick()
+    storage.upkeep.tick()
 
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("__cluster_metadata", 0): 2}
 
@@ -175,11 +175,11 @@ def test_a_checkpoint_that_cannot_be_written_is_told_of_once_and_written_later(
     fill(metadata, 1)
     metadata.sync()
     (tmp_path / RECOVERY_POINTS).mkdir()
-    storage.tick()
-    storage.tick()
+    storage.upkeep.tick()
+    storage.upkeep.tick()
     (tmp_path / RECOVERY_POINTS).rmdir()
 
-    storage.tick()
+    storage.upkeep.tick()
 
     assert caplog.text.count("checkpoint.not_written") == 1
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("__cluster_metadata", 0): 1}
@@ -195,7 +195,7 @@ def test_checkpoints_of_partitions_that_are_not_there_are_dropped(tmp_path: Path
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 2}
     assert read_checkpoint(tmp_path / LOG_STARTS) == {("orders", 0): 2}
     store = storage.open(ORDERS, 0)
-    storage.write_recovery_points()
+    storage.upkeep.write_recovery_points()
     assert store.log_start_offset == 2
     assert read_checkpoint(tmp_path / RECOVERY_POINTS) == {("orders", 0): 2}
     assert read_checkpoint(tmp_path / LOG_STARTS) == {("orders", 0): 2}
@@ -220,8 +220,8 @@ def test_a_partition_made_anew_inherits_nothing(tmp_path: Path) -> None:
     store = storage.open(ORDERS, 0)
     fill(store, 5)
     store.sync()
-    storage.write_recovery_points()
-    storage.write_log_starts()
+    storage.upkeep.write_recovery_points()
+    storage.upkeep.write_log_starts()
     store.delete()
     storage.begin("orders")
     for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
@@ -322,9 +322,9 @@ def test_old_segments_are_removed_by_the_settings_in_force(tmp_path: Path) -> No
     storage = storage_in(tmp_path)
     store = storage.open(ORDERS, 0)
     fill(store, 5)
-    storage.retain(now_ms=604_801_000)
+    storage.upkeep.retain(now_ms=604_801_000)
     assert store.log_start_offset == 0
-    storage.retain(now_ms=604_801_001)
+    storage.upkeep.retain(now_ms=604_801_001)
     assert store.log_start_offset == 5
 
 
@@ -352,8 +352,8 @@ def test_something_else_in_the_place_of_an_unfinished_file_is_moved_aside(
     store = storage.open(ORDERS, 0)
     fill(store, 2)
     store.close()
-    storage.write_recovery_points()
-    storage.write_log_starts()
+    storage.upkeep.write_recovery_points()
+    storage.upkeep.write_log_starts()
 
     again = storage_in(tmp_path).open(ORDERS, 0)
     assert (again.log_start_offset, again.log_end_offset) == (0, 7)

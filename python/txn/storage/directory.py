@@ -146,12 +146,7 @@ class DataDirectory:
     """A data directory, locked from `open` to `release`."""
 
     def __init__(
-        self,
-        path: Path,
-        lock: int,
-        sync: Callable[[int], None],
-        found: "_Found",
-        durability: str,
+        self, path: Path, lock: int, sync: Callable[[int], None], found: "_Found", durability: str
     ) -> None:
         self.path = path
         self._lock = lock

@@ -133,11 +133,7 @@ def read_losses(root: Path) -> dict[TopicPartition, Loss]:
 def write_losses(root: Path, losses: Mapping[TopicPartition, Loss]) -> None:
     """Replace the accepted losses durably. Raises OSError."""
     entries = {
-        place: {
-            "progress": loss.progress.value,
-            "files": loss.files,
-            "plan": asdict(loss.plan),
-        }
+        place: {"progress": loss.progress.value, "files": loss.files, "plan": asdict(loss.plan)}
         for place, loss in losses.items()
     }
     write_partition_list(root / ACCEPTED_LOSSES, "losses", entries)

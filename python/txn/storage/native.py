@@ -1,13 +1,14 @@
-"""The logs of a data directory: `NativeStorage` opens and tracks them, each a `NativeLog`."""
+"""The logs of a data directory: `NativeStorage` opens and closes them, each a `NativeLog`.
+
+A log is opened only in a directory of its own: one that carries the topic's id, and that no other
+partition reaches by a link. `Past` has the notes of earlier runs, `LogUpkeep` the periodic work.
+"""
 
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from threading import Lock
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
 
 from txn import _core
 from txn.config import BrokerSettings, topic_settings
@@ -16,28 +17,14 @@ from txn.identifiers import TopicPartition
 from txn.logs import log
 from txn.metadata.image import Image, Topic
 from txn.storage.base import PartitionLog, Space
-from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from txn.storage.in_place import DirectoryPlace
-from txn.storage.log_offsets import METADATA, CleanedEnds, LogStart, LogStarts, RecoveryPoints
-from txn.storage.losses import (
-    ACCEPTED_LOSSES,
-    Loss,
-    LossPlan,
-    LossStage,
-    fingerprint,
-    read_losses,
-    write_losses,
-)
-from txn.storage.native_log import NativeLog, advice_on_damage, log_settings
+from txn.storage.log_offsets import METADATA
+from txn.storage.log_upkeep import SYNCING_THREADS, LogUpkeep
+from txn.storage.losses import Loss, LossPlan, fingerprint
+from txn.storage.native_log import NativeLog, log_settings
 from txn.storage.native_metadata import MetadataSnapshots
-from txn.storage.refusals import REFUSED_PARTITIONS, Refusal, read_refusals, write_refusals
-from txn.storage.strays import (
-    DOOMED_SUFFIX,
-    METADATA_FILE,
-    Stray,
-    strays_in,
-    topic_id_of,
-)
+from txn.storage.past import Past
+from txn.storage.strays import DOOMED_SUFFIX, METADATA_FILE, Stray, strays_in, topic_id_of
 from txn.storage.workers import map_in_threads
 
 T = TypeVar("T")
@@ -48,89 +35,22 @@ PROGRESS_S = 5
 LISTED_FROM = 100
 """Number of partitions from which on the data directory is listed rather than asked for each."""
 
-SYNCING_THREADS = 16
-"""Number of logs synced or closed at once: each waits for the disk."""
-
 Opened = NativeLog | CorruptLogError | StorageError | None
 """The log of one partition, the error of its opening, or None: it was never written."""
-
-
-class Flags(NamedTuple):
-    """The stop of the broker before."""
-
-    was_clean: bool
-    power_failed: bool
-    was_left_by_kafka: bool
-
-
-class StoredNotes(NamedTuple):
-    """The small files of a data directory: checkpoints, accepted losses, refused partitions."""
-
-    log_starts: LogStarts
-    recovery_points: RecoveryPoints
-    cleaned_ends: CleanedEnds
-    losses: dict[TopicPartition, Loss]
-    refusals: dict[TopicPartition, Refusal]
-
-    @classmethod
-    def read(cls, root: Path) -> Self:
-        """Read them; a missing one is empty."""
-        return cls(
-            LogStarts.read(root),
-            RecoveryPoints.read(root),
-            CleanedEnds.read(root),
-            _standing_losses(root),
-            read_refusals(root),
-        )
-
-
-def _standing_losses(root: Path) -> dict[TopicPartition, Loss]:
-    """The losses that were accepted of files that are still as they were then."""
-    losses = read_losses(root)
-    for (topic, index), loss in list(losses.items()):
-        is_as_it_was = loss.files == fingerprint(root / f"{topic}-{index}")
-        if loss.progress is LossStage.ACCEPTED and not is_as_it_was:
-            log.warning(
-                "log.loss_not_accepted",
-                topic=topic,
-                partition=index,
-                reason="its files have changed since; look again with txn log accept-loss",
-            )
-            del losses[topic, index]
-    return losses
 
 
 class NativeStorage:
     """Every partition of one data directory."""
 
     def __init__(
-        self,
-        root: Path,
-        broker_settings: BrokerSettings,
-        *,
-        was_clean: bool,
-        power_failed: bool,
-        was_left_by_kafka: bool,
-        durability: _core.Durability,
-        notes: "StoredNotes",
+        self, root: Path, broker_settings: BrokerSettings, past: Past, durability: _core.Durability
     ) -> None:
         """Store the arguments of `load` and the notes it has read."""
         self.root = root
-        self._durability = durability
-        self.was_clean = was_clean
-        self.power_failed = power_failed
-        self._was_left_by_kafka = was_left_by_kafka
+        self.past = past
+        self.upkeep = LogUpkeep(root, past, durability)
         self._broker_settings = broker_settings
-        self._log_starts = notes.log_starts
-        self._recovery_points = notes.recovery_points
-        self.cleaned_ends = notes.cleaned_ends
-        self._is_checkpoint_refused = False
         self._place = DirectoryPlace(root)
-        self._losses = notes.losses
-        self._losing = Lock()
-        self._refusals = notes.refusals
-        self._refused_before = dict(notes.refusals)
-        self._refusing = Lock()
         self._linked: dict[Path, str] = {}
         """Places outside of the directory to which partitions' directories are links."""
 
@@ -155,26 +75,13 @@ class NativeStorage:
             was_left_by_kafka: It was an Apache Kafka.
             durability: The service that `tick` syncs logs with; its own by default.
         """
-        notes = StoredNotes.read(root)
-        if was_left_by_kafka and not was_clean:
-            # Kafka writes where logs end now and then, also after a topic was deleted.
-            notes.recovery_points.distrust_ends()
-        for path in notes.recovery_points.unreadable() if was_clean else ():
-            log.warning(
-                "checkpoint.ignored",
-                path=str(path),
-                reason="it names no log, though the broker was stopped; what it would prove to be "
-                "missing may go unnoticed",
-            )
-        return cls(
+        past = Past(
             root,
-            broker_settings,
             was_clean=was_clean,
             power_failed=power_failed,
             was_left_by_kafka=was_left_by_kafka,
-            durability=durability or _core.Durability(1),
-            notes=notes,
         )
+        return cls(root, broker_settings, past, durability or _core.Durability(1))
 
     def is_in_place(self) -> bool:
         """Return False if the data directory was moved away, removed or replaced."""
@@ -219,13 +126,7 @@ class NativeStorage:
             topic = known.get(place[0])
             return place == METADATA or (topic is not None and place[1] < topic.partition_count)
 
-        self._forget_refusals([place for place in self._refusals if not is_known(place)])
-        try:
-            self._recovery_points.keep_only(is_known)
-            self._log_starts.keep_only(is_known)
-            self.cleaned_ends.leave_out(is_known)
-        except OSError as error:
-            raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
+        self.past.keep_only(is_known)
 
     def begin(self, topic: str) -> None:
         """Remove all notes about an earlier topic of this name, before the new one is made.
@@ -235,22 +136,7 @@ class NativeStorage:
         Raises:
             StorageError: a checkpoint cannot be written.
         """
-        self._forget_refusals([place for place in self._refusals if place[0] == topic])
-        entries = self._recovery_points, self._log_starts, self.cleaned_ends
-        places = {place for each in entries for place in each.names_of(topic)}
-        if not places and topic not in self._recovery_points.deleted:
-            return
-        for _, index in places:
-            self._recovery_points.forget(topic, index)
-            self._log_starts.forget(topic, index)
-            self.cleaned_ends.forget(topic, index)
-        try:
-            self._recovery_points.write()
-            self._log_starts.write()
-            self.cleaned_ends.write()
-        except OSError as error:
-            raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
-        self._recovery_points.deleted.discard(topic)
+        self.past.forget_topic(topic)
 
     def require_room(self, topic: str, indexes: range) -> None:
         """Raise StorageError if something is stored where these partitions are to be."""
@@ -276,46 +162,14 @@ class NativeStorage:
 
         def open_log() -> NativeLog:
             is_there = os.path.lexists(self.root / f"{topic.name}-{index}")
-            if not is_there and (topic.name, index) not in self._losses:
-                self._require_unwritten(topic.name, index)
+            if not is_there and (topic.name, index) not in self.past.losses:
+                self.past.require_unwritten(topic.name, index)
             return self._open(topic, index)
 
         return self._open_unless_refused(topic.name, index, open_log)
 
-    def _require_unwritten(self, topic: str, index: int) -> None:
-        """Fail if something proves that a directory was there which is gone."""
-        proofs = [(RECOVERY_POINTS, self._recovery_points.of(topic, index))]
-        start = None
-        flags = self._flags_of((topic, index))
-        if not flags.power_failed:  # else they may be ahead of the disk
-            proofs += [(HIGH_WATERMARKS, self._recovery_points.end_of(topic, index))]
-            # Kafka may have noted one of a topic that was deleted since.
-            is_proof = flags.was_clean or not flags.was_left_by_kafka
-            start = self._log_starts.of(topic, index) if is_proof else None
-        for name, offset in proofs:
-            if offset > 0:
-                raise self._damage(
-                    topic, index, f"it is gone, but {name} says that its log had come to {offset}"
-                )
-        if start is not None:
-            raise self._damage(
-                topic, index, f"it is gone, but {LOG_STARTS} says that its log began at {start}"
-            )
-        if (topic, index) == METADATA:
-            others = sorted(each.name for each in self.root.glob("*-*/*.log"))
-            if others:
-                raise self._damage(topic, index, f"it is gone, but {others[0]} is there")
-
-    def _damage(self, topic: str, index: int, reason: str) -> CorruptLogError:
-        directory = self.root / f"{topic}-{index}"
-        return CorruptLogError(
-            f"{directory} is damaged: {reason}. {self.advice_on(topic, index)}",
-            path=str(directory),
-            position=0,
-        )
-
     def _open(self, topic: Topic, index: int) -> NativeLog:
-        self._give_up(topic.name, index)
+        self.past.carry_out_loss(topic.name, index)
         directory = self.root / f"{topic.name}-{index}"
         self._require_free_name(topic.name, index)
         self._require_own_directory(topic.name, index)
@@ -332,22 +186,15 @@ class NativeStorage:
             index,
             topic_id=topic.topic_id,
             settings=topic_settings(topic.settings, self._broker_settings),
-            past=self._history_of(topic.name, index),
-            log_starts=self._log_starts,
-            recovery_points=self._recovery_points,
-            cleaned_ends=self.cleaned_ends,
+            past=self.past.history_of(topic.name, index),
+            log_starts=self.past.log_starts,
+            recovery_points=self.past.recovery_points,
+            cleaned_ends=self.past.cleaned_ends,
             # Only the metadata log's syncs are relied on under any `durability`.
             syncs_before_close=self._broker_settings["durability"] != "process"
             or (topic.name, index) == METADATA,
             lock_file=self._place.lock_file,
         )
-
-    def _flags_of(self, place: TopicPartition) -> Flags:
-        """The stop of the broker before, as far as this partition goes."""
-        refusal = self._refusals.get(place)
-        if refusal is not None and refusal.files is not None:
-            return Flags(refusal.was_clean, refusal.power_failed, refusal.was_left_by_kafka)
-        return Flags(self.was_clean, self.power_failed, self._was_left_by_kafka)
 
     def _require_free_name(self, topic: str, index: int) -> None:
         """Raise StorageError if something else has the name of an unwritten partition's directory.
@@ -357,7 +204,7 @@ class NativeStorage:
         directory = self.root / f"{topic}-{index}"
         if directory.is_dir() or not os.path.lexists(directory):
             return
-        past = self._history_of(topic, index)
+        past = self.past.history_of(topic, index)
         if not (past["recovery_point"] or past["high_watermark"] or past["log_start_offset"]):
             raise StorageError(
                 f"{directory} is in the way: it is no directory. Move it away",
@@ -385,106 +232,31 @@ class NativeStorage:
                 partition=index,
             )
 
-    def _history_of(self, topic: str, index: int) -> dict[str, Any]:
-        """The known past of a log, as `_core.PartitionLog` takes it."""
-        flags = self._flags_of((topic, index))
-        recovery_point = self._recovery_points.of(topic, index)
-        high_watermark = self._recovery_points.end_of(topic, index)
-        is_vouched_for = max(recovery_point, high_watermark) > 0
-        return {
-            # Parts that no checkpoint vouches for are read through.
-            "was_clean": flags.was_clean and is_vouched_for and (topic, index) not in self._losses,
-            "power_failed": flags.power_failed,
-            "recovery_point": recovery_point,
-            "high_watermark": high_watermark,
-            "log_start_offset": self._log_starts.of(topic, index),
-            "was_left_by_kafka": flags.was_left_by_kafka,
-            "cleaned_end": self.cleaned_ends.of(topic, index),
-        }
-
-    # ------------------------------------------------------------ refusals
-
-    def _note_refusal(
-        self, topic: str, index: int, error: CorruptLogError, *, is_of_log: bool = True
-    ) -> None:
-        """Store a refusal for later starts, see `txn.storage.refusals`."""
-        place: TopicPartition = (topic, index)
-        flags = self._flags_of(place)
-        known = vars(error)
-        with self._refusing:
-            self._refusals[place] = Refusal(
-                error.message,
-                known.get("path", str(self.root / f"{topic}-{index}")),
-                known.get("position", 0),
-                flags.was_clean,
-                flags.power_failed,
-                self._files_of(place) if is_of_log else None,
-                flags.was_left_by_kafka,
-            )
-            self._write_refusals()
-
     def note_contradiction(self, topic: str, index: int, reason: str) -> None:
         """Note a refusal for the next start after a power failure, which cannot judge by itself.
 
         Its log is sound, and contradicts others; any other start finds that again.
         """
-        self._note_refusal(topic, index, CorruptLogError(reason), is_of_log=False)
+        self.past.note_refusal(topic, index, CorruptLogError(reason), is_of_log=False)
 
     def _open_unless_refused(self, topic: str, index: int, open_log: Callable[[], T]) -> T:
         """Open a log, unless it was refused and is as it was then; note it if it is refused now."""
-        refused = self._refusal_in_force((topic, index))
+        refused = self.past.refusal_in_force((topic, index))
         if refused is not None:
             raise refused
         try:
             opened = open_log()
         except CorruptLogError as error:
-            self._note_refusal(topic, index, error)
+            self.past.note_refusal(topic, index, error)
             raise
-        if (topic, index) in self._refusals:
-            self._forget_refusals([(topic, index)])
+        if (topic, index) in self.past.refusals:
+            self.past.forget_refusals([(topic, index)])
         return opened
-
-    def _refusal_in_force(self, place: TopicPartition) -> CorruptLogError | None:
-        refusal = self._refusals.get(place)
-        if refusal is None or place in self._losses:
-            return None
-        is_of_log = refusal.files is not None
-        if refusal.files != self._files_of(place) if is_of_log else not self.power_failed:
-            return None
-        return CorruptLogError(refusal.reason, path=refusal.path, position=refusal.position)
-
-    def restore_refusals(self) -> None:
-        """Restore the refusals that were in force when this start began."""
-        with self._refusing:
-            if self._refusals != self._refused_before:
-                self._refusals = dict(self._refused_before)
-                self._write_refusals()
-
-    def _forget_refusals(self, places: Sequence[TopicPartition]) -> None:
-        with self._refusing:
-            for place in places:
-                self._refusals.pop(place, None)
-            if places:
-                self._write_refusals()
-
-    def _write_refusals(self) -> None:
-        try:
-            write_refusals(self.root, self._refusals)
-        except OSError as error:
-            log.error("refusal.not_noted", path=REFUSED_PARTITIONS, reason=str(error))
-
-    def _files_of(self, place: TopicPartition) -> str:
-        try:
-            return fingerprint(self.root / f"{place[0]}-{place[1]}")
-        except OSError as error:
-            return f"unreadable: {error}"
-
-    # ------------------------------------------------------------ losses
 
     @property
     def given_up(self) -> Collection[TopicPartition]:
         """The partitions of which this start gives something up, because an operator said so."""
-        return self._losses.keys()
+        return self.past.losses.keys()
 
     def damage_of(self, topic: Topic, index: int) -> CorruptLogError | None:
         """Return why a start would refuse a partition, None if it would not; changes nothing.
@@ -493,15 +265,15 @@ class NativeStorage:
             StorageError: it cannot be read.
         """
         name = f"{topic.name}-{index}"
-        refused = self._refusal_in_force((topic.name, index))
+        refused = self.past.refusal_in_force((topic.name, index))
         if refused is not None:
             return refused
         try:
             if not os.path.lexists(self.root / name):
-                self._require_unwritten(topic.name, index)
+                self.past.require_unwritten(topic.name, index)
             else:
                 settings = log_settings(topic_settings(topic.settings, self._broker_settings))
-                past = self._history_of(topic.name, index)
+                past = self.past.history_of(topic.name, index)
                 if _core.examine_log(str(self.root / name), settings, past) is None:
                     raise StorageError(
                         f"a cleaning of {name} was cut short, and the next start finishes it. "
@@ -538,71 +310,20 @@ class NativeStorage:
         directory = self.root / f"{topic.name}-{index}"
         settings = log_settings(topic_settings(topic.settings, self._broker_settings))
         try:
-            past = self._history_of(topic.name, index)
+            past = self.past.history_of(topic.name, index)
             past["high_watermark"] = max(past["high_watermark"], known_end)
             plan = _core.plan_loss(str(directory), settings, past, first_lost)
             return Loss(LossPlan.of(plan), fingerprint(directory))
         except OSError as error:
             raise StorageError(f"cannot read partition {directory.name}: {error}") from error
 
-    def forget_losses(self) -> None:
-        """Note that nothing is left to do of the losses that this start has carried out."""
-        if not self._losses:
-            return
-        with self._losing:
-            self._losses = {}
-            try:
-                write_losses(self.root, {})
-            except OSError as error:  # the next start does it again, and finds nothing to do
-                log.error("loss.not_forgotten", path=ACCEPTED_LOSSES, reason=str(error))
-
-    def _give_up(self, topic: str, index: int) -> None:
-        """Carry out the loss that an operator has accepted for a partition, if it has one.
-
-        Raises:
-            StorageError: a disk refuses it; the next attempt begins again.
-        """
-        loss = self._losses.get((topic, index))
-        if loss is None or loss.progress is LossStage.CARRIED_OUT:
-            return
-        plan = loss.plan
-        try:
-            self._note_progress((topic, index), LossStage.BEGUN)
-            first = _core.carry_out_loss(str(self.root / f"{topic}-{index}"), plan.as_tuple())
-            # They may list more than the rest of the log.
-            self._recovery_points.forget_earlier(topic, index)
-            self._log_starts.move(topic, index, first, plan.next_offset)
-            self._recovery_points.write()
-            self._log_starts.write()
-            self._note_progress((topic, index), LossStage.CARRIED_OUT)
-            self._forget_refusals([(topic, index)])
-        except OSError as error:
-            raise StorageError(
-                f"cannot give up what is lost of partition {topic}-{index}: {error}"
-            ) from error
-        log.warning(
-            "log.loss_accepted",
-            topic=topic,
-            partition=index,
-            kept_end=plan.kept_end,
-            next_offset=plan.next_offset,
-            bytes=sum(size for _, _, size in plan.given_up),
-        )
-
-    def _note_progress(self, place: TopicPartition, progress: LossStage) -> None:
-        with self._losing:
-            self._losses[place] = replace(self._losses[place], progress=progress)
-            write_losses(self.root, self._losses)
-
     def advice_on(self, topic: str, index: int) -> str:
         """Return an operator's options for a damaged partition."""
-        flags = self._flags_of((topic, index))
-        is_after_kill = not (flags.was_clean or flags.power_failed)
-        return advice_on_damage(self.root, topic, index, is_after_kill=is_after_kill)
+        return self.past.advice_on(topic, index)
 
     def accepts_loss(self, topic: str, index: int) -> bool:
         """Return True if an operator gave up, for this start, the lost part of a partition."""
-        return (topic, index) in self._losses
+        return (topic, index) in self.past.losses
 
     def open_all(self, wanted: Sequence[tuple[Topic, int]]) -> list[Opened]:
         """Open partitions, in this order; after a crash several at a time.
@@ -612,7 +333,10 @@ class NativeStorage:
             of one that cannot be opened.
         """
         names = [f"{topic.name}-{index}" for topic, index in wanted]
-        present = {*self._present(names), *(f"{topic}-{index}" for topic, index in self._losses)}
+        present = {
+            *self._present(names),
+            *(f"{topic}-{index}" for topic, index in self.past.losses),
+        }
         found = [place for place, name in zip(wanted, names, strict=True) if name in present]
 
         def opened(place: tuple[Topic, int]) -> Opened:
@@ -623,7 +347,7 @@ class NativeStorage:
             return first
 
         threads = self._broker_settings["num.recovery.threads.per.data.dir"]
-        if self.was_clean or threads == 1 or len(found) < 2:
+        if self.past.was_clean or threads == 1 or len(found) < 2:
             stores = [opened(place) for place in found]
         else:
             stores = self._recovered(threads, opened, found)
@@ -643,15 +367,15 @@ class NativeStorage:
 
     def _unwritten(self, topic: str, index: int) -> CorruptLogError | None:
         def require() -> None:
-            self._require_unwritten(topic, index)
+            self.past.require_unwritten(topic, index)
 
         try:
             self._open_unless_refused(topic, index, require)
         except CorruptLogError as error:
             return error
         # Entries that prove nothing now, after a power failure, must not do so after a kill.
-        self._recovery_points.forget_earlier(topic, index)
-        self._log_starts.forget(topic, index)
+        self.past.recovery_points.forget_earlier(topic, index)
+        self.past.log_starts.forget(topic, index)
         return None
 
     def _present(self, names: Sequence[str]) -> Collection[str]:
@@ -671,40 +395,6 @@ class NativeStorage:
 
         return map_in_threads(threads, opened, found, report=report, report_s=PROGRESS_S)
 
-    def write_checkpoints(self) -> None:
-        """Write the checkpoints for the logs as a power failure left them; blocks.
-
-        Old entries may lie above the log ends, and would look like a loss after the next kill.
-        Raises StorageError.
-        """
-        self._write_checkpoints()
-
-    def _write_checkpoints(self) -> None:
-        try:
-            self.write_log_starts()
-            self.write_recovery_points()
-        except OSError as error:
-            raise StorageError(f"cannot write the checkpoints in {self.root}: {error}") from error
-
-    def sync_all_and_write_checkpoints(self) -> None:
-        """Sync all logs, and write checkpoints that cover them; blocks.
-
-        For a broker that did not write them all under its own promise. Kafka's cleaner leaves gaps
-        between segments. After a power failure, only the recovery point and its last cleaning tell
-        them from losses. Its retention notes no log start before it removes segments; from here on
-        an entry proves where a log begins. Raises StorageError.
-        """
-        logs = self._recovery_points.logs()
-        if not logs.keys() - {METADATA}:
-            return
-
-        def sync(opened: _core.PartitionLog) -> None:
-            with suppress(_core.LogRefusedError, OSError):  # `tick` reports it
-                opened.sync()
-
-        map_in_threads(SYNCING_THREADS, sync, list(logs.values()))
-        self._write_checkpoints()
-
     def close_all(self, stores: Sequence[PartitionLog]) -> list[StorageError]:
         """Close partitions, many at a time where there are many: each waits for the disk.
 
@@ -722,101 +412,6 @@ class NativeStorage:
         """
         failures = _failures(lambda store: store.sync(), stores, waiting=len(stores))
         return failures[0] if failures else None
-
-    def tick(self) -> None:
-        """Sync sealed segments and bytes that have waited for `flush.ms`, and remove files whose
-        delay is over. Report damage that readers met, and logs that a disk keeps from taking
-        batches. Note logs that were written for the first time, and how much of the metadata log
-        was synced. Close unused files.
-        """
-        logs = list(self._recovery_points.logs().values())
-        damaged, troubles = _core.tick(logs, self._durability)
-        for directory, trouble in troubles:
-            if trouble is None:
-                log.warning("log.takes_batches_again", directory=directory)
-            else:
-                log.error("log.refuses_batches", directory=directory, reason=trouble)
-        for what, path, position in damaged:
-            topic, _, index = Path(path).parent.name.rpartition("-")
-            self.log_damage(topic, int(index), what, path, position)
-        if self._recovery_points.are_behind():
-            self._note_new_logs()
-        _core.close_idle_files()
-
-    def log_damage(self, topic: str, index: int, what: str, path: str, position: int) -> None:
-        """Log damage that a reader found while the broker serves, as a start logs it."""
-        reason = f"{what}. {self.advice_on(topic, index)}"
-        log.error(
-            "log.damaged", topic=topic, partition=index, path=path, position=position, reason=reason
-        )
-
-    def release(self) -> None:
-        """Release the durability service; `tick` is called no more."""
-        del self._durability
-
-    def _note_new_logs(self) -> None:
-        try:
-            self.write_log_starts()  # first: `are_behind` asks the others, until they are written
-            self.write_recovery_points()
-        except OSError as error:
-            if not self._is_checkpoint_refused:
-                log.error("checkpoint.not_written", path=RECOVERY_POINTS, reason=str(error))
-            self._is_checkpoint_refused = True
-        else:
-            self._is_checkpoint_refused = False
-
-    def retain(self, now_ms: int) -> None:
-        """Remove the segments that retention no longer keeps; a refused log keeps all of them.
-
-        The new log starts of all logs are noted in one write, before any segment goes.
-        """
-        expired: dict[TopicPartition, LogStart] = {}
-        for place, partition in self._recovery_points.logs().items():
-            if place in self._refusals:
-                continue  # its records may be needed to repair it
-            with self._retaining(place):
-                if found := partition.find_expired(now_ms):
-                    expired[place] = LogStart(partition, *found)
-        try:
-            self._log_starts.note(expired)
-        except OSError as error:
-            log.error("checkpoint.not_written", path=LOG_STARTS, reason=str(error))
-            return
-        for place, start in expired.items():
-            with self._retaining(place):
-                self._remove_expired(place, start)
-
-    def _remove_expired(self, place: TopicPartition, start: LogStart) -> None:
-        def note(offset: int) -> None:
-            self._log_starts.note({place: start._replace(offset=offset)})
-
-        partition = start.log
-        if removed := partition.remove_expired((start.offset, start.truncations), note):
-            log.info(
-                "log.segments_removed",
-                topic=place[0],
-                partition=place[1],
-                segments=removed,
-                log_start_offset=partition.log_start_offset,
-            )
-
-    @contextmanager
-    def _retaining(self, place: TopicPartition) -> Iterator[None]:
-        try:
-            yield
-        except _core.LogRefusedError:
-            return  # it was closed or deleted meanwhile
-        except (_core.CorruptLogError, OSError) as error:
-            reason = str(error.args[0])
-            log.error("log.retention_failed", topic=place[0], partition=place[1], reason=reason)
-
-    def write_recovery_points(self) -> None:
-        """Write the facts that the next start may believe. Raises OSError."""
-        self._recovery_points.write()
-
-    def write_log_starts(self) -> None:
-        """Write the starts that were set for logs. Raises OSError."""
-        self._log_starts.write()
 
     def metadata_snapshot(self, log: PartitionLog) -> tuple[int, list[bytes]]:
         """The newest snapshot of the metadata log, see `MetadataSnapshots.newest`."""

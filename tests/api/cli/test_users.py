@@ -127,7 +127,7 @@ def test_the_first_user_is_added_before_the_first_start(tmp_path: Path, secret: 
         assert logs_in(broker, "alice", "secret")
         assert logs_in(broker, "alice", "secret", "SCRAM-SHA-256")
         assert not logs_in(broker, "alice", "other")
-        assert service_of(broker).storage.was_clean
+        assert service_of(broker).storage.past.was_clean
         image = service_of(broker).node.image
         assert image.topics["__consumer_offsets"].partition_count == 3
 
@@ -146,7 +146,7 @@ def test_a_stopped_brokers_user_gets_another_password_and_its_records_stay(
     point = next(path for path in checkpoints if path.name.startswith("recovery"))
     assert "orders 0 2" in point.read_text()
     with txn.Broker(data, properties=SETTINGS) as broker:
-        assert service_of(broker).storage.was_clean
+        assert service_of(broker).storage.past.was_clean
         assert logs_in(broker, "alice", "secret")
         assert not logs_in(broker, "alice", "forgotten")
         assert read_all(broker.listeners["PLAINTEXT"], "orders") == [b"a", b"b"]

@@ -51,7 +51,7 @@ def leave(data: Path, *values: MetadataRecord | bytes) -> None:
     encoded = [v if isinstance(v, bytes) else encode(v) for v in values]
     store.append([(None, value) for value in encoded], timestamp_ms=0)
     store.close()
-    storage.write_recovery_points()
+    storage.upkeep.write_recovery_points()
 
 
 def storage_of(data: Path) -> NativeStorage:

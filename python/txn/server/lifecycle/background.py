@@ -50,6 +50,7 @@ class Background:
         call_when_gone: Callable[[], object],
     ) -> None:
         self._is_in_place = storage.is_in_place
+        upkeep = storage.upkeep
         self._call_when_gone = call_when_gone
 
         def every(name: str) -> Callable[[], int]:
@@ -60,12 +61,12 @@ class Background:
         first_ms = start_ms + min(settings[retention], settings["log.initial.task.delay.ms"])
         points = "log.flush.offset.checkpoint.interval.ms"
         starts = "log.flush.start.offset.checkpoint.interval.ms"
-        self._tick = PeriodicTask("tick", storage.tick, lambda: TICK_MS, start_ms + TICK_MS)
+        self._tick = PeriodicTask("tick", upkeep.tick, lambda: TICK_MS, start_ms + TICK_MS)
         self._chores = [
             self._tick,
-            PeriodicTask("retention", lambda: storage.retain(now_ms()), every(retention), first_ms),
-            PeriodicTask("recovery_points", storage.write_recovery_points, every(points)),
-            PeriodicTask("log_starts", storage.write_log_starts, every(starts)),
+            PeriodicTask("retention", lambda: upkeep.retain(now_ms()), every(retention), first_ms),
+            PeriodicTask("recovery_points", upkeep.write_recovery_points, every(points)),
+            PeriodicTask("log_starts", upkeep.write_log_starts, every(starts)),
         ]
         if certificates:
             watch = PeriodicTask("certificates", certificates.check, lambda: CHECK_MS)

@@ -399,13 +399,13 @@ class Service:
         The node is in reference cycles and holds both. It stays until a collection.
         """
         self._catalog.close()
-        self.storage.release()
+        self.storage.upkeep.release()
         del self._server, self._durability, self._control, self.logins
 
     def _close_logs(self) -> None:
         self.node.close()
-        self.storage.write_recovery_points()
-        self.storage.write_log_starts()
+        self.storage.upkeep.write_recovery_points()
+        self.storage.upkeep.write_log_starts()
         if self._is_in_order:
             self._directory.mark_clean(self.node.broker_epoch)
 
@@ -454,11 +454,11 @@ class Service:
             advertised = [listener.advertised for listener in listeners]
             self._server.advertise(self.node.node_id, advertised)
             if self._directory.was_left_by_kafka:
-                self.storage.sync_all_and_write_checkpoints()
+                self.storage.upkeep.sync_all_and_write_checkpoints()
             elif self._directory.power_failed:
-                self.storage.write_checkpoints()
+                self.storage.upkeep.write_checkpoints()
             elif self._may_show_unsynced_records:
-                self.storage.sync_all_and_write_checkpoints()
+                self.storage.upkeep.sync_all_and_write_checkpoints()
             self.logins = self._logins_of(listeners, scheduler)
             limits.apply(self._server)
             self._settings.when_changed(lambda: limits.apply(self._server))
@@ -513,7 +513,7 @@ class Service:
         if not self._directory.power_failed or is_seen_whole:
             self._directory.note_boot()
         if replicas.is_all_open:
-            self.storage.forget_losses()
+            self.storage.past.forget_losses()
 
     @property
     def _may_show_unsynced_records(self) -> bool:
@@ -583,7 +583,7 @@ class Service:
             )
         # The mark goes first: cut short, the next start goes by it, and judges every log anew.
         self._directory.note_lost_cache()
-        self.storage.restore_refusals()
+        self.storage.past.restore_refusals()
         return self._load_node(scheduler)
 
     def _load_node(self, scheduler: LoopScheduler) -> Node:

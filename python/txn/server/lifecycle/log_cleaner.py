@@ -54,7 +54,7 @@ class LogCleaner:
     def __init__(self, node: Node, storage: NativeStorage) -> None:
         self._node = node
         self._storage = storage
-        self._cleaned_ends = storage.cleaned_ends
+        self._cleaned_ends = storage.past.cleaned_ends
         self._lock = threading.Lock()
         self._in_work: set[Key] = set()
         self._damaged: set[Key] = set()
@@ -92,7 +92,7 @@ class LogCleaner:
         except _core.CorruptLogError as error:
             message, path, position = error.args
             topic, store = chosen.log
-            self._storage.log_damage(topic.name, store.index, message, path, position)
+            self._storage.upkeep.log_damage(topic.name, store.index, message, path, position)
             self._damaged.add(key)
         except (_core.LogRefusedError, OSError, ValueError) as error:
             self._note_failure(chosen.log, error)

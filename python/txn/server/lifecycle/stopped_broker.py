@@ -60,8 +60,8 @@ def change_metadata(
         if failures:
             raise failures[0]
         try:
-            storage.write_recovery_points()
-            storage.write_log_starts()
+            storage.upkeep.write_recovery_points()
+            storage.upkeep.write_log_starts()
             epoch = image.broker_epochs.get(directory.node_id, NO_BROKER_EPOCH)
             directory.mark_clean(epoch)
         except OSError as error:
