@@ -148,7 +148,7 @@ class SimBroker:
         try:
             try:
                 self.node = self._load()
-            except LostCacheError:  # as `txn.server.lifecycle.broker` does
+            except LostCacheError:  # as `txn.server.lifecycle.service` does
                 self.power_failed = True
                 self.storage = SimStorage(self.disk, self, power_failed=True)
                 self.node = self._load()

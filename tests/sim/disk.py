@@ -866,7 +866,7 @@ class SimStorage:
         self._checkpoints.log_starts.write()
 
     def force_what_was_accepted(self) -> None:
-        """Force all logs, as `txn.server.lifecycle.broker` does behind an accepted loss.
+        """Force all logs, as `txn.server.lifecycle.service` does behind an accepted loss.
 
         The aborts of that loss let readers pass records that nothing else has synced.
         """

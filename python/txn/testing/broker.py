@@ -258,12 +258,7 @@ class TestBroker:
         return self._client().read(topic, isolation=isolation)
 
     def wait_for_records(
-        self,
-        topic: str,
-        count: int,
-        *,
-        isolation: str = "read_committed",
-        timeout: float = WAIT_S,
+        self, topic: str, count: int, *, isolation: str = "read_committed", timeout: float = WAIT_S
     ) -> list[Record]:
         """Wait until a topic has at least `count` records for a reader, and return them.
 
@@ -570,7 +565,7 @@ _open: weakref.WeakSet[TestBroker] = weakref.WeakSet()
 
 @atexit.register
 def _close_open() -> None:
-    """Close brokers left open, before `server.lifecycle.broker` does: their data goes with them."""
+    """Close brokers left open before `txn.server` does, because their data goes with them."""
     for broker in list(_open):
         if not broker.proxy.is_forked:
             with suppress(ResourceWarning):  # raised where warnings are errors
@@ -613,11 +608,7 @@ class Snapshot:
     """The state of a broker at a moment; brokers begin with it, and go back to it."""
 
     def __init__(
-        self,
-        source: Path,
-        ahead_ms: int,
-        properties: Mapping[str, object],
-        own_process: bool,
+        self, source: Path, ahead_ms: int, properties: Mapping[str, object], own_process: bool
     ) -> None:
         self.ahead_ms = ahead_ms
         self._properties = properties

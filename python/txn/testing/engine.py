@@ -11,7 +11,7 @@ from typing import Final
 
 from txn.config import BrokerSettings
 from txn.errors import RejectedError, TxnError
-from txn.server.lifecycle.broker import Service
+from txn.server.lifecycle.service import Service
 from txn.testing.clock import Ahead, AheadScheduler
 
 READY: Final = "ready "

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from txn.server.lifecycle.broker import Service
+    from txn.server.lifecycle.service import Service
 
 ANSWER_S: Final = 1.0
 STUCK_S: Final = 10.0
