@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txn.testing.broker import Clock, Snapshot, TestBroker
     from txn.testing.client import Record
-    from txn.testing.crash import STOPS, CrashReport, crash_everywhere
+    from txn.testing.crash import CrashReport, crash_everywhere
     from txn.testing.errors import WaitError
     from txn.testing.fake_host import Crash, FakeHost, FakeTimer
     from txn.testing.memory_log import MemoryLog
     from txn.testing.proxy import Fault
+    from txn.testing.stops import STOPS
 
 __all__ = [
     "STOPS",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "STOPS": "crash",
+    "STOPS": "stops",
     "Clock": "broker",
     "Crash": "fake_host",
     "CrashReport": "crash",

@@ -170,11 +170,7 @@ class KitClient:
             self._ask(write)
 
     def read(
-        self,
-        topic: str,
-        *,
-        isolation: str = ISOLATIONS[0],
-        starts: Mapping[int, int] | None = None,
+        self, topic: str, *, isolation: str = ISOLATIONS[0], starts: Mapping[int, int] | None = None
     ) -> list[Record]:
         """The records between a partition's start and its readable end.
 
@@ -365,13 +361,7 @@ def _records(topic: str, partition: int, columns: Columns) -> Iterable[Record]:
             for at in range(lists[row], lists[row + 1])
         )
         yield Record(
-            topic,
-            partition,
-            offsets[row],
-            timestamps_ms[row],
-            keys[row],
-            values[row],
-            headers,
+            topic, partition, offsets[row], timestamps_ms[row], keys[row], values[row], headers
         )
 
 

@@ -9,102 +9,36 @@
 4. Open transactions expire by the broker's clock. Then each expected record has to be in the output
    exactly once for read_committed readers, and nothing else.
 
-| stop | event at its step |
-|---|---|
-| `kill` | SIGKILL, before the broker gets the request |
-| `kill after` | SIGKILL, after the broker executed the request and before the program's answer |
-| `lose answer` | the broker executes the request, and the connection breaks |
-| `refuse` | the broker refuses the records of a Produce |
-| `fence` | another producer takes over the transactional id |
-| `time out` | the program stands still for longer than its transaction may stay open |
-| `rebalance` | the group's members lose their partitions |
-| `pause` | the program stands still; a second instance takes over and works; the first goes on |
-| `aborted input` | all input is written again behind it, in transactions that are aborted |
-
-A stop whose step is not reached in its run is counted. If most stops are not reached, the runs test
-nothing, and this is an error too.
+`stops.py` has the kinds of stops. A stop whose step is not reached in its run is counted. If most
+stops are not reached, the runs test nothing, and this is an error too.
 """
 
 import os
-import re
 import sys
-import sysconfig
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-import txn
 from txn.errors import RejectedError
 from txn.hints import did_you_mean
 from txn.testing.broker import Snapshot, TestBroker
 from txn.testing.client import Record
-from txn.testing.places import ScratchDirectory
 from txn.testing.program import Program, Run, program_of
-from txn.testing.proxy import Effect, Fault
-from txn.testing.story import WRITES, Step, Story
+from txn.testing.proxy import Fault
+from txn.testing.stage import STARTS_MAX, TRANSACTION_TIMEOUT_MS, Stage
+from txn.testing.stops import HAPPENS, STOPS, Point
+from txn.testing.story import Step, Story
 from txn.testing.wire import api_key
-from txn.wire.api_keys import ApiKey
-from txn.wire.error_codes import ErrorCode
-
-IN_TRANSACTION: Final = (
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.PRODUCE,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.END_TXN,
-)
-
-STOPS: Final[Mapping[str, tuple[Effect, tuple[ApiKey, ...]]]] = {
-    "kill": (Effect.HOLD_REQUEST, (*WRITES, ApiKey.FETCH)),
-    "kill after": (Effect.HOLD_ANSWER, WRITES),
-    "lose answer": (Effect.LOSE_ANSWER, WRITES),
-    "refuse": (Effect.REFUSE, (ApiKey.PRODUCE,)),
-    "fence": (Effect.HOLD_REQUEST, IN_TRANSACTION),
-    "time out": (Effect.HOLD_REQUEST, IN_TRANSACTION),
-    "rebalance": (Effect.HOLD_REQUEST, (*IN_TRANSACTION, ApiKey.OFFSET_COMMIT)),
-    "pause": (Effect.HOLD_REQUEST, (*IN_TRANSACTION, ApiKey.OFFSET_COMMIT)),
-    "aborted input": (Effect.HOLD_REQUEST, (ApiKey.FETCH,)),
-}
-"""Each stop with the effect that the proxy has, and the requests at which it makes sense."""
-
-HAPPENS: Final = {
-    "kill": "here it is killed; the broker does not get this",
-    "kill after": "the broker does this, and the program is killed before it hears of it",
-    "lose answer": "the broker does this, and the connection breaks before the answer",
-    "refuse": "refused by INVALID_RECORD",
-    "fence": "another producer took the transactional id before",
-    "time out": "the program stood still before, until its transaction expired",
-    "rebalance": "the group rebalanced before",
-    "pause": "here it stands still, with this under way",
-    "aborted input": "before, all input was written again, in transactions that were aborted",
-}
-
-FRAME: Final = re.compile(r'\s+File "(?P<file>[^"<]+)", line (?P<line>\d+)')
-LIBRARIES: Final = (
-    str(Path(txn.__file__).parent),
-    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
-)
-"""Directories of code that is not the program's."""
 
 LOST: Final = "lost: "
 INPUT: Final = {"in": [f"record {number}" for number in range(6)]}
 TIMEOUT_S: Final = 30.0
-IDLE_S: Final = 0.25
-"""Silence after which a program whose input is consumed counts as done."""
 SECOND_S: Final = 20.0
 """Limit for a second instance."""
-BLOCKED: Final = "UNSTABLE_OFFSET_COMMIT"
-BLOCKED_ANSWERS: Final = 5
-"""Answers after which a second instance counts as waiting for the first. Source: KIP-447."""
-STARTS_MAX: Final = 5
-POLL_S: Final = 0.01
-TRANSACTION_TIMEOUT_MS: Final = 60_000
 PROGRESS_S: Final = 5.0
 NOT_REACHED_MAX: Final = 0.5
 """Share of stops that may come to nothing."""
@@ -113,17 +47,6 @@ Inputs = Mapping[str, Sequence["bytes | str | tuple[bytes | str | None, bytes | 
 Identity = Callable[[Record], object]
 Contents = dict[str, list[object]]
 """Identities of records by topic, lines by file."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One stop at one step."""
-
-    stop: str
-    step: Step
-
-    def __str__(self) -> str:
-        return f"{self.stop} at {self.step}"
 
 
 @dataclass(frozen=True)
@@ -246,11 +169,7 @@ def crash_everywhere(
     found = [each.finding() for each in results if each.faults]
     found.sort(key=lambda finding: (len(finding.lines), points.index(finding.point)))
     report = CrashReport(
-        tuple(map(str, watched)),
-        len(points),
-        not_reached,
-        tuple(found),
-        time.monotonic() - began_s,
+        tuple(map(str, watched)), len(points), not_reached, tuple(found), time.monotonic() - began_s
     )
     _print_progress(report.text().splitlines()[0])
     if found:
@@ -443,10 +362,10 @@ class _Player:
             faults = [] if self.give_up.is_set() else self._faults(stage)
             return _Result(point, fault.happened, tuple(faults), stage.story)
 
-    def _stage(self) -> "_Stage":
-        return _Stage(self._program, self._snapshot, self._sources, self.give_up)
+    def _stage(self) -> Stage:
+        return Stage(self._program, self._snapshot, self._sources, self.give_up)
 
-    def _stop(self, point: Point, fault: Fault, stage: "_Stage", run: Run) -> None:
+    def _stop(self, point: Point, fault: Fault, stage: Stage, run: Run) -> None:
         """Do the rest of a stop, while the proxy holds the request."""
         broker, story = stage.broker, stage.story
         request = fault.request
@@ -470,14 +389,14 @@ class _Player:
         elif point.stop == "aborted input":
             stage.write_aborted()
 
-    def _contents(self, stage: "_Stage") -> Contents:
+    def _contents(self, stage: Stage) -> Contents:
         contents: Contents = {
             topic: [self._identity(record) for record in stage.broker.records(topic)]
             for topic in self._topics
         }
         return contents | {name: list(stage.lines_of(name)) for name in self._files}
 
-    def _faults(self, stage: "_Stage") -> list[str]:
+    def _faults(self, stage: Stage) -> list[str]:
         found = self._contents(stage)
         faults = []
         is_consumed = stage.is_consumed()
@@ -506,176 +425,6 @@ def compare(place: str, expected: Sequence[object], found: Sequence[object]) -> 
         elif there[each] > right[each]:
             faults.append(f"unexpected: {place} has {_shown(each)}")
     return faults
-
-
-class _Stage:
-    """A broker, a directory and the runs of the program on them."""
-
-    def __init__(
-        self,
-        program: Program,
-        snapshot: Snapshot,
-        sources: Sequence[str],
-        give_up: threading.Event,
-    ) -> None:
-        self._program = program
-        self._snapshot = snapshot
-        self._sources = sources
-        self._give_up = give_up
-        self._runs: list[Run] = []
-        self._told: set[int] = set()
-        self.story = Story()
-
-    def __enter__(self) -> "_Stage":
-        self._place = ScratchDirectory(in_memory=False)
-        self._directory = self._place.path / "run"
-        self._directory.mkdir()
-        self._log = self._place.path / "log"
-        self.broker = self._snapshot.branch()
-        self.broker.proxy.watch = self.story
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for run in self._runs:
-            run.kill()
-        self.broker.close()
-        self._place.close()
-
-    def arm(self, point: Point) -> Fault:
-        """Inject the stop's effect at its step."""
-        effect = STOPS[point.stop][0]
-        code = ErrorCode.INVALID_RECORD
-        fault = Fault(effect, point.step.key, number=point.step.number, code=code)
-        self.broker.proxy.add(fault)
-        return fault
-
-    def start(self, text: str) -> Run:
-        """Start a run."""
-        self.story.add_line(text)
-        run = self._program.start(self.broker.bootstrap_servers, self._directory, self._log)
-        self._runs.append(run)
-        return run
-
-    def start_again(self) -> Run:
-        """Start another run once the sessions of those that ended have expired."""
-        self.rebalance()
-        return self.start("the program starts again")
-
-    def end(self, run: Run) -> None:
-        """End a run, and add a line to the story if it failed."""
-        if run.code() is None:
-            run.stop()
-        elif run.code() and run.pid not in self._told:
-            self.story.add_line(f"the program ends with code {run.code()}{self.last_words()}")
-        self._told.add(run.pid)
-
-    def await_fault(self, fault: Fault, run: Run, timeout_s: float) -> None:
-        """Wait until a fault happens, or the run ends or is done without it."""
-        self._await(lambda: fault.happened or run.code() is not None, timeout_s)
-
-    def await_done(self, run: Run, timeout_s: float) -> None:
-        """Wait until a run has ended, is idle behind its input, or waits for offsets of another
-        transaction, or the time is up.
-        """
-        self._await_end_or_block(run, self.story.count_errors(BLOCKED) + BLOCKED_ANSWERS, timeout_s)
-
-    def _await(self, is_over: Callable[[], bool], timeout_s: float) -> None:
-        """Wait for something, or until all input is consumed and nothing is written any more."""
-        ends_s = time.monotonic() + timeout_s
-        asked_s = 0.0
-        while not is_over() and not self._give_up.is_set():
-            now_s = time.monotonic()
-            if now_s > ends_s:
-                return
-            if min(now_s - self.story.last_write_s, now_s - asked_s) > IDLE_S:
-                if self.is_consumed():
-                    return
-                asked_s = time.monotonic()
-            time.sleep(POLL_S)
-
-    def play_second(self, timeout_s: float) -> None:
-        """Run a second instance until it is done, or waits for offsets that the first holds."""
-        seen = self.story.count_errors(BLOCKED)
-        for _ in range(STARTS_MAX):  # as `watch_undisturbed`
-            run = self.start("a second instance starts")
-            self._await_end_or_block(run, seen + BLOCKED_ANSWERS, timeout_s)
-            code = run.code()
-            self.end(run)
-            if code != 0 or self.is_consumed():
-                return
-
-    def _await_end_or_block(self, run: Run, answers: int, timeout_s: float) -> None:
-        def is_over() -> bool:
-            return run.code() is not None or self.story.count_errors(BLOCKED) >= answers
-
-        self._await(is_over, timeout_s)
-
-    def rebalance(self) -> None:
-        """Remove every member from its group."""
-        for group in self._groups():
-            with suppress(RejectedError):  # it has no members, or they are just leaving
-                self.broker.rebalance(group)
-
-    def write_aborted(self) -> None:
-        """Write all input again, and abort: a batch of any size gets some of it."""
-        for topic in self._sources:
-            for each in self.broker.records(topic):
-                pair = (each.key, each.value)
-                self.broker.produce(topic, pair, partition=each.partition, aborted=True)
-
-    def is_consumed(self) -> bool:
-        """True if groups have consumed all input, and no transaction is open."""
-        if any(state == "Ongoing" for state in self.broker.transactions().values()):
-            return False
-        return not self.left()
-
-    def left(self) -> str:
-        """The input that no group has consumed, in words; empty if there is none."""
-        if not self._sources:
-            is_done = bool(self._runs) and self._runs[-1].code() == 0
-            return "" if is_done else "its last run did not end with code 0"
-        left = []
-        groups = self._groups()
-        if not groups:
-            return "no consumer group was there"
-        for topic in self._sources:
-            by_group = [self.broker.unconsumed(group, [topic]) or [] for group in groups]
-            if all(by_group):
-                left.append(", ".join(by_group[0]))
-        return "; ".join(left)
-
-    def expire_transactions(self) -> None:
-        """Advance the clock beyond the timeout of transactions that were left open."""
-        if any(state == "Ongoing" for state in self.broker.transactions().values()):
-            self.story.add_line("its open transactions expire")
-            self.broker.clock.advance(self.story.timeout_ms(TRANSACTION_TIMEOUT_MS) / 1000 + 1)
-
-    def lines_of(self, name: str) -> list[str]:
-        """The lines of a file of the program."""
-        file = self._directory / name
-        return file.read_text().splitlines() if file.exists() else []
-
-    def last_words(self) -> str:
-        """The last line of the program's output, behind a colon; empty if there is none.
-
-        Behind an exception of Python's it has the file and the line of the program's own frame.
-        """
-        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        said = [line for line in lines if line.strip()]
-        return f": {said[-1].strip()}{_place_of_exception(said)}" if said else ""
-
-    def _groups(self) -> list[str]:
-        return self.broker.groups()
-
-
-def _place_of_exception(said: Sequence[str]) -> str:
-    """The place of the exception that ended the output, in brackets; empty if none did."""
-    begins = [number for number, line in enumerate(said) if line.startswith("Traceback (most ")]
-    frames = (
-        [match for line in said[begins[-1] :] if (match := FRAME.match(line))] if begins else []
-    )
-    own = [each for each in frames if not each["file"].startswith(LIBRARIES)] or frames
-    return f" ({own[-1]['file']}:{own[-1]['line']})" if own else ""
 
 
 def _key_and_value(record: Record) -> object:

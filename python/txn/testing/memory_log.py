@@ -216,10 +216,7 @@ class MemoryLog:
 
     def _error(self, fault: str, code: int = StorageError.code) -> StorageError:
         return StorageError(
-            f"{self.topic}-{self.index} {fault}",
-            topic=self.topic,
-            partition=self.index,
-            code=code,
+            f"{self.topic}-{self.index} {fault}", topic=self.topic, partition=self.index, code=code
         )
 
     def _store_data(

@@ -110,11 +110,7 @@ def program_of(app: Callable[..., object] | Sequence[str] | str) -> Program:
 
 def environment(servers: str, directory: Path) -> dict[str, str]:
     """The variables that each run gets."""
-    return {
-        "BOOTSTRAP_SERVERS": servers,
-        "RUN_DIRECTORY": str(directory),
-        "PYTHONUNBUFFERED": "1",
-    }
+    return {"BOOTSTRAP_SERVERS": servers, "RUN_DIRECTORY": str(directory), "PYTHONUNBUFFERED": "1"}
 
 
 # ---------------------------------------------------------------- commands
