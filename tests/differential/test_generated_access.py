@@ -36,7 +36,7 @@ from txn.security.acls import (
     ResourceType,
     Verdict,
 )
-from txn.server.loop.control_loop import ServerCatalog
+from txn.server.loop.server_catalog import ServerCatalog
 from txn.wire.api_keys import ApiKey
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(0)]

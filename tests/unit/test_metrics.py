@@ -15,7 +15,8 @@ from txn.errors import AddressError, ConfigError
 from txn.server.metrics.health import Health
 from txn.server.metrics.http_rounds import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from txn.server.metrics.listener import MetricsListener
-from txn.server.metrics.scrape import METRICS, api_name
+from txn.server.metrics.scrape import api_name
+from txn.server.metrics.table import METRICS
 
 PAGES = b"There are /metrics, /healthz and /readyz.\n"
 ROOT = Path(__file__).parents[2]

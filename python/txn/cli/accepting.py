@@ -12,7 +12,8 @@ from txn.config import BrokerSettings
 from txn.errors import DirectoryError, StorageError, TxnError
 from txn.hints import did_you_mean
 from txn.inspect.layout import METADATA_TOPIC, FileKind, kind_of, list_partition, offset_of
-from txn.inspect.verify import contradiction_in, known_end_of, losses_in, read_metadata
+from txn.inspect.metadata_log import read_metadata
+from txn.inspect.verify import contradiction_in, known_end_of, losses_in
 from txn.metadata.image import Image, Topic
 from txn.storage.directory import DataDirectory
 from txn.storage.losses import Loss, read_losses, write_losses

@@ -23,7 +23,7 @@ from txn.printable import printable
 
 if TYPE_CHECKING:
     from txn.inspect.outcome import Outcome
-    from txn.inspect.verify import Report
+    from txn.inspect.partitions import Report
 
 TEXT_MAX = 100
 """Characters of a key or a value that are shown as text; JSON has all of them."""

@@ -41,8 +41,8 @@ from txn.inspect.layout import (
     partitions_in,
     state_of,
 )
+from txn.inspect.metadata_log import read_metadata
 from txn.inspect.open_transactions import was_left_in_another_boot
-from txn.inspect.verify import read_metadata
 from txn.metadata.image import TRANSACTIONS_TOPIC, Image
 from txn.partition import ProducerStateManager, ReplayedBatch
 from txn.storage.checkpoints import LOG_STARTS

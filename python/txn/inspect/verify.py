@@ -30,20 +30,17 @@ finding in a partition counts only if a second look repeats it.
 Nothing is written, locked or synced.
 """
 
-import os
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from os.path import lexists  # a link that leads nowhere is there, and cannot be read
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from txn.coordinator.lost_logs import KnownEnd
 from txn.errors import DirectoryError, StorageError
 from txn.identifiers import TopicPartition
-from txn.inspect import files, segments, texts
+from txn.inspect import segments, texts
 from txn.inspect.layout import (
     CHECKPOINTS,
     CLEANED,
@@ -60,30 +57,19 @@ from txn.inspect.layout import (
 )
 from txn.inspect.look import PartitionLook
 from txn.inspect.lost_logs import lost_logs
+from txn.inspect.metadata_log import read_metadata, replayed, verify_metadata_snapshot
 from txn.inspect.open_transactions import (
     verify_open_transactions,
     was_left_by_kafka,
     was_left_in_another_boot,
 )
 from txn.inspect.outcome import Finding, Outcome, Surroundings, read_text
-from txn.metadata.image import Image
-from txn.metadata.replay import MetadataReplay
+from txn.inspect.partitions import Ends, Report, verify_partitions
 from txn.storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from txn.storage.directory import CLEAN, META
 from txn.storage.losses import fingerprint
 from txn.storage.refusals import REFUSED_PARTITIONS, read_refusals
 from txn.storage.strays import REMEDY, strays_in
-
-WORKERS_MAX: Final = 8
-
-Report = Callable[[int, int], None]
-"""Told how many bytes of how many were read."""
-
-Ends = dict[TopicPartition, tuple[int, int]]
-"""By partition: base offset of the first segment, and the offset after the last batch."""
-
-Plan = tuple[Path, Surroundings]
-"""A partition's directory, and the facts known of it."""
 
 
 def verify(
@@ -110,7 +96,7 @@ def verify(
         raise DirectoryError(f"{path} is no file of a log, by its name", path=str(path))
     if kind is FileKind.METADATA_SNAPSHOT:
         outcome = Outcome()
-        _verify_metadata_snapshot(path, outcome)
+        verify_metadata_snapshot(path, outcome)
         return outcome
     # Each file stands beside the sources that it has to agree with.
     outcome = _verify_directory(path.parent, is_deep, report)
@@ -174,7 +160,7 @@ def _verify_directory(directory: Path, is_deep: bool, report: Report) -> Outcome
     if (directory.parent / META).exists():
         return DirectoryLook(directory.parent, is_deep, report).only([directory])
     alone = Surroundings(StopState.LEFT, is_deep, is_compacted=True)
-    outcome, _ = _verify_partitions([(directory, alone)], StopState.LEFT, report)
+    outcome, _ = verify_partitions([(directory, alone)], StopState.LEFT, report)
     outcome.put_logs_first()
     return outcome
 
@@ -213,7 +199,7 @@ class DirectoryLook:
     def only(self, directories: Collection[Path]) -> Outcome:
         """Verify some of the partitions, and nothing of the files beside them."""
         plans = [(directory, self._surroundings(directory)) for directory in directories]
-        outcome = _verify_partitions(plans, self._outcome.state, self._report)[0]
+        outcome = verify_partitions(plans, self._outcome.state, self._report)[0]
         self._verify_as_a_start(directories, outcome)
         outcome.put_logs_first()
         return outcome
@@ -222,7 +208,7 @@ class DirectoryLook:
         """Find the losses of one partition, by its own files and by the checkpoints."""
         directory, outcome = self._root / name, self._outcome
         plans = [(each, self._surroundings(each)) for each in self._partitions if each == directory]
-        found, ends = _verify_partitions(plans, outcome.state, self._report)
+        found, ends = verify_partitions(plans, outcome.state, self._report)
         outcome.add_all(found)
         self._verify_as_a_start([each for each, _ in plans], outcome)
         self._verify_all_are_there(outcome)
@@ -251,7 +237,7 @@ class DirectoryLook:
         if lexists(self._root / CLEAN):
             read_text(self._root / CLEAN, texts.read_clean_mark, outcome)
         plans = [(directory, self._surroundings(directory)) for directory in self._partitions]
-        partitions, ends = _verify_partitions(plans, outcome.state, self._report)
+        partitions, ends = verify_partitions(plans, outcome.state, self._report)
         outcome.add_all(partitions)
         self._verify_as_a_start(self._partitions, outcome)
         self._verify_all_are_there(outcome)
@@ -266,7 +252,7 @@ class DirectoryLook:
             elif entry.is_dir() and entry not in self._partitions:
                 outcome.note(entry, "a directory on its way in or out, or nothing of Kafka's")
             elif kind_of(entry) is FileKind.METADATA_SNAPSHOT:
-                _verify_metadata_snapshot(entry, outcome)
+                verify_metadata_snapshot(entry, outcome)
         outcome.put_logs_first()
         return outcome
 
@@ -357,7 +343,7 @@ class DirectoryLook:
         """Find the directories of topics that the kept part of the metadata log does not know."""
         if outcome.state is StopState.IN_USE:
             return
-        replay = _replayed(self._root / f"{METADATA_TOPIC}-0", to_damage=True)
+        replay = replayed(self._root / f"{METADATA_TOPIC}-0", to_damage=True)
         for stray in strays_in(self._root, replay.image, replay.deleted):
             what = f"{METADATA_TOPIC}-0 does not know its topic, {stray.topic_id}"
             if stray.has_records:
@@ -455,107 +441,6 @@ class DirectoryLook:
         return self._root / f"{topic}-{index}" in self._partitions
 
 
-def read_metadata(directory: Path) -> Image:
-    """Fold the metadata log, from its newest snapshot on where it no longer begins at 0.
-
-    Unreadable parts are left out: the verification of the partition itself finds them.
-    """
-    return _replayed(directory, to_damage=False).image
-
-
-def _replayed(directory: Path, *, to_damage: bool) -> MetadataReplay:
-    """Fold the metadata log, all its sound batches or those before the first damage."""
-    replay = MetadataReplay(Image())
-    if not directory.is_dir():
-        return replay
-    try:
-        files = list_partition(directory)
-    except OSError:
-        return replay
-    paths = [files.file(base_offset, ".log") for base_offset in files.segments]
-    snapshots = sorted(name for name in files.names if name.endswith(".checkpoint"))
-    if snapshots and files.segments[:1] != (0,):
-        paths.insert(0, directory / snapshots[-1])
-    for value in _values(paths, to_damage=to_damage):
-        with suppress(ValueError):
-            replay.read(value)
-    return replay
-
-
-def _values(paths: Sequence[Path], *, to_damage: bool) -> Iterator[bytes]:
-    """The values of the records in the sound batches of segments; a segment may go away."""
-    for path in paths:
-        with suppress(OSError):
-            for batch in segments.walk(path):
-                is_damaged = isinstance(batch, segments.Damage) or bool(batch.fault)
-                if is_damaged and to_damage:
-                    return
-                if isinstance(batch, segments.Damage) or is_damaged or batch.is_control:
-                    continue
-                with suppress(segments.UnreadableBatchError):
-                    yield from (record.value or b"" for record in segments.records_of(path, batch))
-
-
-def _verify_metadata_snapshot(path: Path, outcome: Outcome) -> None:
-    """Verify a snapshot of the metadata log: batches from offset 0 on, of one leader epoch."""
-    try:
-        files.require_plain(path)
-        check = segments.check(path, 0, b"", b"", is_deep=True)
-        check.advance(check.end)
-        ends_in_order = _ends_with_control_batch(path)
-    except files.UnusableError as error:
-        outcome.find(path, None, str(error))
-        return
-    except OSError as error:
-        if outcome.state is not StopState.IN_USE or not isinstance(error, FileNotFoundError):
-            outcome.not_read(path, error)
-        return
-    for _, position, _, _, reason in check.faults:
-        outcome.find(path, position, reason)
-    for position, expected, actual in check.gaps:
-        outcome.find(path, position, f"offsets {expected} to {actual - 1} are missing here")
-    if not check.faults and not ends_in_order:
-        outcome.find(path, check.end, "it ends in the middle")
-    for leader_epoch, position, _, _ in check.leader_epochs[1:]:
-        outcome.find(path, position, f"leader epoch {leader_epoch} is not that of its beginning")
-    outcome.batches += check.batches
-    outcome.records += check.records
-    outcome.bytes_read += check.end
-
-
-def _ends_with_control_batch(path: Path) -> bool:
-    """Return True if a snapshot has its end; a start passes over one that has not."""
-    last = next(iter(deque(segments.walk(path), maxlen=1)), None)
-    return isinstance(last, segments.SegmentBatch) and last.is_control
-
-
-# ---------------------------------------------------------------- partitions
-
-
-def _verify_partitions(
-    plans: Sequence[Plan], state: StopState, report: Report
-) -> tuple[Outcome, Ends]:
-    total = sum(_log_bytes(directory) for directory, _ in plans)
-    done = 0
-
-    def progress(read_bytes: int) -> None:
-        nonlocal done
-        done += read_bytes
-        report(min(done, total), total)
-
-    whole, ends = Outcome(state=state), Ends()
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, WORKERS_MAX)) as pool:
-        looks = pool.map(lambda plan: _look(plan[0], plan[1], progress), plans)
-        for (directory, _), look in zip(plans, looks, strict=True):
-            whole.add_all(look.outcome)
-            for name in sorted(look.metadata_snapshots):
-                _verify_metadata_snapshot(directory / name, whole)
-            partition = partition_of(directory)
-            if partition is not None and look.ends is not None:
-                ends[partition] = look.ends
-    return whole, ends
-
-
 def _sealed_end(directory: Path) -> int | None:
     """Where a log's sealed segments end; None if it has none."""
     base_offsets = sorted(int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit())
@@ -566,27 +451,3 @@ def _has_segments(directory: Path) -> bool:
     with suppress(OSError):  # its verification reports it
         return bool(list_partition(directory).segments)
     return True
-
-
-def _log_bytes(directory: Path) -> int:
-    size = 0
-    with suppress(OSError), os.scandir(directory) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                if entry.name.endswith(".log"):
-                    size += entry.stat().st_size
-    return size
-
-
-def _look(
-    directory: Path, surroundings: Surroundings, progress: Callable[[int], None]
-) -> PartitionLook:
-    """Verify a partition; beside a broker only findings of two looks count."""
-    look = PartitionLook(directory, surroundings, progress)
-    findings = look.outcome.findings
-    if findings and surroundings.state is StopState.IN_USE:
-        again = PartitionLook(directory, surroundings, lambda _bytes: None).outcome.findings
-        look.outcome.findings = [finding for finding in findings if finding in again]
-        if len(look.outcome.findings) < len(findings):
-            look.outcome.note(directory, "its files changed while they were looked at")
-    return look

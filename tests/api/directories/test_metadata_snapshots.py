@@ -13,7 +13,8 @@ from support.damaged import events
 from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.inspect.layout import METADATA_TOPIC_ID
-from txn.inspect.verify import read_metadata, verify
+from txn.inspect.metadata_log import read_metadata
+from txn.inspect.verify import verify
 from txn.metadata.image import Image, Topic
 from txn.metadata.replay import MetadataReplay
 from txn.storage import native_log, native_metadata, private

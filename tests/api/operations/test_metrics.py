@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import txn
 from support.clients import commit_values, create_topic, read_all, transactional_producer
 from txn.errors import ConfigError
-from txn.server.metrics.scrape import METRICS
+from txn.server.metrics.table import METRICS
 
 WAIT_S = 20.0
 RECORDS = 25

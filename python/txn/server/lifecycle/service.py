@@ -31,8 +31,9 @@ from txn.server.lifecycle.listening import bound_listener, host_and_port, listen
 from txn.server.lifecycle.log_cleaner import LogCleaner
 from txn.server.lifecycle.preload import Preload
 from txn.server.loop.control_lock import ControlLockLoop
-from txn.server.loop.control_loop import ControlLoop, ServerCatalog
+from txn.server.loop.control_loop import ControlLoop
 from txn.server.loop.scheduler import SYNC_THREADS, LoopScheduler
+from txn.server.loop.server_catalog import ServerCatalog
 from txn.server.security.certificates import Certificates
 from txn.server.settings.connection_limits import ConnectionLimits
 from txn.storage.directory import DataDirectory

@@ -16,94 +16,46 @@ begun, and it is not continued if it changes nothing.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from txn import _core
 from txn.broker.apis.table import BoundApi, Reply, build_table
 from txn.broker.host import Context, HangUpError, Toll, counted_in
 from txn.broker.node import Node
-from txn.broker.partitions import TopicPartitions
-from txn.broker.shell import ClientQuota
-from txn.errors import StorageError
 from txn.logs import log, rare_log
-from txn.metadata.image import Topic
 from txn.security.sessions import Connection, Listener, Peer, Session, begin
 from txn.server.loop import eager
 from txn.server.loop.client_turns import ClientLeftError, ClientTurns
 from txn.server.loop.control_lock import ControlLockLoop
+from txn.server.loop.large_requests import (
+    LARGE_ANSWERS,
+    LARGE_AT_A_TIME,
+    LARGE_BYTES,
+    LARGE_OF_A_CLIENT,
+    READ_ONLY,
+    WAITING,
+    is_large,
+)
 from txn.server.loop.requests import MalformedRequestError, decode_request
 from txn.server.loop.routing import decided_by_reactors
 from txn.server.loop.scheduler import LoopScheduler
-from txn.storage.native_log import NativeLog
+from txn.server.loop.watched_steps import Metered, UntilClientLeft
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
 from txn.wire.messages import encode_response, has_flexible_header, with_throttle_time
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
 
 if TYPE_CHECKING:
     from txn._core import ClientRequest, ParkedProduce
     from txn.security.login import Login
     from txn.server.security.logins import Logins
 
-LARGE_BYTES = 8 << 10
-"""Bytes from which on a request is large: it may have thousands of items."""
-
-LARGE_ENTRIES = 500
-"""Entries from which on an answer is large."""
-
-LARGE_AT_A_TIME, LARGE_OF_A_CLIENT = 3, 2
-"""Limits of large requests under way, in all and of one principal at one address. Those that search
-logs have limits of their own, as high.
-"""
-
-LARGE_ANSWERS = frozenset(
-    {
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.DESCRIBE_LOG_DIRS,
-        ApiKey.DESCRIBE_PRODUCERS,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKey.LIST_GROUPS,
-        ApiKey.LIST_TRANSACTIONS,
-        ApiKey.METADATA,
-        ApiKey.OFFSET_FETCH,
-    }
-)
-"""APIs with answers that may be many times as large as their requests. None waits for another
-request, so they may wait for memory.
-"""
-
 LOGIN_KEYS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 """APIs of brokers among themselves, whose time no quota counts."""
-
-READ_ONLY = frozenset(
-    {
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.DESCRIBE_LOG_DIRS,
-        ApiKey.DESCRIBE_PRODUCERS,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.LIST_OFFSETS,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    }
-)
-"""APIs with large requests that change nothing: they end with the client's connection."""
-
-WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""APIs whose answers wait for other members; they count as under way while decoded alone."""
 
 
 def _log_callback_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -111,24 +63,6 @@ def _log_callback_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -
     log.error(
         "broker.work_failed", reason=context.get("message"), exc_info=context.get("exception")
     )
-
-
-def _is_large(response: Body) -> bool:
-    """Return True if a response has many entries, in its lists and in those of its entries."""
-    return _counted(response, 0) >= LARGE_ENTRIES
-
-
-def _counted(body: tuple[object, ...], entries: int) -> int:
-    """The entries with those of a body's lists, at any depth; counting ends when they are many."""
-    for value in body:
-        if isinstance(value, list):
-            entries += len(value)
-            for entry in value:
-                if entries >= LARGE_ENTRIES:
-                    return entries
-                if isinstance(entry, tuple):
-                    entries = _counted(entry, entries)
-    return entries
 
 
 def _is_of_login(login: "Login", api_key: int, is_served: bool) -> bool:
@@ -140,117 +74,6 @@ def _is_of_login(login: "Login", api_key: int, is_served: bool) -> bool:
 
 def _is_held(connection: "ref[Connection]") -> bool:
     return connection() is not None
-
-
-T = TypeVar("T")
-
-
-class _Stepped(Coroutine[Any, Any, T]):
-    """A coroutine of which each step is watched; awaited once."""
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self._work = work
-
-    def throw(self, *error: Any) -> Any:
-        return self._work.throw(*error)
-
-    def close(self) -> None:
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        try:
-            waits_for = self.send(None)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        return (yield from eager.Suspended(self, waits_for).__await__())
-
-
-class _Metered(_Stepped[T]):
-    """A coroutine whose steps are counted in a toll, in CPU time of the thread that takes them."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], toll: Toll) -> None:
-        super().__init__(work)
-        self._toll = toll
-
-    def send(self, value: Any) -> Any:
-        return counted_in(self._toll, self._work.send, value)
-
-
-class _UntilClientLeft(_Stepped[T]):
-    """A coroutine that takes no further step once its client has left. Raises ClientLeftError."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], is_there: Callable[[], bool]) -> None:
-        super().__init__(work)
-        self._is_there = is_there
-
-    def send(self, value: Any) -> Any:
-        if self._is_there():
-            return self._work.send(value)
-        self._work.close()
-        raise ClientLeftError
-
-
-class ServerCatalog:
-    """Passes topics and producers on to the sockets; a `txn.broker.shell.Catalog`."""
-
-    def __init__(self, server: _core.Server) -> None:
-        self._server = server
-
-    def add_topic(self, topic: Topic, partitions: TopicPartitions) -> None:
-        """Serve a topic's partitions; a reactor asks for the log of each when it first needs it.
-
-        The server holds them weakly: they know the node and so the server, a cycle through Rust
-        that would never be collected.
-        """
-        held = ref(partitions)
-
-        def log_of(index: int) -> _core.PartitionLog | int:
-            known = held()
-            if known is None:
-                return UNKNOWN_TOPIC_OR_PARTITION  # it was deleted
-            try:
-                store = known[index]
-            except IndexError:
-                return UNKNOWN_TOPIC_OR_PARTITION  # it is being deleted
-            except StorageError as error:
-                return error.code
-            assert isinstance(store, NativeLog), f"{topic.name} is not on disk"
-            return store.log
-
-        self._server.add_topic(
-            topic.name,
-            topic.topic_id.bytes,
-            len(partitions),
-            log_of,
-            is_internal=topic.is_internal,
-        )
-
-    def remove_topic(self, name: str) -> None:
-        """Serve a topic no longer."""
-        self._server.remove_topic(name)
-
-    def sync_before_ack(self, producer_id: int, is_forced: bool) -> None:
-        """Acknowledge a producer's transactional batches only once they are on the disk, or not."""
-        self._server.sync_before_ack(producer_id, is_forced)
-
-    def publish_creation_rates(
-        self, default: float | None, of_addresses: Mapping[str, float]
-    ) -> None:
-        """Limit connections per second by address; `default` is for all others."""
-        self._server.limit_creation_rates(default, of_addresses)
-
-    def forget_verdicts(self) -> None:
-        """Ask the authorizer again for every Produce and Fetch."""
-        self._server.forget_verdicts()
-
-    def publish_quotas(self, quotas: Sequence[ClientQuota], *, samples: int, length_s: int) -> None:
-        """Apply these quotas to the sockets' clients from now on."""
-        self._server.publish_quotas(quotas, samples=samples, length_s=length_s)
-
-    def close(self) -> None:
-        """Release the server; nothing is passed on any more."""
-        del self._server
 
 
 class ControlLoop:
@@ -415,12 +238,12 @@ class ControlLoop:
                 request = counted_in(
                     toll, decode_request, answerer.request, api_key, api_version, body
                 )
-                work = _Metered(answerer.answer(request, context), toll)
+                work = Metered(answerer.answer(request, context), toll)
             answer = eager.step(work)
             if isinstance(answer, eager.Suspended):
                 rest, ended = self._finish(token, context, answer), partial(self._on_end, token)
                 self._tasks.add(eager.continue_as_task(self._loop, rest, answer, ended))
-            elif not isinstance(answer, bytes) and _is_large(answer):
+            elif not isinstance(answer, bytes) and is_large(answer):
                 self._start(self._reply_large(token, context, answer), token)
             else:
                 self._reply(token, context, answer)
@@ -455,10 +278,7 @@ class ControlLoop:
             self._server.reply(token, False, unsupported_version(self._node))
             return
         rare_log.warning(
-            "request.unsupported",
-            api_key=api_key,
-            api_version=api_version,
-            client_host=client_host,
+            "request.unsupported", api_key=api_key, api_version=api_version, client_host=client_host
         )
         self._server.disconnect(token)
 
@@ -519,9 +339,9 @@ class ControlLoop:
                 )
                 answer = api.answerer.answer(request, context)
                 if key in READ_ONLY:
-                    answer = _UntilClientLeft(answer, is_there)
+                    answer = UntilClientLeft(answer, is_there)
                 if toll is not None:
-                    answer = _Metered(answer, toll)
+                    answer = Metered(answer, toll)
                 del request, body
                 if key not in WAITING:
                     await self._finish(token, context, answer)
@@ -535,7 +355,7 @@ class ControlLoop:
     async def _finish(self, token: int, context: Context, answer: Awaitable[Reply]) -> None:
         try:
             reply = await answer
-            if not isinstance(reply, bytes) and _is_large(reply):
+            if not isinstance(reply, bytes) and is_large(reply):
                 await self._reply_large(token, context, reply)
             else:
                 self._reply(token, context, reply)
