@@ -28,7 +28,7 @@ BOUNDED: Final = {
         "_encode_usual_tagged": "five numbers",
         "_usual_tagged": "64 bytes",
     },
-    "metadata/records.py": {
+    "metadata/record_encoding.py": {
         "_place": "the last record alone",
         "_read_place": "the last record alone",
     },

@@ -23,7 +23,8 @@ from txn.metadata.configs import (
     replace,
 )
 from txn.metadata.image import Image, creation_records
-from txn.metadata.records import ConfigRecord, decode, encode
+from txn.metadata.record_encoding import decode, encode
+from txn.metadata.records import ConfigRecord
 
 
 def layered(

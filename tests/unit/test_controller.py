@@ -17,7 +17,8 @@ from txn.config import BrokerSettings
 from txn.errors import StorageError
 from txn.metadata.delta import Delta
 from txn.metadata.image import TRANSACTIONS_TOPIC, Image
-from txn.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, decode
+from txn.metadata.record_encoding import decode
+from txn.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from txn.storage.base import PartitionLog
 from txn.testing import MemoryLog
 

@@ -12,7 +12,8 @@ from txn.metadata.group_configs import (
     group_setting,
 )
 from txn.metadata.image import Image
-from txn.metadata.records import GROUP_RESOURCE, ConfigRecord, decode, encode
+from txn.metadata.record_encoding import decode, encode
+from txn.metadata.records import GROUP_RESOURCE, ConfigRecord
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from txn.metadata.delta import Delta, apply_all
 from txn.metadata.image import Image, Placement, creation_records, name_fault
+from txn.metadata.record_encoding import decode, encode
 from txn.metadata.records import (
     BROKER_RESOURCE,
     AbortTransactionRecord,
@@ -27,8 +28,6 @@ from txn.metadata.records import (
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
-    decode,
-    encode,
 )
 from txn.metadata.replay import MetadataReplay
 from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txn.metadata.image import Image
+from txn.metadata.record_encoding import decode, encode
 from txn.metadata.records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -27,8 +28,6 @@ from txn.metadata.records import (
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
-    decode,
-    encode,
 )
 from txn.metadata.replay import MetadataReplay
 from txn.metadata.snapshot import SnapshotRecords

@@ -9,7 +9,8 @@ import pytest
 from txn.broker.strays import require_no_strays
 from txn.errors import CorruptLogError
 from txn.metadata.image import Image, creation_records
-from txn.metadata.records import RemoveTopicRecord, encode
+from txn.metadata.record_encoding import encode
+from txn.metadata.records import RemoveTopicRecord
 from txn.storage.ids import encode_id
 from txn.storage.strays import METADATA_FILE, Stray, strays_in
 from txn.testing import MemoryLog

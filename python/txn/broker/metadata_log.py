@@ -21,13 +21,13 @@ from txn.metadata.image import (
     Topic,
     creation_records,
 )
+from txn.metadata.record_encoding import encode
 from txn.metadata.records import (
     EVERY_BROKER,
     AbortTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
-    encode,
 )
 from txn.metadata.replay import MetadataReplay
 from txn.storage.base import PartitionLog

@@ -19,6 +19,7 @@ from txn.coordinator.transaction import records as transaction_records
 from txn.inspect.layout import METADATA_TOPIC
 from txn.metadata import records as metadata_records
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from txn.metadata.record_encoding import decode
 from txn.storage.ids import encode_id
 
 Readable = dict[str, Any]
@@ -111,7 +112,7 @@ def _group(key: bytes | None, value: bytes | None) -> Readable:
 
 def _metadata(_key: bytes | None, value: bytes | None) -> Readable:
     data = value or b""
-    record = metadata_records.decode(data)
+    record = decode(data)
     if record is not None:
         name = {"type": type(record).__name__.removesuffix("Record")}
         if isinstance(record, metadata_records.UserScramCredentialRecord):

@@ -10,6 +10,7 @@ Source: KIP-868.
 import uuid
 
 from txn.metadata.image import Image
+from txn.metadata.record_encoding import decode, name_passed_over
 from txn.metadata.records import (
     UNENFORCED,
     AbortTransactionRecord,
@@ -17,8 +18,6 @@ from txn.metadata.records import (
     EndTransactionRecord,
     MetadataRecord,
     RemoveTopicRecord,
-    decode,
-    name_passed_over,
 )
 
 

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Hashable
 from typing import Final
 
+from txn.metadata.record_encoding import decode, name_passed_over
 from txn.metadata.records import (
     TOPIC_RESOURCE,
     AbortTransactionRecord,
@@ -32,8 +33,6 @@ from txn.metadata.records import (
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
-    decode,
-    name_passed_over,
 )
 
 NEEDLESS: Final = "NoOp"

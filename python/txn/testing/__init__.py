@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from txn.testing.crash import CrashReport, crash_everywhere
     from txn.testing.errors import WaitError
     from txn.testing.fake_host import Crash, FakeHost, FakeTimer
+    from txn.testing.faults import Fault
     from txn.testing.memory_log import MemoryLog
-    from txn.testing.proxy import Fault
     from txn.testing.stops import STOPS
 
 __all__ = [
@@ -43,7 +43,7 @@ _LAZY = {
     "CrashReport": "crash",
     "FakeHost": "fake_host",
     "FakeTimer": "fake_host",
-    "Fault": "proxy",
+    "Fault": "faults",
     "MemoryLog": "memory_log",
     "Record": "client",
     "Snapshot": "broker",

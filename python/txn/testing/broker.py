@@ -24,9 +24,10 @@ from txn.testing.client import DEAD, PREPARING, KitClient, Record
 from txn.testing.clock import Ahead
 from txn.testing.engine import Embedded, Engine, OwnProcess
 from txn.testing.errors import WaitError
+from txn.testing.faults import Effect, Fault
 from txn.testing.kept_files import KeptFiles, empty
 from txn.testing.places import ScratchDirectory
-from txn.testing.proxy import Effect, Fault, Proxy
+from txn.testing.proxy import Proxy
 from txn.testing.wire import api_key, error_code
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode

@@ -27,8 +27,8 @@ from txn.errors import RejectedError
 from txn.hints import did_you_mean
 from txn.testing.broker import Snapshot, TestBroker
 from txn.testing.client import Record
+from txn.testing.faults import Fault
 from txn.testing.program import Program, Run, program_of
-from txn.testing.proxy import Fault
 from txn.testing.stage import STARTS_MAX, TRANSACTION_TIMEOUT_MS, Stage
 from txn.testing.stops import HAPPENS, STOPS, Point
 from txn.testing.story import Step, Story

@@ -16,9 +16,9 @@ from typing import Final
 import txn
 from txn.errors import RejectedError
 from txn.testing.broker import Snapshot
+from txn.testing.faults import Fault
 from txn.testing.places import ScratchDirectory
 from txn.testing.program import Program, Run
-from txn.testing.proxy import Fault
 from txn.testing.stops import STOPS, Point
 from txn.testing.story import Story
 from txn.wire.error_codes import ErrorCode

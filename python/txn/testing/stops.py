@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from txn.testing.proxy import Effect
+from txn.testing.faults import Effect
 from txn.testing.story import WRITES, Step
 from txn.wire.api_keys import ApiKey
 

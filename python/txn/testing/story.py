@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from txn.testing.proxy import Fault, Link, Watch
+from txn.testing.faults import Fault
+from txn.testing.proxy import Link, Watch
 from txn.testing.wire import NAMES, Request, errors_in
 from txn.wire.api_keys import ApiKey
 

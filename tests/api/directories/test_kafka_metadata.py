@@ -14,6 +14,7 @@ from support.wire_client import ask
 from txn.broker.metadata_log import FEATURES
 from txn.config import BrokerSettings
 from txn.metadata.image import Topic
+from txn.metadata.record_encoding import encode
 from txn.metadata.records import (
     AccessControlEntryRecord,
     BeginTransactionRecord,
@@ -23,7 +24,6 @@ from txn.metadata.records import (
     MetadataRecord,
     PartitionRecord,
     TopicRecord,
-    encode,
 )
 from txn.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from txn.storage.native import NativeStorage
