@@ -77,14 +77,14 @@ def test_P9_a_log_that_a_completed_commit_knows_is_refused_by_name(
     lose(data, "orders-0")
     (found,) = verify(data).findings
     assert found.path == data / "orders-0"
-    assert "it is gone, but transactional id 'pay-orders' has committed offset 1" in found.what
+    assert "its log is gone, but transactional id 'pay-orders' has committed offset 1" in found.what
     with txn.Broker(data, durability="commit") as broker:
         servers = broker.bootstrap_servers
         assert fetch_code(servers, "orders") == KAFKA_STORAGE_ERROR
         assert read_all(servers, "events") == [b"1", b"2", b"3"]
     (told,) = events(caplog, "log.damaged")
     assert "topic=orders partition=0" in told
-    assert "the log of orders-0 is gone" in told
+    assert "orders-0: its log is gone" in told
     assert f"txn log accept-loss {data} orders-0" in told
     assert not (data / "orders-0").exists()
 
@@ -108,7 +108,7 @@ def test_P9_a_log_that_a_committed_offset_knows_is_named_and_served(
     lose(data, "events-0")
     (found,) = verify(data).findings
     assert found.path == data / "events-0"
-    assert "it is gone, but group 'readers' has committed offset 2" in found.what
+    assert "it has no log, but group 'readers' has committed offset 2" in found.what
     with txn.Broker(data, durability="commit"):
         pass
     (told,) = events(caplog, "log.missing")

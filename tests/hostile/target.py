@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from support.brokers import BrokerProcess
+from txn.coordinator.lost_logs import CLAIMED_LOG
 from txn.inspect.verify import verify
 
 MIB: Final = 1 << 20
@@ -85,7 +86,9 @@ class TargetBroker(BrokerProcess):
     def stop_and_verify(self) -> list[str]:
         """Stop it cleanly; return the findings of `txn log verify`."""
         assert self.stop() == 0
-        return [f"{found.path}: {found.what}" for found in verify(self.data).findings]
+        found = [f"{each.path}: {each.what}" for each in verify(self.data).findings]
+        # A mutated request may commit any offset of a topic that nobody wrote.
+        return [each for each in found if CLAIMED_LOG not in each]
 
 
 def await_effect(is_so: Callable[[], bool], seconds: float, what: Callable[[], str]) -> None:

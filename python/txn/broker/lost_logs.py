@@ -33,4 +33,4 @@ def report_lost_logs(
 def reason_of(known: KnownEnd) -> str:
     """The loss in words."""
     topic, partition = known.place
-    return f"the log of {topic}-{partition} is gone, but {known.record}"
+    return f"{topic}-{partition}: {known.finding}"

@@ -14,7 +14,7 @@ Pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from txn.coordinator.group.offsets import StoredOffset
@@ -22,13 +22,20 @@ from txn.coordinator.transaction.records import TxnRecord, is_completed_commit
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnState
 from txn.identifiers import TopicPartition
 
+CLAIMED_LOG: Final = "it has no log"
+"""Words of a finding that rests on a client's claim: perhaps there never was a log."""
+
 
 class KnownEnd(NamedTuple):
-    """An end that a partition's log had come to, and the record that proves it."""
+    """An end of a partition's log, by a record of a coordinator.
+
+    `finding` says for a partition without a log what the record makes of that: it is a proof or a
+    client's claim.
+    """
 
     place: TopicPartition
     end: int
-    record: str
+    finding: str
 
 
 class CompletedCommits:
@@ -56,10 +63,11 @@ class CompletedCommits:
         for (topic_id, partition), (offset, transactional_id) in self._named.items():
             topic = name_of(UUID(bytes=topic_id))
             if topic is not None:
-                record = (
-                    f"transactional id {transactional_id!r} has committed offset {offset} of it"
+                finding = (
+                    f"its log is gone, but transactional id {transactional_id!r} "
+                    f"has committed offset {offset} of it"
                 )
-                yield KnownEnd((topic, partition), offset + 1, record)
+                yield KnownEnd((topic, partition), offset + 1, finding)
 
 
 def ends_in_offsets(
@@ -77,6 +85,8 @@ def ends_in_offsets(
             is_of_topic = topic_id is not None and stored.value.topic_id in (None, topic_id)
             known = found.get(place)
             if offset > 0 and is_of_topic and (known is None or known.end < offset):
-                record = f"group {group_id!r} has committed offset {offset} of it"
-                found[place] = KnownEnd(place, offset, record)
+                finding = (
+                    f"{CLAIMED_LOG}, but group {group_id!r} has committed offset {offset} of it"
+                )
+                found[place] = KnownEnd(place, offset, finding)
     yield from found.values()

@@ -325,7 +325,7 @@ class DirectoryLook:
         for (topic, index), known in sorted(self._lost_logs().items()):
             directory = self._root / f"{topic}-{index}"
             if not any(finding.path == directory for finding in outcome.findings):
-                outcome.find(directory, None, f"it is gone, but {known.record}")
+                outcome.find(directory, None, known.finding)
 
     def _lost_logs(self) -> dict[TopicPartition, KnownEnd]:
         """The logs that are gone by the coordinators' records; these may be ahead of the disk."""
