@@ -18,7 +18,7 @@ import uvicorn
 from txn.config import split_address
 from txn.console.app import create_app
 from txn.console.pages import PAGES
-from txn.console.pages.topics.schemas import Schemas
+from txn.console.registry.reading import Schemas
 from txn.console.site import Site
 from txn.console.sources import Sources, Way
 from txn.errors import AddressError, ConfigError, TxnError

@@ -40,9 +40,9 @@ class SchemaReader(Protocol):
     """Reads keys and values by the schemas of a registry."""
 
     def lines(
-        self, content: bytes | None, topic: str, *, is_key: bool
-    ) -> tuple[Sequence[str], str | None]:
-        """The lines of a key or value, and a note."""
+        self, topic: str, key: bytes | None, value: bytes | None
+    ) -> tuple[tuple[Sequence[str], str | None], tuple[Sequence[str], str | None]]:
+        """The lines of a key and of a value, each with a note."""
         ...
 
 

@@ -11,7 +11,7 @@ from txn.admin.offset_specs import (
     parse_offset_spec,
 )
 from txn.cluster.facts import PartitionOffsets
-from txn.console.pages.topics.contents import Form, lines, preview
+from txn.console.contents import Form, lines, preview
 from txn.console.pages.topics.records import PAGE_RECORDS, Row, names_of, page_of
 from txn.console.site import Context, Visit
 from txn.console.sources import Source
@@ -77,6 +77,11 @@ def record(visit: Visit, source: Source) -> Context:
     ends = ends_of(source, place)
     row = _row_at(visit, source, place, ends)
     assert row.record is not None, "markers have no page"
+    given = row.record.key, row.record.value
+    if form is Form.SCHEMA and schemas is not None:
+        key, value = schemas.lines(place[0], *given)
+    else:
+        key, value = (lines(each, form) for each in given)
     return {
         "title": f"{place[0]}-{place[1]} offset {row.offset}",
         "partition": place,
@@ -85,8 +90,8 @@ def record(visit: Visit, source: Source) -> Context:
         "name": names_of(source, [row]).get(row.producer_id),
         "form": form,
         "forms": forms,
-        "key": _lines(visit, row.record.key, form, is_key=True),
-        "value": _lines(visit, row.record.value, form, is_key=False),
+        "key": key,
+        "value": value,
         "headers": [
             (preview(name, Form.TEXT), preview(value, header_form))
             for name, value in row.record.headers
@@ -168,15 +173,6 @@ def number_of(text: str, noun: str) -> int:
         shown = text if len(text) <= DIGITS_MAX else f"{text[:DIGITS_MAX]}…"
         raise ConfigError(f"{shown!r} is no {noun}. Give a number from 0 to {OFFSET_MAX}")
     return int(text)
-
-
-def _lines(
-    visit: Visit, content: bytes | None, form: Form, *, is_key: bool
-) -> tuple[Sequence[str], str | None]:
-    schemas = visit.site.schemas
-    if form is Form.SCHEMA and schemas is not None:
-        return schemas.lines(content, visit.path("topic"), is_key=is_key)
-    return lines(content, form)
 
 
 def _partition_of(visit: Visit, source: Source) -> TopicPartition:

@@ -8,8 +8,8 @@ from typing import Final
 
 from txn.cli.no_answer import one_line
 from txn.cluster.facts import PartitionOffsets
+from txn.console.contents import Form, preview
 from txn.console.pages.topics.browse import no_leader, number_of, offsets_of
-from txn.console.pages.topics.contents import Form, preview
 from txn.console.pages.topics.search import (
     FOUND_MAX,
     Start,
