@@ -48,8 +48,22 @@ def test_tabs_with_different_filters_keep_their_points(story: Story) -> None:
     for _ in range(2):
         for text in ("orders", "invoices"):
             page = browser.get(f"/activity?name={text}").text
-    held_back = line.findall(page)[1]
+    held_back = line.findall(page)[3]
     assert len(held_back.split()) == 2
+
+
+def test_activity_tells_the_lag_of_groups_and_the_age_of_the_oldest_transaction(
+    story: Story,
+) -> None:
+    words = ("reset-offsets", "behind", "--topic", "orders", "--to", "earliest", "--yes")
+    assert run_txn("groups", *words, "--bootstrap", story.servers)[0] == 0
+    browser = story.console.browser()
+    page = browser.get("/activity?name=orders").text
+    (lag,) = re.findall(r"Offsets that groups have yet to read<strong>([\d,]+)<", page)
+    (own,) = re.findall(r'id=behind">behind</a>.*?<td class="num">([\d,]+)</td>', page)
+    assert int(lag.replace(",", "")) >= int(own.replace(",", "")) > 0
+    (age,) = re.findall(r"Oldest open transaction, seconds<strong>([\d,.]+)<", page)
+    assert float(age.replace(",", "")) > 0
 
 
 def test_a_topic_that_is_too_large_hides_no_other() -> None:

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from txn.console.pages.topics.contents import WHOLE_BYTES, Form, lines, preview
+from txn.console.contents import WHOLE_BYTES, Form, lines, preview
 
 
 def test_no_content_is_null_in_every_form() -> None:

@@ -2,14 +2,24 @@
 
 import html
 import re
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
+import txn
 from console.conftest import HOSTILE_ID, Story
-from support.clients import commit_values, send, transactional_producer
+from support.clients import (
+    commit_values,
+    create_topic,
+    plain_producer,
+    read_all,
+    send,
+    transactional_producer,
+)
 from support.console import ConsoleProcess
+from support.late_batch import let_hang
 
 
 def test_the_list_has_a_lane_for_each_id_open_ones_first(story: Story) -> None:
@@ -87,9 +97,14 @@ def test_an_abort_shows_its_plan_first_and_ends_only_the_transaction_of_the_plan
     send(producer, "orders", [b"to be aborted"])
     browser = story.console.browser()
     form = form_of(browser.get("/transactions/abort?id=to-abort").text)
-    assert form["id"] == "to-abort"
-    refused = browser.post("/transactions/do/abort", {**form, "seen": "(0, 0, 0)"})
-    assert (refused.status, "Nothing was done" in refused.text) == (403, True)
+    forged = browser.post("/transactions/do/abort", {**form, "planned": "x"})
+    assert (forged.status, "Nothing was done" in forged.text) == (403, True)
+    producer.abort_transaction()
+    producer.begin_transaction()
+    send(producer, "orders", [b"of another transaction"])
+    refused = browser.post("/transactions/do/abort", form)
+    assert (refused.status, "another one is open" in refused.text) == (403, True)
+    form = form_of(browser.get("/transactions/abort?id=to-abort").text)
     done = browser.post("/transactions/do/abort", form)
     assert (done.status, done.headers["location"]) == (303, "/transactions/one?id=to-abort")
     assert "Ongoing" not in browser.get("/transactions/one?id=to-abort").text
@@ -104,11 +119,50 @@ def test_a_console_without_write_aborts_nothing_and_shows_the_command(story: Sto
     page = browser.get("/transactions/abort?id=pay-3").text
     assert "Abort it</button>" not in page
     assert "txn transactions abort --transactional-id pay-3" in page
-    form = {"csrf": browser.csrf(), "id": "pay-3", "seen": ""}
+    form = {"csrf": browser.csrf(), "planned": ""}
     answer = browser.post("/transactions/do/abort", form)
     assert (answer.status, "Start it with --write" in answer.text) == (403, True)
     assert "Ongoing" in browser.get("/transactions/one?id=pay-3").text
     assert console.stop() == 0
+
+
+def test_a_transaction_that_hangs_is_ended_from_the_page_that_explains_it(tmp_path: Path) -> None:
+    with txn.Broker(tmp_path / "data", durability="process") as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "orders")
+        send(plain_producer(servers), "orders", [b"before"])
+        offset = let_hang(broker, "orders", 1_000, b"late")
+        console = ConsoleProcess("--bootstrap", servers, "--write")
+        browser = console.browser()
+        address = f"/transactions/abort?topic=orders&partition=0&offset={offset}"
+        for path in ("/", "/readers/orders/0"):
+            assert f'href="{html.escape(address)}"' in browser.get(path).text, path
+        page = browser.get(address).text
+        command = f"txn transactions abort --topic-partition orders-0 --start-offset {offset}"
+        assert f"{command} --bootstrap {servers}" in page
+        assert "its producer is not told" in page
+        form = form_of(page)
+        done = browser.post("/transactions/do/abort", form)
+        assert (done.status, done.headers["location"]) == (303, "/readers/orders/0")
+        assert "No transaction holds readers back" in browser.get("/readers/orders/0").text
+        again = browser.post("/transactions/do/abort", form)
+        assert (again.status, "carried out already" in again.text) == (403, True)
+        gone = browser.get(address)
+        assert (gone.status, "is open since offset" in gone.text) == (403, True)
+        send(plain_producer(servers), "orders", [b"after"])
+        assert read_all(servers, "orders") == [b"before", b"after"]
+        assert console.stop() == 0
+
+
+def test_a_transaction_that_its_coordinator_knows_is_aborted_as_a_whole(story: Story) -> None:
+    browser = story.console.browser()
+    assert "/transactions/abort?id=pay-3" in browser.get("/readers/orders/0").text
+    offset = re.findall(r"offset=(\d+)", browser.get("/readers/orders/0").text)
+    assert offset == []
+    page = browser.get("/topics/orders/0?from=earliest").text
+    first = re.findall(r'<tr class="open">.*?/topics/orders/0/(\d+)"', page, re.DOTALL)[0]
+    refused = browser.get(f"/transactions/abort?topic=orders&partition=0&offset={first}")
+    assert (refused.status, "open at its coordinator" in refused.text) == (403, True)
 
 
 def form_of(page: str) -> dict[str, str]:

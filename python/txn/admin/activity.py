@@ -75,7 +75,7 @@ def sampled(cluster: RunningCluster) -> Sample:
     known = cluster.topics()
     indexes = {name: own for name, own in known.items() if name not in INTERNAL_TOPICS}
     topics, stable = topic_activity(cluster, indexes)
-    groups = _result_or_none(partial(_groups, cluster, stable))
+    groups = group_activity(cluster, stable)
     return Sample(cluster.now_ms(), topics, groups, open_transactions(cluster))
 
 
@@ -95,6 +95,19 @@ def topic_activity(
         for name, own in partitions.items()
     }
     return topics, {each: end.last_stable_offset for each, end in ends.items()}
+
+
+def group_activity(
+    cluster: RunningCluster, stable: Mapping[TopicPartition, int], groups_max: int | None = None
+) -> dict[str, GroupActivity] | None:
+    """Sample groups by name; None: the user may not list them.
+
+    Args:
+        cluster: The cluster.
+        stable: Partition → its last stable offset; the lag counts these partitions alone.
+        groups_max: The most groups to sample, the first by name; None: all.
+    """
+    return _result_or_none(partial(_groups, cluster, stable, groups_max))
 
 
 def open_transactions(cluster: RunningCluster) -> list[TransactionActivity] | None:
@@ -120,10 +133,10 @@ def _topic(name: str, partitions: int, ends: Sequence[PartitionOffsets]) -> Topi
 
 
 def _groups(
-    cluster: RunningCluster, stable: Mapping[TopicPartition, int]
+    cluster: RunningCluster, stable: Mapping[TopicPartition, int], groups_max: int | None
 ) -> dict[str, GroupActivity]:
     found = {}
-    for group in cluster.groups():
+    for group in cluster.groups()[:groups_max]:
         committed = _result_or_none(partial(cluster.committed_offsets, group.group_id))
         lag = total = None
         if committed is not None:

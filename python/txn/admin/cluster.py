@@ -68,13 +68,6 @@ class RunningCluster(ClusterSource):
         """The broker that coordinates a group."""
         return self._coordinator(GROUP_KEY, group_id, "group")
 
-    def settled(self, ask: Any, subject: str) -> Any:
-        """Ask until the answer is no longer that another broker or a later moment is to be asked.
-
-        Raises RejectedError, RetriableError: the error of the answer.
-        """
-        return self._settled(ask, subject)
-
     def refresh(self) -> None:
         """Learn of topics, leaders and brokers anew."""
         self._look_up()

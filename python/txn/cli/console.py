@@ -36,7 +36,8 @@ def console(
     registry: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="A schema registry: records are shown by its Avro and JSON schemas."
+            metavar="URL",
+            help="A schema registry: its Avro, JSON and Protobuf schemas decode records.",
         ),
     ] = None,
     as_json: Annotated[

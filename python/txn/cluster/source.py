@@ -236,8 +236,8 @@ class ClusterSource:
     def _pieces(self, partition: TopicPartition, first_offset: int) -> Iterator[FetchedPiece]:
         next_offset = first_offset
         while True:
-            data = self._fetch(partition, next_offset)
-            with fetched(data) as piece:
+            answer = self._fetch(partition, next_offset)
+            with fetched(bytes(answer.records or b"")) as piece:
                 if not piece.batches:
                     return
                 end_offset = piece.batches[-1].batch.last_offset + 1
@@ -250,24 +250,34 @@ class ClusterSource:
                 next_offset = end_offset
                 yield piece
 
-    def _fetch(self, partition: TopicPartition, offset: int) -> bytes:
+    def aborted_at(self, partition: TopicPartition, offset: int) -> set[int]:
+        """The producers with an aborted transaction around an offset below the last stable one."""
+        # A Fetch names the aborted transactions that end at its offset or later. A broker sends one
+        # batch even if it is larger than the limit.
+        answer = self._fetch(partition, offset, max_bytes=1, isolation_level=READ_COMMITTED)
+        return {
+            each.producer_id
+            for each in answer.aborted_transactions or ()
+            if each.first_offset <= offset
+        }
+
+    def _fetch(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        isolation_level: int = READ_UNCOMMITTED,
+    ) -> Any:
+        """The answer of the leader about one partition."""
         topic, index = partition
+        wanted = {"partition": index, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         request = {
             "max_wait": 0,
             "min_bytes": 0,
-            "max_bytes": FETCH_BYTES,
-            "topics": (
-                {
-                    "topic": topic,
-                    "partitions": (
-                        {
-                            "partition": index,
-                            "fetch_offset": offset,
-                            "partition_max_bytes": FETCH_BYTES,
-                        },
-                    ),
-                },
-            ),
+            "max_bytes": max_bytes,
+            "isolation_level": isolation_level,
+            "topics": ({"topic": topic, "partitions": (wanted,)},),
             "forgotten_topics_data": (),
         }
 
@@ -275,11 +285,10 @@ class ClusterSource:
             leader = self._leader(partition)
             answer = leader.call(ApiKey.FETCH, range(4, 12), request)
             with leader.reading(ApiKey.FETCH):
-                ((fetched_partition,),) = [topic.partitions for topic in answer.responses]
-            return fetched_partition
+                ((found,),) = [topic.partitions for topic in answer.responses]
+            return found
 
-        fetched = self._settled(ask, f"{topic}-{index}")
-        return bytes(fetched.records or b"")
+        return self._settled(ask, f"{topic}-{index}")
 
     # ------------------------------------------------------------ transactional ids
 

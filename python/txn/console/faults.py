@@ -11,9 +11,9 @@ class NotUnderstoodError(ConfigError):
 
 
 @contextmanager
-def understood() -> Iterator[None]:
-    """Let a text of the user be read; its fault becomes a NotUnderstoodError."""
+def understood(name: str) -> Iterator[None]:
+    """Let a parameter of the user be read; its fault becomes a NotUnderstoodError with its name."""
     try:
         yield
     except ConfigError as error:
-        raise NotUnderstoodError(error.message) from None
+        raise NotUnderstoodError(f"parameter {name}: {error.message}") from None

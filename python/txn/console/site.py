@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment
@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from txn.cli.no_answer import one_line
 from txn.console.access import Access, Session
-from txn.console.faults import NotUnderstoodError
+from txn.console.faults import NotUnderstoodError, understood
 from txn.console.guards import read_form, require_csrf, require_same_origin
 from txn.console.rendering import environment
 from txn.console.sources import Source, Way
@@ -33,16 +33,20 @@ FOLLOW_S: Final = 2.0
 SHARE_MAX: Final = 0.05
 """The share of its time that a followed page may spend on looks: a costly page looks less often."""
 
+PARSED_CHARS_MAX: Final = 200
+"""The most characters of a parameter that is more than a text to look for."""
+
 Context = dict[str, Any]
+Parsed = TypeVar("Parsed")
 
 
 class SchemaReader(Protocol):
     """Reads keys and values by the schemas of a registry."""
 
     def lines(
-        self, content: bytes | None, topic: str, *, is_key: bool
-    ) -> tuple[Sequence[str], str | None]:
-        """The lines of a key or value, and a note."""
+        self, topic: str, key: bytes | None, value: bytes | None
+    ) -> tuple[tuple[Sequence[str], str | None], tuple[Sequence[str], str | None]]:
+        """The lines of a key and of a value, each with a note."""
         ...
 
 
@@ -55,25 +59,57 @@ class Visit:
     session: Session
     form: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def query(self) -> Mapping[str, str]:
-        """The parameters of the URL; of one that is repeated, the last."""
-        return dict(self.request.query_params)
-
     def path(self, name: str) -> str:
         """A parameter of the path."""
         return str(self.request.path_params[name])
 
-    def number(self, name: str, default: int) -> int:
-        """A number of the URL's parameters. Raises NotUnderstoodError."""
-        text = self.query.get(name, "").strip()
-        if not text:
-            return default
-        if not text.isascii() or not text.isdigit() or len(text) > 19:
-            raise NotUnderstoodError(
-                f"{name}={text!r} is no number from 0 on. Correct it in the address"
-            )
-        return int(text)
+    def text(self, name: str) -> str:
+        """A parameter of the URL, without blanks around it; of one that is repeated, the last."""
+        return self.raw(name).strip()
+
+    def raw(self, name: str) -> str:
+        """The same with its blanks: a name may begin or end with one."""
+        return str(self.request.query_params.get(name, ""))
+
+    def parsed(self, name: str, parse: Callable[[str], Parsed], default: str) -> Parsed:
+        """A parameter of the URL, as a function reads it. Raises NotUnderstoodError with its name.
+
+        Args:
+            name: The parameter.
+            parse: It raises ConfigError for a text that it does not read.
+            default: The text to read where the URL has none.
+        """
+        text = self.text(name) or default
+        with understood(name):
+            if len(text) > PARSED_CHARS_MAX:
+                raise ConfigError(f"{text[:PARSED_CHARS_MAX]!r}… is too long. Correct it")
+            return parse(text)
+
+    def chosen(self, name: str, known: Sequence[str]) -> str:
+        """One of several words; the first if the URL has none. Raises NotUnderstoodError."""
+
+        def parse(text: str) -> str:
+            if text not in known:
+                raise ConfigError(f"{text!r} is none of {', '.join(known)}. Choose one of them")
+            return text
+
+        return self.parsed(name, parse, known[0])
+
+    def flag(self, name: str) -> bool:
+        """True for 1, False for 0 or none. Raises NotUnderstoodError."""
+        return self.chosen(name, ("0", "1")) == "1"
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """A number of the URL's parameters. Raises NotUnderstoodError; without a default also
+        for a parameter that is not there.
+        """
+
+        def parse(text: str) -> int:
+            if not text.isascii() or not text.isdigit() or len(text) > 19:
+                raise ConfigError(f"{text!r} is no number from 0 on. Correct it")
+            return int(text)
+
+        return self.parsed(name, parse, "" if default is None else str(default))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,20 @@ and a few numbers for each topic on the page, so the memory of a session does no
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from txn.admin.activity import TopicActivity, open_transactions, rate, topic_activity
+from txn.admin.activity import (
+    GroupActivity,
+    TopicActivity,
+    TransactionActivity,
+    group_activity,
+    open_transactions,
+    rate,
+    topic_activity,
+)
 from txn.admin.cluster import RunningCluster
 from txn.console.pages.activity.charts import Chart, chart_of
 from txn.console.site import Context, Page, View, Visit
@@ -21,6 +29,9 @@ from txn.metadata.image import INTERNAL_TOPICS
 SAMPLES_MAX: Final = 150
 PARTITIONS_MAX: Final = 2_000
 """The most partitions that one look asks; beyond it the names have to be narrowed."""
+
+GROUPS_MAX: Final = 100
+"""The most groups that one look asks, the first by name: each takes two requests."""
 
 STALE_MS: Final = 60_000
 """An older sample than this is of an earlier visit, and begins no rate."""
@@ -37,7 +48,22 @@ class Look:
 
     at_ms: int
     topics: dict[str, TopicActivity]
-    open_transactions: int | None
+    groups: Mapping[str, GroupActivity]
+    transactions: Sequence[TransactionActivity] | None
+
+    @property
+    def oldest_s(self) -> float | None:
+        """The seconds for which a transaction is open, at most."""
+        if self.transactions is None:
+            return None
+        begun = [each.start_ms for each in self.transactions if each.start_ms is not None]
+        return max(self.at_ms - min(begun), 0) / 1000 if begun else 0
+
+    @property
+    def lag(self) -> int | None:
+        """The offsets that groups have yet to read."""
+        known = [each.lag for each in self.groups.values() if each.lag is not None]
+        return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +72,11 @@ class Point:
 
     at_ms: int
     written_per_s: float | None
+    read_per_s: float | None
+    lag: int | None
     held_back: int
     open_transactions: int | None
+    oldest_s: float | None
 
 
 class Past:
@@ -66,17 +95,16 @@ _LOCK: Final = threading.Lock()
 def overview(visit: Visit, source: Source) -> Context:
     """Topics by their rate, with charts of their sums."""
     assert isinstance(source, RunningCluster), "the page needs brokers"
-    text = visit.query.get("name", "").strip()
+    text = visit.text("name")
     fitting = {
         name: own
         for name, own in source.topics().items()
         if name not in INTERNAL_TOPICS and text.lower() in name.lower()
     }
     sampled = sampled_of(fitting)
-    topics, _ = topic_activity(source, sampled)
-    transactions = open_transactions(source)
-    count = None if transactions is None else len(transactions)
-    look = Look(source.now_ms(), topics, count)
+    topics, stable = topic_activity(source, sampled)
+    groups = group_activity(source, stable, GROUPS_MAX) or {}
+    look = Look(source.now_ms(), topics, groups, open_transactions(source))
     with _LOCK:
         past = _past_of(visit.session.sources, text)
         before = past.newest
@@ -87,6 +115,8 @@ def overview(visit: Visit, source: Source) -> Context:
         past.newest = look
         points = list(past.points)
     rates = {name: _rate(before, look, name) for name in topics}
+    read = {name: _read_rate(before, look, name) for name in groups}
+    by_lag = sorted(groups.values(), key=lambda each: (-(each.lag or 0), each.group_id))
     rows = sorted(topics.values(), key=lambda each: (-(rates[each.name] or 0.0), each.name))
     return {
         "title": "Activity",
@@ -95,6 +125,9 @@ def overview(visit: Visit, source: Source) -> Context:
         "rows": rows[:ROWS],
         "rates": rates,
         "count": len(rows),
+        "groups": by_lag[:ROWS],
+        "read": read,
+        "is_all_groups": len(groups) < GROUPS_MAX,
         "left_out": len(fitting) - len(sampled),
         "cut": [name for name, own in sampled.items() if len(own) < len(fitting[name])],
         "charts": _charts(points),
@@ -129,14 +162,20 @@ def _past_of(sources: Sources, text: str) -> Past:
 
 
 def _point(before: Look | None, now: Look) -> Point:
-    rates = [_rate(before, now, name) for name in now.topics]
-    known = [each for each in rates if each is not None]
     return Point(
         now.at_ms,
-        sum(known) if known else None,
+        _sum(_rate(before, now, name) for name in now.topics),
+        _sum(_read_rate(before, now, name) for name in now.groups),
+        now.lag,
         sum(each.held_back for each in now.topics.values()),
-        now.open_transactions,
+        None if now.transactions is None else len(now.transactions),
+        now.oldest_s,
     )
+
+
+def _sum(rates: Iterable[float | None]) -> float | None:
+    known = [each for each in rates if each is not None]
+    return sum(known) if known else None
 
 
 def _rate(before: Look | None, now: Look, name: str) -> float | None:
@@ -146,12 +185,22 @@ def _rate(before: Look | None, now: Look, name: str) -> float | None:
     return rate(*ends, now.at_ms - before.at_ms)
 
 
+def _read_rate(before: Look | None, now: Look, name: str) -> float | None:
+    if before is None or name not in before.groups:
+        return None
+    offsets = before.groups[name].committed_offsets, now.groups[name].committed_offsets
+    return rate(*offsets, now.at_ms - before.at_ms)
+
+
 def _charts(points: Sequence[Point]) -> list[Chart]:
     times = [each.at_ms for each in points]
     return [
         chart_of("Offsets written a second", times, [each.written_per_s for each in points]),
+        chart_of("Offsets that groups commit a second", times, [e.read_per_s for e in points]),
+        chart_of("Offsets that groups have yet to read", times, [e.lag for e in points]),
         chart_of("Offsets not yet readable", times, [each.held_back for each in points]),
         chart_of("Open transactions", times, [each.open_transactions for each in points]),
+        chart_of("Oldest open transaction, seconds", times, [each.oldest_s for each in points]),
     ]
 
 

@@ -28,8 +28,8 @@ def settings(visit: Visit, source: Source) -> Context:
     """The settings of a broker; those that somebody set, or all with a text in their names."""
     assert isinstance(source, RunningCluster), "the page needs brokers"
     node = visit.path("node")
-    text = visit.query.get("name", "").strip()
-    has_all = visit.query.get("all") == "1"
+    text = visit.text("name")
+    has_all = visit.flag("all")
     (entries,) = described_configs(source, [(BROKER, node)])
     return {
         "title": f"Settings of broker {node}",

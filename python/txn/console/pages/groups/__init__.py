@@ -18,11 +18,11 @@ from txn.admin.groups import (
 )
 from txn.admin.offset_specs import parse_offset_spec
 from txn.cluster.groups import GroupSource, PartitionLag, counted, described
-from txn.console.faults import NotUnderstoodError, understood
+from txn.console.faults import NotUnderstoodError
 from txn.console.lists import part_of
 from txn.console.site import Action, Context, Page, View, Visit
 from txn.console.sources import Source
-from txn.errors import RejectedError
+from txn.errors import ConfigError, RejectedError
 
 OFFSETS_COUNTED: Final = 100_000
 """The most offsets that a followed page reads to count records, over all of its partitions."""
@@ -41,7 +41,7 @@ class ResetPlan:
 
 def overview(visit: Visit, source: Source) -> Context:
     """The groups whose names have a text in them."""
-    text = visit.query.get("name", "").strip()
+    text = visit.text("name")
     groups = [each for each in running(source).groups() if text.lower() in each.group_id.lower()]
     return {
         "title": "Groups",
@@ -56,10 +56,10 @@ def overview(visit: Visit, source: Source) -> Context:
 def one(visit: Visit, source: Source) -> Context:
     """A group: members, offsets and lag. `exact=1` counts longer distances, and is not followed."""
     group_id = id_of(visit)
-    is_exact = visit.query.get("exact") == "1"
+    is_exact, number = visit.flag("exact"), visit.number("part", 1)
     cluster = running(source)
     group = described(cluster, group_id, offsets_counted=0)
-    part = part_of(group.lags, visit.number("part", 1))
+    part = part_of(group.lags, number)
     places = counted_places(cluster, part.items, OFFSETS_EXACT if is_exact else OFFSETS_COUNTED)
     shown = replace(part, items=places)
     before, after = group.lags[: part.first - 1], group.lags[part.last :]
@@ -95,19 +95,21 @@ def counted_places(
 def plan(visit: Visit, source: Source) -> Context:
     """The offsets that a reset would commit."""
     cluster = running(source)
+    now_ms = cluster.now_ms()
     group_id = id_of(visit)
-    query = visit.query
-    topic, to, shift = (query.get(name, "").strip() for name in ("topic", "to", "shift_by"))
+    topic, to, shift = visit.text("topic"), visit.text("to"), visit.text("shift_by")
     if bool(to) == bool(shift):
-        raise NotUnderstoodError("give the offsets in one way: a place, or a distance")
+        raise NotUnderstoodError(
+            "give the offsets in one way: a place by parameter to, or a distance by shift_by"
+        )
+    place = visit.parsed("to", lambda text: parse_offset_spec(text, now_ms=now_ms), "latest")
+    distance = visit.parsed("shift_by", _distance, "0")
     require_no_members(cluster, group_id)
     partitions = cluster.partitions(topic) if topic else list(cluster.committed_offsets(group_id))
     if to:
-        with understood():
-            place = parse_offset_spec(to, now_ms=cluster.now_ms())
         changes = moved_to(cluster, group_id, partitions, place)
     else:
-        changes = shifted_by(cluster, group_id, partitions, _distance(shift))
+        changes = shifted_by(cluster, group_id, partitions, distance)
     new = new_group(cluster, group_id)
     way = f"--to {quote(to)}" if to else f"--shift-by {shift}"
     where = f"--topic {topic}" if topic else "--all-topics"
@@ -152,18 +154,16 @@ def running(source: Source) -> RunningCluster:
 
 def id_of(visit: Visit) -> str:
     """The group that the address names. Raises NotUnderstoodError."""
-    found = visit.query.get("id")
+    found = visit.raw("id")
     if not found:
-        raise NotUnderstoodError("the address lacks id=. Choose a group from the list")
+        raise NotUnderstoodError("parameter id: the address lacks it. Choose a group from the list")
     return found
 
 
 def _distance(text: str) -> int:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        raise NotUnderstoodError(
-            f"{text!r} is no distance. Give a number, below 0 to move backwards"
-        )
+        raise ConfigError(f"{text!r} is no distance. Give a number, below 0 to move backwards")
     return int(text)
 
 

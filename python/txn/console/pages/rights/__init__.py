@@ -22,7 +22,7 @@ Found = TypeVar("Found")
 def acls(visit: Visit, source: Source) -> Context:
     """The access control entries with a text in them."""
     assert isinstance(source, RunningCluster), "the page needs brokers"
-    text = visit.query.get("text", "").strip()
+    text = visit.text("text")
     found, refusal = _or_refusal(lambda: _acls(source))
     shown = [each for each in found or () if text.lower() in _words(each).lower()]
     return {

@@ -1,6 +1,6 @@
 """The records of a partition from a place on, one record, and the bytes of a part of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from txn.admin.cluster import RunningCluster
@@ -11,11 +11,11 @@ from txn.admin.offset_specs import (
     parse_offset_spec,
 )
 from txn.cluster.facts import PartitionOffsets
-from txn.console.pages.topics.contents import Form, lines, preview
+from txn.console.contents import Form, lines, preview
 from txn.console.pages.topics.records import PAGE_RECORDS, Row, names_of, page_of
 from txn.console.site import Context, Visit
 from txn.console.sources import Source
-from txn.errors import ConfigError
+from txn.errors import ConfigError, RetriableError
 from txn.explain.questions import partitions_of
 from txn.identifiers import TopicPartition
 
@@ -34,12 +34,12 @@ DEFAULT_PLACE: Final = f"-{PAGE_RECORDS}"
 def records(visit: Visit, source: Source) -> Context:
     """A page of records; `from` is any place that `txn consume --from` takes."""
     place = _partition_of(visit, source)
-    query = visit.query
-    view = chosen(query.get("view", "both"), list(VIEWS), "view")
-    form = Form(chosen(query.get("as", "text"), [each.value for each in BYTES_FORMS], "form"))
-    wanted = query.get("from", "").strip() or DEFAULT_PLACE
+    view = visit.chosen("view", list(VIEWS))
+    form = Form(visit.chosen("as", [each.value for each in BYTES_FORMS]))
+    wanted = visit.text("from") or DEFAULT_PLACE
+    spec = place_in(visit, source, DEFAULT_PLACE)
     ends = ends_of(source, place)
-    first = offsets_of(source, {place: ends}, wanted)[place]
+    first = offsets_of(source, {place: ends}, spec)[place]
     page = page_of(source, place, first, ends)
     rows = [row for row in page.rows if view != "reader" or row.is_seen(ends)]
     name = f"{place[0]}-{place[1]}"
@@ -72,11 +72,17 @@ def record(visit: Visit, source: Source) -> Context:
     schemas = visit.site.schemas
     forms = BYTES_FORMS if schemas is None else list(Form)
     default = Form.JSON if schemas is None else Form.SCHEMA
-    form = Form(chosen(visit.query.get("as", default), [each.value for each in forms], "form"))
+    names = sorted((each.value for each in forms), key=lambda name: name != default)
+    form = Form(visit.chosen("as", names))
     header_form = Form.TEXT if form is Form.SCHEMA else form
     ends = ends_of(source, place)
     row = _row_at(visit, source, place, ends)
     assert row.record is not None, "markers have no page"
+    given = row.record.key, row.record.value
+    if form is Form.SCHEMA and schemas is not None:
+        key, value = schemas.lines(place[0], *given)
+    else:
+        key, value = (lines(each, form) for each in given)
     return {
         "title": f"{place[0]}-{place[1]} offset {row.offset}",
         "partition": place,
@@ -85,8 +91,8 @@ def record(visit: Visit, source: Source) -> Context:
         "name": names_of(source, [row]).get(row.producer_id),
         "form": form,
         "forms": forms,
-        "key": _lines(visit, row.record.key, form, is_key=True),
-        "value": _lines(visit, row.record.value, form, is_key=False),
+        "key": key,
+        "value": value,
         "headers": [
             (preview(name, Form.TEXT), preview(value, header_form))
             for name, value in row.record.headers
@@ -101,7 +107,9 @@ def record(visit: Visit, source: Source) -> Context:
 def download(visit: Visit, source: Source) -> tuple[str, bytes]:
     """The name of a file, and the bytes of a record's key or value for it."""
     place = _partition_of(visit, source)
-    part = chosen(visit.path("part"), ["key", "value"], "part")
+    part = visit.path("part")
+    if part not in ("key", "value"):
+        raise ConfigError(f"a record has no part {part!r}. Take its key or its value")
     row = _row_at(visit, source, place, ends_of(source, place))
     assert row.record is not None, "markers have no page"
     content = row.record.key if part == "key" else row.record.value
@@ -109,16 +117,9 @@ def download(visit: Visit, source: Source) -> tuple[str, bytes]:
 
 
 def offsets_of(
-    source: Source, ends: Mapping[TopicPartition, PartitionOffsets], text: str
+    source: Source, ends: Mapping[TopicPartition, PartitionOffsets], spec: OffsetSpec
 ) -> dict[TopicPartition, int]:
-    """The offset of a place in each log, within the log. Raises ConfigError: it is no place.
-
-    Args:
-        source: Where to ask.
-        ends: The ends of each log.
-        text: Any place that `txn consume --from` takes.
-    """
-    spec: OffsetSpec = parse_offset_spec(text, now_ms=source.now_ms())
+    """The offset of a place in each log, within the log."""
     young: Mapping[TopicPartition, int | None] = {}
     if spec.kind is OffsetSpecKind.TIME:
         if isinstance(source, RunningCluster):
@@ -140,25 +141,24 @@ def offsets_of(
 
 
 def ends_of(source: Source, place: TopicPartition) -> PartitionOffsets:
-    """The ends of a partition. Raises ConfigError: no broker leads it."""
+    """The ends of a partition. Raises RetriableError: no broker leads it."""
     found = source.ends([place]).get(place)
     if found is None:
         raise no_leader(place)
     return found
 
 
-def no_leader(place: TopicPartition) -> ConfigError:
+def no_leader(place: TopicPartition) -> RetriableError:
     """The error about a partition that no broker leads."""
-    return ConfigError(
+    return RetriableError(
         f"no broker leads {place[0]}-{place[1]} at the moment. Bring one of its replicas back"
     )
 
 
-def chosen(text: str, known: Sequence[str], noun: str) -> str:
-    """One of several words. Raises ConfigError for another one."""
-    if text not in known:
-        raise ConfigError(f"{text!r} is no {noun}. Choose one of {', '.join(known)}")
-    return text
+def place_in(visit: Visit, source: Source, default: str) -> OffsetSpec:
+    """The place of parameter `from`: any that `txn consume --from` takes."""
+    now_ms = source.now_ms()
+    return visit.parsed("from", lambda text: parse_offset_spec(text, now_ms=now_ms), default)
 
 
 def number_of(text: str, noun: str) -> int:
@@ -168,15 +168,6 @@ def number_of(text: str, noun: str) -> int:
         shown = text if len(text) <= DIGITS_MAX else f"{text[:DIGITS_MAX]}…"
         raise ConfigError(f"{shown!r} is no {noun}. Give a number from 0 to {OFFSET_MAX}")
     return int(text)
-
-
-def _lines(
-    visit: Visit, content: bytes | None, form: Form, *, is_key: bool
-) -> tuple[Sequence[str], str | None]:
-    schemas = visit.site.schemas
-    if form is Form.SCHEMA and schemas is not None:
-        return schemas.lines(content, visit.path("topic"), is_key=is_key)
-    return lines(content, form)
 
 
 def _partition_of(visit: Visit, source: Source) -> TopicPartition:

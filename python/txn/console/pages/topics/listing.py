@@ -31,8 +31,8 @@ class TopicRow:
 
 def overview(visit: Visit, source: Source) -> Context:
     """The topics whose names have a text in them."""
-    text = visit.query.get("name", "").strip()
-    has_internal = visit.query.get("internal") == "1"
+    text = visit.text("name")
+    has_internal = visit.flag("internal")
     topics = source.topics()
     names = [
         name

@@ -9,16 +9,14 @@ Behind that offset the log is read on up to a limit.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from txn.admin.cluster import RunningCluster
 from txn.cluster.facts import LoggedBatch, PartitionOffsets
-from txn.cluster.source import READ_COMMITTED
 from txn.console.sources import Source
 from txn.errors import RejectedError
 from txn.identifiers import TopicPartition
 from txn.inspect.segments import SegmentRecord
-from txn.wire.api_keys import ApiKey
 
 PAGE_RECORDS: Final = 50
 PAGE_BYTES: Final = 16 << 20
@@ -126,7 +124,7 @@ def with_standings(
     stable = {each for each, offset in first.items() if offset < ends.last_stable_offset}
     if isinstance(source, RunningCluster):
         for producer_id in stable:
-            is_aborted = producer_id in _aborted_at(source, partition, first[producer_id])
+            is_aborted = producer_id in source.aborted_at(partition, first[producer_id])
             standing = Standing.ABORTED if is_aborted else Standing.COMMITTED
             _settle(found, waiting, producer_id, standing)
     for held in source.open_transactions([partition]) if waiting else ():
@@ -158,38 +156,6 @@ def _settle(
 ) -> None:
     for place in waiting.pop(producer_id, ()):
         found[place] = replace(found[place], standing=standing)
-
-
-def _aborted_at(source: RunningCluster, partition: TopicPartition, offset: int) -> set[int]:
-    """The producers with an aborted transaction around an offset below the last stable one.
-
-    A Fetch names the aborted transactions that end at its offset or later.
-    """
-    wanted = {
-        "partition": partition[1],
-        "fetch_offset": offset,
-        "partition_max_bytes": 1,  # a broker sends one batch even then
-    }
-    request = {
-        "max_wait": 0,
-        "min_bytes": 0,
-        "max_bytes": 1,
-        "isolation_level": READ_COMMITTED,
-        "topics": ({"topic": partition[0], "partitions": (wanted,)},),
-        "forgotten_topics_data": (),
-    }
-
-    def ask() -> Any:
-        answer = source.call_leader(partition, ApiKey.FETCH, range(4, 12), request)
-        ((found,),) = [topic.partitions for topic in answer.responses]
-        return found
-
-    answer = source.settled(ask, f"{partition[0]}-{partition[1]}")
-    return {
-        each.producer_id
-        for each in answer.aborted_transactions or ()
-        if each.first_offset <= offset
-    }
 
 
 def names_of(source: Source, rows: Iterable[Row]) -> dict[int, str]:

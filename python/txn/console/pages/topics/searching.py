@@ -8,8 +8,9 @@ from typing import Final
 
 from txn.cli.no_answer import one_line
 from txn.cluster.facts import PartitionOffsets
-from txn.console.pages.topics.browse import no_leader, number_of, offsets_of
-from txn.console.pages.topics.contents import Form, preview
+from txn.console.contents import Form, preview
+from txn.console.faults import understood
+from txn.console.pages.topics.browse import no_leader, number_of, offsets_of, place_in
 from txn.console.pages.topics.search import (
     FOUND_MAX,
     Start,
@@ -24,6 +25,9 @@ from txn.errors import ConfigError, CorruptLogError, RejectedError, RetriableErr
 from txn.explain.questions import partitions_of
 from txn.identifiers import TopicPartition
 
+FIELDS: Final = ("key", "value", "header", "id", "partition", "from")
+"""The parameters of a search; one of the first four asks for it."""
+
 HOLE: Final = "<!-- the matches -->"
 PROGRESS_S: Final = 2.0
 """Seconds between two lines about a search that finds nothing."""
@@ -36,17 +40,14 @@ def begin(visit: Visit) -> AsyncIterator[bytes]:
         ConfigError: the topic, the place or a text to find is none.
         RejectedError, RetriableError: the cluster does not answer with the ends of the topic.
     """
-    query = visit.query
-    fields = {
-        name: query.get(name, "") for name in ("key", "value", "header", "id", "partition", "from")
-    }
-    is_asked = any(fields[name] for name in ("key", "value", "header", "id"))
+    fields = {name: visit.raw(name) for name in FIELDS}
+    is_asked = any(fields[name] for name in FIELDS[:4])
     stack = ExitStack()
     try:
         source = stack.enter_context(visit.session.sources.borrowed())
         topic = visit.path("topic")
-        wanted = _wanted(source, fields)
-        starts = _starts(source, topic, fields) if is_asked else []
+        wanted = _wanted(visit, source)
+        starts = _starts(visit, source, topic) if is_asked else []
         context = {
             "title": f"Search in {topic}",
             "page": next(page for page in visit.site.pages if page.path == "/topics"),
@@ -129,33 +130,35 @@ def _part(visit: Visit, context: dict[str, object]) -> bytes:
     return visit.site.text("pages/topics/matches.html", given, visit.session).encode()
 
 
-def _wanted(source: Source, fields: dict[str, str]) -> Wanted:
+def _wanted(visit: Visit, source: Source) -> Wanted:
+    key, value, header = (_bytes_of(visit, name) for name in ("key", "value", "header"))
     producer_id = None
-    if fields["id"]:
-        owner = source.owner(fields["id"])
+    transactional_id = visit.raw("id")
+    if transactional_id:
+        owner = source.owner(transactional_id)
         if owner is None:
             raise ConfigError(
-                f"no coordinator knows transactional id {fields['id']!r}. The page Transactions "
-                "lists all ids"
+                f"no coordinator knows transactional id {transactional_id!r}. The page "
+                "Transactions lists all ids"
             )
         producer_id = owner.producer_id
-    return Wanted(
-        wanted_text(fields["key"]),
-        wanted_text(fields["value"]),
-        wanted_text(fields["header"]),
-        producer_id,
-    )
+    return Wanted(key, value, header, producer_id)
 
 
-def _starts(source: Source, topic: str, fields: dict[str, str]) -> list[Start]:
-    index = fields["partition"]
-    places = (
-        partitions_of(source, topic, number_of(index, "partition"))
-        if index
-        else _all(source, topic)
-    )
+def _bytes_of(visit: Visit, name: str) -> bytes | None:
+    with understood(name):
+        return wanted_text(visit.raw(name))
+
+
+def _starts(visit: Visit, source: Source, topic: str) -> list[Start]:
+    spec = place_in(visit, source, "earliest")
+    if visit.text("partition"):
+        index = visit.parsed("partition", lambda text: number_of(text, "partition"), "")
+        places = partitions_of(source, topic, index)
+    else:
+        places = _all(source, topic)
     ends, damaged = _ends(source, places)
-    first = offsets_of(source, ends, fields["from"] or "earliest")
+    first = offsets_of(source, ends, spec)
     return [
         Start(place, first[place], ends[place].end_offset)
         if place in ends

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Final
+from urllib.parse import quote as quote_part
 from urllib.parse import urlencode
 
 from txn.admin.cluster import RunningCluster
@@ -11,7 +12,7 @@ from txn.cli.moments import parse_duration
 from txn.cli.transaction_texts import client_text, command_line
 from txn.cli.transactions import StateName
 from txn.cluster.facts import Owner
-from txn.console.faults import NotUnderstoodError, understood
+from txn.console.faults import NotUnderstoodError
 from txn.console.lists import part_of
 from txn.console.pages.transactions.lanes import Lane, Span, lane_of
 from txn.console.pages.transactions.places import group_offsets, places_of
@@ -20,8 +21,9 @@ from txn.console.sources import Source
 from txn.console.timelines import Axis, Bar
 from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.errors import ConfigError, RejectedError
-from txn.explain.abort import AbortPlan, NothingOpen, carry_out, plan_by_id
-from txn.explain.questions import described, is_open, listed
+from txn.explain.abort import AbortPlan, NothingOpen, carry_out, plan_by_id, plan_by_offset
+from txn.explain.questions import described, is_open, listed, partitions_of
+from txn.identifiers import TopicPartition
 
 LANES: Final = 25
 OFFSETS_READ: Final = 1_000
@@ -49,18 +51,10 @@ class Row:
 
 def overview(visit: Visit, source: Source) -> Context:
     """The transactional ids, open ones first, each with its lane."""
-    query = visit.query
-    state, prefix = query.get("state", ""), query.get("prefix", "")
-    longer_than = query.get("longer_than", "").strip()
-    window = query.get("window", DEFAULT_WINDOW)
-    if state and state not in set(StateName):
-        raise NotUnderstoodError(
-            f"{state!r} is no state of a transaction. Choose one from the list"
-        )
-    if window not in WINDOWS_MS:
-        raise NotUnderstoodError(f"{window!r} is no window. Choose one of {', '.join(WINDOWS_MS)}")
-    with understood():
-        longer_than_ms = parse_duration(longer_than) if longer_than else None
+    prefix, longer_than = visit.text("prefix"), visit.text("longer_than")
+    state = "" if not visit.text("state") else visit.chosen("state", list(StateName))
+    window = DEFAULT_WINDOW if not visit.text("window") else visit.chosen("window", [*WINDOWS_MS])
+    longer_than_ms = visit.parsed("longer_than", parse_duration, "0s") if longer_than else None
     owners = listed(
         source,
         states=[STATES_BY_LABEL[state]] if state else (),
@@ -122,7 +116,7 @@ def _bars(lane: Lane, axis: Axis) -> list[Bar]:
 
 def one(visit: Visit, source: Source) -> Context:
     """One transactional id: its newest transaction, with everything that is in it."""
-    transactional_id = _id_of(visit.query)
+    transactional_id = _id_of(visit)
     owner, timeline, held = described(source, transactional_id)
     verdict = held[0].verdict if held else None
     command = None if verdict is None else verdict.command
@@ -142,48 +136,64 @@ def one(visit: Visit, source: Source) -> Context:
 
 
 def plan(visit: Visit, source: Source) -> Context:
-    """The effect that an abort would have."""
-    transactional_id = _id_of(visit.query)
+    """The effect that an abort would have: of an id, or on a partition that holds it open."""
     if not isinstance(source, RunningCluster):
         raise ConfigError("a stopped broker aborts nothing. Start it first")
-    planned = plan_by_id(source, transactional_id)
+    if visit.text("topic"):
+        (place,) = partitions_of(source, visit.text("topic"), visit.number("partition"))
+        first_offset = visit.number("offset")
+        planned: AbortPlan | NothingOpen = plan_by_offset(source, place, first_offset)
+        name = f"{place[0]}-{place[1]}"
+        title = f"Abort the transaction that hangs on {name}"
+        options = f"--topic-partition {quote(name)} --start-offset {first_offset}"
+    else:
+        transactional_id = _id_of(visit)
+        planned = plan_by_id(source, transactional_id)
+        place = None
+        title = f"Abort the transaction of {transactional_id}"
+        options = f"--transactional-id {quote(transactional_id)}"
+    is_open = isinstance(planned, AbortPlan)
     return {
-        "title": f"Abort the transaction of {transactional_id}",
-        "transactional_id": transactional_id,
+        "title": title,
         "plan": planned if isinstance(planned, AbortPlan) else None,
         "why": planned.why if isinstance(planned, NothingOpen) else None,
-        "seen": _seen(planned),
-        "command": (
-            f"txn transactions abort --transactional-id {quote(transactional_id)} {source.options}"
-        ),
+        "back": _partition_address(place) if place else _address(transactional_id),
+        "planned": visit.session.plans.keep(planned) if visit.site.may_write and is_open else None,
+        "command": f"txn transactions abort {options} {source.options}",
     }
 
 
 def abort(visit: Visit) -> str:
-    """Abort the transaction that the plan named, and no other."""
-    transactional_id = _id_of(visit.form)
+    """Abort the transaction of the plan that the page showed, and no other."""
+    planned = visit.session.plans.take(visit.form.get("planned", ""))
+    if not isinstance(planned, AbortPlan):
+        raise RejectedError(
+            "the plan was carried out already, or newer plans have taken its place. Nothing was "
+            "done. Look at a new plan first"
+        )
     with visit.session.sources.cluster() as cluster:
-        planned = plan_by_id(cluster, transactional_id)
-        if isinstance(planned, NothingOpen):
-            raise RejectedError(f"{planned.why}. Nothing was done")
-        if _seen(planned) != visit.form.get("seen"):
-            raise RejectedError(
-                "another transaction is open now than the page showed. Nothing was done. Look at "
-                "the new plan first"
-            )
         carry_out(cluster, planned)
+    if planned.owner is not None:
+        return _address(planned.owner.transactional_id)
+    assert planned.held is not None, "a plan is by id or by offset"
+    return _partition_address(planned.held.partition)
+
+
+def _address(transactional_id: str) -> str:
     return f"/transactions/one?{urlencode({'id': transactional_id})}"
 
 
-def _seen(planned: AbortPlan | NothingOpen) -> str:
-    """The transaction of a plan, as its form names it."""
-    return "" if isinstance(planned, NothingOpen) else repr(planned.transaction)
+def _partition_address(place: TopicPartition) -> str:
+    return f"/readers/{quote_part(place[0], safe='')}/{place[1]}"
 
 
-def _id_of(given: Mapping[str, str]) -> str:
-    if "id" not in given:
-        raise NotUnderstoodError("the address lacks id=. Choose a transaction from the list")
-    return given["id"]
+def _id_of(visit: Visit) -> str:
+    found = visit.raw("id")
+    if not found:
+        raise NotUnderstoodError(
+            "parameter id: the address lacks it. Choose a transaction from the list"
+        )
+    return found
 
 
 PAGE: Final = Page(

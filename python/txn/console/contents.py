@@ -36,7 +36,7 @@ class Form(StrEnum):
     JSON = "json"
     HEX = "hex"
     SCHEMA = "schema"
-    """A schema of the registry decodes the bytes; see `schemas`."""
+    """A schema of the registry decodes the bytes; see `txn.console.registry`."""
 
 
 def preview(content: bytes | None, form: Form) -> str:
