@@ -2,7 +2,8 @@
 
 `replay` is the only way the recorded part changes, live and at a start alike (P8). In memory alone
 are the times when members were last heard of, and the deadlines of those that have to give
-partitions back. So is the note that a topic may have changed. A restart begins that part anew.
+partitions back. So are the note that a topic may have changed, and the epoch of an assignment that
+is being computed. A restart begins that part anew.
 
 Indexes are kept with the members: the owner of each partition, the members of each pattern, and
 the number of subscriptions of each topic name. So a heartbeat that changes nothing costs the same
@@ -112,6 +113,7 @@ class ConsumerGroup:
         members_bytes: The size of its members, as far as they chose it themselves.
         is_outdated: A topic may have changed since the hash of the topics was computed.
         has_new_topics: A topic may have been created since the patterns were resolved.
+        computed_epoch: The epoch of the target assignment that is being computed; None for none.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -123,6 +125,7 @@ class ConsumerGroup:
         self.step_deadlines: dict[str, int] = {}
         self.is_outdated = True
         self.has_new_topics = True
+        self.computed_epoch: int | None = None
         self._members: dict[str, ConsumerMember] = {}
         self._heard_ms: dict[str, int] = {}
         self._classic_sessions: dict[str, int] = {}
@@ -155,6 +158,19 @@ class ConsumerGroup:
     def target_value(self) -> TargetValue:
         """The recorded epoch and time of the target assignment."""
         return self._target
+
+    @property
+    def computes_assignment(self) -> bool:
+        """Say whether its next target assignment is being computed."""
+        return self.computed_epoch is not None
+
+    @property
+    def has_newer_epoch(self) -> bool:
+        """Say whether the group's epoch awaits an assignment whose computation has yet to begin.
+
+        Changes up to that computation need no epoch of their own.
+        """
+        return self.epoch > max(self._target.epoch, self.computed_epoch or 0)
 
     @property
     def members(self) -> Mapping[str, ConsumerMember]:
