@@ -44,7 +44,6 @@ from txn.coordinator.group.consumer.records import (
     MemberValue,
     Owned,
     PatternValue,
-    TargetMemberValue,
     record,
 )
 from txn.coordinator.group.consumer.target import (
@@ -298,7 +297,8 @@ class _Heartbeat:
         self._records += tombstones(group.group_id, holder.member_id)
         self._write(Kind.MEMBER, holder.subscription, member_id)
         target = group.target.get(holder.member_id, NOTHING)
-        self._write(Kind.TARGET_MEMBER, TargetMemberValue(target), member_id)
+        part = group.target_part(holder.member_id, target)
+        self._write(Kind.TARGET_MEMBER, part, member_id)
         self._write(Kind.CURRENT, current, member_id)
         return ConsumerMember(member_id, holder.subscription, current)
 
@@ -417,7 +417,7 @@ def _updated(before: MemberValue, beat: Beat) -> MemberValue:
         ),
         assignor=before.assignor if beat.assignor is None else beat.assignor,
         tags=before.tags,
-        classic=beat.classic,
+        classic=None if beat.classic is None else beat.classic.with_tags_of(before.classic),
     )
 
 
@@ -523,6 +523,8 @@ def pattern_resolved(group: ConsumerGroup, pattern: str, found: PatternValue) ->
     changes = found.topics != (frozenset() if before is None else before.topics)
     if not group.members_of_pattern(pattern) or not (changes or before is None):
         return ()
+    if before is not None:
+        found = found._replace(tags=before.tags)
     written = record(Kind.PATTERN, group.group_id, found, pattern)
     if not changes or group.has_newer_epoch:
         return (written,)

@@ -126,6 +126,8 @@ class ConsumerGroup:
         self.is_outdated = True
         self.has_new_topics = True
         self.computed_epoch: int | None = None
+        self._tagged_targets: dict[str, TargetMemberValue] = {}
+        """Member id → its part of the target, if it was stored with tagged fields."""
         self._members: dict[str, ConsumerMember] = {}
         self._heard_ms: dict[str, int] = {}
         self._classic_sessions: dict[str, int] = {}
@@ -198,6 +200,11 @@ class ConsumerGroup:
         )
         parts = PARTITION_BYTES * len(self._owners)
         return GROUP_BYTES + text_bytes(self.group_id) + patterns + self.members_bytes + parts
+
+    def target_part(self, member_id: str, partitions: Assignment) -> TargetMemberValue:
+        """A member's part of a new target, with the tagged fields that it was stored with."""
+        stored = self._tagged_targets.get(member_id)
+        return TargetMemberValue(partitions) if stored is None else stored.changed(partitions)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         """The member that holds an instance id."""
@@ -326,10 +333,14 @@ class ConsumerGroup:
             case CurrentValue():
                 before = self._members.get(name)
                 subscription = NO_SUBSCRIPTION if before is None else before.subscription
-                self._put(ConsumerMember(name, subscription, record.value))
-                self._set_revocation(name, record.value, subscription, now_ms)
-            case TargetMemberValue(partitions):
-                self.target[name] = partitions
+                current = record.value.without_left_tags()
+                self._put(ConsumerMember(name, subscription, current))
+                self._set_revocation(name, current, subscription, now_ms)
+            case TargetMemberValue():
+                self.target[name] = record.value.partitions
+                self._tagged_targets.pop(name, None)
+                if record.value.tags or record.value.topic_tags:
+                    self._tagged_targets[name] = record.value
             case PatternValue():
                 self.patterns[name] = record.value
             case None:
@@ -371,6 +382,7 @@ class ConsumerGroup:
             self.step_deadlines.pop(name, None)
         elif kind is Kind.TARGET_MEMBER:
             self.target.pop(name, None)
+            self._tagged_targets.pop(name, None)
         elif kind is Kind.TARGET:
             self._target = TargetValue(FIRST_EPOCH)
         elif kind is Kind.PATTERN:
@@ -413,6 +425,7 @@ class ConsumerGroup:
             self._target,
             dict(self._members),
             dict(self.target),
+            dict(self._tagged_targets),
             dict(self.patterns),
         )
 

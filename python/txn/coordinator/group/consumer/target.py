@@ -21,7 +21,6 @@ from txn.coordinator.group.consumer.records import (
     Kind,
     MemberValue,
     PatternValue,
-    TargetMemberValue,
     record,
 )
 from txn.coordinator.group.consumer.topics import Topics
@@ -180,7 +179,7 @@ def target_records(
     records = []
     for member_id, partitions in assigned.items():
         if member_id not in before or dict(before[member_id]) != partitions:
-            part = TargetMemberValue(partitions)
+            part = group.target_part(member_id, partitions)
             records.append(record(Kind.TARGET_MEMBER, group.group_id, part, member_id))
     value = group.target_value._replace(epoch=epoch, timestamp_ms=now_ms)
     return [*records, record(Kind.TARGET, group.group_id, value)]
