@@ -1,20 +1,22 @@
 """Any history of a consumer group (KIP-848), against invariants of every one of them.
 
 Members join, report, lose answers, give partitions back late, fall silent, leave and come back.
-Topics come, grow and go; the broker restarts between any two steps. The invariants: no partition
-has two owners, a member reads only what the coordinator believes it reads, nobody is asked to give
-back a partition that it keeps, its commits are taken, the log tells the group (P8), and the group
-settles once all is quiet.
+Topics come, grow and go; the broker restarts between any two steps. An assignment is computed at
+once, or while other steps go on. The invariants: no partition has two owners, a member reads only
+what the coordinator believes it reads, nobody is asked to give back a partition that it keeps, its
+commits are taken, the log tells the group (P8), and the group settles once all is quiet.
 """
 
 import itertools
 import uuid
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from txn.coordinator.group.consumer import target
 from txn.coordinator.group.consumer.decide import (
     Beat,
     Outcome,
@@ -27,7 +29,7 @@ from txn.coordinator.group.consumer.departures import fence, overdue
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from txn.coordinator.group.consumer.offsets import commit_refusal
 from txn.coordinator.group.consumer.records import ConsumerRecord, PatternValue
-from txn.coordinator.group.consumer.target import Limits
+from txn.coordinator.group.consumer.target import Limits, Task, computed
 from txn.coordinator.group.records import decode_record, encode_record
 from txn.wire.error_codes import ErrorCode
 
@@ -42,10 +44,36 @@ PATTERNS = {None: frozenset[str](), "[ab]": frozenset({"a", "b"}), ".*": frozens
 TAKEN = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 """Another member has the client's instance id: it gives up."""
 
+INLINE_SIZES = (target.INLINE_SIZE_MAX, 4, 0)
+"""The largest assignments that are computed at once: all of them, small ones, none."""
+
 ROUNDS_MAX = 12
 """Rounds of heartbeats within which a quiet group settles."""
 
 Place = tuple[uuid.UUID, int]
+
+
+class SideThread:
+    """Computes the large assignments of a group, one at a time, until a test lets it end."""
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self._group: ConsumerGroup | None = None
+
+    def begin(self, group: ConsumerGroup, outcome: Outcome) -> None:
+        if outcome.task is not None:
+            assert not group.computes_assignment
+            group.computed_epoch = outcome.task.epoch
+            self._group, self.task = group, outcome.task
+
+    def end(self, group: object, now_ms: int) -> tuple[ConsumerRecord, ...]:
+        """The records to write, if it is still this group."""
+        former, task = self._group, self.task
+        self._group = self.task = None
+        if former is None or task is None:
+            return ()
+        former.computed_epoch = None
+        return computed(former, task, task.assigned(), now_ms) if former is group else ()
 
 
 class Cluster:
@@ -152,9 +180,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.clients: dict[str, Client] = {}
         self.ids = itertools.count(1)
         self.limits = Limits(100, 1 << 30, INTERVAL_MS)
+        self.side = SideThread()
+        self.patch = pytest.MonkeyPatch()
 
-    @initialize(partitions=st.tuples(st.integers(1, 5), st.integers(0, 3)))
-    def topics_are_there(self, partitions: tuple[int, int]) -> None:
+    @initialize(
+        partitions=st.tuples(st.integers(1, 5), st.integers(0, 3)),
+        inline_size_max=st.sampled_from(INLINE_SIZES),
+    )
+    def topics_are_there(self, partitions: tuple[int, int], inline_size_max: int) -> None:
+        self.patch.setattr(target, "INLINE_SIZE_MAX", inline_size_max)
         for name, count in zip(TOPICS, partitions, strict=False):
             if count:
                 self.cluster.create(name, count)
@@ -179,6 +213,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.group.hear(outcome.heard, self.now_ms)
         if outcome.checked_topics:
             self.group.is_outdated = False
+        self.side.begin(self.group, outcome)
         if outcome.answer.assignment is not None:
             self._expect_no_needless_loss(client, outcome)
         if outcome.answer.error in TAKEN:
@@ -191,12 +226,12 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def _expect_no_needless_loss(self, client: Client, outcome: Outcome) -> None:
         told = outcome.answer.assignment or {}
-        target = self.group.target.get(client.member_id, {})
+        part = self.group.target.get(client.member_id, {})
         member = self.group.members[client.member_id]
         names = self.group.topics_of(member.subscription)
         for topic_id, partition in client.reads:
             is_wanted = self.cluster.topic_name(topic_id) in names
-            if partition in target.get(topic_id, ()) and is_wanted:
+            if partition in part.get(topic_id, ()) and is_wanted:
                 owner = self.group.owner(topic_id, partition)
                 is_asked_back = partition in member.current.revoking.get(topic_id, {})
                 assert partition in told.get(topic_id, {}) or is_asked_back, owner
@@ -318,6 +353,11 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.write(pattern_resolved(self.group, pattern, resolved))
         self.write(patterns_checked(self.group, topics=self.cluster))
 
+    @precondition(lambda self: self.side.task)
+    @rule()
+    def assignment_is_computed(self) -> None:
+        self.write(self.side.end(self.group, self.now_ms))
+
     @rule()
     def broker_restarts(self) -> None:
         self.group = self._replayed()
@@ -367,8 +407,13 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Once all is quiet, the group settles and every partition has its reader."""
+        self._settle()
+        self.patch.undo()
+
+    def _settle(self) -> None:
         for _ in range(ROUNDS_MAX):
             self.patterns_are_resolved()
+            self.assignment_is_computed()
             for client in [*self.clients.values()]:
                 self.beat(client)
                 client.give_back()

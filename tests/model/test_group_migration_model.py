@@ -2,7 +2,8 @@
 
 Members of the consumer protocol and of the classic one join, go on, leave, and fall silent, in one
 group. It changes its protocol as they come and go, in the midst of rounds and reconciliations, and
-the broker restarts between any two steps. The invariants: no partition has two owners. A member
+the broker restarts between any two steps. An assignment is computed at once, or while other steps
+go on. The invariants: no partition has two owners. A member
 whose epoch is valid reads only its own partitions, and its commits are taken. The log tells the
 group (P8). The group settles once all is quiet.
 """
@@ -10,22 +11,25 @@ group (P8). The group settles once all is quiet.
 import itertools
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from model.classic_client import TOPICS, ClassicClient
 from model.test_consumer_group_model import (
+    INLINE_SIZES,
     INTERVAL_MS,
     SESSION_MS,
     Client,
     Cluster,
     Place,
+    SideThread,
     require_single_owners,
 )
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import Group, GroupState, Join, JoinAnswer, Sync, SyncAnswer
-from txn.coordinator.group.consumer import classic_members
+from txn.coordinator.group.consumer import classic_members, target
 from txn.coordinator.group.consumer.decide import (
     Refusal,
     heartbeat,
@@ -83,12 +87,16 @@ class MigrationMachine(RuleBasedStateMachine):
         self.ids = itertools.count(1)
         self.tickets: dict[int, ClassicClient] = {}
         self.limits = Limits(100, 1 << 30, INTERVAL_MS)
+        self.side = SideThread()
+        self.patch = pytest.MonkeyPatch()
 
     @initialize(
         partitions=st.tuples(st.integers(1, 5), st.integers(1, 3)),
         policy=st.sampled_from(POLICIES),
+        inline_size_max=st.sampled_from(INLINE_SIZES),
     )
-    def begin(self, partitions: tuple[int, int], policy: str) -> None:
+    def begin(self, partitions: tuple[int, int], policy: str, inline_size_max: int) -> None:
+        self.patch.setattr(target, "INLINE_SIZE_MAX", inline_size_max)
         for name, count in zip(TOPICS, partitions, strict=True):
             self.cluster.create(name, count)
         self.changes = Rules(policy, 100, 100, 1 << 20)
@@ -219,6 +227,7 @@ class MigrationMachine(RuleBasedStateMachine):
                 group.step_deadlines[joined.answer.member_id] = self.now_ms + TIMEOUT_MS
                 if joined.outcome.checked_topics:
                     group.is_outdated = False
+                self.side.begin(group, joined.outcome)
             self.hear_join(client, joined.answer)
             return
         client.waits = True
@@ -411,6 +420,7 @@ class MigrationMachine(RuleBasedStateMachine):
             live.hear(outcome.heard, self.now_ms)
             if outcome.checked_topics:
                 live.is_outdated = False
+            self.side.begin(live, outcome)
         client.hear(outcome)
 
     def drop_consumer(self, client: Client) -> None:
@@ -505,6 +515,11 @@ class MigrationMachine(RuleBasedStateMachine):
         elif group is not None and group.is_unled:
             self.store.take(classic.begin_round(group, now_ms=self.now_ms))
 
+    @precondition(lambda self: self.side.task)
+    @rule()
+    def assignment_is_computed(self) -> None:
+        self.write(self.side.end(self.group, self.now_ms))
+
     @rule()
     def broker_restarts(self) -> None:
         self.store = self._replayed()
@@ -567,9 +582,13 @@ class MigrationMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Once all is quiet, the group settles and every partition has its reader."""
-        if not hasattr(self, "changes"):
-            return
+        if hasattr(self, "changes"):
+            self._settle()
+        self.patch.undo()
+
+    def _settle(self) -> None:
         for _ in range(ROUNDS_MAX):
+            self.assignment_is_computed()
             self.everybody_goes_on()
             self.time_passes(SESSION_MS // 4)
         group = self.group

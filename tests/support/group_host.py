@@ -42,6 +42,8 @@ class GroupHost(FakeHost):
         )
         self.topic_ids |= TOPICS
         self._work: list[asyncio.Task[None]] = []
+        self.failures: list[Exception] = []
+        """The failures of work beside requests, which a broker logs."""
 
     @property
     def offsets(self) -> list[MemoryLog]:
@@ -50,7 +52,13 @@ class GroupHost(FakeHost):
 
     @override
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        self.start(work)
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:
+                self.failures.append(error)
+
+        self.start(guarded())
 
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass; work that waited for it goes on."""

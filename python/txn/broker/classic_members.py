@@ -34,8 +34,13 @@ class ClassicMembers:
         self._groups = groups
         self._error_code = error_code
 
-    def join(self, group: ConsumerGroup, request: Join, *, room_bytes: int) -> JoinAnswer:
-        """Let a member into a group that has members, and may grow by some bytes."""
+    def join(
+        self, group: ConsumerGroup, request: Join, *, room_bytes: int, owner: str
+    ) -> JoinAnswer:
+        """Let a member into a group that has members, and may grow by some bytes.
+
+        A large assignment takes the turns of `owner` on the side thread.
+        """
         group_id, groups = group.group_id, self._groups
         joined = rules.join(
             group,
@@ -60,6 +65,7 @@ class ClassicMembers:
             due_ms = self._host.monotonic_ms() + request.rebalance_timeout_ms
             group.step_deadlines[member_id] = due_ms  # it has to ask for its assignment
             groups.heard(group_id, joined.outcome)
+            groups.begin_task(group_id, joined.outcome, owner)
         return joined.answer
 
     def sync(self, group: ConsumerGroup, request: Sync) -> SyncAnswer:

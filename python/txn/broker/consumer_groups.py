@@ -1,8 +1,12 @@
 """Groups of the consumer protocol (KIP-848): decisions, written, replayed and answered.
 
 The rules are in `coordinator/group/consumer/`. A heartbeat is decided, written and answered in one
-step; it waits for nothing. Only the pattern of a subscription is read and resolved on a
-thread of its own: its cost is a client's to choose. No other request and no stop waits for it.
+step; it waits for nothing. The pattern of a subscription is read and resolved on a thread of its
+own, and a large target assignment is computed there: their cost is a client's to choose. No other
+request and no stop waits for them.
+
+A computed assignment is written if its group is still there, and has no newer one. A group that
+changed its protocol or was loaded again meanwhile is another one.
 
 A pattern is resolved again when topics were created, or its answer is old, but for one group not
 more often than every `RESOLVE_PAUSE_MS`. The topics that the member whose heartbeat began it may
@@ -12,7 +16,15 @@ Source: Apache Kafka's group coordinator.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from time import thread_time
 from typing import Any, Final
 
@@ -36,8 +48,13 @@ from txn.coordinator.group.consumer.decide import (
 from txn.coordinator.group.consumer.departures import overdue
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.migration import Moment, Removal, Rules, join_classic, remove
-from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, PatternValue
-from txn.coordinator.group.consumer.target import DEFAULT_ASSIGNOR, Limits
+from txn.coordinator.group.consumer.records import (
+    Assignment,
+    ConsumerRecord,
+    Kind,
+    PatternValue,
+)
+from txn.coordinator.group.consumer.target import DEFAULT_ASSIGNOR, Limits, Task, computed
 from txn.coordinator.group.records import encode_record
 from txn.coordinator.group.store import AnyGroup, GroupLogRecord
 from txn.coordinator.group.subscribed_patterns import check_pattern, matching_topics
@@ -152,6 +169,7 @@ class ConsumerGroups:
         if isinstance(known, Group):
             shard.start(None, _dismiss(known))
         self.heard(group_id, outcome)
+        self.begin_task(group_id, outcome, owner)
         if outcome.heard is not None:
             self._resolve_if_due(group_id, sees, owner)
         return outcome.answer
@@ -298,6 +316,29 @@ class ConsumerGroups:
         left = self.get(group.group_id)
         if left is not None:
             self._set_timer(left)
+
+    # ------------------------------------------------------------ large assignments
+
+    def begin_task(self, group_id: str, outcome: Outcome, owner: str) -> None:
+        """Begin to compute the target assignment that a written outcome asks for, if it does."""
+        group = self.get(group_id)
+        if group is not None and outcome.task is not None:
+            group.computed_epoch = outcome.task.epoch
+            self._host.spawn(self._compute(group, outcome.task, owner))
+
+    async def _compute(self, group: ConsumerGroup, task: Task, owner: str) -> None:
+        """Compute a target assignment on the side thread, and write it."""
+        found: list[Mapping[str, Assignment]] = []
+        try:
+            await self._host.in_side_thread(owner, lambda _: found.append(task.assigned()))
+        finally:
+            group.computed_epoch = None
+        if self._served(group.group_id) is not group:
+            return
+        try:
+            self._write(group, computed(group, task, found[0], self._host.now_ms()))
+        except StorageError as error:  # the next heartbeat computes it again
+            log.error("group.not_written", group_id=short(group.group_id), reason=short(str(error)))
 
     # ------------------------------------------------------------ patterns
 

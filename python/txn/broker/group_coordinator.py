@@ -207,14 +207,19 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ members
 
-    async def join(self, group_id: str, request: Join) -> JoinAnswer:
-        """Let a member join; returns when the round is complete, or at once with a refusal."""
+    async def join(self, group_id: str, request: Join, owner: str = "") -> JoinAnswer:
+        """Let a member join; returns when the round is complete, or at once with a refusal.
+
+        Where it needs a large assignment, that takes the turns of `owner` on the side thread.
+        """
         if (refusal := self.refusal(group_id)) is not ErrorCode.NONE:
             return JoinAnswer(refusal, request.member_id)
         room_bytes = max(0, HELD_BYTES_MAX - self._held_bytes)
         of_consumers = self.consumer.get(group_id)
         if of_consumers is not None and of_consumers.members:
-            return self._classic_members.join(of_consumers, request, room_bytes=room_bytes)
+            return self._classic_members.join(
+                of_consumers, request, room_bytes=room_bytes, owner=owner
+            )
         if self._added_bytes(group_id, request) > room_bytes:
             return JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         member_id = request.member_id

@@ -108,7 +108,7 @@ async def join_group(
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
     )
-    joining = groups.join(request.group_id, join)
+    joining = groups.join(request.group_id, join, context.session.owner)
     del request, join  # the wait may be long
     return joined(await joining, context)
 

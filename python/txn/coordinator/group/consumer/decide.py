@@ -14,11 +14,12 @@ All of a heartbeat's changes are one batch, so a crash leaves a whole step or no
 assignment that is larger than a batch is written before it (`broker/consumer_groups.py`).
 
 Until the assignment interval is over, members go on with the target that there is (`target.py`).
+So they do while a large assignment is computed, which is a task for the caller.
 
 Sources: KIP-848, KIP-1263; Apache Kafka's behaviour where they are silent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -43,15 +44,15 @@ from txn.coordinator.group.consumer.records import (
     MemberValue,
     Owned,
     PatternValue,
-    TargetMemberValue,
     record,
 )
 from txn.coordinator.group.consumer.target import (
     Limits,
-    assignment,
+    Task,
     is_assignment_due,
     preferred_assignor,
     target_records,
+    task,
 )
 from txn.coordinator.group.consumer.topics import Topics, metadata_hash
 from txn.wire.error_codes import ErrorCode
@@ -115,6 +116,7 @@ class Outcome(NamedTuple):
         checked_topics: The group was compared with the topics as they are.
         replaced: The static member whose place another one took.
         gone: The members to remove, by `migration.remove`.
+        task: The target assignment to compute now, beside the control loop.
     """
 
     answer: BeatAnswer
@@ -123,6 +125,7 @@ class Outcome(NamedTuple):
     checked_topics: bool = False
     replaced: str | None = None
     gone: tuple[str, ...] = ()
+    task: Task | None = None
 
 
 class Refusal(Exception):
@@ -188,6 +191,7 @@ class _Heartbeat:
         self._topics = topics
         self._limits = limits
         self._records: list[ConsumerRecord] = []
+        self._task: Task | None = None
 
     def outcome(self) -> Outcome:
         group, beat = self._group, self._beat
@@ -236,7 +240,7 @@ class _Heartbeat:
         )
         replaced_id = None if replaced is None else replaced.member_id
         records = tuple(self._records)
-        return Outcome(answer, records, beat.member_id, is_checked, replaced_id)
+        return Outcome(answer, records, beat.member_id, is_checked, replaced_id, task=self._task)
 
     # ---- the member
 
@@ -293,7 +297,8 @@ class _Heartbeat:
         self._records += tombstones(group.group_id, holder.member_id)
         self._write(Kind.MEMBER, holder.subscription, member_id)
         target = group.target.get(holder.member_id, NOTHING)
-        self._write(Kind.TARGET_MEMBER, TargetMemberValue(target), member_id)
+        part = group.target_part(holder.member_id, target)
+        self._write(Kind.TARGET_MEMBER, part, member_id)
         self._write(Kind.CURRENT, current, member_id)
         return ConsumerMember(member_id, holder.subscription, current)
 
@@ -354,7 +359,7 @@ class _Heartbeat:
     ) -> tuple[int, Assignment]:
         """The target assignment's epoch, and this member's part of it."""
         group, member_id = self._group, self._beat.member_id
-        target = group.target
+        target: Mapping[str, Assignment] = group.target
         if not is_assignment_due(group, epoch, self._now_ms, self._limits):
             holder_id = member_id if replaced is None else replaced.member_id
             return group.target_value.epoch, target.get(holder_id, NOTHING)
@@ -364,8 +369,15 @@ class _Heartbeat:
             part = target.get(replaced.member_id, NOTHING)
             target = {name: each for name, each in target.items() if name != replaced.member_id}
             target[member_id] = part
+        else:
+            target = dict(target)
         subscriptions[member_id] = subscription
-        assigned = assignment(group, subscriptions, target, self._topics, self._limits)
+        names = group.subscribed_topics(new=subscription)
+        needed = task(group, epoch, subscriptions, target, names, self._topics, self._limits)
+        if needed.is_large:
+            self._task = needed
+            return group.target_value.epoch, target.get(member_id, NOTHING)
+        assigned = needed.assigned()
         self._records += target_records(group, assigned, target, epoch, self._now_ms)
         return epoch, assigned[member_id]
 
@@ -405,7 +417,7 @@ def _updated(before: MemberValue, beat: Beat) -> MemberValue:
         ),
         assignor=before.assignor if beat.assignor is None else beat.assignor,
         tags=before.tags,
-        classic=beat.classic,
+        classic=None if beat.classic is None else beat.classic.with_tags_of(before.classic),
     )
 
 
@@ -511,8 +523,10 @@ def pattern_resolved(group: ConsumerGroup, pattern: str, found: PatternValue) ->
     changes = found.topics != (frozenset() if before is None else before.topics)
     if not group.members_of_pattern(pattern) or not (changes or before is None):
         return ()
+    if before is not None:
+        found = found._replace(tags=before.tags)
     written = record(Kind.PATTERN, group.group_id, found, pattern)
-    if not changes or group.epoch > group.target_value.epoch:
+    if not changes or group.has_newer_epoch:
         return (written,)
     value = group.epoch_value._replace(epoch=group.epoch + 1)
     return written, record(Kind.EPOCH, group.group_id, value)
@@ -523,6 +537,6 @@ def patterns_checked(group: ConsumerGroup, *, topics: Topics) -> Records:
     hashed = metadata_hash(group.subscribed_topics(), topics)
     if not group.subscribed_patterns or hashed == group.metadata_hash:
         return ()
-    epoch = max(group.epoch, group.target_value.epoch + 1)
+    epoch = group.epoch + (not group.has_newer_epoch)
     value = group.epoch_value._replace(epoch=epoch, metadata_hash=hashed)
     return (record(Kind.EPOCH, group.group_id, value),)

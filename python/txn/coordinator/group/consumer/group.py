@@ -2,7 +2,8 @@
 
 `replay` is the only way the recorded part changes, live and at a start alike (P8). In memory alone
 are the times when members were last heard of, and the deadlines of those that have to give
-partitions back. So is the note that a topic may have changed. A restart begins that part anew.
+partitions back. So are the note that a topic may have changed, and the epoch of an assignment that
+is being computed. A restart begins that part anew.
 
 Indexes are kept with the members: the owner of each partition, the members of each pattern, and
 the number of subscriptions of each topic name. So a heartbeat that changes nothing costs the same
@@ -112,6 +113,7 @@ class ConsumerGroup:
         members_bytes: The size of its members, as far as they chose it themselves.
         is_outdated: A topic may have changed since the hash of the topics was computed.
         has_new_topics: A topic may have been created since the patterns were resolved.
+        computed_epoch: The epoch of the target assignment that is being computed; None for none.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -123,6 +125,9 @@ class ConsumerGroup:
         self.step_deadlines: dict[str, int] = {}
         self.is_outdated = True
         self.has_new_topics = True
+        self.computed_epoch: int | None = None
+        self._tagged_targets: dict[str, TargetMemberValue] = {}
+        """Member id → its part of the target, if it was stored with tagged fields."""
         self._members: dict[str, ConsumerMember] = {}
         self._heard_ms: dict[str, int] = {}
         self._classic_sessions: dict[str, int] = {}
@@ -157,6 +162,19 @@ class ConsumerGroup:
         return self._target
 
     @property
+    def computes_assignment(self) -> bool:
+        """Say whether its next target assignment is being computed."""
+        return self.computed_epoch is not None
+
+    @property
+    def has_newer_epoch(self) -> bool:
+        """Say whether the group's epoch awaits an assignment whose computation has yet to begin.
+
+        Changes up to that computation need no epoch of their own.
+        """
+        return self.epoch > max(self._target.epoch, self.computed_epoch or 0)
+
+    @property
     def members(self) -> Mapping[str, ConsumerMember]:
         """Member id → member, in the order they joined."""
         return self._members
@@ -182,6 +200,11 @@ class ConsumerGroup:
         )
         parts = PARTITION_BYTES * len(self._owners)
         return GROUP_BYTES + text_bytes(self.group_id) + patterns + self.members_bytes + parts
+
+    def target_part(self, member_id: str, partitions: Assignment) -> TargetMemberValue:
+        """A member's part of a new target, with the tagged fields that it was stored with."""
+        stored = self._tagged_targets.get(member_id)
+        return TargetMemberValue(partitions) if stored is None else stored.changed(partitions)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         """The member that holds an instance id."""
@@ -310,10 +333,14 @@ class ConsumerGroup:
             case CurrentValue():
                 before = self._members.get(name)
                 subscription = NO_SUBSCRIPTION if before is None else before.subscription
-                self._put(ConsumerMember(name, subscription, record.value))
-                self._set_revocation(name, record.value, subscription, now_ms)
-            case TargetMemberValue(partitions):
-                self.target[name] = partitions
+                current = record.value.without_left_tags()
+                self._put(ConsumerMember(name, subscription, current))
+                self._set_revocation(name, current, subscription, now_ms)
+            case TargetMemberValue():
+                self.target[name] = record.value.partitions
+                self._tagged_targets.pop(name, None)
+                if record.value.tags or record.value.topic_tags:
+                    self._tagged_targets[name] = record.value
             case PatternValue():
                 self.patterns[name] = record.value
             case None:
@@ -355,6 +382,7 @@ class ConsumerGroup:
             self.step_deadlines.pop(name, None)
         elif kind is Kind.TARGET_MEMBER:
             self.target.pop(name, None)
+            self._tagged_targets.pop(name, None)
         elif kind is Kind.TARGET:
             self._target = TargetValue(FIRST_EPOCH)
         elif kind is Kind.PATTERN:
@@ -397,6 +425,7 @@ class ConsumerGroup:
             self._target,
             dict(self._members),
             dict(self.target),
+            dict(self._tagged_targets),
             dict(self.patterns),
         )
 

@@ -10,10 +10,9 @@ A key begins with its kind as int16. All values have version 0, which is flexibl
      8  CURRENT         group, member    → CurrentValue
     16  PATTERN         group, pattern   → PatternValue
 
-A null value is a tombstone. Tagged fields that are unknown here are kept in `tags`. A changed value
-of the kinds EPOCH, MEMBER, TARGET and CURRENT is written with them, and CURRENT with those of its
-topics. A changed value of another kind is made anew, without them. The fields of a topic of
-TARGET_MEMBER are passed over, and so are those of a classic member's protocol.
+A null value is a tombstone. Tagged fields that are unknown here are kept: in `tags`, in
+`topic_tags` those of topics, and in `protocol_tags` those of a classic member's protocols. A
+changed value is written with them, as far as its topics and protocols are still the same.
 
 Sources: the ConsumerGroup* message schemas of Apache Kafka 4.4; KIP-848, KIP-1101 (metadata hash),
 KIP-1251 (assignment epochs), KIP-1263 (assignment timestamp).
@@ -24,7 +23,7 @@ import uuid
 from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from txn.coordinator.group.members import Protocols
 from txn.coordinator.group.record_bytes import RecordReader, RecordWriter
@@ -43,6 +42,7 @@ Tags = Mapping[int, bytes]
 NO_TAGS: Final[Tags] = MappingProxyType({})
 
 NO_TOPIC_TAGS: Final[Mapping[uuid.UUID, Tags]] = MappingProxyType({})
+NO_PROTOCOL_TAGS: Final[Mapping[str, Tags]] = MappingProxyType({})
 
 Assignment = Mapping[uuid.UUID, frozenset[int]]
 """Topic id → partitions; a topic without partitions is left out."""
@@ -99,6 +99,15 @@ class ClassicMember(NamedTuple):
     session_timeout_ms: int
     protocols: Protocols
     tags: Tags = NO_TAGS
+    protocol_tags: Mapping[str, Tags] = NO_PROTOCOL_TAGS
+
+    def with_tags_of(self, before: Self | None) -> Self:
+        """The same data with the tagged fields that were stored before it."""
+        if before is None:
+            return self
+        names = {name for name, _ in self.protocols}
+        kept = {name: tags for name, tags in before.protocol_tags.items() if name in names}
+        return self._replace(tags=before.tags, protocol_tags=kept)
 
 
 class MemberValue(NamedTuple):
@@ -129,6 +138,12 @@ class TargetMemberValue(NamedTuple):
 
     partitions: Assignment
     tags: Tags = NO_TAGS
+    topic_tags: Mapping[uuid.UUID, Tags] = NO_TOPIC_TAGS
+
+    def changed(self, partitions: Assignment) -> Self:
+        """Another part of the same member, with the tagged fields that still apply."""
+        kept = {each: tags for each, tags in self.topic_tags.items() if each in partitions}
+        return self._replace(partitions=partitions, topic_tags=kept)
 
 
 class CurrentValue(NamedTuple):
@@ -142,6 +157,14 @@ class CurrentValue(NamedTuple):
     tags: Tags = NO_TAGS
     topic_tags: Mapping[uuid.UUID, Tags] = NO_TOPIC_TAGS
     """The tagged fields of a topic's partitions that are unknown here."""
+
+    def without_left_tags(self) -> Self:
+        """The same value without the tagged fields of topics of which it has no partition."""
+        if not self.topic_tags:
+            return self
+        here = self.assigned.keys() | self.revoking.keys()
+        kept = {each: tags for each, tags in self.topic_tags.items() if each in here}
+        return self._replace(topic_tags=kept)
 
 
 class PatternValue(NamedTuple):
@@ -224,12 +247,12 @@ def encode_value(value: ConsumerValue) -> bytes:
         case TargetValue(epoch, timestamp_ms):
             writer.int32(epoch)
             _put_number(tags, TIMESTAMP_TAG, timestamp_ms)
-        case TargetMemberValue(partitions):
-            writer.count(len(partitions))
-            for topic_id, numbers in _by_id(partitions):
+        case TargetMemberValue():
+            writer.count(len(value.partitions))
+            for topic_id, numbers in _by_id(value.partitions):
                 writer.identifier(topic_id)
                 writer.int32s(sorted(numbers))
-                writer.tags(NO_TAGS)
+                writer.tags(value.topic_tags.get(topic_id, NO_TAGS))
         case CurrentValue():
             writer.int32(value.epoch)
             writer.int32(value.previous_epoch)
@@ -277,14 +300,16 @@ def decode_value(kind: Kind, data: bytes) -> ConsumerValue | None:
             value = TargetValue(epoch, _take_number(tags, TIMESTAMP_TAG), tags)
         case Kind.TARGET_MEMBER:
             partitions: dict[uuid.UUID, frozenset[int]] = {}
+            topic_tags: dict[uuid.UUID, Tags] = {}
             for _ in range(reader.count()):
                 topic_id = reader.identifier()
                 partitions[topic_id] = frozenset(reader.int32s())
-                reader.tags()
-            value = TargetMemberValue(partitions, reader.tags())
+                if tags := reader.tags():
+                    topic_tags[topic_id] = tags
+            value = TargetMemberValue(partitions, reader.tags(), topic_tags)
         case Kind.CURRENT:
             epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
-            topic_tags: dict[uuid.UUID, Tags] = {}
+            topic_tags = {}
             value = CurrentValue(
                 epoch,
                 previous_epoch,
@@ -329,7 +354,7 @@ def _classic_bytes(classic: ClassicMember) -> bytes:
     for name, metadata in classic.protocols:
         writer.string(name)
         writer.blob(metadata)
-        writer.tags(NO_TAGS)
+        writer.tags(classic.protocol_tags.get(name, NO_TAGS))
     writer.tags(classic.tags)
     return writer.done()[2:]
 
@@ -343,10 +368,13 @@ def _take_classic(tags: dict[int, bytes]) -> ClassicMember | None:
         return None
     session_timeout_ms = reader.int32()
     protocols = []
+    protocol_tags: dict[str, Tags] = {}
     for _ in range(reader.count()):
-        protocols.append((reader.string(), reader.blob()))
-        reader.tags()
-    classic = ClassicMember(session_timeout_ms, tuple(protocols), reader.tags())
+        name = reader.string()
+        protocols.append((name, reader.blob()))
+        if of_protocol := reader.tags():
+            protocol_tags[name] = of_protocol
+    classic = ClassicMember(session_timeout_ms, tuple(protocols), reader.tags(), protocol_tags)
     reader.finish()
     if not protocols:
         raise ValueError("a member of the classic protocol has no protocol")
