@@ -3,7 +3,8 @@ against its subject.
 
 The Python of a page runs in one process from top to bottom, as a reader types it. Each line of
 a shell block is tried by the row of `LINES` that it matches. A block or a line that no row
-matches fails: there is no way to mark one as not to be run.
+matches fails: there is no way to mark one as not to be run. `test_transcripts.py` types the pages
+of the tutorial and the how-tos.
 """
 
 import logging
@@ -30,7 +31,7 @@ import test_wheel
 import txn
 from harnesses.peers.kafka import ONE_NODE
 from kit import everywhere
-from support import clients
+from support import clients, transcript
 from support.brokers import BrokerProcess
 from support.command_line import run_txn
 from support.console import ConsoleProcess
@@ -53,7 +54,7 @@ PAGES: Final = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "deploy" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(set((ROOT / "docs").rglob("*.md")) - {*transcript.TUTORIAL, *transcript.HOW_TOS}),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 
@@ -240,6 +241,13 @@ def try_pip(line: str, place: Path) -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not extra or extra in known["optional-dependencies"]
     assert others == test_wheel.EXTRAS[extra]
+
+
+INSTALLED: Final[dict[str, Callable[[str, Path], None]]] = {
+    r"pip install \S+( opentelemetry-sdk)?": try_pip,
+    r"python3 -m venv \S+|\. \S+/bin/activate": lambda line, place: None,
+}
+"""An environment is made by `test_wheel.py`."""
 
 
 def try_make(line: str, place: Path) -> None:
