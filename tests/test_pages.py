@@ -74,6 +74,11 @@ SHOWN: Final = {
         ),
         "the audit log is full ABORTED",
     ],
+    ("docs/concepts/delivery-semantics.md", False): [
+        f"{loop} \\['APPLES', 'PEARS', 'PLUMS'\\]\n"
+        for loop in ("at_most_once", "at_least_once", "exactly_once", "exactly_once_by_hand")
+    ],
+    ("docs/concepts/delivery-semantics.md", True): [r"\['apples', 'pears'\]"],
     ("docs/security.md", True): [],
     ("docs/testing.md", False): [],
     ("docs/tracing.md", False): [
@@ -129,6 +134,25 @@ def test_blocks_are_found() -> None:
 def test_no_page_installs_txn_from_a_package_index(page: Path) -> None:
     """No index has it, and a package of that name there would be somebody else's."""
     assert re.findall(r"pip install '?txn\b", page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *transcript.TUTORIAL, *transcript.HOW_TOS],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", text)
+    missing = [link for link in links if ":" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("folder", ["tutorial", "how-to"])
+def test_an_index_lists_every_page_of_its_folder(folder: str) -> None:
+    index = (ROOT / "docs" / folder / "index.md").read_text()
+    pages = {path.name for path in (ROOT / "docs" / folder).glob("*.md")} - {"index.md"}
+    assert set(re.findall(r"\]\(([^)/]+\.md)\)", index)) == pages
 
 
 @pytest.mark.parametrize(
