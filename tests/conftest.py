@@ -20,6 +20,7 @@ LONGEST = (
     "tests/test_wheel.py",  # it waits for the registry while others work
     "tests/spark/kill/",
     "tests/test_pages.py",
+    "tests/test_transcripts.py",
     "tests/sim/test_simulation.py",
     "tests/sim/test_broken_rules.py",
     "tests/spark/patterns/",

@@ -3,7 +3,8 @@ against its subject.
 
 The Python of a page runs in one process from top to bottom, as a reader types it. Each line of
 a shell block is tried by the row of `LINES` that it matches. A block or a line that no row
-matches fails: there is no way to mark one as not to be run.
+matches fails: there is no way to mark one as not to be run. `test_transcripts.py` types the pages
+of the tutorial and the how-tos.
 """
 
 import logging
@@ -30,7 +31,7 @@ import test_wheel
 import txn
 from harnesses.peers.kafka import ONE_NODE
 from kit import everywhere
-from support import clients
+from support import clients, transcript
 from support.brokers import BrokerProcess
 from support.command_line import run_txn
 from support.console import ConsoleProcess
@@ -53,7 +54,7 @@ PAGES: Final = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "deploy" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(set((ROOT / "docs").rglob("*.md")) - {*transcript.TUTORIAL, *transcript.HOW_TOS}),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 
@@ -73,6 +74,11 @@ SHOWN: Final = {
         ),
         "the audit log is full ABORTED",
     ],
+    ("docs/concepts/delivery-semantics.md", False): [
+        f"{loop} \\['APPLES', 'PEARS', 'PLUMS'\\]\n"
+        for loop in ("at_most_once", "at_least_once", "exactly_once", "exactly_once_by_hand")
+    ],
+    ("docs/concepts/delivery-semantics.md", True): [r"\['apples', 'pears'\]"],
     ("docs/security.md", True): [],
     ("docs/testing.md", False): [],
     ("docs/tracing.md", False): [
@@ -128,6 +134,25 @@ def test_blocks_are_found() -> None:
 def test_no_page_installs_txn_from_a_package_index(page: Path) -> None:
     """No index has it, and a package of that name there would be somebody else's."""
     assert re.findall(r"pip install '?txn\b", page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *transcript.TUTORIAL, *transcript.HOW_TOS],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", text)
+    missing = [link for link in links if ":" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("folder", ["tutorial", "how-to"])
+def test_an_index_lists_every_page_of_its_folder(folder: str) -> None:
+    index = (ROOT / "docs" / folder / "index.md").read_text()
+    pages = {path.name for path in (ROOT / "docs" / folder).glob("*.md")} - {"index.md"}
+    assert set(re.findall(r"\]\(([^)/]+\.md)\)", index)) == pages
 
 
 @pytest.mark.parametrize(
@@ -240,6 +265,13 @@ def try_pip(line: str, place: Path) -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not extra or extra in known["optional-dependencies"]
     assert others == test_wheel.EXTRAS[extra]
+
+
+INSTALLED: Final[dict[str, Callable[[str, Path], None]]] = {
+    r"pip install \S+( opentelemetry-sdk)?": try_pip,
+    r"python3 -m venv \S+|\. \S+/bin/activate": lambda line, place: None,
+}
+"""An environment is made by `test_wheel.py`."""
 
 
 def try_make(line: str, place: Path) -> None:
