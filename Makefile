@@ -17,7 +17,7 @@ export PROPTEST_RNG_SEED ?= 7
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build browser quick test test-rust test-python soak check fmt bench bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build browser quick test test-rust test-python soak check fmt bench bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo docs wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,11 @@ clients: jdk setup  ## other people's clients, Streams, Connect and Kafka's tool
 
 load: jdk setup  ## 5,000 connections, 200 groups that churn under each protocol, on txn and on Kafka (SECONDS=600 LOAD="--target txn")
 	PYTHONPATH=tests $(BIN)/python -m harnesses.group_load $(if $(SECONDS),--seconds $(SECONDS)) $(LOAD)
+
+docs: setup  ## the documentation as a site, target/docs/html; every link and anchor is checked
+	$(BIN)/python -m txn.manual target/docs/pages
+	$(BIN)/python -m sphinx -q -W -n --keep-going -c docs target/docs/pages target/docs/html
+	@echo "the site begins at target/docs/html/index.html"
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist

@@ -34,6 +34,7 @@ LAYERS = (
         "console",
         "demo",
         "testing",
+        "manual",
         "metrics",
         "otel",
         "__init__",

@@ -59,7 +59,6 @@ PAGES: Final = [
 ]
 
 SHOWN: Final = {
-    ("README.md", False): [],
     ("README.md", True): [r"\|7 apples\|"],
     ("docs/python-client.md", False): [
         *(
@@ -79,15 +78,16 @@ SHOWN: Final = {
         for loop in ("at_most_once", "at_least_once", "exactly_once", "exactly_once_by_hand")
     ],
     ("docs/concepts/delivery-semantics.md", True): [r"\['apples', 'pears'\]"],
-    ("docs/security.md", True): [],
-    ("docs/testing.md", False): [],
     ("docs/tracing.md", False): [
         *(r'"name": "send orders"', r'"name": "send invoices"', r'"name": "transaction"'),
         *(r'"txn.outcome": "commit"', r'"messaging.consumer.group.name": "shop"'),
     ],
     ("docs/spark.md", True): ["7 apples", "3 pears", "1 plum", r"\|ann\| +2\|", "done"],
 }
-"""Output of the Python of a page, among other lines, without Spark and with it."""
+"""Output of the Python of a page, among other lines, without Spark and with it.
+
+A page whose program asserts what it shows needs no row.
+"""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ PYTHON: Final = programs()
 
 def test_blocks_are_found() -> None:
     assert {block.page for block in BLOCKS} >= {"README.md", "docs/spark.md", "docs/performance.md"}
-    assert set(SHOWN) == set(PYTHON)
+    assert set(SHOWN) <= set(PYTHON)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -175,7 +175,7 @@ def test_python_of_a_page_runs_from_top_to_bottom(key: tuple[str, bool], tmp_pat
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    for shown in SHOWN[key]:
+    for shown in SHOWN.get(key, []):
         assert re.search(shown, done.stdout), shown
 
 

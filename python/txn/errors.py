@@ -17,6 +17,9 @@ TxnError
 
 A message states the event, the values, and what to do. The values are attributes too, declared on
 the classes. The attributes of `TxnError` are None if an error has no such value.
+
+Each public error has a page, which `txn docs PAGE` opens. A note carries its address: a traceback
+and a command at a terminal show it below the message. `str` stays as scripts know it.
 """
 
 from collections.abc import Mapping
@@ -38,6 +41,7 @@ class TxnError(Exception):
     Attributes:
         message: The text that `str` gives.
         action: What to do next.
+        page: The page about the error, as `txn docs` takes it.
         code: The number of the error, if Kafka (above 0) or librdkafka (below) reported one.
         name: The error's name, such as `PRODUCER_FENCED`.
         topic: The topic that the error is about.
@@ -46,6 +50,7 @@ class TxnError(Exception):
     """
 
     action: Action = Action.GIVE_UP
+    page: str = "errors/txn"
     message: str
     code: int | None = None
     name: str | None = None
@@ -58,6 +63,12 @@ class TxnError(Exception):
         self.message = message
         for name, value in facts.items():
             setattr(self, name, value)
+        self.add_note(self.see)
+
+    @property
+    def see(self) -> str:
+        """The note that leads to the page."""
+        return f"See: txn docs {self.page}"
 
 
 class RetriableError(TxnError):
@@ -68,6 +79,7 @@ class RetriableError(TxnError):
         count: How many records were not stored, if some were not.
     """
 
+    page = "errors/retriable"
     action = Action.RETRY
     waiting: int | None = None
     count: int | None = None
@@ -80,6 +92,7 @@ class UnreachableError(RetriableError):
         reasons: Address → the fault there.
     """
 
+    page = "errors/unreachable"
     reasons: Mapping[str, str]
 
 
@@ -93,6 +106,7 @@ class AbortableError(TxnError):
         timeout_ms: The transaction.timeout.ms that it outlived.
     """
 
+    page = "errors/abortable"
     action = Action.ABORT_AND_REWIND
     waiting: int | None = None
     count: int | None = None
@@ -111,6 +125,7 @@ class FencedError(TxnError):
         timeout_ms: The transaction.timeout.ms that it outlived.
     """
 
+    page = "errors/fenced"
     action = Action.GIVE_UP
     transactional_id: str | None = None
     open_ms: int | None = None
@@ -124,6 +139,7 @@ class InDoubtError(TxnError):
     transactional id settles the outcome; the committed offsets then show it.
     """
 
+    page = "errors/in-doubt"
     action = Action.REOPEN
 
 
@@ -135,6 +151,7 @@ class RejectedError(TxnError):
         reason: The broker's words or the client's, where a client is refused as such.
     """
 
+    page = "errors/rejected"
     count: int | None = None
     reason: str | None = None
 
@@ -149,6 +166,7 @@ class ConfigError(TxnError):
         python: The Python that Spark's workers run, if it does not fit this one.
     """
 
+    page = "errors/config"
     property: str | None = None
     option: str | None = None
     value: object = None
@@ -158,6 +176,7 @@ class ConfigError(TxnError):
 class AddressError(TxnError):
     """The broker cannot listen at the given address: at `port` of `host`."""
 
+    page = "errors/address"
     host: str
     port: int
 
@@ -165,18 +184,21 @@ class AddressError(TxnError):
 class BrokerFailedError(TxnError):
     """A bug broke the broker's service off, or its data directory is no longer at its path."""
 
+    page = "errors/broker-failed"
     reason: str
 
 
 class DirectoryError(TxnError):
     """The data directory `path` is in use, not txn's, or unreadable."""
 
+    page = "errors/directory"
     path: str
 
 
 class ForkedError(TxnError):
     """It runs in the process that this one was forked from, `pid`; open another here."""
 
+    page = "errors/forked"
     action = Action.REOPEN
     pid: int
 
@@ -184,6 +206,7 @@ class ForkedError(TxnError):
 class StorageError(TxnError):
     """The disk or the log refused to store or sync; `code` is Kafka's error code for it."""
 
+    page = "errors/storage"
     code: int = 56  # KAFKA_STORAGE_ERROR
 
 
@@ -196,6 +219,7 @@ class CorruptLogError(TxnError):
         offset: Of the record that cannot be read, if that is known.
     """
 
+    page = "errors/corrupt-log"
     path: str | None = None
     position: int | None = None
     offset: int | None = None

@@ -41,9 +41,9 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()  # Python would do it later, and end with 120 if that fails
     except TxnError as error:
-        from txn.cli.no_answer import one_line
+        from txn.cli.no_answer import print_error
 
-        _print_error(one_line(error))
+        print_error(error)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         _print_error("interrupted")

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from txn.errors import RetriableError, TxnError
@@ -20,10 +20,22 @@ NOT_ASKED: Final = 2
 
 
 def one_line(error: TxnError) -> str:
-    """An error with its notes, in one line that a terminal shows as it is."""
-    sentences = [str(error), *getattr(error, "__notes__", ())]
+    """An error with its notes, in one line that a terminal shows as it is; without its page."""
+    notes = getattr(error, "__notes__", ())
+    sentences = [str(error), *(each for each in notes if each != error.see)]
     ended = [each if each.endswith("?") else f"{each}." for each in sentences[:-1]]
     return printable(" ".join([*ended, sentences[-1]]))
+
+
+def print_error(error: TxnError) -> None:
+    """Print an error on standard error; at a terminal its page, too, in a line of its own.
+
+    Scripts that compare the line are not at a terminal.
+    """
+    with suppress(OSError):  # the disk of a log file may be full
+        print(f"txn: {one_line(error)}", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(error.see, file=sys.stderr)
 
 
 @contextmanager
@@ -32,5 +44,5 @@ def exit_if_unreachable() -> Iterator[None]:
     try:
         yield
     except RetriableError as error:
-        print(f"txn: {one_line(error)}", file=sys.stderr)
+        print_error(error)
         sys.exit(NOT_ASKED)
