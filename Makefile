@@ -43,7 +43,7 @@ test-rust: prerequisites  ## tests of the Rust crates
 
 test-python: jdk setup  ## tests of everything, through real clients; a failed one runs once more (STRICT=1: not)
 	PYTHONPATH=tests $(BIN)/python -m support.quick_java
-	$(BIN)/python tests/rerun.py -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 tests examples
+	$(BIN)/python tests/rerun.py -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 --file-times tests examples
 
 soak: setup  ## the simulation on all cores, from a new seed on: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)
 	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST)) $(SOAK)

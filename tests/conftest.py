@@ -9,7 +9,7 @@ from hypothesis import settings
 from support import quick_java
 from support.exploring import EXPLORES
 
-pytest_plugins = ["harnesses.peers.kafka", "harnesses.peers.secured"]
+pytest_plugins = ["harnesses.peers.kafka", "harnesses.peers.secured", "support.file_times"]
 
 settings.register_profile("same-cases", derandomize=True)
 if not EXPLORES:

@@ -3,6 +3,7 @@
 Each is the leader of its own session and listens on the loopback address.
 """
 
+import os
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from harnesses.peers.kafka import free_port
 from spark.kill.harness import Session, kill_session
 
 START_S = 120.0
-SPARK_HOME: Final = Path(pyspark.__file__).parent
+SPARK_HOME: Final = Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
 
 ENVIRONMENT: Final = {
     "SPARK_HOME": str(SPARK_HOME),
