@@ -17,7 +17,12 @@ from confluent_kafka.schema_registry.common.schema_registry_client import (
     ServerConfig,
 )
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.serialization import (
+    MessageField,
+    SerializationContext,
+    SerializationError,
+)
 
 from txn.errors import RejectedError
 from txn.testing import SchemaRegistry, TestBroker
@@ -125,6 +130,30 @@ def test_avro_uses_schemas_of_other_subjects(client: SchemaRegistryClient) -> No
     assert refused(client.register_schema, "other", unknown)[:2] == (422, 42201)
 
 
+def test_json_goes_through_and_back_with_a_reference(client: SchemaRegistryClient) -> None:
+    money = '{"title":"Money","type":"object","required":["n"],"properties":{"n":{}}}'
+    text = '{"title":"P","type":"object","properties":{"price":{"$ref":"money.json"}}}'
+    client.register_schema("money", Schema(money, "JSON"))
+    schema = Schema(text, "JSON", [SchemaReference("money.json", "money", 1)])
+    context = SerializationContext("prices", MessageField.VALUE)
+    write = JSONSerializer(schema, client)
+    value = write({"price": {"n": 7}}, context)
+    read = JSONDeserializer(schema, schema_registry_client=client)
+    assert read(value, context) == {"price": {"n": 7}}
+    with pytest.raises(SerializationError):
+        write({"price": {}}, context)
+    assert client.get_latest_version("prices-value").schema.schema_type == "JSON"
+    closed = Schema(
+        text.replace("{", '{"additionalProperties":false,', 1), "JSON", schema.references
+    )
+    assert refused(client.register_schema, "prices-value", closed)[1] == 409
+    avro = Schema('"int"', "AVRO")
+    assert "different schema type" in refused(client.register_schema, "prices-value", avro)[2]
+    mixed = Schema(text, "JSON", [SchemaReference("money.json", "prices-value", 1)])
+    client.register_schema("other", mixed)  # any schema of the type may be referred to
+    assert refused(client.register_schema, "x", Schema(text, "JSON"))[:2] == (422, 42201)
+
+
 # ---------------------------------------------------------------- schemas
 
 
@@ -139,7 +168,7 @@ def test_a_schema_has_one_id_in_every_subject(client: SchemaRegistryClient) -> N
     assert (found.version, found.schema_id, found.schema.schema_str) == (2, 2, WITH_COUNT)
     assert client.get_subjects_by_schema_id(1) == ["a", "b"]
     assert [(each.subject, each.version) for each in client.get_schema_versions(2)] == [("a", 2)]
-    assert client.get_schema_types() == ["AVRO"]
+    assert client.get_schema_types() == ["AVRO", "JSON"]
     assert client.get_contexts() == ["."]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from txn.testing.registry.avro import NAMED, NO_DEFAULT, PRIMITIVES, Schema, Type
-from txn.testing.registry.reasons import Reason
+from txn.testing.registry.reasons import Pairs, Reason
 
 PROMOTED: Final[Mapping[str, frozenset[str]]] = {
     "long": frozenset({"int"}),
@@ -19,39 +19,19 @@ PROMOTED: Final[Mapping[str, frozenset[str]]] = {
 }
 """The types that a reader's type reads besides itself."""
 
-Pairs = dict[tuple[int, int], list[Reason]]
-"""Reasons by the identities of a reader's type and a writer's."""
-
 
 def differences(reader: Schema, writer: Schema) -> list[Reason]:
     """The reasons for which a reader cannot read a writer's data; none if it can."""
-    refused: Pairs = {}
-    while True:
-        resolution = _Resolution(refused)
-        found = resolution.compare(reader.root, writer.root, "")
-        more = resolution.refused
-        if more.keys() <= refused.keys():
-            return found
-        refused = refused | more  # a pair inside of itself was hoped to be readable
+    resolution = _Resolution()
+    return resolution.pairs.settle(lambda: resolution.compare(reader.root, writer.root, ""))
 
 
 class _Resolution:
-    """One pass; a pair that comes again inside of itself is compatible unless `refused` has it."""
-
-    def __init__(self, refused: Pairs) -> None:
-        self._hoped = refused
-        self._begun: Pairs = {}
-
-    @property
-    def refused(self) -> Pairs:
-        return {key: reasons for key, reasons in self._begun.items() if reasons}
+    def __init__(self) -> None:
+        self.pairs = Pairs()
 
     def compare(self, reader: Type, writer: Type, path: str) -> list[Reason]:
-        key = (id(reader), id(writer))
-        if key not in self._begun:
-            self._begun[key] = self._hoped.get(key, [])
-            self._begun[key] = self._compare(reader, writer, path)
-        return self._begun[key]
+        return self.pairs.of(reader, writer, lambda: self._compare(reader, writer, path))
 
     def _compare(self, reader: Type, writer: Type, path: str) -> list[Reason]:
         if writer.kind == "union":

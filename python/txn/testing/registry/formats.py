@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from txn.testing.registry import avro, avro_rules
+from txn.testing.registry import avro, avro_rules, json_rules, json_schema
 from txn.testing.registry.errors import SchemaError
 from txn.testing.registry.reasons import Reason
 
@@ -43,6 +43,11 @@ FORMATS: Final[Mapping[str, Format]] = {
         read=_read_avro,
         write=lambda schema, normalize: schema.normalized if normalize else schema.canonical,
         differences=avro_rules.differences,
+    ),
+    "JSON": Format(
+        read=json_schema.Schema,
+        write=lambda schema, normalize: schema.normalized if normalize else schema.canonical,
+        differences=json_rules.differences,
     ),
 }
 
