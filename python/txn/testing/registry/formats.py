@@ -38,6 +38,21 @@ def _read_avro(text: str, references: Resolved) -> avro.Schema:
     return avro.Schema(text, [each for _, each in references])
 
 
+def _read_protobuf(text: str, references: Resolved) -> Any:
+    try:
+        from txn.testing.registry import protobuf
+    except ModuleNotFoundError as error:
+        reason = f"Protobuf needs packages of the extra `registry` of txn ({error.name})"
+        raise SchemaError(reason) from None
+    return protobuf.Schema(text, references)
+
+
+def _protobuf_differences(reader: Any, writer: Any) -> list[Reason]:
+    from txn.testing.registry import proto_rules  # only Protobuf's schemas need its packages
+
+    return proto_rules.differences(reader, writer)
+
+
 FORMATS: Final[Mapping[str, Format]] = {
     "AVRO": Format(
         read=_read_avro,
@@ -48,6 +63,12 @@ FORMATS: Final[Mapping[str, Format]] = {
         read=json_schema.Schema,
         write=lambda schema, normalize: schema.normalized if normalize else schema.canonical,
         differences=json_rules.differences,
+    ),
+    "PROTOBUF": Format(
+        read=_read_protobuf,
+        write=lambda schema, normalize: schema.canonical,
+        differences=_protobuf_differences,
+        formatted=lambda schema, name: schema.formatted(name),
     ),
 }
 

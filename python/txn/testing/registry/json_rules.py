@@ -1,8 +1,8 @@
 """JSON Schema: does everything that one schema accepts pass another one?
 
 The rules are those of the original, in its names. The original does not look at conditions,
-`contains`, `propertyNames` and `patternProperties`. Here a change of them is a reason, because it is
-not known to be compatible. So is a required name without a property.
+`contains`, `propertyNames` and `patternProperties`. Here a change of them is a reason, because it
+is not known to be compatible. So is a required name without a property.
 """
 
 import re
