@@ -2,6 +2,7 @@
 
 - `TestBroker`: a broker behind a proxy that loses, delays, holds and refuses; with a clock that
   moves, and snapshots. `txn.testing.plugin` has the fixtures.
+- `SchemaRegistry`: a schema registry beside the broker.
 - `crash_everywhere`: runs a program again and again, stopped at each step of its protocol, and
   checks its output.
 - `MemoryLog`, `FakeHost`: the log of a partition without files, and the broker below a coordinator.
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from txn.testing.fake_host import Crash, FakeHost, FakeTimer
     from txn.testing.faults import Fault
     from txn.testing.memory_log import MemoryLog
+    from txn.testing.registry import SchemaRegistry
     from txn.testing.stops import STOPS
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "Fault",
     "MemoryLog",
     "Record",
+    "SchemaRegistry",
     "Snapshot",
     "TestBroker",
     "WaitError",
@@ -46,6 +49,7 @@ _LAZY = {
     "Fault": "faults",
     "MemoryLog": "memory_log",
     "Record": "client",
+    "SchemaRegistry": "registry",
     "Snapshot": "broker",
     "TestBroker": "broker",
     "WaitError": "errors",

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar
 
 from txn.errors import ConfigError, RejectedError
 from txn.hints import did_you_mean
@@ -31,6 +31,9 @@ from txn.testing.proxy import Proxy
 from txn.testing.wire import api_key, error_code
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from txn.testing.registry import SchemaRegistry
 
 WAIT_S: Final = 30.0
 PAUSE_S: Final = 0.002
@@ -119,6 +122,7 @@ class TestBroker:
         self._is_open = True
         _open.add(self)
         self._kit = KitClient(self.bootstrap_servers, lambda: engine.port)
+        self._registries: weakref.WeakSet[SchemaRegistry] = weakref.WeakSet()
         self.clock = Clock(self)
 
     # ------------------------------------------------------------ life
@@ -149,6 +153,8 @@ class TestBroker:
             return
         self._is_open = False
         _open.discard(self)
+        for registry in list(self._registries):
+            registry.close()
         self._kit.close()
         self._proxy.close()
         try:
@@ -282,6 +288,24 @@ class TestBroker:
             ),
         )
         return found
+
+    def schema_registry(self, *, user_info: str | None = None) -> "SchemaRegistry":
+        """Open a schema registry on this broker: a `txn.testing.SchemaRegistry`.
+
+        It keeps its schemas in the topic `_schemas`, and closes with the broker. Another registry
+        on the same broker has the same schemas.
+
+        Args:
+            user_info: "name:password" that clients have to give as `basic.auth.user.info`.
+
+        Raises:
+            RejectedError: `user_info` has another form.
+        """
+        from txn.testing.registry import SchemaRegistry
+
+        registry = SchemaRegistry(self._client(), user_info)
+        self._registries.add(registry)
+        return registry
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """The committed offsets of a group, by (topic, partition). Empty for an unknown group."""
@@ -531,6 +555,8 @@ class TestBroker:
                 yield
             finally:
                 self._start()
+                for registry in list(self._registries):
+                    registry.forget()  # a reset has another topic
 
     def _advance(self, by_ms: int) -> None:
         kit = self._client()

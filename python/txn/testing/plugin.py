@@ -5,6 +5,7 @@
 | `txn_broker` | one for the session, or for a pytest-xdist worker; faults end with each test |
 | `txn_topic` | the name of a new topic on it |
 | `txn_fresh_broker` | one for this test alone |
+| `txn_schema_registry` | a registry of schemas on `txn_broker`, for this test |
 
 A test that closes `txn_broker` fails. Later tests that use it fail with the name of that test.
 
@@ -18,6 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from txn.testing.broker import TestBroker
+    from txn.testing.registry import SchemaRegistry
 
 ADVICE: Final = "a test that closes its broker asks for txn_fresh_broker"
 
@@ -49,6 +51,13 @@ def txn_fresh_broker() -> "Iterator[TestBroker]":
 
     with TestBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def txn_schema_registry(txn_broker: "TestBroker") -> "Iterator[SchemaRegistry]":
+    """A schema registry beside `txn_broker`: a `txn.testing.SchemaRegistry`."""
+    with txn_broker.schema_registry() as registry:
+        yield registry
 
 
 @pytest.hookimpl(tryfirst=True)
