@@ -103,7 +103,7 @@ def _spelling(option: Any) -> str:
 
 
 def _metrics_page() -> Iterator[str]:
-    from txn.server.metrics.scrape import METRICS
+    from txn.server.metrics.table import METRICS
 
     yield "# Every metric\n"
     yield "[Metrics](../metrics.md) explains names, times and reasons.\n"
