@@ -54,7 +54,7 @@ from txn.broker.local_host import LocalHost
 from txn.broker.marker_sender import NONE_HELD, LocalMarkerSender, MarkersSent, to_be_retried
 from txn.broker.shard import Shard
 from txn.broker.transactions.coordinator import TransactionCoordinator
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.coordinator.group.classic import Group, commit_refusal
 from txn.coordinator.group.offsets import GroupOffsets, OffsetTable
 from txn.coordinator.group.records import OffsetKey, OffsetValue

@@ -33,7 +33,7 @@ from txn.broker.apis.guards import (
 from txn.broker.host import Context
 from txn.broker.members import NONE, TO_ABORT, TO_COMMIT, TRANSACTION
 from txn.broker.transactions.coordinator import TransactionCoordinator
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.broker.turns import Turns
 from txn.coordinator.transaction.decide import TV2
 from txn.identifiers import (
