@@ -22,7 +22,7 @@ from txn.coordinator.transaction.ending import Ending
 from txn.coordinator.transaction.records import TxnRecord
 from txn.coordinator.transaction.recovery_decisions import decide_undo
 from txn.coordinator.transaction.states import PREPARED, Txn
-from txn.coordinator.transaction.unsynced import is_there, is_to_decide
+from txn.coordinator.transaction.unsynced import is_in_log, is_to_decide
 from txn.errors import StorageError
 from txn.identifiers import TopicPartition
 from txn.logs import log
@@ -76,7 +76,7 @@ class PreparedTransactions:
                 continue
             if store is None or self._host.accepts_loss(store.topic, store.index):
                 continue
-            if not is_there(last, store):
+            if not is_in_log(last, store):
                 return True
         return None if is_unknown else False
 

@@ -125,7 +125,7 @@ class TransactionalId:
             if isinstance(decision, Refuse):
                 return refused(decision.code)
             if txn is not None and decision.txn.is_two_phase and decision.txn.is_prepared:
-                yield from self._hand_over(txn, decision.txn)
+                yield from self._keep_prepared(txn, decision.txn)
             else:
                 self.write(decision.txn)
             volatile = self.volatile
@@ -139,7 +139,7 @@ class TransactionalId:
         ongoing = decision.txn.producer if decision.txn.is_prepared else NO_PRODUCER
         return InitProducerIdResult(decision.txn.client, ongoing=ongoing)
 
-    def _hand_over(self, txn: Txn, kept: Txn) -> Request[None]:
+    def _keep_prepared(self, txn: Txn, kept: Txn) -> Request[None]:
         """Append that an open transaction is kept for another system to decide on.
 
         If it began as any other, its records have to be on the disk before. Later batches are
@@ -258,7 +258,7 @@ class TransactionalId:
                 self._log_not_durable(error)
                 if decision.prepare.is_two_phase:  # it is not ours to decide
                     return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                yield from self._give_up(producer, bumps_epoch)
+                yield from self._abort_undurable(producer, bumps_epoch)
                 return refused(ErrorCode.TRANSACTION_ABORTABLE)
         try:
             ending = self._begin_end(decision)
@@ -349,7 +349,7 @@ class TransactionalId:
     def _log_not_durable(self, error: StorageError) -> None:
         log.error("txn.commit_not_durable", transactional_id=self.name, reason=error.message)
 
-    def _give_up(self, producer: ProducerIdAndEpoch, bumps_epoch: bool) -> Request[None]:
+    def _abort_undurable(self, producer: ProducerIdAndEpoch, bumps_epoch: bool) -> Request[None]:
         """Abort a transaction that cannot be made durable, before a retry seems to succeed.
 
         The client asks for an abort when it hears of the failure. It is done by then, and the
@@ -370,7 +370,7 @@ class TransactionalId:
     def _undo(
         self, producer: ProducerIdAndEpoch, ending: Ending, error: StorageError
     ) -> Request[InitProducerIdResult]:
-        """Abort a commit that is prepared and cannot be synced, as `_give_up` does.
+        """Abort a commit that is prepared and cannot be synced, as `_abort_undurable` does.
 
         Until the abort is on the disk a start may find the commit, so no answer reports it before.
         """
