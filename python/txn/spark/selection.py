@@ -46,7 +46,7 @@ class SelectedPartitions:
         """The partitions that are there to read, and the ids of their topics.
 
         Args:
-            known: Partitions that were there once. As in `describe_known`, one answer does not count.
+            known: Partitions that were there once. As for `describe_known`, one answer is no proof.
         """
         topics = self._settings.topics
         names: Sequence[str] = topics.names
