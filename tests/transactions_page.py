@@ -18,14 +18,13 @@ from txn.coordinator.transaction.decide import (
     Write,
     complete,
     decide_add,
-    decide_after_power_failure,
     decide_end,
     decide_end_and_bump,
     decide_fence,
     decide_init,
-    decide_undo,
     decide_verify,
 )
+from txn.coordinator.transaction.recovery_decisions import decide_after_power_failure, decide_undo
 from txn.coordinator.transaction.states import MOVES, PREPARED, Txn, TxnResult, TxnState
 from txn.coordinator.transaction.timeouts import is_expired, is_timed_out
 from txn.identifiers import ProducerIdAndEpoch

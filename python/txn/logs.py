@@ -77,7 +77,7 @@ class RareLog:
         self._events = events
         self._interval_s = interval_s
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         """When each event was last written."""
         self._left_out: dict[str, int] = {}
 
@@ -98,11 +98,11 @@ class RareLog:
 
     def _is_due(self, event: str) -> bool:
         now = self._clock()
-        last_told = self._told.get(event)
-        if last_told is not None and now - last_told < self._interval_s:
+        last_s = self._logged_at.get(event)
+        if last_s is not None and now - last_s < self._interval_s:
             self._left_out[event] = self._left_out.get(event, 0) + 1
             return False
-        self._told[event] = now
+        self._logged_at[event] = now
         return True
 
     def _silence(self, event: str) -> dict[str, object]:
@@ -163,13 +163,13 @@ def show_on_stderr(level: int = logging.INFO) -> None:
 
     formatter = _Formatter("%(asctime)s %(levelname)s %(message)s")
 
-    def told(count: int) -> str:
+    def dropped_line(count: int) -> str:
         text = f"log.lines_dropped count={count}"
         record = _logger.makeRecord(_logger.name, logging.WARNING, "", 0, text, (), None)
         return f"{formatter.format(record)}\n"
 
     with suppress(io.UnsupportedOperation):  # a program may have put a stream in its place
-        sys.stderr = line_stream(sys.stderr, told)
+        sys.stderr = line_stream(sys.stderr, dropped_line)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     _logger.addHandler(handler)

@@ -35,7 +35,7 @@ from support.damaged import (
 from txn import _core
 from txn.cli.log import log_app
 from txn.inspect.verify import verify
-from txn.storage import checkpoints, losses, native
+from txn.storage import checkpoints, log_upkeep, losses, past
 from txn.storage.directory import CLEAN
 from txn.storage.losses import ACCEPTED_LOSSES
 
@@ -221,8 +221,8 @@ def test_P9_a_kill_while_a_loss_is_carried_out_costs_nothing_more(
         return counted
 
     with monkeypatch.context() as killed:
-        killed.setattr(native.NativeStorage, "tick", lambda _: None)  # of another thread
-        killed.setattr(native, "write_losses", stopping(losses.write_losses))
+        killed.setattr(log_upkeep.LogUpkeep, "tick", lambda _: None)  # of another thread
+        killed.setattr(past, "write_losses", stopping(losses.write_losses))
         killed.setattr(checkpoints, "write_checkpoint", stopping(checkpoints.write_checkpoint))
         with suppress(KilledError):
             txn.Broker(data).close()

@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import RETRY_MS, Durability
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.coordinator.transaction.records import (
     decode_key,
     decode_value,

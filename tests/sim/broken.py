@@ -54,7 +54,7 @@ from txn.broker.local_host import LocalHost
 from txn.broker.marker_sender import NONE_HELD, LocalMarkerSender, MarkersSent, to_be_retried
 from txn.broker.shard import Shard
 from txn.broker.transactions.coordinator import TransactionCoordinator
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.coordinator.group.classic import Group, commit_refusal
 from txn.coordinator.group.offsets import GroupOffsets, OffsetTable
 from txn.coordinator.group.records import OffsetKey, OffsetValue
@@ -83,7 +83,7 @@ from txn.coordinator.transaction.open_transactions import (
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
 from txn.coordinator.transaction.states import PREPARED, Txn, TxnResult, TxnState, UnsyncedMarker
 from txn.coordinator.transaction.timeouts import age_at_start, has_deadline, is_expired
-from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_there, is_to_decide
+from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_in_log, is_to_decide
 from txn.errors import CorruptLogError, StorageError
 from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
@@ -316,7 +316,7 @@ def _a_start_believes_every_prepare(seam: Seam) -> None:
 
 def _lost_records_are_taken_for_later_ones(seam: Seam) -> None:
     """Offsets count in any leader epoch, and a decision is not synced before a marker."""
-    seam.instead_of(is_there)(lambda last, log: last.offset < log.log_end_offset)
+    seam.instead_of(is_in_log)(lambda last, log: last.offset < log.log_end_offset)
     _markers_come_before_prepare_is_durable(seam)
 
 

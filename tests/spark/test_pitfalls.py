@@ -33,12 +33,13 @@ from support import clients
 from txn._core import KafkaClient
 from txn.errors import ConfigError, FencedError
 from txn.spark import writer as sink
-from txn.spark.driver import Driver, DriverSettings, is_task_id
+from txn.spark.driver import Driver, DriverSettings
 from txn.spark.errors import NotPreparedError, RefusedError, ReplayError
 from txn.spark.identities import OwnIdentities
 from txn.spark.options import SinkSettings, sink_settings
 from txn.spark.progress import OnLost
 from txn.spark.session import register
+from txn.spark.transactional_ids import is_task_id
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 in_spark = pytest.mark.spark

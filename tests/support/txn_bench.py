@@ -11,7 +11,7 @@ from support.flights import TOPIC, flights_host
 from txn.broker.host import Durability
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.transactions.coordinator import TransactionCoordinator
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.records import decode_value
 from txn.coordinator.transaction.states import Txn, TxnResult, TxnState

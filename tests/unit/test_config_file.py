@@ -204,7 +204,7 @@ def test_secrets_are_known_and_a_file_that_others_may_read_is_told(
         file.path.chmod(mode)
         caplog.clear()
         with caplog.at_level(logging.INFO, "txn"):
-            file.tell()
+            file.log_findings()
         events = [message.split()[0] for message in caplog.messages]
         assert events[:2] == ["settings.not_used", "settings.repeated"]
         assert ("settings.readable_by_others" in events) is told

@@ -109,10 +109,10 @@ def test_a_session_without_end_is_not_begun_again() -> None:
 
 
 def test_the_same_principal_authenticates_again(alice: Login) -> None:
-    assert handshake(alice, at_ms=5_000) == Step(Effect.REQUIRE, is_again=True)
+    assert handshake(alice, at_ms=5_000) == Step(Effect.REQUIRE, is_reauthentication=True)
     step = respond(alice)
     assert (step.effect, step.principal, step.lifetime_ms) == (Effect.ADMIT, "User:alice", 10_000)
-    assert step.is_again
+    assert step.is_reauthentication
 
 
 def test_another_principal_is_refused(alice: Login) -> None:
@@ -125,7 +125,7 @@ def test_another_principal_is_refused(alice: Login) -> None:
 
 
 def test_another_mechanism_is_refused_with_the_first_token(alice: Login) -> None:
-    assert handshake(alice, "B", at_ms=5_000) == Step(Effect.REQUIRE, is_again=True)
+    assert handshake(alice, "B", at_ms=5_000) == Step(Effect.REQUIRE, is_reauthentication=True)
     step = respond(alice)
     assert (step.effect, step.code) == (Effect.REFUSE, ErrorCode.SASL_AUTHENTICATION_FAILED)
     assert step.message == (

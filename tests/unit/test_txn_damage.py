@@ -7,7 +7,7 @@ from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from support.txn_bench import ABORT, COMMIT, P0, P1, TIMEOUT_MS, Bench, in_loop, let_run
 from txn.broker.host import Durability
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.records import encode_key
 from txn.coordinator.transaction.states import TxnState

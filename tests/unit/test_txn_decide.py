@@ -12,12 +12,14 @@ from txn.coordinator.transaction.decide import (
     Write,
     complete,
     decide_add,
-    decide_after_power_failure,
     decide_end,
     decide_end_and_bump,
     decide_fence,
     decide_init,
     decide_verify,
+)
+from txn.coordinator.transaction.recovery_decisions import (
+    decide_after_power_failure,
     result_of_hanging,
 )
 from txn.coordinator.transaction.states import (

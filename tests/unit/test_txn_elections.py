@@ -7,8 +7,8 @@ from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability
 from txn.broker.shard import ShardPhase
 from txn.broker.transactions.coordinator import TransactionCoordinator
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.broker.transactions.state import TxnShard
-from txn.broker.transactions.transactional_id import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import TxnResult, TxnState
 from txn.errors import StorageError

@@ -6,7 +6,7 @@ from support.eager_calls import EagerCalls
 from support.flights import coordinator_on
 from support.txn_bench import ABORT, COMMIT, P0, P1, Bench
 from txn.broker.host import RETRY_MS
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import TxnResult, TxnState
 from txn.identifiers import ProducerIdAndEpoch

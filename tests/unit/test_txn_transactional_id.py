@@ -20,7 +20,8 @@ from support.txn_bench import (
 from txn.broker.host import Durability
 from txn.broker.marker_sender import LocalMarkerSender
 from txn.broker.transactions.coordinator import TransactionCoordinator
-from txn.broker.transactions.transactional_id import InitProducerIdResult, TransactionalId
+from txn.broker.transactions.producer_ids import InitProducerIdResult
+from txn.broker.transactions.transactional_id import TransactionalId
 from txn.coordinator.operations import Performed, Request
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.listing import Filter

@@ -9,7 +9,7 @@ import pytest
 from support.eager_calls import EagerCalls
 from support.flights import TOPIC, coordinator_on, flights_host
 from txn.broker.host import Durability, HangUpError
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import NO_TIMEOUT_MS, Txn, TxnResult, TxnState

@@ -18,7 +18,7 @@ from txn.broker.transactions.state import TxnShard
 from txn.coordinator.transaction.decide import TV2, plan
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnResult, TxnState, UnsyncedMarker
-from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_there, is_to_decide
+from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_in_log, is_to_decide
 from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch
 from txn.metadata.image import TRANSACTIONS_TOPIC
@@ -55,13 +55,13 @@ def log_of(*epochs: int) -> MemoryLog:
 def test_P2_a_record_is_there_if_its_offset_is_of_its_leader_epoch(
     last: LastOffset, epochs: tuple[int, ...], expected: bool
 ) -> None:
-    assert is_there(last, log_of(*epochs)) is expected
+    assert is_in_log(last, log_of(*epochs)) is expected
 
 
 def test_a_record_that_was_deleted_since_counts_as_there() -> None:
     log = log_of(0, 1)
     log.delete_records(2)
-    assert is_there(LastOffset(TOPIC_ID, 0, 0, 1), log)
+    assert is_in_log(LastOffset(TOPIC_ID, 0, 0, 1), log)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from support.txn_bench import (
     log_of,
 )
 from txn.broker.host import RETRY_MS, Durability
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.coordinator.transaction.decide import TV2
 from txn.coordinator.transaction.states import TxnState
 from txn.identifiers import ProducerIdAndEpoch

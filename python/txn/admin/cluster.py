@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from txn.admin.refusals import require, unknown
 from txn.cluster.brokers import Fields, RemoteBroker
-from txn.cluster.source import GROUP_KEY, READ_COMMITTED, READ_UNCOMMITTED, ClusterSource
+from txn.cluster.routing import GROUP_KEY
+from txn.cluster.source import READ_COMMITTED, READ_UNCOMMITTED, ClusterSource
 from txn.errors import ConfigError, RetriableError
 from txn.hints import did_you_mean
 from txn.identifiers import TopicPartition

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from txn.cluster.source import MOVING
+from txn.cluster.routing import MOVING
 from txn.errors import ConfigError, RejectedError, RetriableError
 from txn.wire.error_codes import ErrorCode
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from txn.broker.host import RETRY_MS, Host
 from txn.broker.marker_sender import MarkerSender, to_be_retried
-from txn.coordinator.transaction.decide import result_of_hanging
 from txn.coordinator.transaction.open_transactions import OpenTransaction
+from txn.coordinator.transaction.recovery_decisions import result_of_hanging
 from txn.coordinator.transaction.states import Txn, TxnResult
 from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.logs import log

@@ -112,7 +112,7 @@ class LocalHost:
     def allocate_producer_ids(self, done: Callable[[range | StorageError], object]) -> None:
         """Begin to allocate producer ids; give `done` the block once it is durable."""
         allocation = asyncio.ensure_future(self._controller.allocate_producer_ids())
-        allocation.add_done_callback(partial(_give_block, done))
+        allocation.add_done_callback(partial(_deliver_block, done))
 
     def allocate_producer_ids_now(self) -> range:
         """Allocate a block of producer ids on this thread."""
@@ -131,7 +131,7 @@ class LocalHost:
         return self._storage.sync_all([*stores])
 
 
-def _give_block(
+def _deliver_block(
     done: Callable[[range | StorageError], object], allocation: "asyncio.Future[range]"
 ) -> None:
     """Pass on a block of producer ids, or the reason why there is none."""

@@ -189,7 +189,7 @@ def _require_known(properties: Mapping[str, str]) -> None:
     """Refuse a misspelled name; a setting of another family tunes a client that is not used."""
     from txn.hints import nearest
     from txn.security.client_names import READ
-    from txn.security.client_reader import is_about_security
+    from txn.security.given_settings import is_about_security
 
     for name in properties:
         close = None if is_about_security(name) else nearest(name, READ | {SERVERS})

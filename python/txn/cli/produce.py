@@ -414,7 +414,7 @@ class _Stored:
         if self.result is BlockResult.FENCED:
             return (
                 f"stopped: the producer of {transactional_id!r} lost its place or could not abort, "
-                f"so the cluster ends its transaction. {self._look(transactional_id)}"
+                f"so the cluster ends its transaction. {self._advice(transactional_id)}"
             )
         return (
             f"stopped: the transaction of {transactional_id!r} is aborted, and no reader sees a "
@@ -428,10 +428,10 @@ class _Stored:
         """A commit without an answer, in a sentence."""
         return (
             f"the commit of {transactional_id!r} had no answer, so {counted(self.count, 'record')} "
-            f"may be stored. {self._look(transactional_id)}"
+            f"may be stored. {self._advice(transactional_id)}"
         )
 
-    def _look(self, transactional_id: str) -> str:
+    def _advice(self, transactional_id: str) -> str:
         return (
             "Run the command again only if it was aborted: "
             f"txn transactions describe {shlex.quote(transactional_id)} {self.cluster_options}"

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from txn.clock import now_ms
-from txn.cluster.brokers import OTHER_SOURCES, Brokers, Fields, RemoteBroker
+from txn.cluster.brokers import OTHER_SOURCES, Fields, RemoteBroker
 from txn.cluster.facts import (
     LastClient,
     LoggedBatch,
@@ -40,9 +40,10 @@ from txn.cluster.groups import (
     ListedGroup,
     assigned_partitions,
 )
+from txn.cluster.routing import GROUP_KEY, RoutedCluster, require
 from txn.coordinator.transaction.listing import STATES_BY_LABEL
 from txn.coordinator.transaction.records import encode_key
-from txn.errors import RejectedError, RetriableError, TxnError
+from txn.errors import RejectedError
 from txn.identifiers import TopicPartition
 from txn.inspect.segments import SegmentRecord
 from txn.metadata.image import TRANSACTIONS_TOPIC
@@ -55,10 +56,6 @@ from txn.wire.transaction_descriptions import TransactionDescription, decode_des
 FETCH_BYTES: Final = 4 << 20
 DESCRIBED_AT_ONCE: Final = 1_000
 
-GROUP_KEY: Final = 0
-TRANSACTION_KEY: Final = 1
-"""FindCoordinator key types: the key is a group, a transactional id."""
-
 UNKNOWN_STATE: Final = "?"
 """The state of a group where the broker's ListGroups does not have it."""
 
@@ -69,32 +66,8 @@ CONSUMER_MEMBER: Final = 1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
 
-MOVING: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-"""Somebody else will answer, or the same one in a moment."""
-TRIES_MAX: Final = 5
 
-RETRY_S: Final = 0.2
-
-ADVICE: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "Its user needs Describe on the transactional id, Write to abort"
-    ),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Its user needs Describe on the group",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Its user needs Read and Describe on the topic",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Its user needs Alter on the cluster",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "It may have been deleted just now",
-}
-
-
-class ClusterSource:
+class ClusterSource(RoutedCluster):
     """A running cluster; a `facts.FactSource`.
 
     Args:
@@ -127,29 +100,11 @@ class ClusterSource:
     ) -> None:
         self.options = options or f"--bootstrap {servers}"
         self._clock = clock
-        self.wait = wait
-        self._brokers = Brokers(servers, security=security, timeout_s=timeout_s, advice=advice)
-        self._nodes: dict[int, RemoteBroker] = {}
-        self._leaders: dict[TopicPartition, int] = {}
-        self._topics: dict[str, list[int]] = {}
-        try:
-            self._entry = self._brokers.any()
-            self._look_up()
-        except TxnError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close every connection."""
-        self._brokers.close()
+        super().__init__(servers, security=security, timeout_s=timeout_s, wait=wait, advice=advice)
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, by this machine."""
         return self._clock()
-
-    def topics(self) -> Mapping[str, Sequence[int]]:
-        """Topic → its partitions, internal topics too."""
-        return MappingProxyType(self._topics)
 
     # ------------------------------------------------------------ partitions
 
@@ -323,16 +278,6 @@ class ClusterSource:
         described = self._described(broker, [transactional_id])
         return described[0] if described else None
 
-    def coordinator(self, transactional_id: str) -> RemoteBroker:
-        """The broker that coordinates a transactional id."""
-        return self._coordinator(TRANSACTION_KEY, transactional_id, "transactional id")
-
-    def _coordinator(self, key_type: int, key: str, kind: str) -> RemoteBroker:
-        request = {"key": key, "key_type": key_type}
-        ask = partial(self._entry.call, ApiKey.FIND_COORDINATOR, range(1, 4), request)
-        node = self._settled(ask, f"{kind} {key!r}")
-        return self._brokers.at(node.host, node.port)
-
     def history(self, transactional_id: str) -> list[StateRecord]:
         """Records of an id that `__transaction_state` still has, oldest first."""
         return self.histories([transactional_id])[transactional_id]
@@ -429,7 +374,7 @@ class ClusterSource:
         return GroupFacts(group.group_state, group.protocol_type, members)
 
     def _consumer_group(self, group_id: str) -> GroupFacts | None:
-        """A group of the consumer protocol (KIP-848); None: there is none, or nobody tells."""
+        """A group of the consumer protocol (KIP-848); None: there is none, or no broker knows."""
         request = {"group_ids": (group_id,), "include_authorized_operations": False}
 
         def ask() -> Any:
@@ -486,14 +431,6 @@ class ClusterSource:
         """The committed records of `[start, end)`, by reading them."""
         return self._brokers.count_committed(*partition, start, end)
 
-    # ------------------------------------------------------------ asking
-
-    def call_leader(
-        self, partition: TopicPartition, api_key: int, versions: range, request: Fields
-    ) -> Any:
-        """Send a request to the leader of a partition; return the answer."""
-        return self._leader(partition).call(api_key, versions, request)
-
     def _offsets(
         self, partitions: Collection[TopicPartition], timestamp: int, isolation_level: int
     ) -> dict[TopicPartition, int]:
@@ -515,95 +452,6 @@ class ClusterSource:
         answers = self._ask_leaders(ApiKey.LIST_OFFSETS, range(2, 7), partitions, request_for)
         return {partition: int(answer.offset) for partition, answer in answers.items()}
 
-    def _ask_leaders(
-        self,
-        api_key: int,
-        versions: range,
-        partitions: Collection[TopicPartition],
-        request_for: Callable[[Mapping[str, Sequence[int]]], Fields],
-        refused: dict[TopicPartition, str] | None = None,
-    ) -> dict[TopicPartition, Any]:
-        """Ask every leader about its partitions; those without a leader are left out.
-
-        Raises:
-            RejectedError: a partition cannot be asked; it says which, and why. With `refused` it
-                gets the partition and the reason instead.
-        """
-        answers: dict[TopicPartition, Any] = {}
-        left = set(partitions)
-        for attempt in range(TRIES_MAX):
-            if attempt:
-                self.wait(RETRY_S)
-                self._look_up()
-            for node_id, topics in self._by_leader(left).items():
-                for topic in (
-                    self._nodes[node_id].call(api_key, versions, request_for(topics)).topics
-                ):
-                    for answer in topic.partitions:
-                        if answer.error_code in MOVING:
-                            continue
-                        name = f"{topic.name}-{answer.partition_index}"
-                        try:
-                            require(answer.error_code, f"partition {name}")
-                        except RejectedError as error:
-                            if refused is None:
-                                raise
-                            refused[topic.name, answer.partition_index] = error.message
-                        answers[topic.name, answer.partition_index] = answer
-            left -= answers.keys()
-            if not left:
-                break
-        return answers
-
-    def _by_leader(self, partitions: Collection[TopicPartition]) -> dict[int, dict[str, list[int]]]:
-        by_leader: dict[int, dict[str, list[int]]] = {}
-        for topic, index in sorted(partitions):
-            node_id = self._leaders.get((topic, index), -1)
-            if node_id in self._nodes:
-                by_leader.setdefault(node_id, {}).setdefault(topic, []).append(index)
-        return by_leader
-
-    def _leader(self, partition: TopicPartition) -> RemoteBroker:
-        node_id = self._leaders.get(partition, -1)
-        if node_id not in self._nodes:
-            topic, index = partition
-            raise RetriableError(
-                f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
-            )
-        return self._nodes[node_id]
-
-    def _settled(self, ask: Callable[[], Any], what: str) -> Any:
-        """Ask again while the answer names another broker, or asks for a later attempt."""
-        for _ in range(TRIES_MAX):
-            answer = ask()
-            if answer.error_code not in MOVING:
-                break
-            self.wait(RETRY_S)
-            self._look_up()
-        require(answer.error_code, what)
-        return answer
-
-    def _look_up(self) -> None:
-        request = {
-            "topics": None,
-            "allow_auto_topic_creation": False,
-            "include_cluster_authorized_operations": False,
-            "include_topic_authorized_operations": False,
-        }
-        answer = self._entry.call(ApiKey.METADATA, range(4, 10), request)
-        self._nodes = {
-            each.node_id: self._brokers.at(each.host, each.port) for each in answer.brokers
-        }
-        self._topics = {
-            topic.name: sorted(each.partition_index for each in topic.partitions)
-            for topic in sorted(answer.topics, key=lambda topic: topic.name)
-        }
-        self._leaders = {
-            (topic.name, each.partition_index): each.leader_id
-            for topic in answer.topics
-            for each in topic.partitions
-        }
-
 
 def _places(assignment: Any) -> list[TopicPartition]:
     """The partitions of an assignment of ConsumerGroupDescribe, sorted."""
@@ -612,17 +460,6 @@ def _places(assignment: Any) -> list[TopicPartition]:
         for topic in assignment.topic_partitions
         for index in topic.partitions
     )
-
-
-def require(code: int, what: str) -> None:
-    """Check an error code. Raises RejectedError, RetriableError."""
-    if code == ErrorCode.NONE:
-        return
-    said = f"{ErrorCode(code).name}{f' for {what}' if what else ''}"
-    if code in MOVING:
-        raise RetriableError(f"the cluster keeps answering {said}. Try again in a moment")
-    advice = ADVICE.get(ErrorCode(code), "See its log")
-    raise RejectedError(f"the broker answers {said}. {advice}", code=int(code))
 
 
 def _owner(described: TransactionDescription, extra: Mapping[str, Any]) -> Owner:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from txn.cluster.facts import OpenTransaction, Owner
-from txn.cluster.source import RETRY_S, ClusterSource, require
+from txn.cluster.routing import RETRY_S, require
+from txn.cluster.source import ClusterSource
 from txn.coordinator.transaction.states import PREPARED, TxnState
 from txn.errors import RejectedError, TxnError
 from txn.explain.questions import held_open, unknown_id

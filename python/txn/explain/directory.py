@@ -27,7 +27,7 @@ from txn.cluster.facts import (
 from txn.cluster.fetched import logged, records_in
 from txn.coordinator.transaction.records import decode_key
 from txn.coordinator.transaction.states import LastOffset, Txn, UnsyncedMarker
-from txn.coordinator.transaction.unsynced import is_ended_by, is_there, is_to_decide
+from txn.coordinator.transaction.unsynced import is_ended_by, is_in_log, is_to_decide
 from txn.errors import CorruptLogError, DirectoryError
 from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.inspect import segments, texts
@@ -228,7 +228,7 @@ class DirectorySource:
             if place is None:  # its topic was deleted
                 continue
             with suppress(CorruptLogError):
-                if not is_there(last, self._log(place)):
+                if not is_in_log(last, self._log(place)):
                     return True
         return False
 
@@ -338,7 +338,7 @@ class DirectorySource:
 
 
 class _Log:
-    """A log as `is_there` looks at it.
+    """A log as `is_in_log` looks at it.
 
     Args:
         ends: Where it begins and ends.

@@ -165,11 +165,14 @@ def held_open(
     source: FactSource, partitions: Collection[TopicPartition]
 ) -> list[HoldingTransaction]:
     """Open transactions of partitions, by partition and first offset."""
-    held_now = _look(source, partitions)
+    held_now = _holding_transactions(source, partitions)
     doubtful = {held.open.partition for held in held_now if held.verdict.standing.is_finding}
     if not doubtful or not source.is_running:
         return held_now
-    again = {(each.open.partition, each.open.producer_id): each for each in _look(source, doubtful)}
+    again = {
+        (each.open.partition, each.open.producer_id): each
+        for each in _holding_transactions(source, doubtful)
+    }
     confirmed = []
     for held in held_now:
         if held.open.partition not in doubtful:
@@ -181,7 +184,9 @@ def held_open(
     return confirmed
 
 
-def _look(source: FactSource, partitions: Collection[TopicPartition]) -> list[HoldingTransaction]:
+def _holding_transactions(
+    source: FactSource, partitions: Collection[TopicPartition]
+) -> list[HoldingTransaction]:
     opened = source.open_transactions(partitions)
     producer_ids = {each.producer_id for each in opened}
     known = source.owners(producer_ids) if producer_ids else []

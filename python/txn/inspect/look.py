@@ -273,8 +273,8 @@ class PartitionLook:
             if data is None:
                 continue
             sum_now = (len(data) // indexes.ABORTED_ENTRY.size, crc32c(data)) if data else None
-            is_told = any(finding.path == index for finding in self.outcome.findings)
-            if sums.get(base_offset) != sum_now and not is_told:
+            is_reported = any(finding.path == index for finding in self.outcome.findings)
+            if sums.get(base_offset) != sum_now and not is_reported:
                 what = f"it does not agree with {index.name}, which the next start makes anew"
                 self.outcome.find(path, None, what)
 

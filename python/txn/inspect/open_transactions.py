@@ -176,7 +176,7 @@ def _file_of(root: Path, held: OpenTransaction) -> Path:
 
 def was_left_by_kafka(root: Path) -> bool:
     """Return True if a directory was last used by an Apache Kafka."""
-    return _last_use(root).is_not_the_last(root)
+    return _last_use(root).was_used_by_kafka_since(root)
 
 
 def was_left_in_another_boot(root: Path) -> bool:

@@ -143,7 +143,7 @@ class Outcome:
         """Note that something could not be read."""
         self.unread.append(Unread(path, error.strerror or str(error)))
 
-    def put_logs_first(self) -> None:
+    def sort_findings(self) -> None:
         """Bring the findings in the order in which they are dealt with: by partition, its logs
         first. Leave no advice to delete files of a partition whose log has a finding.
         """

@@ -161,7 +161,7 @@ def _verify_directory(directory: Path, is_deep: bool, report: Report) -> Outcome
         return DirectoryLook(directory.parent, is_deep, report).only([directory])
     alone = Surroundings(StopState.LEFT, is_deep, is_compacted=True)
     outcome, _ = verify_partitions([(directory, alone)], StopState.LEFT, report)
-    outcome.put_logs_first()
+    outcome.sort_findings()
     return outcome
 
 
@@ -201,7 +201,7 @@ class DirectoryLook:
         plans = [(directory, self._surroundings(directory)) for directory in directories]
         outcome = verify_partitions(plans, self._outcome.state, self._report)[0]
         self._verify_as_a_start(directories, outcome)
-        outcome.put_logs_first()
+        outcome.sort_findings()
         return outcome
 
     def losses_in(self, name: str) -> list[Finding]:
@@ -216,7 +216,7 @@ class DirectoryLook:
         for file, offsets in self._checkpoints.items():
             its_own = {each: offset for each, offset in offsets.items() if each == place}
             self._verify_checkpoint(self._root / file, its_own, ends)
-        outcome.put_logs_first()
+        outcome.sort_findings()
         return [finding for finding in outcome.findings if finding.lost_from == directory]
 
     def open_in(self, name: str) -> Outcome:
@@ -253,7 +253,7 @@ class DirectoryLook:
                 outcome.note(entry, "a directory on its way in or out, or nothing of Kafka's")
             elif kind_of(entry) is FileKind.METADATA_SNAPSHOT:
                 verify_metadata_snapshot(entry, outcome)
-        outcome.put_logs_first()
+        outcome.sort_findings()
         return outcome
 
     def _verify_as_a_start(self, directories: Collection[Path], outcome: Outcome) -> None:

@@ -72,7 +72,7 @@ class Step(NamedTuple):
         token: Token for the client.
         principal: The client, if it is admitted.
         lifetime_ms: Its session; None: as long as the connection. Clients get 0 for that.
-        is_again: It had authenticated before.
+        is_reauthentication: It had authenticated before.
         reason: Why it is refused, for the log.
         name: The name that it gave, for the log.
     """
@@ -83,7 +83,7 @@ class Step(NamedTuple):
     token: bytes = b""
     principal: str = ""
     lifetime_ms: int | None = None
-    is_again: bool = False
+    is_reauthentication: bool = False
     reason: str = ""
     name: str = ""
 
@@ -121,7 +121,7 @@ class Login:
         return list(self._offers)
 
     @property
-    def is_again(self) -> bool:
+    def is_reauthentication(self) -> bool:
         """The client had authenticated before."""
         return self._principal is not None
 
@@ -149,11 +149,11 @@ class Login:
             if mechanism != self.mechanism:
                 self._state = _State.OTHER_MECHANISM
                 self._other = mechanism
-                return Step(Effect.REQUIRE, is_again=True)
+                return Step(Effect.REQUIRE, is_reauthentication=True)
         self._state, self.mechanism = _State.BEGUN, mechanism
         self._exchange = self._offers[mechanism].begin()
         effect = Effect.REQUIRE if version >= 1 else Effect.REQUIRE_RAW
-        return Step(effect, is_again=self.is_again)
+        return Step(effect, is_reauthentication=self.is_reauthentication)
 
     def admits_versions(self, *, is_served: bool) -> bool:
         """Return True if ApiVersions is answered now; before a handshake it is answered once.
@@ -197,7 +197,7 @@ class Login:
         except RefusedError as refused:
             return self._refuse_token(str(refused), refused.message, refused.name)
         if not isinstance(answer, Success):
-            return Step(Effect.NONE, token=answer, is_again=self.is_again)
+            return Step(Effect.NONE, token=answer, is_reauthentication=self.is_reauthentication)
         return self._admit(answer, now_ms, monotonic_ms)
 
     def refuse(self, reason: str) -> Step:
@@ -220,7 +220,7 @@ class Login:
             token=success.answer,
             principal=principal,
             lifetime_ms=lifetime_ms,
-            is_again=self.is_again,
+            is_reauthentication=self.is_reauthentication,
         )
         self._state, self._exchange, self._principal = _State.DONE, None, principal
         self._expires_ms = None if lifetime_ms is None else monotonic_ms + lifetime_ms
@@ -234,8 +234,8 @@ class Login:
     def _refuse_token(self, reason: str, message: str | None, name: str = "") -> Step:
         # The general text says nothing about the user: a client may not learn that there is one.
         general = (
-            f"Authentication failed during {'re-' * self.is_again}authentication due to invalid "
-            f"credentials with SASL mechanism {self.mechanism}"
+            f"Authentication failed during {'re-' * self.is_reauthentication}authentication due to "
+            f"invalid credentials with SASL mechanism {self.mechanism}"
         )
         return self._refuse(
             ErrorCode.SASL_AUTHENTICATION_FAILED, reason, message or general, name=name
@@ -245,11 +245,18 @@ class Login:
         self, code: ErrorCode, reason: str, message: str | None = None, *, name: str = ""
     ) -> Step:
         self._exchange = None
-        return Step(Effect.REFUSE, code, message, is_again=self.is_again, reason=reason, name=name)
+        return Step(
+            Effect.REFUSE,
+            code,
+            message,
+            is_reauthentication=self.is_reauthentication,
+            reason=reason,
+            name=name,
+        )
 
     def _close(self, reason: str) -> Step:
         self._exchange = None
-        return Step(Effect.CLOSE, is_again=self.is_again, reason=reason)
+        return Step(Effect.CLOSE, is_reauthentication=self.is_reauthentication, reason=reason)
 
 
 def _lifetime_ms(expires_ms: int | None, reauth_ms: int, now_ms: int) -> int | None:

@@ -38,7 +38,7 @@ class Listener(NamedTuple):
         return is_sasl(self.security_protocol)
 
 
-def stays() -> bool:
+def never_leaves() -> bool:
     """A client that is not known to have left."""
     return False
 
@@ -51,7 +51,7 @@ class Peer(NamedTuple):
 
     host: str
     connection: int
-    has_left: Callable[[], bool] = stays
+    has_left: Callable[[], bool] = never_leaves
 
 
 class Session(NamedTuple):
@@ -113,7 +113,7 @@ class Connection:
     @property
     def is_authenticated(self) -> bool:
         """Its client has authenticated, or need not."""
-        return self.login is None or self.login.is_again
+        return self.login is None or self.login.is_reauthentication
 
 
 def begin(listener: Listener, peer: Peer, principal: str | None = None) -> Session:

@@ -90,7 +90,7 @@ class BatchReader(Reader, DataSourceReader):
         partitions = self._partitions()
         count, topic_id = partitions.describe_known([cut.place]).get(topic, (0, None))
         if number >= count:
-            partitions.check_all_are_there(partitions.look()[0])
+            partitions.check_all_are_there(partitions.find()[0])
             return []
         if None not in (topic_id, cut.topic_id) and topic_id != cut.topic_id:
             if cut.end < OFFSET_MAX:
@@ -102,7 +102,7 @@ class BatchReader(Reader, DataSourceReader):
     def _others(self, places: frozenset[TopicPartition]) -> list[Range]:
         """The present ranges of all partitions but some."""
         partitions = self._partitions()
-        present, ids = partitions.look()
+        present, ids = partitions.find()
         partitions.check_all_are_there(present)
         for boundary in (self._starting, self._ending):
             check_all_are_named(boundary, present)

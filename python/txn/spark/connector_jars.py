@@ -95,7 +95,7 @@ def jars() -> list[str]:
     place = cache / f"spark-{SPARK}"
     place.mkdir(parents=True, exist_ok=True)
     with _locked(place / ".lock"):
-        missing = [jar for jar in JARS if not _is_right(place / jar.file, jar)]
+        missing = [jar for jar in JARS if not _has_right_checksum(place / jar.file, jar)]
         if missing:
             _fetch(place, missing)
     return [str(place / jar.file) for jar in JARS]
@@ -108,7 +108,7 @@ def _fetch(place: Path, missing: Sequence[Jar]) -> None:
         failures = []
         for command in filter(None, (_ivy(work, missing), _maven(work, missing))):
             done = _run(command)
-            wrong = [jar for jar in missing if not _is_right(work / jar.file, jar)]
+            wrong = [jar for jar in missing if not _has_right_checksum(work / jar.file, jar)]
             if not wrong:
                 for jar in missing:
                     (work / jar.file).rename(place / jar.file)
@@ -195,7 +195,7 @@ def _java() -> str | None:
     return shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
 
 
-def _is_right(path: Path, jar: Jar) -> bool:
+def _has_right_checksum(path: Path, jar: Jar) -> bool:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
     except FileNotFoundError:

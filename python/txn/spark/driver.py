@@ -49,7 +49,6 @@ Source of the idea: two-phase commit with a log of decisions, as in KIP-939; the
 are those of any Kafka since 3.0.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +63,16 @@ from txn.spark.columns import keys_and_values, one_record
 from txn.spark.errors import LostError, NotPreparedError, ReplayError
 from txn.spark.kafka import TransactionalClient, code_of, described_transactions
 from txn.spark.logs import log
+from txn.spark.lost_tasks import (
+    BY_HAND,
+    REPLAYED,
+    TO_ACCEPT,
+    TO_REPLAY,
+    EndedBatch,
+    LostTask,
+    expired_text,
+    lost_text,
+)
 from txn.spark.progress import (
     BatchStage,
     OnLost,
@@ -73,6 +82,8 @@ from txn.spark.progress import (
     TransactionIdentity,
     spares_after,
 )
+from txn.spark.progress_topic import PROGRESS_TOPIC_CONFIGS, read_progress
+from txn.spark.transactional_ids import driver_id, is_task_id
 from txn.wire.error_codes import ErrorCode
 
 T = TypeVar("T")
@@ -87,8 +98,6 @@ STABLE_WAIT_MS: Final = DRIVER_TIMEOUT_MS + 30_000
 
 STABLE_POLL_S: Final = 0.1
 
-SCAN_RECORDS: Final = 512
-SCAN_GROWTH: Final = 8
 
 IN_ONE_THREAD: Final = 8
 """Up to this many transactions are ended one after the other, at about a millisecond each."""
@@ -99,8 +108,6 @@ SPARE_MS_MAX: Final = 10 * 60_000
 EXPIRED_MS_MIN: Final = 60 * 60_000
 """A transactional id that is unknown this long after the decision may have expired; before that,
 a power failure took it. Kafka's default of transactional.id.expiration.ms is seven days."""
-
-PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,26 +145,6 @@ class Handout:
         if self.progress is None:
             return self
         return replace(self, progress=replace(self.progress, spares=()))
-
-
-def driver_id(txn_id: str) -> str:
-    """The transactional id of a driver."""
-    return f"{txn_id}.driver"
-
-
-def task_id(txn_id: str, unique: str) -> str:
-    """A transactional id for a task; `unique` is 16 hexadecimal digits."""
-    name = f"{txn_id}.{unique}"
-    assert is_task_id(txn_id, name), name
-    return name
-
-
-def is_task_id(txn_id: str, transactional_id: str) -> bool:
-    """Return True if a transactional id is that of a task under this `txn.id`.
-
-    Exact, since one `txn.id` may begin like another: `a` must not abort a transaction of `a.b`.
-    """
-    return re.fullmatch(re.escape(txn_id) + r"\.[0-9a-f]{16}", transactional_id) is not None
 
 
 class Driver:
@@ -266,7 +253,7 @@ class Driver:
         if ended.lost:
             self._check_replayable(decided, ended, token)
             self._note_end(decided, ended, token)
-            raise ReplayError(_lost_text(ended.lost, decided) + REPLAYED, batch=batch)
+            raise ReplayError(lost_text(ended.lost, decided) + REPLAYED, batch=batch)
         try:
             if slots:
                 _, token = self._note_end(decided, ended, token)
@@ -301,11 +288,11 @@ class Driver:
                 name, *self._client.init_producer_id(name, self._timeout_ms, *producer)
             )
 
-    def _commit_all(self, decided: Progress) -> "_Ended":
+    def _commit_all(self, decided: Progress) -> "EndedBatch":
         """Commit the decided transactions."""
         is_old = self._now_ms() - decided.written_ms > EXPIRED_MS_MIN
 
-        def commit(client: TransactionalClient, slot: Slot) -> TransactionIdentity | _Lost:
+        def commit(client: TransactionalClient, slot: Slot) -> TransactionIdentity | LostTask:
             who = slot.identity
             try:
                 producer = client.end_txn(
@@ -315,17 +302,17 @@ class Driver:
                 code = code_of(error)
                 if code not in kafka.GONE:
                     raise
-                return _Lost(slot, str(error.args[0]), is_old and code in kafka.UNKNOWN)
+                return LostTask(slot, str(error.args[0]), is_old and code in kafka.UNKNOWN)
             return TransactionIdentity(who.transactional_id, *producer)
 
         answers = list(self._each(commit, decided.slots))
-        return _Ended(
-            tuple(answer for answer in answers if isinstance(answer, _Lost)),
+        return EndedBatch(
+            tuple(answer for answer in answers if isinstance(answer, LostTask)),
             tuple(answer for answer in answers if isinstance(answer, TransactionIdentity)),
         )
 
     def _check_replayable(
-        self, decided: Progress, ended: "_Ended", token: TransactionIdentity
+        self, decided: Progress, ended: "EndedBatch", token: TransactionIdentity
     ) -> None:
         """Check that the tasks of lost transactions may write again.
 
@@ -341,13 +328,13 @@ class Driver:
             return
         self._record(decided, token)
         if is_unknown:
-            story = _expired_text(ended.lost, decided) + TO_ACCEPT
+            story = expired_text(ended.lost, decided) + TO_ACCEPT
         else:
-            story = _lost_text(ended.lost, decided) + (BY_HAND if is_disposable else TO_REPLAY)
+            story = lost_text(ended.lost, decided) + (BY_HAND if is_disposable else TO_REPLAY)
         raise LostError(story, batch=decided.batch)
 
     def _note_end(
-        self, decided: Progress, ended: "_Ended", token: TransactionIdentity
+        self, decided: Progress, ended: "EndedBatch", token: TransactionIdentity
     ) -> tuple[Progress, TransactionIdentity]:
         """Write down how a decided batch ended, and abort the other open transactions.
 
@@ -510,91 +497,6 @@ class Driver:
         if len(items) <= IN_ONE_THREAD or self._connect is None:
             return iter([action(self._client, item) for item in items])
         return iter(_in_threads(self._connect, action, items))
-
-
-def read_progress(
-    client: TransactionalClient, topic: str, txn_id: str, end: int
-) -> Progress | None:
-    """The newest record of a `txn.id` below `end`, read backwards in growing steps.
-
-    Cost: one Fetch for a query that is the last to have written; the whole topic, which is
-    compacted, for one that is new.
-    """
-    key = txn_id.encode()
-    lowest = client.list_offsets(topic, [0], -2)[0]
-    step = SCAN_RECORDS
-    while end > lowest:
-        start = max(lowest, end - step)
-        chunks = [
-            value
-            for chunk in client.fetch(topic, 0, start, end)
-            for name, value in keys_and_values(chunk)
-            if name == key
-        ]
-        if chunks:
-            return Progress.from_json(chunks[-1]) if chunks[-1] is not None else None
-        end, step = start, step * SCAN_GROWTH
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Lost:
-    slot: Slot
-    answer: str
-    is_unknown: bool
-    """Its transactional id may have expired after a commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """The answers to the commits of a decided batch."""
-
-    lost: tuple[_Lost, ...]
-    next_identities: tuple[TransactionIdentity, ...]
-
-
-REPLAYED: Final = ". Their tasks write again when the batch does (txn.on.lost=replay)"
-
-TO_ACCEPT: Final = (
-    "start the query once with txn.on.lost=accept: it goes on behind the batch, and writes none of "
-    "these rows"
-)
-
-TO_REPLAY: Final = (
-    ". If the query gives every task the same rows when the batch runs again, start it once with "
-    "txn.on.lost=replay: only these tasks will write. Otherwise write the rows by other means, and "
-    + TO_ACCEPT
-)
-
-BY_HAND: Final = (
-    ". The other tasks' rows are in the output, and a write without txn.id cannot be finished "
-    "later: write the missing rows by other means"
-)
-
-
-def _lost_text(lost: Sequence[_Lost], decided: Progress) -> str:
-    return (
-        f"batch {decided.batch} was decided, and {len(lost)} of its {len(decided.slots)} "
-        "transactions were aborted before they could be committed: no driver came back within "
-        f"txn.timeout.ms, or the cluster lost power. Missing in the output: {_tasks(lost)}"
-    )
-
-
-def _expired_text(lost: Sequence[_Lost], decided: Progress) -> str:
-    return (
-        f"batch {decided.batch} was decided, and the cluster does not know {len(lost)} of its "
-        f"{len(decided.slots)} transactions any more (transactional.id.expiration.ms), so they may "
-        f"have been committed before: {_tasks(lost)}. Look whether their rows are in the output. "
-        "If they are, or once you have written them by other means, "
-    )
-
-
-def _tasks(lost: Sequence[_Lost]) -> str:
-    return "; ".join(
-        f"task {item.slot.task}, {item.slot.rows} rows, {item.slot.identity.transactional_id}: "
-        f"{item.answer}"
-        for item in lost
-    )
 
 
 def _abort_one(client: TransactionalClient, orphan: TransactionIdentity) -> None:

@@ -30,9 +30,10 @@ from typing import Final
 
 from txn._core import KafkaError
 from txn.errors import ConfigError
-from txn.spark.driver import Handout, task_id
+from txn.spark.driver import Handout
 from txn.spark.kafka import TransactionalClient, code_of
 from txn.spark.progress import TransactionIdentity
+from txn.spark.transactional_ids import task_id
 from txn.wire.error_codes import ErrorCode
 
 NO_TWO_PHASE: Final = frozenset(

@@ -9,11 +9,12 @@ from typing import Final
 from txn._core import KafkaError
 from txn.cluster.brokers import Brokers
 from txn.errors import RejectedError, RetriableError
-from txn.spark.driver import driver_id, is_task_id, read_progress
 from txn.spark.first_contact import await_cluster
 from txn.spark.kafka import code_of, connect, described_transactions
 from txn.spark.options import PROGRESS_TOPIC, ClusterAccess, cluster_access, option_texts
+from txn.spark.progress_topic import read_progress
 from txn.spark.tokens import registered
+from txn.spark.transactional_ids import driver_id, is_task_id
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 

@@ -39,7 +39,7 @@ BEGINNING: Final = "beginning"
 """Names of notes beside the offsets; once keys of their own. No topic's name has a space."""
 
 
-def is_note(key: str) -> bool:
+def is_reserved_key(key: str) -> bool:
     """Return True if a key of a mark's JSON is no topic."""
     return key.startswith("{") or key in (IDS, LEFT_OUT)
 
@@ -61,9 +61,9 @@ class Mark:
         """The mark that Spark gives back."""
         notes: dict[str, Any] = {}
         for key, content in offsets.items():
-            if is_note(key):
+            if is_reserved_key(key):
                 notes |= json.loads(key) if key.startswith("{") else {key: content}
-        read = {topic: at for topic, at in offsets.items() if not is_note(topic)}
+        read = {topic: at for topic, at in offsets.items() if not is_reserved_key(topic)}
         left_out = _from_json(notes.get(LEFT_OUT, {}))
         is_beginning = BEGINNING in notes
         return Mark(_from_json(read), dict(notes.get(IDS, {})), left_out, is_beginning)

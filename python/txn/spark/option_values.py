@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from txn.errors import ConfigError
 from txn.java_pattern import UnsupportedPatternError, of_names
-from txn.spark.mark import is_note
+from txn.spark.mark import is_reserved_key
 
 PROGRESS_TOPIC: Final = "__txn_spark"
 """Where sinks keep their progress unless `txn.progress.topic` says otherwise."""
@@ -121,7 +121,7 @@ def positions(text: str) -> PositionsByTopic:
     word = text.strip().lower()
     if word in WORDS:
         return WORDS[word]
-    given = {topic: at for topic, at in json.loads(text).items() if not is_note(topic)}
+    given = {topic: at for topic, at in json.loads(text).items() if not is_reserved_key(topic)}
     words = {topic: WORDS[at.lower()] for topic, at in given.items() if isinstance(at, str)}
     others = {topic: at for topic, at in given.items() if topic not in words}
     return {**words, **_numbers(others, EARLIEST)}

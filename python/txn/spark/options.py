@@ -21,7 +21,8 @@ from typing import Any, Final
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client import PLAIN, SecuritySettings
-from txn.security.client_reader import is_about_security, read_security
+from txn.security.client_reader import read_security
+from txn.security.given_settings import is_about_security
 from txn.spark.logs import log
 from txn.spark.option_tables import (
     EVERYWHERE,

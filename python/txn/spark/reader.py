@@ -250,7 +250,7 @@ class _Records:
         if self._is_replaced(client):
             return self._span.end  # the error is raised at the end
         if code_of(error) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return self._start if self._is_there(client) else self._span.end
+            return self._start if self._partition_exists(client) else self._span.end
         place = topic, partition = self._span.place
         earliest = client.list_offsets(topic, [partition], EARLIEST)[0]
         high = client.list_offsets(topic, [partition], LATEST, read_committed=False)[0]
@@ -273,7 +273,7 @@ class _Records:
             return self._start
         raise error
 
-    def _is_there(self, client: KafkaClient) -> bool:
+    def _partition_exists(self, client: KafkaClient) -> bool:
         """Return True if the partition is there; a node that has just started may not know it."""
         topic, number = place = self._span.place
         described = SelectedPartitions(client, self._settings).describe_known([place])

@@ -30,7 +30,7 @@ class Resolved:
 
     mark: Mark
     latest: frozenset[TopicPartition]
-    """Partitions placed at their end, where another look would place them elsewhere."""
+    """Partitions placed at their end, where another call would place them elsewhere."""
 
 
 class SelectedPartitions:
@@ -40,13 +40,13 @@ class SelectedPartitions:
         self._client = client
         self._settings = settings
 
-    def look(
+    def find(
         self, known: Iterable[TopicPartition] = ()
     ) -> tuple[list[TopicPartition], dict[str, str]]:
         """The partitions that are there to read, and the ids of their topics.
 
         Args:
-            known: Partitions that were there once. As in `describe_known`, one look does not count.
+            known: Partitions that were there once. As for `describe_known`, one answer is no proof.
         """
         topics = self._settings.topics
         names: Sequence[str] = topics.names
@@ -145,7 +145,7 @@ class SelectedPartitions:
             ConfigError: a topic is not there; the option names partitions that are not read, or
                 misses some; or a partition has no record of the time to start at, or later.
         """
-        places, ids = self.look()
+        places, ids = self.find()
         self.check_all_are_there(places)
         check_all_are_named(boundary, places)
         offsets, latest = self.offsets(boundary, places)

@@ -108,7 +108,7 @@ def _check_python(spark: SparkSession) -> None:
     except Exception:  # Connect has no SparkContext; its server chose
         return
     path = shutil.which(chosen)
-    if chosen == "python3" and (path is None or not _is_this(Path(path))):
+    if chosen == "python3" and (path is None or not _is_this_interpreter(Path(path))):
         raise ConfigError(
             f"this session starts Python workers as {chosen!r}, which is {path or 'not there'} "
             f"and not {sys.executable}, so they cannot find txn. Import txn.spark before the "
@@ -126,6 +126,6 @@ def _is_known(spark: SparkSession) -> bool:
         return False
 
 
-def _is_this(python: Path) -> bool:
+def _is_this_interpreter(python: Path) -> bool:
     # Not `samefile`: a virtual environment's python is a link to one that has other packages.
     return python.absolute() == Path(sys.executable).absolute()

@@ -60,7 +60,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mark | None = None
         """Under Trigger.AvailableNow, where the query ends."""
         self._seen: Mark | None = None
-        self._told: set[TopicPartition] = set()
+        self._reported: set[TopicPartition] = set()
         """Partitions whose absence was logged, for it lasts over many batches."""
 
     def initialOffset(self) -> dict[str, dict[str, Any]]:
@@ -154,7 +154,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, begin: Mark) -> Mark:
         """Where the chosen partitions end now, or where the query ends under AvailableNow."""
-        known = begin.at.keys() - self._told
+        known = begin.at.keys() - self._reported
         if self._target is None:
             return self._latest(known)
         if known - self._target.at.keys():
@@ -165,18 +165,18 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, known: Iterable[TopicPartition] = ()) -> Mark:
         partitions = self._partitions()
-        places, ids = partitions.look(known)
+        places, ids = partitions.find(known)
         return Mark(partitions.ends(places, LATEST), ids)
 
     def _absent(self, begin: Mark, now: Mark) -> Mark:
         """The places of partitions that are not read now, to be kept in case they come back."""
         partitions, absent = self._partitions(), gone(begin, now)
         chosen = {place for place in absent if partitions.chooses(place)}
-        untold = sorted(set(absent) - self._told)
+        unreported = sorted(set(absent) - self._reported)
         partitions.check_all_are_there(list(now.at | begin.at))
-        for place in untold:
+        for place in unreported:
             report_missing(self._settings, place, _absence(place, begin.at[place], place in chosen))
-        self._told = set(absent)
+        self._reported = set(absent)
         replaced = made_anew(begin, now)
         left_out = {place: at for place, at in begin.left_out.items() if place[0] not in replaced}
         left_out |= {place: begin.at[place] for place in absent if place not in chosen}

@@ -109,7 +109,7 @@ class Use:
         """Return True if the machine was started again since. Raises OSError as `now` does."""
         return self.boot not in (b"", _boot())
 
-    def is_not_the_last(self, root: Path) -> bool:
+    def was_used_by_kafka_since(self, root: Path) -> bool:
         """Return True if an Apache Kafka has used the directory since."""
         return not self.boot or self.quorum_state not in (b"", _digest(root / QUORUM_STATE))
 
@@ -198,7 +198,7 @@ class DataDirectory:
             found = _Found(
                 identity,
                 was_clean=was_clean,
-                was_left_by_kafka=use.is_not_the_last(path),
+                was_left_by_kafka=use.was_used_by_kafka_since(path),
                 power_failed=not was_clean and use.was_in_another_boot(),
                 promised=None if was_clean else use.durability.decode(errors="replace"),
                 use=use,

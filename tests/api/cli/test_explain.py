@@ -34,7 +34,7 @@ from support.entities import entity_builder
 from support.late_batch import let_hang, let_in_late
 from support.wire_client import RawConnection, request
 from txn import _core
-from txn.cluster import brokers, source
+from txn.cluster import brokers, routing, source
 from txn.coordinator.transaction.records import encode_key, encode_value
 from txn.coordinator.transaction.states import LastOffset, Txn, TxnState
 from txn.explain import abort
@@ -632,7 +632,7 @@ def test_a_damaged_answer_is_one_line_that_says_so_and_never_a_traceback(
 
     monkeypatch.setattr(brokers.RemoteBroker, "_send", send_damaged)
     monkeypatch.setattr(brokers.RemoteBroker, "_version", version_here)
-    monkeypatch.setattr(source, "RETRY_S", 0)
+    monkeypatch.setattr(routing, "RETRY_S", 0)
     monkeypatch.setattr(abort, "RETRY_S", 0)
     for _ in range(20):
         code, _, err = run_txn(*arguments, "--bootstrap", scene.servers)

@@ -33,7 +33,7 @@ from txn.broker.apis.guards import (
 from txn.broker.host import Context
 from txn.broker.members import NONE, TO_ABORT, TO_COMMIT, TRANSACTION
 from txn.broker.transactions.coordinator import TransactionCoordinator
-from txn.broker.transactions.transactional_id import InitProducerIdResult
+from txn.broker.transactions.producer_ids import InitProducerIdResult
 from txn.broker.turns import Turns
 from txn.coordinator.transaction.decide import TV2
 from txn.identifiers import (
@@ -176,7 +176,7 @@ async def add_partitions_but(
     transactional_id = request.transactional_id
     client = context.session.client
     await coordinator.hang_up_if_late(transactional_id, producer, client, TRANSACTION)
-    partitions, errors = await _looked_at(coordinator, request.topics, closed, Turns())
+    partitions, errors = await _checked(coordinator, request.topics, closed, Turns())
     if errors:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
         return AddPartitionsToTxnResponse(topic_results(codes))
@@ -188,7 +188,7 @@ async def add_partitions_but(
     return _added_alike(context.api_version, tuple(partitions), code)
 
 
-async def _looked_at(
+async def _checked(
     coordinator: TransactionCoordinator,
     topics: Sequence[AddPartitionsToTxnTopic],
     closed: Collection[str],
@@ -239,7 +239,7 @@ async def _add_one(
 ) -> Mapping[TopicPartition, ErrorCode]:
     # The client itself joins groups' partitions here.
     closed = (TRANSACTIONS_TOPIC,)
-    partitions, errors = await _looked_at(coordinator, transaction.topics, closed, turns)
+    partitions, errors = await _checked(coordinator, transaction.topics, closed, turns)
     if errors:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)

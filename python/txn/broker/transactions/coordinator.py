@@ -24,17 +24,19 @@ from txn.broker.shard import Shard, ShardPhase
 from txn.broker.transactions.markers import EndMarkers
 from txn.broker.transactions.operator_markers import OperatorMarkers
 from txn.broker.transactions.partitions import TransactionPartitions
+from txn.broker.transactions.producer_ids import (
+    InitProducerIdResult,
+    Services,
+    new_producer,
+    refused,
+)
 from txn.broker.transactions.recovery import Recovery
 from txn.broker.transactions.shards import TxnShards
 from txn.broker.transactions.timers import Sweep, Timers
 from txn.broker.transactions.transactional_id import (
-    InitProducerIdResult,
-    Services,
     TransactionalId,
     code_for_a_batch,
     must_sync_before_answer,
-    new_producer,
-    refused,
 )
 from txn.coordinator.operations import Request, Until
 from txn.coordinator.transaction.connections import CLOSE_MS, ConnectionUse, LatestConnections

@@ -13,8 +13,9 @@ from txn.broker.host import Durability
 from txn.broker.marker_sender import MarkerSender
 from txn.broker.runtime import Requests
 from txn.broker.shard import ShardPhase
+from txn.broker.transactions.producer_ids import Services
 from txn.broker.transactions.shards import TxnShards
-from txn.broker.transactions.transactional_id import Services, TransactionalId
+from txn.broker.transactions.transactional_id import TransactionalId
 from txn.coordinator.operations import Request, Synced
 from txn.errors import StorageError
 from txn.identifiers import TopicPartition

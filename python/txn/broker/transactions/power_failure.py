@@ -12,13 +12,15 @@ from txn.broker.host import Durability
 from txn.broker.marker_sender import MarkerSender, to_be_retried
 from txn.broker.shard import ShardPhase
 from txn.broker.transactions.partitions import open_transactions_in
+from txn.broker.transactions.producer_ids import Services
 from txn.broker.transactions.shards import TxnShards
 from txn.broker.transactions.state import TxnShard, append_in_batches, until_synced
-from txn.broker.transactions.transactional_id import Services, TransactionalId
-from txn.coordinator.transaction.decide import decide_after_power_failure, plan
+from txn.broker.transactions.transactional_id import TransactionalId
+from txn.coordinator.transaction.decide import plan
 from txn.coordinator.transaction.ending import Ending
 from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.coordinator.transaction.records import TxnRecord
+from txn.coordinator.transaction.recovery_decisions import decide_after_power_failure
 from txn.coordinator.transaction.states import PREPARED, Txn, UnsyncedMarker
 from txn.coordinator.transaction.unsynced import is_ended_by
 from txn.errors import StorageError
@@ -68,11 +70,7 @@ class PowerFailure:
             append_in_batches(shard, renewed)
 
     def _rewrite_markers(
-        self,
-        shard: TxnShard,
-        transactional_id: str,
-        txn: Txn,
-        found: dict[TopicPartition, _Found],
+        self, shard: TxnShard, transactional_id: str, txn: Txn, found: dict[TopicPartition, _Found]
     ) -> tuple[UnsyncedMarker, ...]:
         """Write the markers of an id that are gone; return those to carry from now on."""
         to_carry = []

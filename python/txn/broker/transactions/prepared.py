@@ -12,15 +12,17 @@ marker would end the later transaction.
 from txn.broker.host import RETRY_MS
 from txn.broker.transactions.partitions import open_transactions_in
 from txn.broker.transactions.power_failure import PowerFailure
+from txn.broker.transactions.producer_ids import Services
 from txn.broker.transactions.shards import TxnShards
 from txn.broker.transactions.state import TxnShard, append_in_batches, until_synced
-from txn.broker.transactions.transactional_id import Services, TransactionalId
+from txn.broker.transactions.transactional_id import TransactionalId
 from txn.coordinator.operations import COMMITTED, Request
-from txn.coordinator.transaction.decide import decide_undo, plan
+from txn.coordinator.transaction.decide import plan
 from txn.coordinator.transaction.ending import Ending
 from txn.coordinator.transaction.records import TxnRecord
+from txn.coordinator.transaction.recovery_decisions import decide_undo
 from txn.coordinator.transaction.states import PREPARED, Txn
-from txn.coordinator.transaction.unsynced import is_there, is_to_decide
+from txn.coordinator.transaction.unsynced import is_in_log, is_to_decide
 from txn.errors import StorageError
 from txn.identifiers import TopicPartition
 from txn.logs import log
@@ -74,7 +76,7 @@ class PreparedTransactions:
                 continue
             if store is None or self._host.accepts_loss(store.topic, store.index):
                 continue
-            if not is_there(last, store):
+            if not is_in_log(last, store):
                 return True
         return None if is_unknown else False
 

@@ -26,9 +26,10 @@ from txn.broker.shard import ShardPhase
 from txn.broker.transactions.partitions import open_transactions_in
 from txn.broker.transactions.power_failure import PowerFailure
 from txn.broker.transactions.prepared import PreparedTransactions
+from txn.broker.transactions.producer_ids import Services
 from txn.broker.transactions.shards import TxnShards
 from txn.broker.transactions.state import TxnShard, until_synced
-from txn.broker.transactions.transactional_id import Services, TransactionalId
+from txn.broker.transactions.transactional_id import TransactionalId
 from txn.coordinator.lost_logs import CompletedCommits
 from txn.coordinator.operations import COMMITTED
 from txn.coordinator.transaction import timeouts

@@ -178,7 +178,7 @@ class TxnShards(Shards[TxnShardState, TxnRecord]):
                 volatile.ending = volatile.following_timeout_ms = None
                 if state is EMPTY:
                     volatile.given_up = None
-                if volatile.is_void:
+                if volatile.is_unused:
                     del known.volatile[transactional_id]
             return
         if volatile is None:

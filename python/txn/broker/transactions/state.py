@@ -44,7 +44,7 @@ class Volatile:
     given_up: ProducerIdAndEpoch | None = None
 
     @property
-    def is_void(self) -> bool:
+    def is_unused(self) -> bool:
         """True if nothing of it is needed while the id is at rest."""
         return self.timer is None and self.given_up is None
 

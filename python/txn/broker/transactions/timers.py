@@ -64,7 +64,7 @@ class Timers:
             return
         volatile.timer = None
         txn = shard.state.transactions.get(transactional_id)
-        if txn is not None and txn.state in AT_REST and volatile.is_void:
+        if txn is not None and txn.state in AT_REST and volatile.is_unused:
             del shard.state.volatile[transactional_id]
             return
         shard.start(transactional_id, self._time_out(shard, transactional_id))

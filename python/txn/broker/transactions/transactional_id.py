@@ -12,18 +12,22 @@ aborts that its client did not ask for. `_begin_end` appends the Prepare, and
 every `RETRY_MS` while a disk refuses, or at the next start.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar, TypeVarTuple
+from typing import Final
 
-from txn.broker.host import RETRY_MS, Durability, Host
+from txn.broker.host import RETRY_MS, Durability
 from txn.broker.members import ALWAYS, COMMIT, NONE, PROCESS, TO_COMMIT
-from txn.broker.producer_id_manager import NoProducerIdError, ProducerIdManager
 from txn.broker.transactions.markers import MARKERS_PER_TURN
-from txn.broker.transactions.partitions import ALLOWED_PER_TURN, TransactionPartitions
+from txn.broker.transactions.partitions import ALLOWED_PER_TURN
+from txn.broker.transactions.producer_ids import (
+    InitProducerIdResult,
+    Services,
+    refused,
+    with_producer_id,
+)
 from txn.broker.transactions.state import TxnShard, Volatile
-from txn.broker.transactions.timers import Timers
-from txn.coordinator.operations import COMMITTED, Request, Synced, Until, in_parts
+from txn.coordinator.operations import COMMITTED, Request, Synced, in_parts
 from txn.coordinator.transaction import timeouts
 from txn.coordinator.transaction.decide import (
     TV2,
@@ -37,11 +41,11 @@ from txn.coordinator.transaction.decide import (
     decide_end_and_bump,
     decide_fence,
     decide_init,
-    decide_undo,
     decide_verify,
     plan,
 )
 from txn.coordinator.transaction.ending import Ending, decide, finish
+from txn.coordinator.transaction.recovery_decisions import decide_undo
 from txn.coordinator.transaction.states import AT_REST, Txn, TxnResult, TxnState
 from txn.coordinator.transaction.unsynced import LAST_OFFSETS_MAX
 from txn.errors import StorageError
@@ -49,9 +53,6 @@ from txn.identifiers import NO_PRODUCER, ProducerIdAndEpoch, TopicPartition
 from txn.logs import log
 from txn.storage.base import Marker
 from txn.wire.error_codes import ErrorCode
-
-D = TypeVar("D")
-Arguments = TypeVarTuple("Arguments")
 
 _CODE_FOR_A_BATCH: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -62,57 +63,9 @@ _CODE_FOR_A_BATCH: Final[Mapping[ErrorCode, ErrorCode]] = {
 """Codes that mean something else to the sender of a batch."""
 
 
-class InitProducerIdResult(NamedTuple):
-    """The producer id and epoch to use from now on; none with an error code.
-
-    `ongoing` is the identity of a transaction that was kept open for it (KIP-939).
-    """
-
-    producer: ProducerIdAndEpoch
-    code: ErrorCode = ErrorCode.NONE
-    ongoing: ProducerIdAndEpoch = NO_PRODUCER
-
-
-def refused(code: ErrorCode) -> InitProducerIdResult:
-    """The answer of a request that gives no identity."""
-    return InitProducerIdResult(NO_PRODUCER, code)
-
-
 def code_for_a_batch(code: ErrorCode) -> int:
     """The code that Produce and TxnOffsetCommit give; their clients act on these codes."""
     return int(_CODE_FOR_A_BATCH.get(code, code))
-
-
-class Services(NamedTuple):
-    """The parts of the broker that the requests of all ids share."""
-
-    host: Host
-    producer_ids: ProducerIdManager
-    partitions: TransactionPartitions
-    timers: Timers
-
-
-def new_producer(services: Services) -> Request[InitProducerIdResult]:
-    """Give an id to a producer that is idempotent alone."""
-    try:
-        producer_id = yield from with_producer_id(services, services.producer_ids.generate)
-    except StorageError:
-        return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return InitProducerIdResult(ProducerIdAndEpoch(producer_id, 0))
-
-
-def with_producer_id(
-    services: Services, decide_it: Callable[[*Arguments], D], *arguments: *Arguments
-) -> Request[D]:
-    """Return a decision that may take a new producer id, once there is one.
-
-    Nothing else is decided for the key meanwhile. Raises StorageError: none can be allocated.
-    """
-    while True:
-        try:
-            return decide_it(*arguments)
-        except NoProducerIdError:
-            yield Until(services.producer_ids.call_when_ready)
 
 
 class TransactionalId:
@@ -172,7 +125,7 @@ class TransactionalId:
             if isinstance(decision, Refuse):
                 return refused(decision.code)
             if txn is not None and decision.txn.is_two_phase and decision.txn.is_prepared:
-                yield from self._hand_over(txn, decision.txn)
+                yield from self._keep_prepared(txn, decision.txn)
             else:
                 self.write(decision.txn)
             volatile = self.volatile
@@ -186,7 +139,7 @@ class TransactionalId:
         ongoing = decision.txn.producer if decision.txn.is_prepared else NO_PRODUCER
         return InitProducerIdResult(decision.txn.client, ongoing=ongoing)
 
-    def _hand_over(self, txn: Txn, kept: Txn) -> Request[None]:
+    def _keep_prepared(self, txn: Txn, kept: Txn) -> Request[None]:
         """Append that an open transaction is kept for another system to decide on.
 
         If it began as any other, its records have to be on the disk before. Later batches are
@@ -217,11 +170,7 @@ class TransactionalId:
             return ErrorCode.INVALID_REQUEST
         host = self._services.host
         decision = decide_add(
-            self.txn,
-            producer,
-            partitions,
-            client_version=client_version,
-            now_ms=host.now_ms(),
+            self.txn, producer, partitions, client_version=client_version, now_ms=host.now_ms()
         )
         if isinstance(decision, Refuse):
             return decision.code
@@ -309,7 +258,7 @@ class TransactionalId:
                 self._log_not_durable(error)
                 if decision.prepare.is_two_phase:  # it is not ours to decide
                     return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                yield from self._give_up(producer, bumps_epoch)
+                yield from self._abort_undurable(producer, bumps_epoch)
                 return refused(ErrorCode.TRANSACTION_ABORTABLE)
         try:
             ending = self._begin_end(decision)
@@ -400,7 +349,7 @@ class TransactionalId:
     def _log_not_durable(self, error: StorageError) -> None:
         log.error("txn.commit_not_durable", transactional_id=self.name, reason=error.message)
 
-    def _give_up(self, producer: ProducerIdAndEpoch, bumps_epoch: bool) -> Request[None]:
+    def _abort_undurable(self, producer: ProducerIdAndEpoch, bumps_epoch: bool) -> Request[None]:
         """Abort a transaction that cannot be made durable, before a retry seems to succeed.
 
         The client asks for an abort when it hears of the failure. It is done by then, and the
@@ -421,7 +370,7 @@ class TransactionalId:
     def _undo(
         self, producer: ProducerIdAndEpoch, ending: Ending, error: StorageError
     ) -> Request[InitProducerIdResult]:
-        """Abort a commit that is prepared and cannot be synced, as `_give_up` does.
+        """Abort a commit that is prepared and cannot be synced, as `_abort_undurable` does.
 
         Until the abort is on the disk a start may find the commit, so no answer reports it before.
         """

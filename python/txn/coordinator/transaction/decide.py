@@ -144,7 +144,7 @@ def decide_init(
         if keep_prepared:
             return Write(_kept(txn, timeout_ms, now_ms, new_producer_id))
         last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
-        return AbortFirst(plan(_fence(txn, now_ms, new_producer_id, last_epoch)))
+        return AbortFirst(plan(prepare_fence(txn, now_ms, new_producer_id, last_epoch)))
     if expected is not None and expected != txn.producer:  # its answer was lost
         return Write(_empty(txn, txn.producer, expected.producer_epoch, timeout_ms, now_ms))
     last_epoch = NO_PRODUCER_EPOCH if expected is None else txn.producer_epoch
@@ -413,10 +413,11 @@ def ended_as(txn: Txn, producer: ProducerIdAndEpoch) -> bool:
     """Return True if a producer shows the identity under which this transaction was ended."""
     if txn.client_version < TV2 or txn.state not in _ENDED:
         return False
-    return producer == _identity_before_end(txn)
+    return producer == identity_before_end(txn)
 
 
-def _identity_before_end(txn: Txn) -> ProducerIdAndEpoch:
+def identity_before_end(txn: Txn) -> ProducerIdAndEpoch:
+    """The identity of the client whose request ended the last transaction."""
     last_epoch = txn.last_producer_epoch
     if txn.previous_producer_id >= 0:
         epoch = LAST_PRODUCER_EPOCH if last_epoch < 0 else last_epoch
@@ -486,84 +487,16 @@ def complete(txn: Txn, *, now_ms: int) -> Txn:
     )
 
 
-# -------------------------------------------------------------------- the coordinator's own
-
-
-def decide_undo(prepare: Txn, *, now_ms: int) -> Txn:
-    """The Prepare that aborts a commit which was prepared and not synced.
-
-    Nobody was answered and no marker was written. A disk refused, or a start after a power failure
-    does not find all records that the Prepare names.
-    """
-    assert prepare.state is TxnState.PREPARE_COMMIT, f"{prepare.state.name} cannot be undone"
-    return prepare._replace(state=TxnState.PREPARE_ABORT, updated_ms=now_ms, last_offsets=())
+# -------------------------------------------------------------------- fencing
 
 
 def decide_fence(txn: Txn, *, now_ms: int, new_producer_id: NewProducerId) -> End:
     """The plan to abort an open transaction and fence its producer."""
-    return plan(_fence(txn, now_ms, new_producer_id, NO_PRODUCER_EPOCH))
+    return plan(prepare_fence(txn, now_ms, new_producer_id, NO_PRODUCER_EPOCH))
 
 
-def _fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: int) -> Txn:
+def prepare_fence(txn: Txn, now_ms: int, new_producer_id: NewProducerId, last_epoch: int) -> Txn:
+    """The Prepare that aborts an open transaction and fences its producer."""
     assert txn.state is ONGOING, f"{txn.state.name} has nothing to abort"
     prepared = _prepare_and_bump(txn, TxnResult.ABORT, now_ms, new_producer_id)
     return prepared if txn.is_prepared else prepared._replace(last_producer_epoch=last_epoch)
-
-
-def decide_after_power_failure(
-    txn: Txn, *, is_behind: bool, now_ms: int, new_producer_id: NewProducerId
-) -> Txn:
-    """Decide what to write for an id that is not in a Prepare, when the machine lost power.
-
-    Records that were acknowledged but not yet synced are gone, of transactions that were
-    open and even the record that one had begun. A client that lived through it could go
-    on and commit the rest: a torn transaction (P3). So every transaction that may have been open is
-    aborted, and every producer is fenced. How the last transaction ended is remembered if
-    the epochs tell its repetition from the end of a lost one, which they do under TV2.
-
-    Args:
-        txn: The state of the transactional id.
-        is_behind: True if later epochs may have been given out than the known ones. That may be
-            with `durability=process`, and partitions may remember them. Then no producer goes on
-            with a known producer id: its batches would be too old, or taken for repetitions.
-        now_ms: The time.
-        new_producer_id: For that, or when the epochs are used up.
-    """
-    if txn.state is ONGOING:
-        ongoing = _used_up(txn) if is_behind else txn
-        return _fence(ongoing, now_ms, new_producer_id, NO_PRODUCER_EPOCH)
-    assert txn.state not in PREPARED, "a Prepare is completed first"
-    fenced = txn._replace(producer_epoch=txn.producer_epoch + 1, updated_ms=now_ms)
-    if txn.producer.is_exhausted or is_behind:
-        fenced = fenced._replace(
-            producer_id=new_producer_id(),
-            producer_epoch=0,
-            previous_producer_id=txn.producer_id,
-        )
-    if txn.state is TxnState.EMPTY:
-        return fenced
-    if txn.client_version >= TV2:
-        return fenced._replace(last_producer_epoch=_identity_before_end(txn).producer_epoch)
-    return fenced._replace(
-        state=TxnState.EMPTY,
-        start_ms=NO_TIME_MS,
-        previous_producer_id=NO_PRODUCER_ID,
-        last_producer_epoch=NO_PRODUCER_EPOCH,
-    )
-
-
-def _used_up(txn: Txn) -> Txn:
-    """The same transaction with no epoch left for a later producer."""
-    last = txn._replace(producer_epoch=LAST_PRODUCER_EPOCH)
-    return last._replace(next_producer_epoch=LAST_PRODUCER_EPOCH) if txn.is_prepared else last
-
-
-def result_of_hanging(txn: Txn | None, producer: ProducerIdAndEpoch) -> TxnResult:
-    """Decide on a transaction that a partition holds open and `__transaction_state` does not.
-
-    After a power failure either its beginning is lost, and it never committed, or its marker is.
-    The latter needs `durability=process`. Under TV2 the epochs then say that it committed.
-    """
-    if txn is not None and txn.state is TxnState.COMPLETE_COMMIT and ended_as(txn, producer):
-        return TxnResult.COMMIT
-    return TxnResult.ABORT

@@ -74,7 +74,7 @@ class LogOffsets(Protocol):
         ...
 
 
-def is_there(last: LastOffset, log: LogOffsets) -> bool:
+def is_in_log(last: LastOffset, log: LogOffsets) -> bool:
     """Return True if a log still has all that was in it when a commit was prepared.
 
     A record behind the loss may have been given the same offset; its leader epoch is a later one.

@@ -132,7 +132,7 @@ def serve(
     start = Start.read(data, listen, durability, metrics, options, config)
     show_on_stderr()
     if start.file is not None:
-        start.file.tell()
+        start.file.log_findings()
     with (
         _stop_requests() as (request_stop, await_request),
         Broker(start.data, host=start.host, port=start.port, properties=start.properties) as broker,

@@ -175,13 +175,13 @@ class Logins:
             client_host=connection.session.client.host,
             listener=connection.session.listener.name,
             mechanism=login.mechanism or "none",
-            is_again=step.is_again,
+            is_reauthentication=step.is_reauthentication,
             reason=step.reason,
         )
 
     def _count(self, connection: Connection, login: Login, step: Step, result: str) -> None:
         listener = connection.session.listener.name
-        self.counts[listener, login.mechanism, step.is_again, result] += 1
+        self.counts[listener, login.mechanism, step.is_reauthentication, result] += 1
 
 
 class Offers:

@@ -56,7 +56,7 @@ _PLACE: Final = (
     "controller.quorum.bootstrap.servers",
     "controller.quorum.voters",
 )
-"""Settings that tell the node's place, and are of no use once it is known."""
+"""Settings that name the node's place, and are of no use once it is known."""
 
 READ_HERE: Final = frozenset({*DIRECTORIES, *_PLACE})
 
@@ -81,8 +81,8 @@ class ConfigFile:
     has_secrets: bool
     references: Mapping[str, str]
 
-    def tell(self) -> None:
-        """Write the log lines that a start owes to somebody with such a file."""
+    def log_findings(self) -> None:
+        """Log the settings that are unused or repeated, and a readable file with secrets."""
         if self.not_used:
             log.info("settings.not_used", path=str(self.path), names=",".join(self.not_used))
         if self.repeated:
@@ -204,7 +204,7 @@ def _controllers(texts: Mapping[str, str]) -> Collection[str]:
 
 
 def _of_one_node(texts: Mapping[str, str], controllers: Collection[str]) -> dict[str, str]:
-    """The settings without those that tell the node's place."""
+    """The settings without those that name the node's place."""
     kept = {name: text for name, text in texts.items() if name not in READ_HERE}
     for name in ("listeners", "advertised.listeners"):
         if name in kept:
