@@ -3,8 +3,8 @@
     python -m benches.console_tabs [--tabs 20] [--rounds 5] [--seconds 20] [--topics 200]
 
 One client sends one record after the other and waits for each. Rounds without and with tabs take
-turns. Half of the tabs follow a page by events, as a visible tab does; half load a page, and the
-next one as soon as it is there. Followed pages are those of Held readers, Transactions, Topics and
+turns. Half of the tabs follow a page by events, as a visible tab does. The others load one page
+after the other. Followed pages are those of Held readers, Transactions, Topics and
 Activity. The figure is the ratio of the medians of the rounds' p99, of one run: the machine is in
 both.
 
