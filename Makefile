@@ -17,7 +17,7 @@ export PROPTEST_RNG_SEED ?= 7
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build browser quick test test-rust test-python soak check fmt bench bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo docs wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build browser screenshots quick test test-rust test-python soak check fmt bench bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo docs wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo: jdk setup  ## flights through Spark and back, killed five times, every row
 
 browser:  ## install the chromium that tests of the console drive, by apt; needs root
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+
+screenshots: setup browser  ## the pictures of docs/console.md, from a broker at 127.0.0.1:9092; look at each
+	PYTHONPATH=tests $(BIN)/python -m console.pictures $(WHERE)
 
 quick: setup  ## for every edit, 2 minutes: rules, models, bytes, layers, a small simulation; no peers
 	cargo test --quiet --workspace --exclude txn-py --lib

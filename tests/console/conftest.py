@@ -47,7 +47,9 @@ def tell(servers: str) -> Producer:
     """Write the story; return the producer with the open transaction."""
     create_topic(servers, "orders", 2)
     create_topic(servers, "invoices")
-    holder = transactional_producer(servers, "pay-3", client_id="payments")
+    # It is open until the last test of a module, also on a slow machine.
+    settings = {"client_id": "payments", "transaction_timeout_ms": 900_000}
+    holder = transactional_producer(servers, "pay-3", **settings)
     commit_values(holder, "orders", [b'{"item":"apple"}', b"plain text"])
     holder.begin_transaction()
     send(holder, "orders", [b"taken back"])

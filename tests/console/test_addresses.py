@@ -139,7 +139,7 @@ def parameters_in(package: Path) -> Iterator[str]:
                 and ast.unparse(node.func.value) == "visit"
                 and isinstance(node.args[0], ast.Constant)
             ):
-                yield node.args[0].value
+                yield str(node.args[0].value)
 
 
 def test_a_partition_without_a_leader_is_no_answer_instead_of_a_page_that_is_not_there() -> None:

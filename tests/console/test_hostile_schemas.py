@@ -24,7 +24,7 @@ from support.console import Answer, ConsoleProcess
 from txn.console.registry.reading import Limits, Schemas
 
 LIMITS = Limits(computing_s=2, wait_s=60)
-"""Of a busy machine: a process that waits for a processor does not compute."""
+"""The limits on a busy machine: a process that waits for a processor does not compute."""
 
 DEEP = 50_000
 NUMBER_1 = "/schemas/ids/1"

@@ -6,6 +6,7 @@ Screenshots of every page go to `target/console-screenshots`, in light and in da
 from collections.abc import Iterator
 
 import pytest
+from starlette.routing import compile_path
 
 from console.conftest import HOSTILE_ID, Story
 from support.clients import (
@@ -16,6 +17,8 @@ from support.clients import (
     transactional_producer,
 )
 from support.command_line import run_txn
+from txn.console.pages import PAGES
+from txn.console.site import Action, Download
 
 playwright = pytest.importorskip("playwright.sync_api")
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
@@ -30,6 +33,7 @@ pytestmark = pytest.mark.skipif(
 PATHS = {
     "readers": "/",
     "readers-topic": "/readers/orders",
+    "readers-partition": "/readers/orders/0",
     "transactions": "/transactions",
     "transaction": "/transactions/one?id=pay-3",
     "abort": "/transactions/abort?id=pay-3",
@@ -39,6 +43,8 @@ PATHS = {
     "record": "/topics/orders/0/5?as=text",
     "search": "/topics/orders/search?value=a",
     "groups": "/groups",
+    "group": "/groups/one?id=shelf",
+    "reset": "/groups/reset?id=shelf&topic=orders&to=latest",
     "activity": "/activity",
     "cluster": "/cluster",
     "settings": "/cluster/1?all=1",
@@ -48,6 +54,23 @@ PATHS = {
     "missing": "/nothing/here",
     "login": "/login",
 }
+
+
+ACTIONS = {
+    "/transactions/do/abort": "test_the_keyboard_alone_finds_a_transaction_and_aborts_it",
+    "/groups/do/reset": "test_the_keyboard_alone_moves_the_offsets_of_a_group",
+    "/logout": "test_a_log_out_leads_to_the_log_in",
+    "/login": "test_a_log_out_leads_to_the_log_in",
+}
+"""Each address that changes something, and the test that does it by the keyboard."""
+
+FOCUSABLE_MAX = 200
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shelf(story: Story) -> None:
+    """A group with offsets and without members."""
+    make_group(story, "shelf")
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +108,66 @@ def test_every_page_is_without_violations_complaints_and_sideways_scrolling(
     assert [each for each in complaints if "status of 404" not in each] == []
 
 
+def test_every_route_of_the_site_is_among_the_pages_and_actions_of_this_module() -> None:
+    """The page of a group and the plan of a reset were in no test of a browser."""
+    shown = {route_of(path) for path in PATHS.values()}
+    for page in PAGES:
+        for path, served in page.routes:
+            if isinstance(served, Action):
+                assert ACTIONS[path] in globals()
+            elif not isinstance(served, Download):
+                assert path in shown
+
+
+def route_of(address: str) -> str | None:
+    """The route of an address; None: it belongs to no page."""
+    path = address.partition("?")[0]
+    for page in PAGES:
+        for route, served in page.routes:
+            if not isinstance(served, Action) and compile_path(route)[0].match(path):
+                return route
+    return None
+
+
+def test_tab_reaches_everything_that_can_be_used_on_every_page(
+    seen: tuple[Page, list[str]], story: Story
+) -> None:
+    """Links, fields, buttons and parts that scroll; each shows that it has the focus."""
+    page, _ = seen
+    for name, path in PATHS.items():
+        page.goto(f"{story.console.base}{path}")
+        count = page.evaluate(COUNT_FOCUSABLE)
+        assert 0 < count < FOCUSABLE_MAX, name
+        for _ in range(count):
+            page.keyboard.press("Tab")
+        assert page.evaluate(LEFT_OUT) == [], name
+
+
+COUNT_FOCUSABLE = """() => {
+  const all = 'a[href], button, input:not([type=hidden]), select, summary, [tabindex="0"]';
+  window.wanted = [...document.querySelectorAll(all)].filter((each) => each.checkVisibility());
+  window.reached = new Set();
+  document.addEventListener("focusin", (event) => {
+    const shown = getComputedStyle(event.target).outlineStyle !== "none";
+    if (shown) window.reached.add(event.target);
+  });
+  return window.wanted.length;
+}"""
+"""Notes the elements that can have the focus and those that get it; returns their number."""
+
+LEFT_OUT = """() => window.wanted.filter((each) => each.isConnected && !window.reached.has(each))
+  .map((each) => each.outerHTML.slice(0, 80))"""
+
+
 def test_a_narrow_screen_scrolls_no_page_sideways(chromium: Browser, story: Story) -> None:
     narrow = ViewportSize(width=390, height=800)
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     with open_page(chromium, story.console.url, size=narrow) as (page, _):
         for name, path in PATHS.items():
             page.goto(f"{story.console.base}{path}")
             widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
             assert widths[0] <= widths[1], name
+            page.screenshot(path=SCREENSHOTS / f"{name}-narrow.png", full_page=True)
 
 
 def test_a_hostile_record_runs_nothing_and_changes_no_page(chromium: Browser, story: Story) -> None:
@@ -212,12 +288,28 @@ def test_the_keyboard_alone_finds_a_transaction_and_aborts_it(
         expect(page.get_by_text("See what an abort would do")).to_have_count(0)
 
 
+def test_the_keyboard_alone_moves_the_offsets_of_a_group(chromium: Browser, story: Story) -> None:
+    make_group(story, "by-keyboard")
+    with open_page(chromium, story.console.url) as (page, _):
+        page.goto(f"{story.console.base}/groups/one?id=by-keyboard")
+        tab_to(page, "To a place")
+        page.keyboard.type("latest")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/groups/reset**")
+        expect(page.get_by_text("Nothing is changed yet")).to_be_visible()
+        tab_to(page, "Move them")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/groups/one**")
+
+
 def test_a_log_out_leads_to_the_log_in(chromium: Browser, story: Story) -> None:
     with open_page(chromium, story.console.url) as (page, _):
-        page.get_by_role("button", name="Log out").click()
+        tab_to(page, "Log out")
+        page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
-        page.get_by_label("Token").fill(story.console.token)
-        page.get_by_role("button", name="Log in with the token").click()
+        tab_to(page, "Token")
+        page.keyboard.type(story.console.token)
+        page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Who holds the readers back")).to_be_visible()
 
 

@@ -15,6 +15,7 @@ from console.test_transactions_page import form_of
 from support.clients import create_topic, plain_producer, send, transactional_producer
 from support.command_line import run_txn
 from support.console import Browser, ConsoleProcess
+from support.late_batch import let_hang
 from txn.config import STANDARD_AUTHORIZER
 
 USERS = {name: f"{name}'s pass" for name in ("root", "reader", "writer", "nobody")}
@@ -41,6 +42,7 @@ class Secured:
 
     inside: str
     console: ConsoleProcess
+    broker: txn.Broker
 
     def user(self, name: str, password: str | None = None) -> tuple[Browser, int]:
         """A browser after the log-in of a user, and the status of its answer."""
@@ -67,7 +69,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             f"sasl.username=root\nsasl.password={USERS['root']}\n"
         )
         console = ConsoleProcess("--command-config", config, "--write")
-        yield Secured(inside, console)
+        yield Secured(inside, console, broker)
         assert console.stop() == 0
 
 
@@ -119,6 +121,21 @@ def test_a_user_without_the_right_ends_no_transaction(secured: Secured) -> None:
     assert refused.status in (403, 404)
     assert "Ongoing" in root.get("/transactions/one?id=guarded").text
     assert root.post("/transactions/do/abort", form).status == 303
+
+
+def test_a_user_without_the_right_ends_no_transaction_that_hangs(secured: Secured) -> None:
+    offset = let_hang(secured.broker, "orders", 1_000, b"late")
+    address = f"/transactions/abort?topic=orders&partition=0&offset={offset}"
+    root, reader = secured.user("root")[0], secured.user("reader")[0]
+    page = reader.get(address)
+    assert page.status == 200
+    refused = reader.post("/transactions/do/abort", form_of(page.text))
+    assert (refused.status, "CLUSTER_AUTHORIZATION_FAILED" in refused.text) == (403, True)
+    plan = form_of(root.get(address).text)
+    stolen = reader.post("/transactions/do/abort", {**plan, "csrf": reader.csrf()})
+    assert (stolen.status, "Nothing was done" in stolen.text) == (403, True)
+    assert root.post("/transactions/do/abort", plan).status == 303
+    assert "No transaction holds readers back" in root.get("/readers/orders/0").text
 
 
 def test_the_first_page_is_there_for_a_user_who_may_see_little(secured: Secured) -> None:

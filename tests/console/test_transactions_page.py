@@ -57,7 +57,7 @@ def test_a_wrong_filter_is_an_error_page(story: Story, query: str) -> None:
 
 def test_the_page_of_a_transaction_has_its_logs_client_age_and_timeout(story: Story) -> None:
     text = story.console.browser().get("/transactions/one?id=pay-3").text
-    for found in ("orders-0", "invoices-0", "payments", "1 min 0 s, aborted at", "Every event"):
+    for found in ("orders-0", "invoices-0", "payments", "15 min 0 s, aborted at", "Every event"):
         assert found in text
     assert f"txn transactions describe pay-3 --bootstrap {story.servers}" in text
 

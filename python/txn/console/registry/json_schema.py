@@ -1,4 +1,4 @@
-"""Whether JSON fits a JSON Schema of a registry. No `$ref` makes it ask any other server."""
+"""Compares JSON with a JSON Schema of a registry. No `$ref` makes it ask any other server."""
 
 import json
 from typing import Any, Final
