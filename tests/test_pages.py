@@ -436,6 +436,15 @@ def try_on_a_broker(line: str, place: Path) -> None:
     assert errors == b"" or (goes_on and errors.startswith(b"txn: stopped after ")), errors
 
 
+def try_docs(line: str, place: Path) -> None:
+    """It names a page that there is, or words that some page has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(place))
+        code, printed, errors = run_txn(*shlex.split(line)[1:])
+    assert (code, errors) == (0, "")
+    assert printed
+
+
 def try_acls(line: str, place: Path) -> None:
     """It asks a broker whose clients may do everything, after the entry that the page adds."""
     properties = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
@@ -529,6 +538,7 @@ LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"txn serve --ephemeral": try_serve_ephemeral,
     r"python examples/spark/\w+\.py .*": try_example,
     r"txn console( .*)?": try_console,
+    r"txn docs( .*)?": try_docs,
     r"txn serve .*authorizer.*": try_serve_with_acls,
     r"txn serve .*": try_serve,
     r"txn acls .*": try_acls,

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from txn.manual.pages import all_pages
+
 pytestmark = [pytest.mark.wheel, pytest.mark.timeout(1800)]
 
 CHECKOUT = Path(__file__).parent.parent
@@ -97,6 +99,20 @@ def test_the_wheel_brings_the_command(environment: Path) -> None:
     assert "serve" in run([environment / "bin" / "txn", "--help"], cwd=environment)
 
 
+def test_the_wheel_brings_every_page_of_the_documentation(environment: Path) -> None:
+    """The pages of `docs/` lie beside the code by a link, which a build could pass over."""
+    txn_command = environment / "bin" / "txn"
+    made = run([txn_command, "docs", "--path"], cwd=environment, XDG_CACHE_HOME=str(environment))
+    site = Path(made.strip()).parent
+    found = {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.html")}
+    assert found == {"index", *all_pages()}
+    for name, page in all_pages().items():
+        assert (
+            run([txn_command, "docs", name, "--text"], cwd=environment).strip() == page.text.strip()
+        )
+    assert "txn docs quotas" in run([txn_command, "docs", "search", "quotas"], cwd=environment)
+
+
 def test_the_readme_runs_with_the_wheel_and_its_extra_and_no_warning(wheel: Path) -> None:
     """A newcomer's first hour; pandas 3 made PySpark warn, and the example failed."""
     assert "7 apples" in run_page(installed(wheel, "spark"), "README.md")
@@ -153,11 +169,10 @@ def run_page(place: Path, page: str) -> str:
     return run([place / "bin" / "python", "-W", "error", "page.py"], cwd=place)
 
 
-def run(command: Sequence[str | Path], *, cwd: Path) -> str:
+def run(command: Sequence[str | Path], *, cwd: Path, **variables: str) -> str:
     """Run to success, away from the import path of this interpreter; return the output."""
-    done = subprocess.run(
-        command, cwd=cwd, env=clean(os.environ), capture_output=True, text=True, check=False
-    )
+    env = clean(os.environ) | variables
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 

@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "users": ("txn.cli.users", "users_app"),
     "quotas": ("txn.cli.quotas", "quotas_app"),
     "log": ("txn.cli.log", "log_app"),
+    "docs": ("txn.cli.docs", "docs"),
 }
 """Name → module, and the function or the group of commands in it; in the order of the help."""
 

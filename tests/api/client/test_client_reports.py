@@ -100,11 +100,11 @@ def test_a_member_whose_place_another_instance_took_gives_up(broker: TestBroker)
         assert members[0].poll(0.1) is None or members[0].assignment()
     members.append(open_consumer(broker, ["in"], group_instance_id="one"))
 
-    with pytest.raises(FencedError, match=r"close this one\.$") as caught:
+    with pytest.raises(FencedError, match=r"close this one\.\n") as caught:
         poll_in_turn(members)
-    with pytest.raises(FencedError, match=r"close this one\.$"):  # it returned None from then on
+    with pytest.raises(FencedError, match=r"close this one\.\n"):  # it returned None from then on
         members[0].poll(0)
-    with pytest.raises(FencedError, match=r"close this one\.$"):
+    with pytest.raises(FencedError, match=r"close this one\.\n"):
         members[0].consume(1, 0)
     for member in members:
         member.close()
