@@ -14,7 +14,8 @@ it. The members of the consumer protocol may be away.
 
 Where Kafka differs: if a group has only classic members, or all others are away, and it may not
 become a classic one, nobody sends a heartbeat of the consumer protocol. So nobody notices that a
-topic has changed. Here a classic member is told to join again then.
+topic has changed. Here a classic member is told to join again then. If the stored metadata of a
+member has no version, Kafka never answers its SyncGroup. Here it is UNKNOWN_SERVER_ERROR.
 
 Source: Apache Kafka's group coordinator.
 """
@@ -266,7 +267,7 @@ def sync(
     member = group.members[request.member_id]
     classic = member.subscription.classic
     assert classic is not None, f"{request.member_id} speaks the consumer protocol"
-    name, metadata = classic.protocols[0]
+    name, metadata = next(iter(classic.protocols), ("", b""))
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol not in (
         None,
         name,
@@ -277,7 +278,10 @@ def sync(
     if not is_revoking and (is_behind or is_assignment_due(group, group.epoch, now_ms, limits)):
         return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
     part = {topic_id: frozenset(each) for topic_id, each in member.current.assigned.items()}
-    assigned = encode_assignment(by_name(part, topics), metadata)
+    try:
+        assigned = encode_assignment(by_name(part, topics), metadata)
+    except ValueError:  # a stored record has metadata that no JoinGroup could bring
+        return SyncAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
     return SyncAnswer(ErrorCode.NONE, request.protocol_type, request.protocol, assigned)
 
 
