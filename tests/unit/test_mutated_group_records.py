@@ -19,7 +19,7 @@ from support.served import APIS
 from support.sessions import session
 from txn.broker.host import Context
 from txn.coordinator.group.classic import Sync, SyncAnswer
-from txn.coordinator.group.consumer.decide import Beat
+from txn.coordinator.group.consumer.beat import Beat
 from txn.coordinator.group.consumer.records import (
     ClassicMember,
     ConsumerValue,

@@ -33,14 +33,8 @@ from txn.coordinator.group.classic import (
     Sync,
     SyncAnswer,
 )
-from txn.coordinator.group.consumer.decide import (
-    JOINS,
-    Beat,
-    Outcome,
-    added_bytes,
-    heartbeat,
-    join_refusal,
-)
+from txn.coordinator.group.consumer.beat import JOINS, Beat, Outcome
+from txn.coordinator.group.consumer.decide import added_bytes, heartbeat, join_refusal
 from txn.coordinator.group.consumer.embedded import (
     Subscription,
     decode_subscription,
@@ -77,7 +71,7 @@ FENCED: Final = ErrorCode.FENCED_INSTANCE_ID
 
 
 class Joined(NamedTuple):
-    """The next steps of a JoinGroup: write the records of `outcome`, or take the downgrade."""
+    """The next steps of a JoinGroup: write the records of `outcome`, or carry out the downgrade."""
 
     answer: JoinAnswer
     outcome: Outcome | None = None

@@ -188,6 +188,9 @@ class ConsumerRecord(NamedTuple):
     value: ConsumerValue | None
 
 
+Records = tuple[ConsumerRecord, ...]
+
+
 def record(
     kind: Kind, group_id: str, value: ConsumerValue | None, name: str = ""
 ) -> ConsumerRecord:
