@@ -709,22 +709,20 @@ NOT_SERVED: Final = (
         MISSING,
         _is_key_of(NOT_ANNOUNCED),
     ),
-    KnownDifference(
-        "first-version-of-streams-groups",
-        "StreamsGroupHeartbeat and StreamsGroupDescribe are served in version 0.",
-        ("ApiVersions",),
-        "api_keys.max_version",
-        0,
-        1,
-    )
-    if CONTROL is NODE_4_4
-    else KnownDifference(
-        "versions-of-kafka-4.4",
-        "The last versions of ApiVersions, TxnOffsetCommit, DescribeLogDirs and DeleteGroups.",
-        ("ApiVersions",),
-        "api_keys.max_version",
-        frozenset({3, 5, 6}),
-        frozenset({2, 4, 5}),
+    *(
+        ()
+        if CONTROL is NODE_4_4
+        else (
+            KnownDifference(
+                "versions-of-kafka-4.4",
+                "The last versions of ApiVersions, TxnOffsetCommit, DescribeLogDirs, DeleteGroups, "
+                "StreamsGroupHeartbeat and StreamsGroupDescribe.",
+                ("ApiVersions",),
+                "api_keys.max_version",
+                frozenset({1, 3, 5, 6}),
+                frozenset({0, 2, 4, 5}),
+            ),
+        )
     ),
     KnownDifference(
         "features-not-announced",

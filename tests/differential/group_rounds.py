@@ -12,15 +12,21 @@ the others wait for it until the rebalance timeout.
 
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
+import txn
 from differential.names import Names
 from differential.plain import plain
+from harnesses.peers.jars import JarSet
+from harnesses.peers.kafka import KafkaNode
+from support.clients import create_topic
 from support.entities import entity_builder
 from support.tagged import encode_plainly
 from support.wire_client import RawConnection
@@ -410,3 +416,23 @@ class Rounds:
             return
         self.history.append(f"{said}\n      txn: {ours}\n      Kafka: {theirs}")
         raise DifferenceError("\n".join(self.history))
+
+
+@contextmanager
+def rounds_beside(
+    directory: Path, jars: JarSet, settings: Mapping[str, str], *topics: str
+) -> Iterator[Rounds]:
+    """Rounds on a broker of txn and one of Apache Kafka, both with these settings and topics."""
+    with (
+        KafkaNode(directory, settings, jars=jars) as node,
+        txn.Broker(properties=settings) as broker,
+    ):
+        for servers in (broker.bootstrap_servers, node.bootstrap_servers):
+            for topic in topics:
+                create_topic(servers, topic)
+        halves = Half(broker.bootstrap_servers), Half(node.bootstrap_servers)
+        for half in halves:
+            half.wake()
+        yield Rounds(*halves)
+        for half in halves:
+            half.close()

@@ -11,8 +11,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import txn
-from differential.group_rounds import CLIENTS, PREPARING, DifferentChoiceError, Half, Rounds
+from differential.group_rounds import (
+    CLIENTS,
+    PREPARING,
+    DifferentChoiceError,
+    Rounds,
+    rounds_beside,
+)
 from differential.test_generated_groups import (
     EXAMPLES,
     PROTOCOLS,
@@ -22,8 +27,6 @@ from differential.test_generated_groups import (
     repeatedly,
 )
 from harnesses.peers.jars import NODE_4_4
-from harnesses.peers.kafka import KafkaNode
-from support.clients import create_topic
 from support.samples import EVERY
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(0)]
@@ -41,18 +44,8 @@ ACTS: Final = ("arrive", "arrive", "arrive", "heartbeat", "sync", "leave", "comm
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
     directory = tmp_path_factory.mktemp("groups")
-    with (
-        KafkaNode(directory, SETTINGS, jars=NODE_4_4) as node,
-        txn.Broker(properties=SETTINGS) as broker,
-    ):
-        for servers in (broker.bootstrap_servers, node.bootstrap_servers):
-            create_topic(servers, "t")
-        halves = Half(broker.bootstrap_servers), Half(node.bootstrap_servers)
-        for half in halves:
-            half.wake()
-        yield Rounds(*halves)
-        for half in halves:
-            half.close()
+    with rounds_beside(directory, NODE_4_4, SETTINGS, "t") as rounds:
+        yield rounds
 
 
 @st.composite

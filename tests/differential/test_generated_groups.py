@@ -10,17 +10,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import txn
 from differential.group_rounds import (
     CLIENTS,
     DifferenceError,
     DifferentChoiceError,
-    Half,
     Rounds,
+    rounds_beside,
 )
 from harnesses.peers.jars import CONTROL
-from harnesses.peers.kafka import KafkaNode
-from support.clients import create_topic
 from support.samples import EVERY
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(0)]
@@ -60,18 +57,8 @@ class GroupStep(NamedTuple):
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
     directory = tmp_path_factory.mktemp("groups")
-    with (
-        KafkaNode(directory, SETTINGS, jars=CONTROL) as node,
-        txn.Broker(properties=SETTINGS) as broker,
-    ):
-        for servers in (broker.bootstrap_servers, node.bootstrap_servers):
-            create_topic(servers, "t")
-        halves = Half(broker.bootstrap_servers), Half(node.bootstrap_servers)
-        for half in halves:
-            half.wake()
-        yield Rounds(*halves)
-        for half in halves:
-            half.close()
+    with rounds_beside(directory, CONTROL, SETTINGS, "t") as rounds:
+        yield rounds
 
 
 def act(rounds: Rounds, step: GroupStep) -> None:

@@ -115,11 +115,21 @@ REQUESTS: Final[dict[str, tuple[int, int, dict[str, Any]]]] = {
     "ShareFetch 2": (78, 2, A_FETCH),
     "ShareAcknowledge 1": (79, 1, AN_ACKNOWLEDGEMENT),
     "ShareAcknowledge 2": (79, 2, AN_ACKNOWLEDGEMENT),
-    "StreamsGroupHeartbeat": (88, 0, STREAMS_MEMBER),
-    "StreamsGroupDescribe": (
+    "StreamsGroupHeartbeat 0": (88, 0, STREAMS_MEMBER),
+    "StreamsGroupHeartbeat 1": (88, 1, STREAMS_MEMBER),
+    "StreamsGroupDescribe 0": (
         89,
         0,
         {"group_ids": ["g", "h"], "include_authorized_operations": True},
+    ),
+    "StreamsGroupDescribe 1": (
+        89,
+        1,
+        {
+            "group_ids": ["g", "h"],
+            "include_authorized_operations": True,
+            "include_topology_description": True,
+        },
     ),
     "DescribeShareGroupOffsets 0": (
         90,

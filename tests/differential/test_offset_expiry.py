@@ -12,11 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-import txn
-from differential.group_rounds import Half, Rounds
+from differential.group_rounds import Half, Rounds, rounds_beside
 from harnesses.peers.jars import NODE_4_4
-from harnesses.peers.kafka import KafkaNode
-from support.clients import create_topic
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(0)]
 
@@ -35,19 +32,8 @@ FOR_EVER_MS, AT_ONCE_MS = 10**9, 1
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
     directory = tmp_path_factory.mktemp("groups")
-    with (
-        KafkaNode(directory, SETTINGS, jars=NODE_4_4) as node,
-        txn.Broker(properties=SETTINGS) as broker,
-    ):
-        for servers in (broker.bootstrap_servers, node.bootstrap_servers):
-            for topic in TOPICS:
-                create_topic(servers, topic)
-        halves = Half(broker.bootstrap_servers), Half(node.bootstrap_servers)
-        for half in halves:
-            half.wake()
-        yield Rounds(*halves)
-        for half in halves:
-            half.close()
+    with rounds_beside(directory, NODE_4_4, SETTINGS, *TOPICS) as rounds:
+        yield rounds
 
 
 class Offsets:

@@ -106,6 +106,16 @@ def test_partitions_of_kafka_4_2_have_the_epoch_of_their_member() -> None:
     assert value == CurrentValue(7, 6, MemberState.STABLE, {TOPIC_ID: {0: 7, 2: 7}}, {})
 
 
+def test_partitions_with_another_number_of_epochs_have_the_epoch_of_their_member() -> None:
+    """Apache Kafka loads them. Here the record kept its partition of groups from its service."""
+    before = CurrentValue(7, 6, MemberState.STABLE, {TOPIC_ID: {0: 5, 2: 5}}, {})
+    stored = encode_value(before)
+    two_epochs = b"\3\0\0\0\5\0\0\0\5"
+    assert two_epochs in stored
+    fewer = stored.replace(b"\x09" + two_epochs, b"\x05\2\0\0\0\5")
+    assert decode_value(Kind.CURRENT, fewer) == before._replace(assigned={TOPIC_ID: {0: 7, 2: 7}})
+
+
 def test_tagged_fields_of_a_later_kafka_are_kept() -> None:
     for kind, value, stored in VALUES:
         tags = {**value.tags, 9: b"new"}

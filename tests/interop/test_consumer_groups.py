@@ -53,6 +53,21 @@ def members() -> Iterator[list[Member]]:
         member.consumer.close()
 
 
+def broker_on(directory: Path, port: int, kafka: JarSet | None) -> KafkaNode | txn.Broker:
+    """A broker on the data of the one before: an Apache Kafka, or one of txn."""
+    if kafka is not None:
+        return KafkaNode(directory, KAFKA, port=port, jars=kafka)
+    return txn.Broker(directory / "data", port=port, properties=INTERVAL)
+
+
+def read_on(servers: str, move: int, members: list[Member]) -> None:
+    """Send a record to each partition, and wait until the members have read all of them."""
+    values = [f"{move}-{index}".encode() for index in range(4)]
+    for index, value in enumerate(values):
+        send(plain_producer(servers), "orders", [value], partition=index)
+    settle(partial(ReadBy(members).all_of, values), *members)
+
+
 @pytest.mark.parametrize(
     ("kafka", "begins_with_kafka"),
     [(NODE_4_2, False), (NODE_4_2, True), (NODE_4_4, False)],
@@ -69,11 +84,7 @@ def test_a_group_goes_on_over_a_move_there_and_back(
     held: list[set[tuple[str, int]]] = []
     ids: list[str] = []
     for move, is_kafka in enumerate(kinds):
-        if is_kafka:
-            node: KafkaNode | txn.Broker = KafkaNode(tmp_path, KAFKA, port=port, jars=kafka)
-        else:
-            node = txn.Broker(tmp_path / "data", port=port, properties=INTERVAL)
-        with node:
+        with broker_on(tmp_path, port, kafka if is_kafka else None):
             if not move:
                 create_topic(servers, "orders", 4)
                 members += [Member(servers, "first"), Member(servers, "second", "^ord.*")]
@@ -81,10 +92,7 @@ def test_a_group_goes_on_over_a_move_there_and_back(
                 held = [set(one.owned) for one in members]
                 ids = [one.consumer.memberid() for one in members]
                 taken = [len(one.taken) for one in members]
-            values = [f"{move}-{index}".encode() for index in range(4)]
-            for index, value in enumerate(values):
-                send(plain_producer(servers), "orders", [value], partition=index)
-            settle(partial(members_read.all_of, values), *members)
+            read_on(servers, move, members)
             assert [one.owned for one in members] == held
             assert [len(one.taken) for one in members] == taken
             assert [one.consumer.memberid() for one in members] == ids
@@ -98,21 +106,14 @@ def test_a_group_of_both_protocols_goes_on_over_a_move_there_and_back(
     servers = f"127.0.0.1:{port}"
     members_read = ReadBy(members)
     for move, is_kafka in enumerate((False, True, False, True)):
-        if is_kafka:
-            node: KafkaNode | txn.Broker = KafkaNode(tmp_path, KAFKA, port=port, jars=NODE_4_4)
-        else:
-            node = txn.Broker(tmp_path / "data", port=port, properties=INTERVAL)
-        with node:
+        with broker_on(tmp_path, port, NODE_4_4 if is_kafka else None):
             if not move:
                 create_topic(servers, "orders", 4)
                 members += [Member(servers, "first"), Member(servers, "second", **COOPERATIVE)]
                 settle(members_read.two_each, *members)
                 held = [set(one.owned) for one in members]
                 taken = [len(one.taken) for one in members]
-            values = [f"{move}-{index}".encode() for index in range(4)]
-            for index, value in enumerate(values):
-                send(plain_producer(servers), "orders", [value], partition=index)
-            settle(partial(members_read.all_of, values), *members)
+            read_on(servers, move, members)
             assert [one.owned for one in members] == held
             assert [len(one.taken) for one in members] == taken
             if move == 3:

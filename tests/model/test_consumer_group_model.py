@@ -17,17 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from txn.coordinator.group.consumer import target
-from txn.coordinator.group.consumer.decide import (
-    Beat,
-    Outcome,
-    heartbeat,
-    leave,
-    pattern_resolved,
-    patterns_checked,
-)
-from txn.coordinator.group.consumer.departures import fence, overdue
+from txn.coordinator.group.consumer.beat import Beat, Outcome
+from txn.coordinator.group.consumer.decide import heartbeat
+from txn.coordinator.group.consumer.departures import fence, leave, overdue
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from txn.coordinator.group.consumer.offsets import commit_refusal
+from txn.coordinator.group.consumer.patterns import pattern_resolved, patterns_checked
 from txn.coordinator.group.consumer.records import ConsumerRecord, PatternValue
 from txn.coordinator.group.consumer.target import Limits, Task, computed
 from txn.coordinator.group.records import decode_record, encode_record

@@ -30,12 +30,9 @@ from model.test_consumer_group_model import (
 from txn.coordinator.group import classic
 from txn.coordinator.group.classic import Group, GroupState, Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.consumer import classic_members, target
-from txn.coordinator.group.consumer.decide import (
-    Refusal,
-    heartbeat,
-    leave,
-)
-from txn.coordinator.group.consumer.departures import dissolve, overdue
+from txn.coordinator.group.consumer.beat import Refusal
+from txn.coordinator.group.consumer.decide import heartbeat
+from txn.coordinator.group.consumer.departures import dissolve, leave, overdue
 from txn.coordinator.group.consumer.embedded import (
     decode_assignment,
     decode_subscription,
@@ -118,10 +115,10 @@ class MigrationMachine(RuleBasedStateMachine):
             self.log.append(record)
             self.store.replay(record, record_offset=len(self.log), now_ms=self.now_ms)
 
-    def take(self, removal: Removal) -> None:
+    def carry_out_removal(self, removal: Removal) -> None:
         self.write(removal.records)
         if removal.classic is not None:
-            self.store.take(removal.classic)
+            self.store.put_live(removal.classic)
 
     def carry_out(self, transition: classic.GroupTransition) -> None:
         if transition.record is not None:
@@ -131,7 +128,7 @@ class MigrationMachine(RuleBasedStateMachine):
                 ended = classic_end(group)
             self.write([*ended, GroupRecord(GroupKey("g"), transition.record)])
         if transition.group is not None:
-            self.store.take(transition.group)
+            self.store.put_live(transition.group)
         self.deliver(transition.answers)
 
     def deliver(self, answers: Sequence[classic.Answer]) -> None:
@@ -220,7 +217,7 @@ class MigrationMachine(RuleBasedStateMachine):
                 room_bytes=1 << 30,
             )
             if joined.downgrade is not None:
-                self.take(joined.downgrade)
+                self.carry_out_removal(joined.downgrade)
             elif joined.outcome is not None:
                 self.write(joined.outcome.records)
                 group.hear(joined.answer.member_id, self.now_ms)
@@ -310,7 +307,7 @@ class MigrationMachine(RuleBasedStateMachine):
         else:
             prolonged, code = classic.heartbeat(group, *named, now_ms=self.now_ms)
             if prolonged is not None:
-                self.store.take(prolonged)
+                self.store.put_live(prolonged)
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             client.needs_join = True
         elif code in FATAL:
@@ -378,7 +375,9 @@ class MigrationMachine(RuleBasedStateMachine):
         group = self.group
         if isinstance(group, ConsumerGroup):
             gone, _ = classic_members.leavers(group, [leaver])
-            self.take(remove(group, gone, topics=self.cluster, rules=self.changes, at=self.at))
+            self.carry_out_removal(
+                remove(group, gone, topics=self.cluster, rules=self.changes, at=self.at)
+            )
         else:
             transition, _ = classic.leave(group, (leaver,), now_ms=self.now_ms)
             self.carry_out(transition)
@@ -460,7 +459,9 @@ class MigrationMachine(RuleBasedStateMachine):
         group = self.group
         if says_so and isinstance(group, ConsumerGroup):
             gone = leave(group, client.beat()._replace(epoch=-1)).gone
-            self.take(remove(group, gone, topics=self.cluster, rules=self.changes, at=self.at))
+            self.carry_out_removal(
+                remove(group, gone, topics=self.cluster, rules=self.changes, at=self.at)
+            )
 
     # ---- time, topics, restarts
 
@@ -504,7 +505,9 @@ class MigrationMachine(RuleBasedStateMachine):
             late = overdue(
                 group, now_ms=self.now_ms, session_timeout_ms=SESSION_MS, bytes_max=1 << 20
             )
-            self.take(remove(group, late, topics=self.cluster, rules=self.changes, at=self.at))
+            self.carry_out_removal(
+                remove(group, late, topics=self.cluster, rules=self.changes, at=self.at)
+            )
 
     @rule(name=st.sampled_from(TOPICS))
     def topic_grows(self, name: str) -> None:
@@ -513,7 +516,7 @@ class MigrationMachine(RuleBasedStateMachine):
         if isinstance(group, ConsumerGroup):
             group.is_outdated = True
         elif group is not None and group.is_unled:
-            self.store.take(classic.begin_round(group, now_ms=self.now_ms))
+            self.store.put_live(classic.begin_round(group, now_ms=self.now_ms))
 
     @precondition(lambda self: self.side.task)
     @rule()

@@ -12,12 +12,13 @@ from support.group_host import TOPICS, GroupNode
 from txn.broker import consumer_groups, group_coordinator
 from txn.broker.consumer_groups import RESOLVE_PAUSE_MS
 from txn.broker.group_coordinator import GROUP_BATCHES, Committer
-from txn.coordinator.group.consumer.decide import PATTERNS_MAX, Beat, BeatAnswer
+from txn.coordinator.group.consumer.beat import Beat, BeatAnswer
 from txn.coordinator.group.consumer.group import (
     ConsumerGroup,
     ConsumerGroupState,
     ConsumerMember,
 )
+from txn.coordinator.group.consumer.patterns import PATTERNS_MAX
 from txn.coordinator.group.consumer.records import MemberValue
 from txn.coordinator.group.records import OffsetKey
 from txn.wire.error_codes import ErrorCode

@@ -2,22 +2,21 @@
 
 import asyncio
 import datetime
-import io
 import uuid
 from typing import Any
 
 import pytest
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 
-from support.entities import entity_builder
 from support.group_host import TOPICS, GroupNode
-from support.served import APIS, decode, versions_of
+from support.requests import request_of
+from support.served import APIS, versions_of
 from support.sessions import session
 from txn.broker.host import Context, Durability
 from txn.broker.turns import ITEMS_PER_TURN
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
-from txn.wire.kio import load_request_schema, load_response_schema
+from txn.wire.kio import load_response_schema
 from txn.wire.messages import encode_response
 
 NO_ID = uuid.UUID(int=99)
@@ -37,14 +36,6 @@ def ask(node: GroupNode, api_key: int, version: int, **fields: Any) -> Any:
     response, size = entity_reader(load_response_schema(api_key, version))(data, 0)
     assert size == len(data)
     return response
-
-
-def request_of(api_key: int, version: int, **fields: Any) -> Any:
-    """A request as the broker decodes its bytes."""
-    body = io.BytesIO()
-    schema = load_request_schema(api_key, version)
-    entity_writer(schema)(body, entity_builder(schema)(fields))
-    return decode(api_key, version, body.getvalue())
 
 
 async def _answered(node: GroupNode, api_key: int, request: Any, context: Context) -> Any:

@@ -223,7 +223,7 @@ def heartbeat(others: int) -> int:
     group = node.coordinator.group("g")
     assert group is not None
     members = [*group.members.values(), *stable(others).members.values()]
-    node.shards.of("g").state.take(group._replace(members=Members(members)))
+    node.shards.of("g").state.put_live(group._replace(members=Members(members)))
     beat = (member.member_id, None, member.generation)
     return steps_of(lambda: node.groups.heartbeat("g", *beat))
 

@@ -11,7 +11,7 @@ from txn.broker import consumer_groups, group_coordinator
 from txn.broker.group_coordinator import Committer
 from txn.broker.host import RETRY_MS
 from txn.coordinator.group.classic import GroupState, Join, JoinAnswer, Leaver, Sync, SyncAnswer
-from txn.coordinator.group.consumer.decide import Beat, BeatAnswer
+from txn.coordinator.group.consumer.beat import Beat, BeatAnswer
 from txn.coordinator.group.consumer.embedded import decode_assignment, encode_assignment
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.migration import Rules

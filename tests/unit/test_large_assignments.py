@@ -14,13 +14,10 @@ import pytest
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupHost, GroupNode
 from txn.coordinator.group.consumer import target
-from txn.coordinator.group.consumer.decide import (
-    Beat,
-    BeatAnswer,
-    heartbeat,
-    pattern_resolved,
-)
+from txn.coordinator.group.consumer.beat import Beat, BeatAnswer
+from txn.coordinator.group.consumer.decide import heartbeat
 from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from txn.coordinator.group.consumer.patterns import pattern_resolved
 from txn.coordinator.group.consumer.records import EpochValue, PatternValue
 from txn.testing import FakeHost
 from txn.wire.error_codes import ErrorCode

@@ -9,7 +9,7 @@ from support.clients import create_topic
 from support.group_host import GroupNode
 from txn.broker.apis import topics
 from txn.broker.host import Context
-from txn.coordinator.group.consumer.decide import Beat
+from txn.coordinator.group.consumer.beat import Beat
 from txn.security.sessions import ANONYMOUS, Listener, Peer, Session
 
 CREATE_TOPICS = 19

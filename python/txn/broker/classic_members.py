@@ -54,7 +54,7 @@ class ClassicMembers:
         shard = self._shards.of(group_id)
         try:
             if joined.downgrade is not None:
-                groups.take(shard, group_id, joined.downgrade)
+                groups.carry_out_removal(shard, group_id, joined.downgrade)
             elif joined.outcome is not None:
                 groups.carry_out(shard, group_id, [*joined.outcome.records])
         except StorageError as error:
@@ -64,7 +64,7 @@ class ClassicMembers:
             member_id = joined.answer.member_id
             due_ms = self._host.monotonic_ms() + request.rebalance_timeout_ms
             group.step_deadlines[member_id] = due_ms  # it has to ask for its assignment
-            groups.heard(group_id, joined.outcome)
+            groups.note_heartbeat(group_id, joined.outcome)
             groups.begin_task(group_id, joined.outcome, owner)
         return joined.answer
 
@@ -80,7 +80,7 @@ class ClassicMembers:
         if answer.error is ErrorCode.NONE:
             group.step_deadlines.pop(request.member_id, None)
             group.hear(request.member_id, self._host.monotonic_ms())
-            self._groups.prolong(group, request.member_id)
+            self._groups.ensure_timer(group, request.member_id)
         elif answer.error is ErrorCode.REBALANCE_IN_PROGRESS:
             self._expect_join(group, request.member_id)
         return answer
@@ -105,7 +105,7 @@ class ClassicMembers:
             self._expect_join(group, member_id)
         elif group.is_outdated and rules.lacks_consumers(group):
             group.is_outdated = False
-        self._groups.prolong(group, member_id)
+        self._groups.ensure_timer(group, member_id)
         return code
 
     def _expect_join(self, group: ConsumerGroup, member_id: str) -> None:
@@ -113,7 +113,7 @@ class ClassicMembers:
         timeout_ms = group.members[member_id].subscription.rebalance_timeout_ms
         due_ms = self._host.monotonic_ms() + max(timeout_ms, 0)
         group.step_deadlines.setdefault(member_id, due_ms)
-        self._groups.prolong(group, member_id)
+        self._groups.ensure_timer(group, member_id)
 
     def leave(self, group: ConsumerGroup, leavers: Sequence[Leaver]) -> tuple[ErrorCode, ...]:
         """Remove members of any protocol; one code for each. Raises StorageError: none was."""

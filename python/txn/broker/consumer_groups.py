@@ -33,21 +33,12 @@ from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import Host
 from txn.config import split_list
 from txn.coordinator.group.classic import Group, dismissed
-from txn.coordinator.group.consumer.decide import (
-    JOINS,
-    Beat,
-    BeatAnswer,
-    Outcome,
-    Refusal,
-    added_bytes,
-    heartbeat,
-    leave,
-    pattern_resolved,
-    patterns_checked,
-)
-from txn.coordinator.group.consumer.departures import overdue
+from txn.coordinator.group.consumer.beat import JOINS, Beat, BeatAnswer, Outcome, Refusal
+from txn.coordinator.group.consumer.decide import added_bytes, heartbeat
+from txn.coordinator.group.consumer.departures import leave, overdue
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.migration import Moment, Removal, Rules, join_classic, remove
+from txn.coordinator.group.consumer.patterns import pattern_resolved, patterns_checked
 from txn.coordinator.group.consumer.records import (
     Assignment,
     ConsumerRecord,
@@ -84,7 +75,7 @@ class ConsumerGroups:
         held_bytes_max: The largest size of all groups and their members.
         set_timer: Sets a group's timer anew.
         error_code: The code for a member whose group's records could not be written.
-        tell: Writes a line of the log: event, group, facts.
+        log_event: Writes a line of the log: event, group, facts.
     """
 
     def __init__(
@@ -96,7 +87,7 @@ class ConsumerGroups:
         held_bytes_max: int,
         set_timer: Callable[[AnyGroup], None],
         error_code: Callable[[StorageError], ErrorCode],
-        tell: Callable[..., None],
+        log_event: Callable[..., None],
     ) -> None:
         self._host = host
         self._shards = shards
@@ -104,7 +95,7 @@ class ConsumerGroups:
         self._held_bytes_max = held_bytes_max
         self._set_timer = set_timer
         self._error_code = error_code
-        self._tell = tell
+        self._log_event = log_event
         self._resolved_ms: dict[str, int] = {}
         """Group → when its patterns were last resolved."""
         self._resolving: set[str] = set()
@@ -168,7 +159,7 @@ class ConsumerGroups:
             return BeatAnswer(self._error_code(error))
         if isinstance(known, Group):
             shard.start(None, _dismiss(known))
-        self.heard(group_id, outcome)
+        self.note_heartbeat(group_id, outcome)
         self.begin_task(group_id, outcome, owner)
         if outcome.heard is not None:
             self._resolve_if_due(group_id, sees, owner)
@@ -213,15 +204,15 @@ class ConsumerGroups:
         """The time."""
         return Moment(self._host.monotonic_ms(), self._host.now_ms())
 
-    def heard(self, group_id: str, outcome: Outcome) -> None:
-        """Take the part of a request that is in memory alone."""
+    def note_heartbeat(self, group_id: str, outcome: Outcome) -> None:
+        """Prolong the session of the member whose request was written, and note what it checked."""
         group = self.get(group_id)
         if group is None or outcome.heard is None:
             return
         group.hear(outcome.heard, self._host.monotonic_ms())
         if outcome.checked_topics:
             group.is_outdated = False
-        self.prolong(group, outcome.heard)
+        self.ensure_timer(group, outcome.heard)
 
     def _resolve_if_due(self, group_id: str, sees: Sees | None, owner: str) -> None:
         group = self.get(group_id)
@@ -229,7 +220,7 @@ class ConsumerGroups:
             self._resolving.add(group_id)
             self._host.spawn(self._resolve(group, sees, owner))
 
-    def prolong(self, group: ConsumerGroup, member_id: str) -> None:
+    def ensure_timer(self, group: ConsumerGroup, member_id: str) -> None:
         """Set the timer of a group of which one member was heard, unless it rings in time."""
         armed = self._shards.of(group.group_id).state.timers.get(group.group_id)
         timeout_ms = self.setting(group.group_id, "session.timeout.ms")
@@ -240,18 +231,18 @@ class ConsumerGroups:
     def remove(self, shard: GroupShard, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
         """Remove members; the group may become a classic one. Raises StorageError."""
         removal = remove(group, member_ids, topics=self._host, rules=self.rules, at=self.now())
-        self.take(shard, group.group_id, removal)
+        self.carry_out_removal(shard, group.group_id, removal)
 
-    def take(self, shard: GroupShard, group_id: str, removal: Removal) -> None:
-        """Write the records of a removal, and take the classic group. Raises StorageError."""
+    def carry_out_removal(self, shard: GroupShard, group_id: str, removal: Removal) -> None:
+        """Write the records of a removal, and serve its classic group. Raises StorageError."""
         self.carry_out(shard, group_id, [*removal.records])
         if removal.classic is None:
             return
         self.forget([group_id])
-        shard.state.take(removal.classic)
+        shard.state.put_live(removal.classic)
         shard.state.note_size(removal.classic)
         self._set_timer(removal.classic)
-        self._tell("group.downgraded", group_id, members=len(removal.classic.members))
+        self._log_event("group.downgraded", group_id, members=len(removal.classic.members))
 
     def carry_out(self, shard: GroupShard, group_id: str, records: list[GroupLogRecord]) -> None:
         """Write records of a group, and replay them. Raises StorageError."""
@@ -265,7 +256,7 @@ class ConsumerGroups:
             return
         shard.state.note_size(group)
         if group.epoch != epoch or group.state is not state:
-            self._tell(
+            self._log_event(
                 "group.moved",
                 group_id,
                 state=group.state.value,

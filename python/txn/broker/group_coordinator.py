@@ -158,7 +158,7 @@ class GroupCoordinator:
             held_bytes_max=HELD_BYTES_MAX,
             set_timer=self._set_timer,
             error_code=group_error,
-            tell=self._tell,
+            log_event=self._log_event,
         )
         """The groups of the consumer protocol."""
         self._classic_members = ClassicMembers(host, shards, self.consumer, group_error)
@@ -363,7 +363,7 @@ class GroupCoordinator:
         ):
             prolonged = touch(group, committer.member_id, now_ms=self.host.monotonic_ms())
             self._prolong(prolonged, committer.member_id)
-        return await self._put(committer.group_id, offsets, None)
+        return await self._append_offsets(committer.group_id, offsets, None)
 
     async def commit_in_transaction(
         self,
@@ -405,7 +405,7 @@ class GroupCoordinator:
             )
         if error is not ErrorCode.NONE:
             return error
-        return await self._put(committer.group_id, offsets, producer)
+        return await self._append_offsets(committer.group_id, offsets, producer)
 
     def _commit_refusal(
         self,
@@ -502,7 +502,8 @@ class GroupCoordinator:
     def lacks_a_marker(self, group_id: str) -> bool:
         """Say whether a commit of offsets of a group is decided, and the disk refuses its marker.
 
-        After a power failure those offsets were told before. None below them may be told now.
+        Clients may have fetched those offsets before a power failure. None below them may be
+        answered now.
         """
         state = self._shard_of(group_id).state
         return any(state.offsets.has_pending(group_id, each) for each in state.unmarked)
@@ -550,14 +551,14 @@ class GroupCoordinator:
         delete_offsets(shard, shard.state.offsets.keys_of_group(group_id))
         shard.append(_tombstones(group))
         self.consumer.forget([group_id])
-        self._tell("group.deleted", group_id)
+        self._log_event("group.deleted", group_id)
 
     # ------------------------------------------------------------ one change
 
     def _carry_out(
         self, group_id: str, transition: GroupTransition, own: int | None = None
     ) -> Request[None]:
-        """Record a transition, take the group's new state, answer. Raises StorageError.
+        """Record a transition, put the group's new state in memory, answer. Raises StorageError.
 
         Args:
             group_id: Whose.
@@ -573,24 +574,24 @@ class GroupCoordinator:
         if group is not None:
             self._log_move(before, group)
             self._shard_of(group_id).state.note_size(group)
-            self._take(group)
+            self._update(group)
         for ticket, answer in answers:
             yield Reply(answer, None if ticket == own else ticket)
 
-    def _take(self, group: Group) -> None:
-        """Take a group's new state in memory, and set its timer."""
-        self._shard_of(group.group_id).state.take(group)
+    def _update(self, group: Group) -> None:
+        """Put the new state of a classic group over the recorded one, and set its timer."""
+        self._shard_of(group.group_id).state.put_live(group)
         self._set_timer(group)
 
     def _prolong(self, group: Group, member_id: str) -> None:
-        """Take a group in which one session was prolonged, without a look at all the others."""
+        """Put a group in which one session was prolonged, without a look at all the others."""
         state = self._shard_of(group.group_id).state
         armed = state.timers.get(group.group_id)
         member = group.members.get(member_id)
         if armed is None or (member is not None and member.session_deadline_ms < armed[0]):
-            self._take(group)
+            self._update(group)
         else:
-            state.take(group)
+            state.put_live(group)
 
     def _stamped(self, before: Group | None, outcome: GroupTransition) -> GroupTransition:
         """An outcome with the time of day at which the group came to its state, if it just did."""
@@ -605,7 +606,7 @@ class GroupCoordinator:
             record=None if record is None else record._replace(state_timestamp_ms=at_ms),
         )
 
-    async def _put(
+    async def _append_offsets(
         self,
         group_id: str,
         offsets: Mapping[OffsetKey, OffsetValue],
@@ -718,7 +719,7 @@ class GroupCoordinator:
         over = expired_offsets(group, table, now_ms=now_ms, retention_ms=retention_ms)
         delete_offsets(shard, over)
         if over:
-            self._tell("group.offsets_expired", group.group_id, offsets=len(over))
+            self._log_event("group.offsets_expired", group.group_id, offsets=len(over))
         is_awaited = isinstance(group, Group) and group.pending
         is_left_alone = group.state in EMPTY_STATES and not is_awaited
         if is_left_alone and not table.keys_of_group(group.group_id):
@@ -726,7 +727,7 @@ class GroupCoordinator:
 
     def _log_move(self, before: Group | None, after: Group) -> None:
         if before is None or before.state is not after.state:
-            self._tell(
+            self._log_event(
                 "group.moved",
                 after.group_id,
                 state=after.state.value,
@@ -734,7 +735,7 @@ class GroupCoordinator:
                 members=len(after.members),
             )
 
-    def _tell(self, event: str, group_id: str, **facts: object) -> None:
+    def _log_event(self, event: str, group_id: str, **facts: object) -> None:
         """Write a line, if the event has one left: clients bring it about at will."""
         allowance = self._allowances.setdefault(event, Allowance())
         is_written, left_out = allowance.admit(self.host.monotonic_ms() / 1_000)

@@ -178,7 +178,7 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
                     group.has_new_topics = group.has_new_topics or has_new
                 elif group.is_unled:
                     rebalancing = begin_round(group, now_ms=now_ms)
-                    shard.state.take(rebalancing)
+                    shard.state.put_live(rebalancing)
                     self.on_round(rebalancing)
 
     def on_topic_deleted(self, topic: str) -> None:
@@ -203,7 +203,7 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
         state.unmarked.discard(producer_id)
 
     def on_offsets_refusal(self, partition_index: int, producer_id: int) -> None:
-        """The marker of a commit has to wait for the disk: its offsets are not told before."""
+        """The marker of a commit has to wait for the disk: its offsets are not answered before."""
         self.shards[partition_index].state.unmarked.add(producer_id)
 
     @override

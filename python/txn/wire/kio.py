@@ -66,6 +66,10 @@ _LATER: Final = {
     (28, 6, _RESPONSE): "txn.wire.later.txn_offset_commit:TxnOffsetCommitResponse",
     (42, 3, _REQUEST): schema_name_map["delete_groups"][2][EntityType.request],
     (42, 3, _RESPONSE): "txn.wire.later.delete_groups:DeleteGroupsResponse",
+    (88, 1, _REQUEST): schema_name_map["streams_group_heartbeat"][0][EntityType.request],
+    (88, 1, _RESPONSE): "txn.wire.later.streams_groups:StreamsGroupHeartbeatResponse",
+    (89, 1, _REQUEST): "txn.wire.later.streams_groups:StreamsGroupDescribeRequest",
+    (89, 1, _RESPONSE): "txn.wire.later.streams_groups:StreamsGroupDescribeResponse",
 }
 """(API key, version, kind) → the schema of a version that kio lacks, here or as of a version that
 has the same fields."""

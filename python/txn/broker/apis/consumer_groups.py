@@ -23,7 +23,7 @@ from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.host import Context
 from txn.broker.metadata_log import GROUP_FEATURE
 from txn.broker.turns import Turns
-from txn.coordinator.group.consumer.decide import JOINS, LEAVES, Beat
+from txn.coordinator.group.consumer.beat import JOINS, LEAVES, Beat
 from txn.coordinator.group.consumer.group import (
     LEFT_FOR_A_WHILE,
     NOTHING,

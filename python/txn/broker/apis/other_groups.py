@@ -114,7 +114,7 @@ APIS: Final = Area(
     ),
     Api(
         ApiKey.STREAMS_GROUP_HEARTBEAT,
-        (0, 0),
+        (0, 1),
         StreamsGroupHeartbeatRequest,
         StreamsGroupHeartbeatResponse,
         for_everybody,
@@ -122,7 +122,7 @@ APIS: Final = Area(
     ),
     Api(
         ApiKey.STREAMS_GROUP_DESCRIBE,
-        (0, 0),
+        (0, 1),
         GroupsDescribeRequest,
         StreamsGroupDescribeResponse,
         for_everybody,

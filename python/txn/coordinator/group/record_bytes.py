@@ -141,9 +141,9 @@ class RecordReader:
         return value
 
     def nullable_string(self) -> str | None:
-        """A text, or None."""
+        """A text, or None. Bytes that are no UTF-8 are replaced, as Java does."""
         size = self._length(">h")
-        return None if size < 0 else self._take(size).decode()
+        return None if size < 0 else self._take(size).decode(errors="replace")
 
     def blob(self) -> bytes:
         """Bytes."""

@@ -2,8 +2,8 @@
 
 A record changes them only by `replay`, both a record just appended and a record that a start reads.
 So a start restores everything that was recorded (P8). A live group also has state in memory alone.
-Of a classic group that is requests that wait, sessions, an unfinished round. `take` puts that over
-the recorded group, after the group's record was replayed. A consumer group keeps its own.
+Of a classic group that is requests that wait, sessions, an unfinished round. `put_live` puts this
+over the recorded group, after the group's record was replayed. A consumer group keeps its own.
 
 A group is of one protocol. The first record of the other one ends it. A classic group with members
 whose record follows the end of a consumer group was downgraded, and its members have to join again.
@@ -74,6 +74,6 @@ class GroupStore:
         else:
             group.replay(record, now_ms)
 
-    def take(self, group: Group) -> None:
+    def put_live(self, group: Group) -> None:
         """Put a classic group's state in memory over the recorded one."""
         self.groups[group.group_id] = group

@@ -39,6 +39,7 @@ class GroupsDescribeRequest:
 
     group_ids: tuple[str, ...] = ()
     include_authorized_operations: bool = False
+    include_topology_description: bool = False
 
 
 class DescribedShareGroup(NamedTuple):
@@ -333,6 +334,8 @@ class StreamsGroupHeartbeatResponse(NamedTuple):
     warmup_tasks: None = None
     endpoint_information_epoch: int = 0
     partitions_by_user_endpoint: None = None
+    recovery_lag: int = -1
+    topology_description_required: bool = False
 
 
 class DescribedStreamsGroup(NamedTuple):
@@ -347,6 +350,9 @@ class DescribedStreamsGroup(NamedTuple):
     topology: None = None
     members: Sequence[NamedTuple] = ()
     authorized_operations: int = OPERATIONS_NOT_ASKED
+    topology_description: None = None
+    topology_description_status: int = 0
+    assignor_name: str | None = None
 
 
 class StreamsGroupDescribeResponse(NamedTuple):

@@ -14,7 +14,8 @@ it. The members of the consumer protocol may be away.
 
 Where Kafka differs: if a group has only classic members, or all others are away, and it may not
 become a classic one, nobody sends a heartbeat of the consumer protocol. So nobody notices that a
-topic has changed. Here a classic member is told to join again then.
+topic has changed. Here a classic member is told to join again then. If the stored metadata of a
+member has no version, Kafka never answers its SyncGroup. Here it is UNKNOWN_SERVER_ERROR.
 
 Source: Apache Kafka's group coordinator.
 """
@@ -32,14 +33,8 @@ from txn.coordinator.group.classic import (
     Sync,
     SyncAnswer,
 )
-from txn.coordinator.group.consumer.decide import (
-    JOINS,
-    Beat,
-    Outcome,
-    added_bytes,
-    heartbeat,
-    join_refusal,
-)
+from txn.coordinator.group.consumer.beat import JOINS, Beat, Outcome
+from txn.coordinator.group.consumer.decide import added_bytes, heartbeat, join_refusal
 from txn.coordinator.group.consumer.embedded import (
     Subscription,
     decode_subscription,
@@ -76,7 +71,7 @@ FENCED: Final = ErrorCode.FENCED_INSTANCE_ID
 
 
 class Joined(NamedTuple):
-    """The next steps of a JoinGroup: write the records of `outcome`, or take the downgrade."""
+    """The next steps of a JoinGroup: write the records of `outcome`, or carry out the downgrade."""
 
     answer: JoinAnswer
     outcome: Outcome | None = None
@@ -266,7 +261,7 @@ def sync(
     member = group.members[request.member_id]
     classic = member.subscription.classic
     assert classic is not None, f"{request.member_id} speaks the consumer protocol"
-    name, metadata = classic.protocols[0]
+    name, metadata = next(iter(classic.protocols), ("", b""))
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol not in (
         None,
         name,
@@ -277,7 +272,10 @@ def sync(
     if not is_revoking and (is_behind or is_assignment_due(group, group.epoch, now_ms, limits)):
         return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
     part = {topic_id: frozenset(each) for topic_id, each in member.current.assigned.items()}
-    assigned = encode_assignment(by_name(part, topics), metadata)
+    try:
+        assigned = encode_assignment(by_name(part, topics), metadata)
+    except ValueError:  # a stored record has metadata that no JoinGroup could bring
+        return SyncAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
     return SyncAnswer(ErrorCode.NONE, request.protocol_type, request.protocol, assigned)
 
 

@@ -1,8 +1,7 @@
-"""The decisions of the consumer group protocol (KIP-848).
+"""The decision on a heartbeat of the consumer group protocol (KIP-848).
 
-Pure: no clock, no log, no socket. A function takes a group, an event and the time. It returns an
-`Outcome`: the records to write first, and the answer. Nobody may act on an outcome whose records
-are not written. The group changes when they are replayed.
+Pure: no clock, no log, no socket. Invariant: a heartbeat never changes the group. Its outcome has
+the records to write first, and the answer. The group changes when the records are replayed.
 
 A heartbeat is everything in one: it joins, reports, and fetches the assignment. Three numbers lead:
 
@@ -20,30 +19,38 @@ Sources: KIP-848, KIP-1263; Apache Kafka's behaviour where they are silent.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
 from uuid import UUID
 
-from txn.coordinator.group.consumer.departures import Records, tombstones
+from txn.coordinator.group.consumer.beat import (
+    JOINS,
+    NOT_SAID,
+    Beat,
+    BeatAnswer,
+    Outcome,
+    Refusal,
+    fenced,
+    require_holder,
+    unknown_member,
+)
+from txn.coordinator.group.consumer.departures import tombstones
 from txn.coordinator.group.consumer.group import (
     LEFT_FOR_A_WHILE,
     NO_PARTITIONS,
     NO_SUBSCRIPTION,
     NOTHING,
-    OWNS_NOTHING,
     ConsumerGroup,
     ConsumerMember,
 )
+from txn.coordinator.group.consumer.patterns import PATTERNS_MAX
 from txn.coordinator.group.consumer.reconcile import Aim, reconciled
 from txn.coordinator.group.consumer.records import (
     Assignment,
-    ClassicMember,
     ConsumerRecord,
     ConsumerValue,
     CurrentValue,
     Kind,
     MemberValue,
     Owned,
-    PatternValue,
     record,
 )
 from txn.coordinator.group.consumer.target import (
@@ -56,87 +63,6 @@ from txn.coordinator.group.consumer.target import (
 )
 from txn.coordinator.group.consumer.topics import Topics, metadata_hash
 from txn.wire.error_codes import ErrorCode
-
-JOINS: Final = 0
-LEAVES: Final = -1
-"""Epochs of a heartbeat that joins, or leaves for good."""
-
-PATTERNS_MAX: Final = 100
-"""Different patterns in one group: each is matched with every topic, and stored with its topics."""
-
-NOT_SAID: Final = -1
-"""A rebalance timeout that did not change."""
-
-
-class Beat(NamedTuple):
-    """A ConsumerGroupHeartbeat request. None, or -1: the member's data did not change.
-
-    A JoinGroup of a classic member is one too. It has the member's classic data, and
-    `knows_its_id` if the coordinator gave the member its id before.
-    """
-
-    member_id: str
-    epoch: int
-    client_id: str
-    client_host: str
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = NOT_SAID
-    topics: tuple[str, ...] | None = None
-    pattern: str | None = None
-    assignor: str | None = None
-    owned: Assignment | None = None
-    classic: ClassicMember | None = None
-    knows_its_id: bool = False
-
-    @property
-    def is_full(self) -> bool:
-        """Says everything, so that the answer has the assignment in any case."""
-        has_subscription = self.topics is not None or self.pattern is not None
-        return self.rebalance_timeout_ms != NOT_SAID and has_subscription and self.owned is not None
-
-
-class BeatAnswer(NamedTuple):
-    """The answer to a heartbeat. `assignment` is None if the member has it already."""
-
-    error: ErrorCode
-    message: str | None = None
-    member_id: str | None = None
-    epoch: int = 0
-    assignment: Owned | None = None
-
-
-class Outcome(NamedTuple):
-    """The next steps: write the records, replay them, then answer.
-
-    Attributes:
-        answer: Answers the request.
-        records: To be written as one batch.
-        heard: The member whose session is prolonged.
-        checked_topics: The group was compared with the topics as they are.
-        replaced: The static member whose place another one took.
-        gone: The members to remove, by `migration.remove`.
-        task: The target assignment to compute now, beside the control loop.
-    """
-
-    answer: BeatAnswer
-    records: Records = ()
-    heard: str | None = None
-    checked_topics: bool = False
-    replaced: str | None = None
-    gone: tuple[str, ...] = ()
-    task: Task | None = None
-
-
-class Refusal(Exception):
-    """A request is answered with an error code."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.answer = BeatAnswer(error, message)
-
-
-# ---------------------------------------------------------------- a heartbeat
 
 
 def heartbeat(
@@ -225,18 +151,18 @@ class _Heartbeat:
             has_new_subscription=has_new_topics or has_new_pattern,
         )
         if current is None:
-            raise _fenced("The member is in a state that is unknown here.")
+            raise fenced("The member is in a state that is unknown here.")
         if current != before.current:
             self._write(Kind.CURRENT, current, beat.member_id)
-        is_told = beat.epoch == JOINS or beat.is_full
-        if not is_told:
-            is_told = _partitions(current.assigned) != _partitions(before.current.assigned)
+        sends_assignment = beat.epoch == JOINS or beat.is_full
+        if not sends_assignment:
+            sends_assignment = _partitions(current.assigned) != _partitions(before.current.assigned)
         answer = BeatAnswer(
             ErrorCode.NONE,
             None,
             beat.member_id,
             current.epoch,
-            current.assigned if is_told else None,
+            current.assigned if sends_assignment else None,
         )
         replaced_id = None if replaced is None else replaced.member_id
         records = tuple(self._records)
@@ -264,7 +190,7 @@ class _Heartbeat:
         if beat.instance_id is None:
             known = group.members.get(beat.member_id)
             if known is None and not joins:
-                raise _unknown(beat.member_id, group.group_id)
+                raise unknown_member(beat.member_id, group.group_id)
             if known is None:
                 return _new_member(beat), None
             _require_epoch(known, beat)
@@ -275,7 +201,7 @@ class _Heartbeat:
                 raise Refusal(
                     ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown."
                 )
-            _require_holder(holder, beat.member_id, beat.instance_id)
+            require_holder(holder, beat.member_id, beat.instance_id)
             _require_epoch(holder, beat)
             return holder, None
         if holder is None:
@@ -445,7 +371,7 @@ def _require_epoch(member: ConsumerMember, beat: Beat) -> None:
         return
     is_greater = beat.epoch > current.epoch
     if is_greater or beat.epoch != current.previous_epoch or not _is_part(beat.owned, current):
-        raise _fenced(
+        raise fenced(
             f"The consumer group member has a {'greater' if is_greater else 'smaller'} member "
             f"epoch ({beat.epoch}) than the one known by the group coordinator ({current.epoch})."
         )
@@ -457,86 +383,5 @@ def _is_part(owned: Assignment | None, current: CurrentValue) -> bool:
     )
 
 
-def _require_holder(holder: ConsumerMember, member_id: str, instance_id: str) -> None:
-    if holder.member_id != member_id:
-        raise Refusal(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member "
-            f"{holder.member_id}.",
-        )
-
-
-def _fenced(reason: str) -> Refusal:
-    advice = "The member must abandon all its partitions and rejoin."
-    return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"{reason} {advice}")
-
-
-def _unknown(member_id: str, group_id: str) -> Refusal:
-    return Refusal(
-        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
-    )
-
-
 def _partitions(owned: Owned) -> dict[UUID, frozenset[int]]:
     return {topic_id: frozenset(epochs) for topic_id, epochs in owned.items()}
-
-
-# ---------------------------------------------------------------- members that go
-
-
-def leave(group: ConsumerGroup, beat: Beat) -> Outcome:
-    """Remove a member, or let a static member go for a while (epoch -2)."""
-    try:
-        member = _leaver(group, beat)
-    except Refusal as refusal:
-        return Outcome(refusal.answer)
-    answer = BeatAnswer(ErrorCode.NONE, None, beat.member_id, beat.epoch)
-    if beat.epoch == LEFT_FOR_A_WHILE and beat.instance_id is not None:
-        current = member.current._replace(epoch=LEFT_FOR_A_WHILE, revoking=OWNS_NOTHING)
-        return Outcome(answer, (record(Kind.CURRENT, group.group_id, current, beat.member_id),))
-    return Outcome(answer, gone=(member.member_id,))
-
-
-def _leaver(group: ConsumerGroup, beat: Beat) -> ConsumerMember:
-    if beat.instance_id is None:
-        known = group.members.get(beat.member_id)
-        if known is None:
-            raise _unknown(beat.member_id, group.group_id)
-        return known
-    holder = group.static_member(beat.instance_id)
-    if holder is None:
-        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
-    _require_holder(holder, beat.member_id, beat.instance_id)
-    return holder
-
-
-# ---------------------------------------------------------------- patterns
-
-
-def pattern_resolved(group: ConsumerGroup, pattern: str, found: PatternValue) -> Records:
-    """The records of a pattern that was resolved: its topics, and the epoch for which they count.
-
-    There are none if nobody has the pattern any longer, or its topics did not change. An epoch that
-    waits for its assignment serves for these topics too.
-    """
-    before = group.patterns.get(pattern)
-    changes = found.topics != (frozenset() if before is None else before.topics)
-    if not group.members_of_pattern(pattern) or not (changes or before is None):
-        return ()
-    if before is not None:
-        found = found._replace(tags=before.tags)
-    written = record(Kind.PATTERN, group.group_id, found, pattern)
-    if not changes or group.has_newer_epoch:
-        return (written,)
-    value = group.epoch_value._replace(epoch=group.epoch + 1)
-    return written, record(Kind.EPOCH, group.group_id, value)
-
-
-def patterns_checked(group: ConsumerGroup, *, topics: Topics) -> Records:
-    """The epoch with the hash of the topics, behind the records of resolved patterns."""
-    hashed = metadata_hash(group.subscribed_topics(), topics)
-    if not group.subscribed_patterns or hashed == group.metadata_hash:
-        return ()
-    epoch = group.epoch + (not group.has_newer_epoch)
-    value = group.epoch_value._replace(epoch=epoch, metadata_hash=hashed)
-    return (record(Kind.EPOCH, group.group_id, value),)

@@ -1,23 +1,38 @@
-"""The members of a consumer group to remove, and the records that remove members and groups.
+"""Members that leave a consumer group or are given up, and the records that remove them.
 
-Pure. Source: Apache Kafka's group coordinator.
+Pure. Invariant: a member goes with all of its records, and the group's epoch grows with the same
+batch. So the next target assignment gives its partitions to others.
+
+Source: Apache Kafka's group coordinator.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from txn.coordinator.group.consumer.group import ConsumerGroup
-from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, record
+from txn.coordinator.group.consumer.beat import (
+    Beat,
+    BeatAnswer,
+    Outcome,
+    Refusal,
+    require_holder,
+    unknown_member,
+)
+from txn.coordinator.group.consumer.group import (
+    LEFT_FOR_A_WHILE,
+    OWNS_NOTHING,
+    ConsumerGroup,
+    ConsumerMember,
+)
+from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, Records, record
 from txn.coordinator.group.consumer.topics import Topics, metadata_hash
+from txn.wire.error_codes import ErrorCode
 
 KEY_BYTES: Final = 16
 """Upper limit of a record's key without its names."""
 
 TOMBSTONES: Final = 3
 """Records that remove a member."""
-
-Records = tuple[ConsumerRecord, ...]
 
 
 def fence(group: ConsumerGroup, member_ids: Iterable[str], *, topics: Topics) -> Records:
@@ -91,3 +106,29 @@ def tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
     """The records that remove a member."""
     kinds = (Kind.CURRENT, Kind.TARGET_MEMBER, Kind.MEMBER)
     return [record(kind, group_id, None, member_id) for kind in kinds]
+
+
+def leave(group: ConsumerGroup, beat: Beat) -> Outcome:
+    """Remove a member, or let a static member go for a while (epoch -2)."""
+    try:
+        member = _leaver(group, beat)
+    except Refusal as refusal:
+        return Outcome(refusal.answer)
+    answer = BeatAnswer(ErrorCode.NONE, None, beat.member_id, beat.epoch)
+    if beat.epoch == LEFT_FOR_A_WHILE and beat.instance_id is not None:
+        current = member.current._replace(epoch=LEFT_FOR_A_WHILE, revoking=OWNS_NOTHING)
+        return Outcome(answer, (record(Kind.CURRENT, group.group_id, current, beat.member_id),))
+    return Outcome(answer, gone=(member.member_id,))
+
+
+def _leaver(group: ConsumerGroup, beat: Beat) -> ConsumerMember:
+    if beat.instance_id is None:
+        known = group.members.get(beat.member_id)
+        if known is None:
+            raise unknown_member(beat.member_id, group.group_id)
+        return known
+    holder = group.static_member(beat.instance_id)
+    if holder is None:
+        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
+    require_holder(holder, beat.member_id, beat.instance_id)
+    return holder

@@ -89,7 +89,11 @@ def decode_assignment(data: bytes) -> Assigned:
 
 
 def encode_assignment(partitions: Partitions, subscription: bytes) -> bytes:
-    """Encode an assignment, in the version of the member's subscription."""
+    """Encode an assignment, in the version of the member's subscription.
+
+    Raises:
+        ValueError: the subscription has no version.
+    """
     version = RecordReader(subscription, is_flexible=False).version
     writer = RecordWriter(min(version, HIGHEST_VERSION), is_flexible=False)
     writer.count(len(partitions))

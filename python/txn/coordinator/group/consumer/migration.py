@@ -39,7 +39,8 @@ from txn.coordinator.group.classic import (
     group_value,
     select_protocol,
 )
-from txn.coordinator.group.consumer.decide import Beat, Outcome, Refusal, heartbeat
+from txn.coordinator.group.consumer.beat import Beat, Outcome, Refusal
+from txn.coordinator.group.consumer.decide import heartbeat
 from txn.coordinator.group.consumer.departures import dissolve, fence
 from txn.coordinator.group.consumer.embedded import (
     Partitions,
@@ -111,7 +112,7 @@ class Moment(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """The next steps: write the records, then take the classic group if there is one."""
+    """The next steps: write the records, then put the classic group in memory if there is one."""
 
     records: tuple[GroupLogRecord, ...]
     classic: Group | None = None

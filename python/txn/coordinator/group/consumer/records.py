@@ -188,6 +188,9 @@ class ConsumerRecord(NamedTuple):
     value: ConsumerValue | None
 
 
+Records = tuple[ConsumerRecord, ...]
+
+
 def record(
     kind: Kind, group_id: str, value: ConsumerValue | None, name: str = ""
 ) -> ConsumerRecord:
@@ -376,8 +379,6 @@ def _take_classic(tags: dict[int, bytes]) -> ClassicMember | None:
             protocol_tags[name] = of_protocol
     classic = ClassicMember(session_timeout_ms, tuple(protocols), reader.tags(), protocol_tags)
     reader.finish()
-    if not protocols:
-        raise ValueError("a member of the classic protocol has no protocol")
     return classic
 
 
@@ -405,7 +406,10 @@ def _write_owned(writer: RecordWriter, owned: Owned, topic_tags: Mapping[uuid.UU
 def _read_owned(
     reader: RecordReader, member_epoch: int, topic_tags: dict[uuid.UUID, Tags]
 ) -> dict[uuid.UUID, dict[int, int]]:
-    """Partitions with their epochs; those of Kafka 4.2 and older have the member's epoch."""
+    """Partitions with their epochs; without one for each, all have the member's, as in Kafka.
+
+    Kafka 4.2 and older wrote none.
+    """
     owned: dict[uuid.UUID, dict[int, int]] = {}
     for _ in range(reader.count()):
         topic_id, numbers = reader.identifier(), reader.int32s()
@@ -418,9 +422,7 @@ def _read_owned(
             tagged = RecordReader(b"\0\0" + data, is_flexible=True)
             stored = tagged.int32s()
             tagged.finish()
-            epochs = stored or epochs  # a null array has no epochs
-        if len(epochs) != len(numbers):
-            raise ValueError(f"{len(numbers)} partitions have {len(epochs)} assignment epochs")
+            epochs = stored if len(stored) == len(numbers) else epochs
         owned[topic_id] = dict(zip(numbers, epochs, strict=True))
     return owned
 

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from txn.coordinator.group.assignors import ASSIGNORS, Subscriber
-from txn.coordinator.group.consumer.departures import Records
 from txn.coordinator.group.consumer.group import NOTHING, ConsumerGroup
 from txn.coordinator.group.consumer.records import (
     Assignment,
@@ -21,6 +20,7 @@ from txn.coordinator.group.consumer.records import (
     Kind,
     MemberValue,
     PatternValue,
+    Records,
     record,
 )
 from txn.coordinator.group.consumer.topics import Topics
