@@ -11,6 +11,8 @@ import pytest
 import test_pages
 from support.transcript import HOW_TOS, TUTORIAL, Reader, is_like
 
+pytestmark = pytest.mark.timeout(900)
+
 
 def type_pages(pages: Iterable[Path], place: Path) -> None:
     reader = Reader(place, test_pages.INSTALLED)
@@ -26,7 +28,14 @@ def test_the_tutorial_prints_what_it_shows(tmp_path: Path) -> None:
     type_pages(TUTORIAL, tmp_path)
 
 
-@pytest.mark.parametrize("page", HOW_TOS, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.spark] if "pyspark" in page.read_text() else [])
+        for page in HOW_TOS
+    ],
+    ids=lambda page: page.stem,
+)
 def test_a_how_to_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     type_pages([page], tmp_path)
 
