@@ -42,7 +42,7 @@ LOOKS: Final = re.compile(
     r"txn (consume(?!.*--group)|explain|groups describe|transactions list)\b.*"
 )
 CONNECTS: Final = re.compile(
-    r"(.*\| )?txn (?!serve|log|settings|console)(?!.*(--bootstrap|--data|--help|--command-config)).*"
+    r"(.*\| )?txn (?!serve|log|settings|console)(?!.*--(bootstrap|data|help|command-config)).*"
 )
 SAVED: Final = re.compile(r"[Ss]ave this as `([\w.-]+)`")
 GOES_ON: Final = "<!-- goes on -->"
