@@ -3,17 +3,30 @@
 Every block is typed, and the output is compared with the page (`support/transcript.py`).
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 import test_pages
+from spark.conftest import connector_jars
 from support.transcript import HOW_TOS, TUTORIAL, Reader, is_like
+
+pytestmark = pytest.mark.timeout(900)
+
+
+ROOT: Final = Path(__file__).parent.parent
+ELSEWHERE: Final = {
+    **test_pages.INSTALLED,
+    r"python examples/spark/\w+\.py .*": test_pages.try_example,
+}
+"""Lines of shell that other tests run."""
 
 
 def type_pages(pages: Iterable[Path], place: Path) -> None:
-    reader = Reader(place, test_pages.INSTALLED)
+    reader = Reader(place, ELSEWHERE)
     try:
         for page in pages:
             reader.read(page.read_text())
@@ -26,9 +39,28 @@ def test_the_tutorial_prints_what_it_shows(tmp_path: Path) -> None:
     type_pages(TUTORIAL, tmp_path)
 
 
-@pytest.mark.parametrize("page", HOW_TOS, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.spark] if "pyspark" in page.read_text() else [])
+        for page in HOW_TOS
+    ],
+    ids=lambda page: page.stem,
+)
 def test_a_how_to_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+    if "txn.spark.jars()" in page.read_text() and not connector_jars():
+        pytest.skip("Spark's Kafka connector cannot be fetched")
     type_pages([page], tmp_path)
+
+
+def test_mirror_maker_is_tested_with_the_settings_of_the_page() -> None:
+    """Those that make it exactly once; names of hosts and topics apart."""
+    page = (ROOT / "docs" / "how-to" / "move-from-mirrormaker.md").read_text()
+    tested = (ROOT / "tests" / "clients" / "test_connect.py").read_text()
+    settings = re.findall(r"^([\w.>-]+)=(true|false|enabled|read_committed)$", page, re.MULTILINE)
+    missing = [name for name, value in settings if f'"{name}": "{value}"' not in tested]
+    assert len(settings) == 8
+    assert missing == []
 
 
 @pytest.mark.parametrize(

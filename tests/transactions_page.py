@@ -28,6 +28,8 @@ from txn.coordinator.transaction.recovery_decisions import decide_after_power_fa
 from txn.coordinator.transaction.states import MOVES, PREPARED, Txn, TxnResult, TxnState
 from txn.coordinator.transaction.timeouts import is_expired, is_timed_out
 from txn.identifiers import ProducerIdAndEpoch
+from txn.storage.base import BatchKind, Marker
+from txn.testing import MemoryLog
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "concepts" / "transactions.md"
 
@@ -270,7 +272,58 @@ def _expiry_cell(state: TxnState) -> str:
     return f"**{TxnState.DEAD.label}**"
 
 
+ANN: Final = ProducerIdAndEpoch(1, 0)
+BOB: Final = ProducerIdAndEpoch(2, 0)
+STORY: Final[tuple[tuple[str, str, ProducerIdAndEpoch | None, bool | None], ...]] = (
+    ("ann writes a1", "a1", ANN, None),
+    ("bob writes b1", "b1", BOB, None),
+    ("cat writes c1, without a transaction", "c1", None, None),
+    ("bob commits", "✓b", BOB, True),
+    ("ann writes a2", "a2", ANN, None),
+    ("ann aborts", "✗a", ANN, False),
+    ("bob writes b2", "b2", BOB, None),
+    ("cat writes c2", "c2", None, None),
+    ("bob commits", "✓b", BOB, True),
+)
+"""An event, the name of its record or marker, its producer; True for a commit, False: an abort."""
+
+
+def read_committed(log: MemoryLog) -> Iterator[str]:
+    """The records of a reader, by the answer to its fetch: an end, and aborted transactions."""
+    end = log.last_stable_offset
+    aborted = log.producer_state.aborted_in(0, end)
+    dropped: set[int] = set()
+    for batch in log.batches():
+        dropped |= {producer_id for producer_id, first in aborted if first == batch.base_offset}
+        if batch.kind is BatchKind.ABORT_MARKER:
+            dropped.discard(batch.producer_id)
+        is_dropped = batch.kind is BatchKind.TRANSACTIONAL and batch.producer_id in dropped
+        if batch.base_offset < end and not is_dropped:
+            yield from ((record.value or b"").decode() for record in batch.records)
+
+
+def picture() -> Iterator[str]:
+    """A log of one partition after each event, as its rules make it."""
+    log = MemoryLog("orders", 0)
+    names: list[str] = []
+    yield "```text"
+    for time_ms, (event, name, producer, is_commit) in enumerate(STORY, 1):
+        if producer is None or is_commit is None:
+            given = {} if producer is None else {"producer": producer}
+            log.append([(None, name.encode())], timestamp_ms=time_ms, **given)
+        else:
+            log.append_marker(Marker(producer.producer_id, 0, 0, is_commit, time_ms))
+        names.append(name)
+        cells = [*names, ""]
+        cells[log.last_stable_offset] = f"|{cells[log.last_stable_offset]}"
+        seen = ", ".join(read_committed(log)) or "nothing"
+        drawn = "".join(f"{cell:>4}" for cell in cells)
+        yield f"{event:<38}{drawn:<42}  sees {seen}"
+    yield "```"
+
+
 SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
+    "picture": picture,
     "states": states_table,
     "moves": diagram,
     "answers": answers_table,

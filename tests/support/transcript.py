@@ -14,6 +14,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -34,14 +35,14 @@ TUTORIAL: Final = sorted((DOCS / "tutorial").glob("[1-9]-*.md"))
 HOW_TOS: Final = sorted((DOCS / "how-to").glob("*.md"))
 """Each is typed in a directory of its own."""
 
-WAIT_S: Final = 120.0
+WAIT_S: Final = 280.0
 PORT: Final = "9092"
 
 LOOKS: Final = re.compile(
     r"txn (consume(?!.*--group)|explain|groups describe|transactions list)\b.*"
 )
 CONNECTS: Final = re.compile(
-    r"(.*\| )?txn (?!serve|log|settings|console)(?!.*(--bootstrap|--data|--help)).*"
+    r"(.*\| )?txn (?!serve|log|settings|console)(?!.*--(bootstrap|data|help|command-config)).*"
 )
 SAVED: Final = re.compile(r"[Ss]ave this as `([\w.-]+)`")
 GOES_ON: Final = "<!-- goes on -->"
@@ -178,6 +179,7 @@ class Reader:
 
     def __post_init__(self) -> None:
         self._home = self.place
+        self._exported: dict[str, str] = {}
 
     def read(self, page: str) -> None:
         """Do all that the page says. Raises AssertionError where something else happens."""
@@ -219,10 +221,14 @@ class Reader:
             there = line.removeprefix("cd ").replace("~", str(self._home))
             self.place = (self.place / there).resolve()
             assert self.place.is_dir(), line
+        elif line.startswith("export "):
+            settings = shlex.split(line)[1:]
+            self._exported |= dict(setting.split("=", 1) for setting in settings)
         elif line.startswith("kill -9 "):
             self.running.pop().close()
         else:
-            at = f" --bootstrap 127.0.0.1:{self.port}" if CONNECTS.fullmatch(line) else ""
+            is_sent_here = CONNECTS.fullmatch(line) and "TXN_COMMAND_CONFIG" not in self._exported
+            at = f" --bootstrap 127.0.0.1:{self.port}" if is_sent_here else ""
             if shown is not None and LOOKS.fullmatch(line):
                 self._look(line + at, shown)
                 return
@@ -265,7 +271,8 @@ class Reader:
     def _environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         home = str(self._home)
-        return {**os.environ, "PATH": path, "HOME": home, "PYTHONUNBUFFERED": "1"}
+        own = {"PATH": path, "HOME": home, "PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+        return {**os.environ, **own, **self._exported}
 
     def close(self) -> None:
         for command in self.running:
