@@ -16,7 +16,7 @@ import txn
 from differential.group_rounds import Half, Rounds
 from harnesses.peers.jars import NODE_4_4
 from harnesses.peers.kafka import KafkaNode
-from support.clients import create_topic
+from support.clients import POLL_S, create_topic
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(0)]
 
@@ -90,6 +90,7 @@ class Offsets:
         found: Sequence[Any] = ()
         while found != [wanted, wanted]:
             assert time.monotonic() < deadline, f"txn and Kafka: {found}, wanted: {wanted}"
+            time.sleep(POLL_S)
             found = [self._state(half) for half in halves]
 
     def _state(self, half: Half) -> tuple[list[str], bool]:
