@@ -3,7 +3,7 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
-JOBS   ?= 3
+JOBS   ?= 4
 CORE   := python/txn/_core.abi3.so
 SMALL  := $(addprefix sim/test_,simulation.py regressions.py clock.py replicas.py)
 WHOLE_TREE := $(addprefix test_,layers.py private_names.py)
@@ -17,7 +17,7 @@ export PROPTEST_RNG_SEED ?= 7
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build browser screenshots quick test test-rust test-python soak check fmt bench bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo docs wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build browser screenshots quick test test-rust test-python soak check check-rust check-python fmt bench bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo docs wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,9 +51,13 @@ test-python: jdk setup  ## tests of everything, through real clients; a failed o
 soak: setup  ## the simulation on all cores, from a new seed on: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)
 	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST)) $(SOAK)
 
-check: setup  ## formatting, lints and types
+check: check-rust check-python  ## formatting, lints and types, Rust and Python at once with -j2
+
+check-rust: prerequisites
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
+
+check-python: setup
 	$(BIN)/ruff format --check python tests benches examples
 	$(BIN)/ruff check python tests benches examples
 	$(BIN)/mypy

@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet  # noqa: E402
-from harnesses.peers.kafka import KafkaNode, free_port  # noqa: E402
+from harnesses.peers.kafka import WRITES_IDLE_RECORDS, KafkaNode, free_port  # noqa: E402
 from support.brokers import BrokerProcess  # noqa: E402
 
 LOAD_CLIENT: Final = ROOT / "target" / "release" / "txn-bench"
@@ -237,7 +237,11 @@ class Kafka:
         self.ca = secured.ca(place) if is_secured else None
         self._node = KafkaNode(
             place / ("kafka-secured" if is_secured else "kafka"),
-            PROPERTIES | (secured.properties(place) if is_secured else {}),
+            {
+                **WRITES_IDLE_RECORDS,
+                **PROPERTIES,
+                **(secured.properties(place) if is_secured else {}),
+            },
             jars=PEERS[KAFKA_VERSION],
             heap=KAFKA_HEAP,
             listeners=secured.LISTENERS if is_secured else None,

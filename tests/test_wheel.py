@@ -179,5 +179,6 @@ def run(command: Sequence[str | Path], *, cwd: Path, **variables: str) -> str:
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
     """Without variables that tell Python and Spark where to look, and with Spark on loopback."""
-    kept = {k: v for k, v in environment.items() if not k.startswith(("PYTHON", "PYSPARK"))}
+    names = ("PYTHON", "PYSPARK", "SPARK_HOME")
+    kept = {name: value for name, value in environment.items() if not name.startswith(names)}
     return kept | {"SPARK_LOCAL_IP": "127.0.0.1"}

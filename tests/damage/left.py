@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import WRITES_IDLE_RECORDS, KafkaNode
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, transactional_producer
 from support.shown import ShownReader
@@ -88,7 +88,7 @@ def _make_txn(directory: Path) -> LeftDirectory:
 
 
 def _make_kafka(directory: Path) -> LeftDirectory:
-    node = KafkaNode(directory / "node", {**SMALL, **KAFKA_ONLY})
+    node = KafkaNode(directory / "node", {**WRITES_IDLE_RECORDS, **SMALL, **KAFKA_ONLY})
     with node:
         committed = fill(node.bootstrap_servers, node.data)
         killed = _copy_as_killed(node.pid, node.data, directory)

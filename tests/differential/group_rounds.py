@@ -26,7 +26,7 @@ from differential.names import Names
 from differential.plain import plain
 from harnesses.peers.jars import JarSet
 from harnesses.peers.kafka import KafkaNode
-from support.clients import create_topic
+from support.clients import POLL_S, create_topic
 from support.entities import entity_builder
 from support.tagged import encode_plainly
 from support.wire_client import RawConnection
@@ -353,6 +353,8 @@ class Rounds:
                 group["members"]
             )
             needed = AGREEMENTS_OF_ALL if is_complete else AGREEMENTS
+            if not is_alike:
+                time.sleep(POLL_S)
             if time.monotonic() > deadline:
                 self._note("at last", (seen[0], answers[0]), (seen[1], answers[1]))
                 raise DifferenceError("\n".join(self.history))
@@ -363,6 +365,7 @@ class Rounds:
             deadline = time.monotonic() + SETTLE_S
             while not is_so(half.described(self.group)):
                 assert time.monotonic() < deadline, "\n".join(self.history)
+                time.sleep(POLL_S)
         self.settle()
 
     def _look(self, half: Half) -> Any:

@@ -21,6 +21,7 @@ from differential.known import ASKED_AGAIN, Exchange, KnownDifference, SentBatch
 from differential.names import KIND_OF_FIELD, Name
 from differential.plain import Difference, differences, error_codes
 from differential.side import Side
+from support.clients import POLL_S
 
 SETTLE_S: Final = 20.0
 PARTITIONS: Final = 2
@@ -171,6 +172,7 @@ class Pair:
             deadline = time.monotonic() + SETTLE_S
             while not is_so(side):
                 assert time.monotonic() < deadline, f"{side.servers} does not come to it"
+                time.sleep(POLL_S)
 
     def state_on(self, side: Side, transactional_id: str) -> str:
         """Where a transactional id stands on one broker."""

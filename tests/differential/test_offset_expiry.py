@@ -14,6 +14,7 @@ import pytest
 
 from differential.group_rounds import Half, Rounds, rounds_beside
 from harnesses.peers.jars import NODE_4_4
+from support.clients import POLL_S
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(0)]
 
@@ -76,6 +77,7 @@ class Offsets:
         found: Sequence[Any] = ()
         while found != [wanted, wanted]:
             assert time.monotonic() < deadline, f"txn and Kafka: {found}, wanted: {wanted}"
+            time.sleep(POLL_S)
             found = [self._state(half) for half in halves]
 
     def _state(self, half: Half) -> tuple[list[str], bool]:

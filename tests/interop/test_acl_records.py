@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import txn
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import FEW_PARTITIONS, KafkaNode
 from support.command_line import run_txn
 from txn.config import STANDARD_AUTHORIZER
 
@@ -44,7 +44,7 @@ def test_each_broker_has_the_entries_of_the_other(tmp_path: Path) -> None:
             acls(broker.bootstrap_servers, "add", *words)
         of_txn = entries(broker.bootstrap_servers)
     assert len(of_txn) == len(OF_TXN)
-    with KafkaNode(tmp_path, SETTINGS) as node:
+    with KafkaNode(tmp_path, {**FEW_PARTITIONS, **SETTINGS}) as node:
         assert entries(node.bootstrap_servers) == of_txn
         acls(node.bootstrap_servers, "add", *OF_KAFKA)
         deadline = time.monotonic() + SETTLE_S  # Kafka answers before its broker knows

@@ -15,7 +15,7 @@ import pytest
 import txn
 from harnesses.peers.jars import NODE_4_4
 from harnesses.peers.kafka import KafkaNode
-from support.clients import WAIT_S, create_topic
+from support.clients import POLL_S, WAIT_S, create_topic
 from support.entities import entity_builder
 from support.wire_client import RawConnection, request
 from txn.wire.api_keys import ApiKey
@@ -54,6 +54,7 @@ class History:
         codes: set[int] = {ErrorCode.NOT_COORDINATOR}
         while codes & BEFORE_ANY_GROUP:
             assert time.monotonic() < ends_s
+            time.sleep(POLL_S)
             found = self.call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
             probe = self.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, **DESCRIBE, group_ids=["g"])
             codes = {int(found.coordinators[0].error_code), int(probe.groups[0].error_code)}

@@ -14,13 +14,13 @@ import txn
 from api.groups.test_consumer_protocol import Member, settle
 from api.groups.test_group_migration import CommittingMember
 from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet, run_java
-from harnesses.peers.kafka import KafkaNode, free_port
-from support.clients import WAIT_S, create_topic, plain_producer, send
+from harnesses.peers.kafka import FEW_PARTITIONS, KafkaNode, free_port
+from support.clients import POLL_S, WAIT_S, create_topic, plain_producer, send
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 
 INTERVAL = {"group.consumer.heartbeat.interval.ms": "200"}
-KAFKA = {**INTERVAL, "group.consumer.min.heartbeat.interval.ms": "200"}
+KAFKA = {**FEW_PARTITIONS, **INTERVAL, "group.consumer.min.heartbeat.interval.ms": "200"}
 
 COOPERATIVE = {
     "group_protocol": "classic",
@@ -192,6 +192,7 @@ def await_commits(servers: str, records: int) -> None:
     committed = 0
     while committed < records:
         assert time.monotonic() < ends_s, f"{committed} of {records} records"
+        time.sleep(POLL_S)
         asked = ConsumerGroupTopicPartitions("g")
         found = admin.list_consumer_group_offsets([asked])["g"].result(WAIT_S)
         committed = sum(max(place.offset, 0) for place in found.topic_partitions)

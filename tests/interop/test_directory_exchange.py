@@ -34,7 +34,7 @@ from confluent_kafka.admin._config import (
 )
 
 import txn
-from harnesses.peers.kafka import KafkaNode, free_port
+from harnesses.peers.kafka import WRITES_IDLE_RECORDS, KafkaNode, free_port
 from support.clients import (
     WAIT_S,
     commit_values,
@@ -60,6 +60,7 @@ pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 
 COMPACT_SOON = {"log.cleaner.backoff.ms": "100"}
 KAFKA_PROPERTIES = {
+    **WRITES_IDLE_RECORDS,
     **COMPACT_SOON,
     "metadata.log.max.snapshot.interval.ms": "1000",  # a snapshot of the metadata is there too
 }

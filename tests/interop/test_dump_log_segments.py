@@ -15,7 +15,7 @@ import pytest
 
 import txn
 from harnesses.peers.dump_log_segments import fields, kafka_dump
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import FEW_PARTITIONS, KafkaNode
 from support.log_directories import CODECS, fill
 from txn.inspect.dump import dump
 from txn.inspect.verify import verify
@@ -38,7 +38,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that Apache Kafka wrote and left cleanly."""
-    with KafkaNode(tmp_path_factory.mktemp("theirs")) as node:
+    with KafkaNode(tmp_path_factory.mktemp("theirs"), FEW_PARTITIONS) as node:
         fill(node.bootstrap_servers)
     return node.data
 

@@ -12,7 +12,7 @@ import pytest
 
 import txn
 from harnesses.peers.jars import CLIENTS_3_9, NODE_4_2, JarSet, class_path, java_executable
-from support.clients import create_topic, plain_producer, send
+from support.clients import POLL_S, create_topic, plain_producer, send
 
 PROGRAM = Path(__file__).parent / "java" / "FetchSessions.java"
 SECONDS_MAX = 240.0
@@ -76,6 +76,7 @@ def until(broker: txn.Broker, sessions: int, partitions: int) -> None:
     deadline = time.monotonic() + 60
     while (seen := sessions_and_partitions(broker)) != (sessions, partitions):
         assert time.monotonic() < deadline, seen
+        time.sleep(POLL_S)
 
 
 def places(offset: int, without: int | None = None) -> list[str]:

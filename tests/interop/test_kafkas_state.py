@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 import txn
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import FEW_PARTITIONS, KafkaNode
 from interop.test_configs import BROKER, altered, described
 from support.clients import WAIT_S, commit_values, create_topic, transactional_producer
 from support.config_requests import SET
@@ -94,7 +94,7 @@ def state(servers: str) -> State:
 @pytest.fixture(scope="module")
 def kafkas(tmp_path_factory: pytest.TempPathFactory) -> tuple[State, Path]:
     """The state of a Kafka, and its directory after a stop."""
-    with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
+    with KafkaNode(tmp_path_factory.mktemp("kafka"), FEW_PARTITIONS) as node:
         servers = node.bootstrap_servers
         for resource in ("1", ""):
             entries = [(name, SET, value) for name, value in STORED.items()]

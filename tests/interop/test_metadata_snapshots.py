@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 import txn
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import WRITES_IDLE_RECORDS, KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from txn.inspect.verify import verify
 from txn.wire.hashing import java_hash
@@ -38,6 +38,7 @@ def bucket(name: str) -> int:
 FIRST, SECOND, *_ = sorted(NAMES, key=bucket)
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required ;"
 KAFKA_SETTINGS: Final = {
+    **WRITES_IDLE_RECORDS,
     "listener.name.sasl.sasl.enabled.mechanisms": "SCRAM-SHA-256",
     "listener.name.sasl.scram-sha-256.sasl.jaas.config": SCRAM_MODULE,
 }

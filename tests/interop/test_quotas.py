@@ -8,7 +8,7 @@ import pytest
 
 import txn
 from harnesses.peers.jars import run_java
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import FEW_PARTITIONS, KafkaNode
 from support.client_quotas import described, set_quota
 
 Quota = tuple[dict[str, str | None], dict[str, float]]
@@ -52,7 +52,7 @@ def test_kafka_configs_sets_describes_and_deletes_quotas(broker: txn.Broker) -> 
 
 
 def test_quotas_of_kafka_are_txns_and_quotas_of_txn_are_kafkas(tmp_path: Path) -> None:
-    with KafkaNode(tmp_path / "1") as node:
+    with KafkaNode(tmp_path / "1", FEW_PARTITIONS) as node:
         servers = node.bootstrap_servers
         set_quota(servers, {"user": "ada"}, producer_byte_rate=5.0, request_percentage=12.5)
         set_quota(servers, {"user": None, "client-id": "shop"}, consumer_byte_rate=6.0)
@@ -79,7 +79,7 @@ def test_quotas_of_kafka_are_txns_and_quotas_of_txn_are_kafkas(tmp_path: Path) -
         ({"ip": None}, {"connection_creation_rate": 10.0}),
     ]
     shutil.copytree(tmp_path / "2" / "data", tmp_path / "3" / "data")
-    with KafkaNode(tmp_path / "3") as node:
+    with KafkaNode(tmp_path / "3", FEW_PARTITIONS) as node:
         found = described(node.bootstrap_servers)
     assert sorted(map(plain, found)) == sorted(map(plain, from_txn))
 

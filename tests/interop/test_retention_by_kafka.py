@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 import txn
-from harnesses.peers.kafka import KafkaNode, free_port
+from harnesses.peers.kafka import FEW_PARTITIONS, KafkaNode, free_port
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.damaged import events
 from txn.inspect.verify import verify
@@ -74,7 +74,7 @@ def test_P9_segments_that_a_killed_kafka_has_removed_are_not_lost(
     assert others
     if not is_clean:
         (data / ".kafka_cleanshutdown").unlink()  # as a killed broker leaves it
-    with KafkaNode(tmp_path, RETAINING_SOON, port=port) as node:
+    with KafkaNode(tmp_path, {**FEW_PARTITIONS, **RETAINING_SOON}, port=port) as node:
         wait_until_kafka_notes(data)
         retain_one_byte(node.bootstrap_servers)
         wait_until_it_is_gone(data, first)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import txn
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import FEW_PARTITIONS, KafkaNode
 from support.clients import WAIT_S, create_topic, plain_producer, read_messages
 from txn.inspect.verify import verify
 
@@ -36,7 +36,7 @@ def newest(servers: str) -> dict[bytes | None, bytes | None]:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a Kafka with several segments, of which each begins anew with every key."""
     directory = tmp_path_factory.mktemp("kafka")
-    with KafkaNode(directory) as node:
+    with KafkaNode(directory, FEW_PARTITIONS) as node:
         create_topic(node.bootstrap_servers, TOPIC, 1, **SEGMENTS)
         producer = plain_producer(node.bootstrap_servers)
         for number in range(RECORDS):
@@ -60,7 +60,7 @@ def test_P9_an_empty_swap_of_kafka_is_finished_as_kafka_does(
         old.rename(old.with_suffix(f".{extension}.deleted"))
     first.with_suffix(".log.swap").write_bytes(EMPTY)
     shutil.copytree(left, tmp_path / "kafka")
-    with KafkaNode(tmp_path / "kafka") as node:
+    with KafkaNode(tmp_path / "kafka", FEW_PARTITIONS) as node:
         expected = newest(node.bootstrap_servers)
     assert len(expected) == KEYS
 

@@ -1,6 +1,7 @@
 """The checkers catch a broker that breaks a rule: each rule in turn is broken on purpose."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import pytest
 
@@ -22,12 +23,49 @@ from sim.plan import (
 )
 from sim.world import run_plan
 
+LAST_FOUND_AT: Final[Mapping[str, int]] = {
+    "a starting producer fences nobody": 63,
+    "what a TV1 client left on a connection is served": 72,
+    "recovery aborts what was to commit": 11,
+    "a start believes every PREPARE": 17,
+    "a start after a kill believes every PREPARE": 17,
+    "an unread commit is finished after a kill": 184,
+    "the last record is taken for a lost one": 11,
+    "PREPARE ends a later transaction": 24,
+    "an abort is synced behind its marker": 424,
+    "a marker that is written again ends a later transaction": 17,
+    "a start forgets the markers that it wrote": 57,
+    "timeouts go by the time of day": 15,
+    "offsets count though aborted": 17,
+    "a power failure ends what is prepared": 160,
+    "what is prepared is not forced": 51,
+    "that something is prepared is not forced": 47,
+    "what is handed over to two-phase commit is not forced before": 20,
+    "offsets that are handed over to two-phase commit are not forced before": 19,
+    "a start lets more into what is kept": 57,
+    "who was taken over ends what is kept": 64,
+    "a refused marker is not tried again": 91,
+    "a deletion ends what began below it": 46,
+    "a log start is not kept": 36,
+    "tombstones are cleaned away at once": 13,
+    "a start takes segments that power has shortened for cleaned ones": 11,
+}
+"""The first seed that showed the anomaly of a rule, where ten before it did not.
+
+It is tried first: the others cost a minute. A change of the plans makes it a seed like any other.
+"""
+
 
 @pytest.mark.parametrize("broken", RULES, ids=str)
 def test_a_broken_rule_is_found_by_its_anomaly(broken: BrokenRule) -> None:
+    seeds = [LAST_FOUND_AT.get(broken.rule, 0), *range(broken.seeds_max)]
     with broken.applied():
-        found = (run_plan(broken.plans(seed)).names for seed in range(broken.seeds_max))
+        found = (run_plan(broken.plans(seed)).names for seed in seeds)
         assert any(broken.must_find in names for names in found)
+
+
+def test_each_rule_with_a_seed_to_try_first_is_there() -> None:
+    assert LAST_FOUND_AT.keys() <= {broken.rule for broken in RULES}
 
 
 def test_what_a_tv1_client_left_on_a_connection_ends_no_later_transaction() -> None:

@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 WAIT_S = 30.0
+POLL_S = 0.005
+"""Pause between two looks for an effect. Without one, the looks take a whole core."""
 
 
 def create_topic(servers: str, name: str, partitions: int = 1, **config: str) -> None:

@@ -3,6 +3,7 @@
 import time
 from typing import Any, Final, NamedTuple
 
+from support.clients import POLL_S
 from support.wire_client import WAIT_S, ask
 from txn.wire.api_keys import ApiKey
 
@@ -47,6 +48,7 @@ class Resources(NamedTuple):
         deadline = time.monotonic() + WAIT_S
         while (found := self.describe(name)).code == UNKNOWN_TOPIC:
             assert time.monotonic() < deadline, found.message
+            time.sleep(POLL_S)
         return found
 
     def await_description(self, name: str, expected: Description) -> None:
@@ -55,6 +57,7 @@ class Resources(NamedTuple):
         while (found := self.describe(name)) != expected:
             if time.monotonic() > deadline:
                 assert found == expected
+            time.sleep(POLL_S)
 
     def alter(self, name: str, *entries: Entry) -> tuple[int, str]:
         """Send IncrementalAlterConfigs; return the error code and its text."""

@@ -16,7 +16,7 @@ import psutil
 
 from harnesses.group_load.churn import Load, Report, Sizes
 from harnesses.group_load.members import KINDS, SESSION_MS
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import WRITES_IDLE_RECORDS, KafkaNode
 from support.brokers import BrokerProcess
 
 MIB: Final = 1 << 20
@@ -73,7 +73,9 @@ def _run(target: str, protocol: str, sizes: Sizes, seconds: float, seed: int) ->
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="group-load-")))
         if target == "kafka":
-            node = stack.enter_context(KafkaNode(place / "kafka", SETTINGS, heap="1g"))
+            node = stack.enter_context(
+                KafkaNode(place / "kafka", {**WRITES_IDLE_RECORDS, **SETTINGS}, heap="1g")
+            )
             servers, pid = node.bootstrap_servers, node.pid
         else:
             options = [f"{name}={value}" for name, value in SETTINGS.items()]

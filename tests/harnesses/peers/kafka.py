@@ -45,6 +45,8 @@ ONE_NODE: Final[Mapping[str, str]] = {
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    # It writes a record each half second otherwise; many tests leave a node idle.
+    "metadata.max.idle.interval.ms": "0",
     # A group of tests need not wait for members who might still come.
     "group.initial.rebalance.delay.ms": "0",
     # Nor for the node to look for transactions that took too long.
@@ -54,6 +56,15 @@ ONE_NODE: Final[Mapping[str, str]] = {
 PORTS: Final = range(10_000, 32_000)
 _given: Final[set[int]] = set()
 """Ports that `free_port` has returned."""
+
+WRITES_IDLE_RECORDS: Final[Mapping[str, str]] = {"metadata.max.idle.interval.ms": "500"}
+"""Kafka's default, for a metadata log like a user's."""
+
+FEW_PARTITIONS: Final[Mapping[str, str]] = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+"""For a node that lives for one test: 50 of each cost a start and a stop one second of CPU."""
 
 LOG_TO_FILE: Final = """\
 Configuration:
