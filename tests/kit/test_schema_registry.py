@@ -178,8 +178,9 @@ def test_protobuf_goes_through_and_back_with_an_import(
     value = ProtobufSerializer(inner, client)(inner(money={"n": 7}), context)
     assert value is not None
     assert value[:8] == b"\0\0\0\0\2\4\2\0"  # magic, id 2, two indexes: 1, 0
-    read = ProtobufDeserializer(inner, schema_registry_client=fresh(registry))
-    assert read(value, context).money.n == 7
+    for reader in (client, fresh(registry)):
+        read = ProtobufDeserializer(inner, schema_registry_client=reader)
+        assert read(value, context).money.n == 7
     stored = client.get_latest_version("prices-value").schema
     assert stored.references is not None
     assert str(stored.schema_str).startswith('syntax = "proto3";\npackage p;')
