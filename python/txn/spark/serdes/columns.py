@@ -127,8 +127,9 @@ def _function(
     def serdes(values: pa.Array) -> pa.Array:  # Spark reads the kind of function off its types
         return work(plan, values)
 
-    made: Any = arrow_udf(serdes, returnType=type)
-    return made  # type: ignore[no-any-return]
+    function: Any = arrow_udf  # its overloads have some types of columns alone
+    made: Callable[[Column | str], Column] = function(serdes, returnType=type)
+    return made
 
 
 def _plan(

@@ -110,7 +110,7 @@ def of_id(settings: Settings, id: int, type: str) -> Text:
     try:
         found = client.get_schema(id, fmt=SERIALIZED if type == PROTOBUF else None)
         text = _text(client, found, id)
-        client.clear_caches()  # the caller keeps what it made of the text, in a bounded cache
+        client.clear_caches()  # these have no bound; the caller's cache has one
         return text
     except Exception as error:
         if getattr(error, "http_status_code", None) == NOT_FOUND:
