@@ -50,6 +50,7 @@ EXTRAS: Mapping[str, list[str]] = {
     "console": [],
     "spark": [],
     "otel": ["opentelemetry-sdk"],
+    "registry": [],
 }
 """Extras that the pages tell to install, with other packages; they are installed here."""
 

@@ -6,6 +6,7 @@
     rows = spark.readStream.format("txn").option("kafka.bootstrap.servers", servers)...
     rows.writeStream.format("txn").option("topic", "out").option("checkpointLocation", ...)
     rows.writeStream.outputMode("update").foreachBatch(txn.spark.sink(servers, "out", id="q"))
+    rows.select(txn.spark.from_registry("value", "http://registry:8081", "orders-value"))
 
 Against txn and against Apache Kafka 3.0 and newer. Give Spark `local[N,4]` or a cluster:
 `local[N]` never tries a failed task again. For writing set
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from txn.spark.foreach_batch import ForeachBatchSink, sink
     from txn.spark.inspection import Status, offsets, status
     from txn.spark.listener import ProgressListener, offsets_behind
+    from txn.spark.serdes.columns import from_registry, to_registry
     from txn.spark.session import register
     from txn.spark.supervise import run
 
@@ -35,6 +37,7 @@ __all__ = [
     "ForeachBatchSink",
     "ProgressListener",
     "Status",
+    "from_registry",
     "jars",
     "offsets",
     "offsets_behind",
@@ -42,12 +45,14 @@ __all__ = [
     "run",
     "sink",
     "status",
+    "to_registry",
 ]
 
 _LAZY = {
     "ForeachBatchSink": "foreach_batch",
     "ProgressListener": "listener",
     "Status": "inspection",
+    "from_registry": "serdes.columns",
     "jars": "connector_jars",
     "offsets": "inspection",
     "offsets_behind": "listener",
@@ -55,6 +60,7 @@ _LAZY = {
     "run": "supervise",
     "sink": "foreach_batch",
     "status": "inspection",
+    "to_registry": "serdes.columns",
 }
 """Loaded when first used: a planner process needs neither jars nor admin clients."""
 

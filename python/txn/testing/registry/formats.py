@@ -83,6 +83,16 @@ def read(type: str, text: str, references: Resolved) -> Any:
         raise SchemaError("it is nested too deeply") from None
 
 
+def write(type: str, schema: Any, *, normalize: bool) -> str:
+    """The text that is stored. Raises SchemaError: it fits into no UTF-8."""
+    text = FORMATS[type].write(schema, normalize)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SchemaError("it has half of a surrogate pair") from None
+    return text
+
+
 def differences(type: str, reader: Any, writer: Any) -> list[Reason]:
     """Why a reader does not read a writer's data. Raises SchemaError: that is not known."""
     try:

@@ -245,7 +245,9 @@ class _Reader:
                 if not isinstance(value, dict):
                     raise SchemaError(f"{word} is an object")
                 made.maps[word] = {
-                    name: read(each) for name, each in value.items() if not isinstance(each, list)
+                    name: read(each)
+                    for name, each in value.items()
+                    if word != "dependencies" or not isinstance(each, list)
                 }
             elif word == "prefixItems" or (word == "items" and isinstance(value, list)):
                 made.lists["items"] = [read(each) for each in _schemas(found, word)]

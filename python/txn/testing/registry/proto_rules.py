@@ -1,8 +1,8 @@
 """Protobuf: does one schema read everything that another one's messages may have?
 
-Fields are compared by their numbers. The rules are those of the original, in its names. Where the
-original does not look, a change is refused here: a single number that becomes repeated or the
-reverse without a label, and a field that becomes required.
+Fields are compared by their numbers. The rules are those of the original, in its names. Two more
+changes are refused here, at which the original does not look. A single number becomes repeated or
+the reverse without a label in the text, and a field becomes required.
 """
 
 from functools import lru_cache

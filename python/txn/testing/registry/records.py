@@ -154,10 +154,19 @@ def version_of(value: Json) -> Version | None:
             references=references,
             extras={name: value[name] for name in ("metadata", "ruleSet") if value.get(name)},
             is_deleted=value.get("deleted") is True,
-            md5=str(value["md5"]) if value.get("md5") else None,
+            md5=_md5(value.get("md5")),
         )
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _md5(text: object) -> str | None:
+    """A hash in base64; None if it is none."""
+    try:
+        is_hash = isinstance(text, str) and len(b64decode(text)) == 16
+    except ValueError:
+        is_hash = False
+    return str(text) if is_hash else None
 
 
 def record_of(version: Version) -> tuple[bytes, bytes]:

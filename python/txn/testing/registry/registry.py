@@ -366,7 +366,7 @@ class Registry:
             resolved = self._resolved(state, given.type, given.references)
             schema = formats.read(given.type, given.schema, resolved)
             is_normal = normalize or self._config(state, subject).get("normalize") is True
-            text = formats.FORMATS[given.type].write(schema, is_normal)
+            text = formats.write(given.type, schema, normalize=is_normal)
         except SchemaError as error:
             raise errors.invalid_schema(str(error)) from None
         references = sorted(set(given.references), key=str) if is_normal else given.references
@@ -406,11 +406,11 @@ class Registry:
 
     def _schema_of(self, state: State, version: Version) -> Any:
         """The schema of a stored version. Raises SchemaError: another registry wrote it."""
-        key = version.identity
+        resolved = self._resolved(state, version.type, version.references)
+        key = (version.type, version.schema, *resolved)
         if key not in self._read:
             if len(self._read) >= READ_MAX:
                 self._read.clear()
-            resolved = self._resolved(state, version.type, version.references)
             self._read[key] = formats.read(version.type, version.schema, resolved)
         return self._read[key]
 

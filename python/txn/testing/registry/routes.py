@@ -153,9 +153,9 @@ def shown(version: Version, *, is_whole: bool = True) -> dict[str, Any]:
 def _register(call: Call) -> object:
     normalize = call.flag("normalize")
     made = call.registry.register(call.parts[0], call.given(), normalize=normalize)
-    answer = shown(made)
-    del answer["subject"]
-    return answer
+    # Without the text, which may have another form than the client's: a client that keeps it for
+    # its deserializers would hand them a `.proto` text in place of its own descriptor.
+    return {"id": made.id, "version": made.version, "guid": made.guid, "schemaType": made.type}
 
 
 def _look_up(call: Call) -> object:
