@@ -13,6 +13,7 @@ import pytest
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupHost, GroupNode
+from txn.coordinator.group.assignors import ASSIGNORS
 from txn.coordinator.group.consumer import target
 from txn.coordinator.group.consumer.beat import Beat, BeatAnswer
 from txn.coordinator.group.consumer.decide import heartbeat
@@ -257,7 +258,7 @@ def test_an_assignor_that_fails_does_not_keep_its_group_from_the_next_assignment
         raise RuntimeError("no assignment")
 
     with monkeypatch.context() as patched:
-        patched.setitem(target.ASSIGNORS, "uniform", fail)  # type: ignore[arg-type]
+        patched.setitem(ASSIGNORS, "uniform", fail)
         computing.side.finish()
     assert [str(each) for each in computing.node.host.failures] == ["no assignment"]
     assert not computing.group.computes_assignment

@@ -25,16 +25,16 @@ Sources: KIP-98, KIP-211, KIP-447; Apache Kafka's group coordinator.
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from txn.broker.audit import Allowance, short
 from txn.broker.classic_members import ClassicMembers
 from txn.broker.consumer_groups import ConsumerGroups
+from txn.broker.group_clean_up import EMPTY_STATES, GroupCleanUp
 from txn.broker.group_shards import GroupShard, GroupShards, delete_offsets
 from txn.broker.host import RETRY_MS, Durability, Host
-from txn.broker.turns import ITEMS_PER_TURN, Turns
+from txn.broker.turns import ITEMS_PER_TURN
 from txn.broker.txn_verifier import TransactionVerifier
 from txn.coordinator.group.classic import (
     Group,
@@ -57,10 +57,10 @@ from txn.coordinator.group.classic import (
     touch,
 )
 from txn.coordinator.group.consumer.departures import dissolve
-from txn.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.offsets import commit_refusal as consumer_commit_refusal
 from txn.coordinator.group.consumer.offsets import fetch_refusal as consumer_fetch_refusal
-from txn.coordinator.group.offsets import GroupOffsets, StoredOffset, expired_offsets
+from txn.coordinator.group.offsets import GroupOffsets, StoredOffset
 from txn.coordinator.group.records import (
     GroupKey,
     GroupRecord,
@@ -78,19 +78,12 @@ from txn.metadata.image import OFFSETS_TOPIC
 from txn.security.sessions import Peer
 from txn.wire.error_codes import ErrorCode
 
-MINUTE_MS: Final = 60_000
-
-CLEANED_ITEMS: Final = 10
-"""Cost of a group that is cleaned up, in the items of `Turns`."""
-
 GROUP_BATCHES: Final = 8
 """Limit of the members of one group, in largest batches. The record of a generation is a batch of
 its own and holds one of each member's protocols."""
 
 HELD_BYTES_MAX: Final = 256 << 20
 """Limit of all groups and their members together. Committed offsets do not count."""
-
-EMPTY_STATES: Final = frozenset({GroupState.EMPTY, ConsumerGroupState.EMPTY})
 
 OFFSET_BYTES_MIN: Final = 42
 """Size of a committed offset's record without names and metadata."""
@@ -166,7 +159,7 @@ class GroupCoordinator:
             self._set_timers(shard)
         shards.on_loaded = self._set_timers
         shards.on_round = self._set_timer
-        self._schedule_clean_up()
+        GroupCleanUp(host, shards, self._delete_empty, self._log_event).schedule()
 
     # ------------------------------------------------------------ what the broker asks of it
 
@@ -684,46 +677,6 @@ class GroupCoordinator:
         except Exception:  # without its timer the group would keep silent members for good
             self._arm(group_id, self.host.monotonic_ms() + RETRY_MS)
             raise
-
-    def _schedule_clean_up(self) -> None:
-        interval_ms = self.host.setting("offsets.retention.check.interval.ms")
-        self.host.call_at(self.host.monotonic_ms() + interval_ms, self._clean_up)
-
-    def _clean_up(self) -> None:
-        """Drop offsets that are over, and groups that have nothing left."""
-        self._schedule_clean_up()
-        retention_ms = self.host.setting("offsets.retention.minutes") * MINUTE_MS
-        self._clean_up_some(iter([group.group_id for group in self.groups()]), retention_ms)
-
-    def _clean_up_some(self, group_ids: Iterator[str], retention_ms: int) -> None:
-        """Clean up groups for a turn, and the others in a turn of their own."""
-        turns = Turns()
-        for group_id in group_ids:
-            group = self.any_group(group_id)  # it may be gone since the last turn
-            if group is None:
-                continue
-            try:
-                self._clean_up_group(group, retention_ms)
-            except StorageError as error:
-                named = short(group_id)
-                log.error("group.not_cleaned", group_id=named, reason=short(str(error)))
-            if turns.are_over(CLEANED_ITEMS):
-                again = partial(self._clean_up_some, group_ids, retention_ms)
-                self.host.call_at(self.host.monotonic_ms(), again)
-                return
-
-    def _clean_up_group(self, group: AnyGroup, retention_ms: int) -> None:
-        shard = self._shard_of(group.group_id)
-        table = shard.state.offsets
-        now_ms = self.host.now_ms()
-        over = expired_offsets(group, table, now_ms=now_ms, retention_ms=retention_ms)
-        delete_offsets(shard, over)
-        if over:
-            self._log_event("group.offsets_expired", group.group_id, offsets=len(over))
-        is_awaited = isinstance(group, Group) and group.pending
-        is_left_alone = group.state in EMPTY_STATES and not is_awaited
-        if is_left_alone and not table.keys_of_group(group.group_id):
-            self._delete_empty(group)
 
     def _log_move(self, before: Group | None, after: Group) -> None:
         if before is None or before.state is not after.state:
