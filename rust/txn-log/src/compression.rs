@@ -26,7 +26,7 @@ use crate::opening::{Opening, Reading, XERIAL_MAGIC};
 pub enum CompressionError {
     /// The codec did not write these bytes.
     Damaged {
-        /// Whose format was expected.
+        /// The codec whose format was expected.
         codec: Codec,
         /// The codec's error.
         reason: String,

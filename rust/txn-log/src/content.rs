@@ -185,7 +185,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     /// Reads a record's length.
     ///
     /// # Errors
-    /// As [`walk`].
+    /// The errors of [`walk`].
     pub fn new(opening: &'o mut Opening<'a>, index: i32) -> Result<Self, ContentError> {
         let mut reader = Self {
             opening,
@@ -237,7 +237,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     /// Reads a byte; `cut` is the error if there is none.
     ///
     /// # Errors
-    /// As [`walk`].
+    /// The errors of [`walk`].
     pub fn byte(&mut self, cut: &'static str) -> Result<u8, ContentError> {
         let next = self.opening.piece()?.first().copied();
         match (next, self.left.checked_sub(1)) {
@@ -258,7 +258,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     /// Reads a zigzag varint of 64 bits.
     ///
     /// # Errors
-    /// As [`walk`].
+    /// The errors of [`walk`].
     pub fn varlong(&mut self, cut: &'static str) -> Result<i64, ContentError> {
         let raw = self.unsigned(10, cut)?;
         Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
@@ -298,7 +298,7 @@ impl<'o, 'a> RecordReader<'o, 'a> {
     /// Reads a number of bytes, and shows them piece by piece.
     ///
     /// # Errors
-    /// As [`walk`].
+    /// The errors of [`walk`].
     pub fn pass(&mut self, bytes: usize, mut see: impl FnMut(&[u8])) -> Result<(), ContentError> {
         let mut missing = bytes;
         while missing > 0 {

@@ -23,7 +23,7 @@ pub struct RefusedRecord {
 pub struct CorruptLog {
     /// The damaged file.
     pub path: PathBuf,
-    /// Where in it.
+    /// The position of the damage in it.
     pub position: u64,
     /// The finding.
     pub reason: String,

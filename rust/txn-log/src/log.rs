@@ -103,7 +103,7 @@ pub struct PartitionLog {
     pub(crate) synced: Mutex<SyncedEnd>,
     /// Lock-free mirror of `synced.end`.
     pub(crate) synced_end: AtomicI64,
-    /// Not below `synced_end`; a start that read a part again believes what an earlier run noted.
+    /// It is never below `synced_end`. A start that read a part again believes an earlier run.
     pub(crate) recovery_point: AtomicI64,
     /// Sealed segments whose indexes and snapshots may not be on the disk, oldest first.
     pub(crate) unsynced_seals: Mutex<Vec<Arc<Segment>>>,
@@ -233,7 +233,7 @@ impl PartitionLog {
         disk::sync_directory(&self.directory)
     }
 
-    /// Where its files are.
+    /// Returns the directory of its files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory

@@ -50,7 +50,7 @@ pub struct LossPlan {
 /// the start finishes a swap first, and only that was examined.
 ///
 /// # Errors
-/// As [`crate::PartitionLog::open`].
+/// The errors of [`crate::PartitionLog::open`].
 pub fn examine(
     directory: &Path,
     settings: &Settings,

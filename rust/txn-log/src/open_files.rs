@@ -108,7 +108,7 @@ impl SegmentFile {
     /// Finds a file that is there, and its bytes; it is opened when it is needed.
     ///
     /// # Errors
-    /// Those of stat(2); `InvalidInput` if it is not a regular file.
+    /// The errors of stat(2); `InvalidInput` if it is not a regular file.
     pub fn find(path: PathBuf) -> io::Result<(Arc<Self>, u64)> {
         let found = fs::metadata(&path)?;
         if !found.is_file() {
@@ -154,7 +154,7 @@ impl SegmentFile {
     /// The open file, to be read; opens it if it is closed.
     ///
     /// # Errors
-    /// Those of open(2); `NotFound` for a removed segment. `Other` if something else has
+    /// The errors of open(2); `NotFound` for a removed segment. `Other` if something else has
     /// its name.
     pub fn get(self: &Arc<Self>) -> io::Result<OpenFile> {
         self.get_for(false)

@@ -341,7 +341,7 @@ fn counted_segment<'a>(
 /// The place of the first batch that reaches an offset, which has to be below the segment's end.
 fn first_point(segment: &Segment, offset: i64) -> Result<Point, ReadError> {
     let size = segment.size();
-    // None: compaction has taken the last batches of a sealed segment.
+    // There is none if compaction has removed the last batches of a sealed segment.
     let (position, offset) = segment
         .find(offset)?
         .map_or((size, offset), |(position, header)| {

@@ -203,7 +203,7 @@ pub(crate) fn recover(
 /// to be finished.
 ///
 /// # Errors
-/// As `recover`.
+/// The errors of `recover`.
 pub(crate) fn look(
     directory: &Path,
     settings: &Settings,
@@ -1044,7 +1044,7 @@ impl Evidence {
 /// transactions and the first unstable offset.
 ///
 /// # Errors
-/// As `recover`; the producer state is of no use until this succeeds.
+/// The errors of `recover`; the producer state is of no use until this succeeds.
 pub(crate) fn derive_producer_state(
     directory: &Path,
     producer_state: &dyn ProducerStateManager,

@@ -53,7 +53,7 @@ pub(crate) struct Segment {
     pub base_offset: i64,
     pub file: Arc<SegmentFile>,
     index_interval_bytes: u64,
-    /// Where in `segment.jitter.ms` this segment lies.
+    /// A random number, which chooses the part of `segment.jitter.ms` that this segment gets.
     random: u64,
     opened_ms: i64,
     /// Nothing of it needs a check any more.

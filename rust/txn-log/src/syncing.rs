@@ -35,7 +35,7 @@ impl PartitionLog {
     /// active segment has a part of it, all of that segment is synced.
     ///
     /// # Errors
-    /// As `sync`.
+    /// The errors of `sync`.
     pub fn sync_up_to(&self, offset: i64) -> io::Result<i64> {
         let synced = self.synced().and_then(|mut synced| {
             if self.durable_end() < offset || self.has_new_files.load(Ordering::Acquire) {

@@ -99,7 +99,7 @@ impl PartitionLog {
     /// Removes everything and begins at `offset`, which may be beyond the log end; returns it.
     ///
     /// # Errors
-    /// As [`Self::truncate_to`].
+    /// The errors of [`Self::truncate_to`].
     pub fn truncate_fully_and_start_at(
         &self,
         offset: i64,

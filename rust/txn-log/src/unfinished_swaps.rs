@@ -128,7 +128,7 @@ pub(crate) fn finish_swaps(directory: &Path, was_left_by_kafka: bool) -> Result<
 /// will examine.
 ///
 /// # Errors
-/// As [`finish_swaps`].
+/// The errors of [`finish_swaps`].
 pub(crate) fn has_decided_swap(
     directory: &Path,
     was_left_by_kafka: bool,

@@ -38,7 +38,7 @@ pub enum Action {
     WriteTransactionalId,
 }
 
-/// Asks whether a principal from a host may do something on the named resource; true: it may.
+/// Returns true if a principal from a host may do something on the named resource.
 pub type Ask = Box<dyn Fn(&str, &str, Action, &str) -> bool + Send + Sync>;
 
 /// The sender of a request.

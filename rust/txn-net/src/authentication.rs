@@ -26,7 +26,7 @@ pub enum Authentication {
     NeededRaw,
     /// It may be used until then.
     Done {
-        /// None: as long as it is open.
+        /// The authentication lasts as long as the connection if this is `None`.
         expires: Option<Instant>,
     },
 }

@@ -91,9 +91,9 @@ impl Default for ListenerLimits {
 /// `connection_creation_rate` of client quotas for addresses.
 #[derive(Clone, Debug, Default)]
 pub struct CreationRates {
-    /// That of addresses without their own; `None`: any rate.
+    /// The limit of addresses without their own; `None` allows any rate.
     pub default: Option<f64>,
-    /// Those of addresses.
+    /// The limits of single addresses.
     pub of_addresses: HashMap<IpAddr, f64>,
 }
 
@@ -202,7 +202,7 @@ impl ConnectionQuotas {
         throttle.max(own)
     }
 
-    /// True if a listener may have another connection. False: `Signal::PlaceFreed` will tell
+    /// Returns true if a listener may have another connection. If not, `Signal::PlaceFreed` tells
     /// reactor 0 when to ask again.
     pub fn has_place(&self, listener: usize) -> bool {
         let mut held = self.held();

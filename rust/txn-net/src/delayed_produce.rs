@@ -104,7 +104,7 @@ impl DelayedProduce {
         partitions.filter(awaited).map(|one| &one.batch.log)
     }
 
-    /// One for each partition that waits for the disk; `watcher` is called when it is done.
+    /// Returns one wait for each partition that waits for the disk; each calls `watcher` at its end.
     pub fn disk_waits(&self, watcher: &Arc<dyn Watcher>) -> Vec<DiskWait> {
         let wait = |partition: &DelayedPartition| {
             let (sync, watcher) = (Arc::clone(partition.sync.as_ref()?), Arc::clone(watcher));

@@ -38,7 +38,7 @@ pub enum Message {
     ReplyRaw(RequestToken, Vec<u8>, Instant),
     /// Let Python's state of the connection stay with it.
     Attach(RequestToken, Attachment),
-    /// The client authenticates from here on; true: by bare tokens.
+    /// The client has to authenticate from here on; the flag is true if it sends bare tokens.
     RequireAuthentication(RequestToken, bool),
     /// The client has authenticated, as a principal and for a time.
     Authenticated(RequestToken, Arc<str>, Option<Duration>),

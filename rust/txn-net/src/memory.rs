@@ -205,8 +205,8 @@ impl Claim {
         self.held.answers > 0
     }
 
-    /// Begins to read a request, unless that was begun. False: it has to wait, and the reactor
-    /// will be told.
+    /// Begins to read a request, unless that was begun. Returns false if the request has to wait;
+    /// the reactor is notified later.
     pub fn begin(&mut self, reactor: usize) -> bool {
         let Some(limit) = self.memory.limit else {
             return true;

@@ -162,7 +162,7 @@ impl PartitionHandle {
     /// Checks that this node leads the partition; one without a state may be opened and led.
     ///
     /// # Errors
-    /// As [`ReplicaState::check_leader`].
+    /// The errors of [`ReplicaState::check_leader`].
     pub fn check_leader(&self, known_epoch: i32) -> Result<(), i16> {
         self.state()
             .map_or(Ok(()), |state| state.check_leader(known_epoch))
@@ -171,7 +171,7 @@ impl PartitionHandle {
     /// Keeps the role for an append.
     ///
     /// # Errors
-    /// As [`ReplicaState::check_leader`].
+    /// The errors of [`ReplicaState::check_leader`].
     pub fn lead(&self) -> Result<Leadership<'_>, i16> {
         let role_stays = self.changing.read().unwrap_or_else(PoisonError::into_inner);
         self.check_leader(-1)?;

@@ -170,7 +170,7 @@ enum RequestProducer {
 
 /// The result of one partition's batch.
 enum AppendResult {
-    /// Not yet tried, or to be tried again once the partition joined the transaction.
+    /// The append was not tried yet, or is tried again once the partition joined the transaction.
     Pending,
     Stored {
         appended: Appended,

@@ -44,7 +44,7 @@ use crate::token::RequestToken;
 /// Listening sockets, and the reactors that serve their connections. Every method may be called from any thread.
 pub struct Server {
     shared: Arc<Shared>,
-    /// Those that no thread runs yet.
+    /// The reactors that no thread runs yet.
     reactors: Mutex<Idle>,
 }
 
@@ -200,7 +200,7 @@ impl Server {
         self.reactors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the address that clients of each listener know this node by. Only the first call
+    /// Sets the address that clients of each listener know this node by. Only the first call
     /// counts; without it no answer names a leader.
     pub fn advertise(&self, endpoints: Vec<NodeEndpoint>) {
         let _ = self.shared.endpoints.set(endpoints);
@@ -279,8 +279,8 @@ impl Server {
     /// Lets reactor 0 continue the control loop's waits for the disk, whenever the control lock is
     /// free. Only the first call counts.
     ///
-    /// Returns the bell to ring when waits have ended; false: that reactor is gone, and the loop
-    /// has to be woken.
+    /// Returns the bell to ring when waits have ended. It returns false if that reactor is gone;
+    /// then the loop has to be woken.
     pub fn let_reactors_settle(&self, settler: Settler) -> Bell {
         let _ = self.shared.settler.set(settler);
         let mailbox = Arc::clone(&self.shared.mailboxes[DECIDING]);

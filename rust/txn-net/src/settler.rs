@@ -13,5 +13,6 @@ pub struct Settler {
     pub leave: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Notifies the reactor that waits have ended; false: it is gone, and the loop has to be woken.
+/// Notifies the reactor that waits have ended. Returns false if the reactor is gone; then the loop
+/// has to be woken.
 pub type Bell = Box<dyn Fn() -> bool + Send + Sync>;

@@ -37,7 +37,7 @@ const DELETE_HORIZON: i16 = 1 << 6;
 /// Compression of a batch's records; the number is bits 0–2 of its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// As they are.
+    /// The records are not compressed.
     None = 0,
     /// RFC 1952.
     Gzip = 1,
@@ -94,7 +94,7 @@ pub enum BatchError {
         /// The stored value.
         length: i32,
     },
-    /// Not version 2.
+    /// The batch has another version than 2.
     Magic {
         /// The stored value.
         magic: i8,

@@ -285,7 +285,7 @@ impl ProducerStateManager for PyProducerState {
 /// One partition's log: Kafka's segment files and indexes in one directory.
 #[pyclass(frozen, name = "PartitionLog", module = "txn._core")]
 pub struct PyPartitionLog {
-    /// What Produce and Fetch use.
+    /// The log that Produce and Fetch use.
     pub(crate) log: Arc<txn_log::PartitionLog>,
 }
 

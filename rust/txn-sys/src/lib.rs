@@ -68,7 +68,7 @@ pub fn send_file(
 /// Forces a file's bytes, and the size needed to read them back, to the disk.
 ///
 /// # Errors
-/// Those of fdatasync(2). After an error the kernel may have dropped the bytes and
+/// The errors of fdatasync(2). After an error the kernel may have dropped the bytes and
 /// forgotten
 /// it: a later success proves nothing, so the caller has to stop promising.
 pub fn sync_data(file: BorrowedFd<'_>) -> io::Result<()> {
@@ -105,7 +105,7 @@ pub fn keep_freed_memory_below(bytes: u32) {
 /// Forces a directory's entries to the disk: files made, renamed or removed in it.
 ///
 /// # Errors
-/// Those of open(2) or fsync(2).
+/// The errors of open(2) or fsync(2).
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -141,7 +141,7 @@ fn require_plain(metadata: &Metadata) -> io::Result<()> {
 /// Where the file system cannot tell, everything is stored. Moves the file's own position.
 ///
 /// # Errors
-/// Those of lseek(2).
+/// The errors of lseek(2).
 pub fn next_stored(file: &File, position: u64) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, SeekFrom::Data(position)) {
         Ok(found) => Ok(Some(found)),
@@ -164,7 +164,7 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
 /// Raises this process's soft limit of open files to the hard one; returns the limit.
 ///
 /// # Errors
-/// Those of setrlimit(2); the limit is unchanged then.
+/// The errors of setrlimit(2); the limit is unchanged then.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limits = getrlimit(Resource::Nofile);
@@ -189,7 +189,7 @@ impl Pin {
     /// Pins an open file, which may be closed then.
     ///
     /// # Errors
-    /// Those of mmap(2): there are too many mappings, or the file system has none.
+    /// The errors of mmap(2): there are too many mappings, or the file system has none.
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses an address where nothing is mapped, and without any
@@ -203,7 +203,7 @@ impl Pin {
     /// failures that others were told of meanwhile.
     ///
     /// # Errors
-    /// As for `sync_data`.
+    /// The errors of `sync_data`.
     pub fn take_failure(&self) -> io::Result<()> {
         let address = ptr::with_exposed_provenance_mut(self.address);
         // SAFETY: the mapping is this value's own and there until it is dropped; msync reads and

@@ -135,7 +135,7 @@ impl<'a> BatchContent<'a> {
     /// Reads every record, to see whether all can be read.
     ///
     /// # Errors
-    /// As `read`.
+    /// The errors of `read`.
     pub fn check(&self) -> Result<(), String> {
         self.read(&mut |_: &RecordHead| ControlFlow::Continue(()))
     }

@@ -97,7 +97,7 @@ pub struct Unreadable {
     pub batches: u64,
     /// The file of the first one.
     pub path: PathBuf,
-    /// Where it is in it, after the cleaning.
+    /// The position of that batch in the file after the cleaning.
     pub position: u64,
     /// Its base offset.
     pub offset: i64,
@@ -651,7 +651,7 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// Where the next bytes go.
+    /// Returns the position of the next bytes.
     fn position(&self) -> u64 {
         self.written + self.pending.len() as u64
     }

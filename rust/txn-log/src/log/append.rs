@@ -66,7 +66,7 @@ impl PartitionLog {
     /// settings have become since.
     ///
     /// # Errors
-    /// As `append`, and `Uninspected`.
+    /// The errors of `append`, and `Uninspected`.
     pub fn append_within(
         &self,
         origin: Origin,

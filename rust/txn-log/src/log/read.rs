@@ -72,7 +72,7 @@ impl PartitionLog {
     /// another call.
     ///
     /// # Errors
-    /// As `locate`.
+    /// The errors of `locate`.
     pub fn locate_within(
         &self,
         start: i64,
@@ -143,7 +143,7 @@ impl PartitionLog {
     /// Reads whole stored batches from the one that holds `start`, at least one if there is one.
     ///
     /// # Errors
-    /// As `locate`.
+    /// The errors of `locate`.
     pub fn read(&self, start: i64, max_bytes: u64) -> Result<Vec<u8>, ReadError> {
         Ok(self.locate(start, i64::MAX, max_bytes, true)?.read()?)
     }

@@ -33,7 +33,7 @@ pub struct FetchAnswer {
     pub chunks: Vec<Chunk>,
     /// Bytes of batches in it.
     pub record_bytes: u64,
-    /// What it tells of the partitions of a session; empty without one.
+    /// The partitions of a session that it names, with their offsets; empty without a session.
     sent: Vec<SentPartition>,
 }
 

@@ -94,7 +94,7 @@ pub struct FetchRequest {
 
 /// The part that a session has in a request.
 enum SessionUse {
-    /// None: the request names all that it reads, and so does its answer.
+    /// The request has no session, so it names each partition and its answer does too.
     None,
     /// The answer opens one, for this owner.
     Opens(Arc<FetchSessions>, SessionOwner),
@@ -233,7 +233,7 @@ impl FetchRequest {
         }
     }
 
-    /// Has a watcher called when one of its partitions may have changed, until the result is dropped.
+    /// Calls a watcher when one of its partitions may have changed, until the result is dropped.
     pub fn watch(&self, watcher: &Arc<dyn Watcher>) -> FetchWatch {
         if let SessionUse::Follows(session, _) = &self.session {
             session.set_waiter(Arc::clone(watcher));

@@ -13,8 +13,8 @@ pub struct SentOffsets {
 }
 
 impl SentOffsets {
-    /// Those of a partition with an error. They equal no others, so the partition is told of again
-    /// when the error is over.
+    /// The offsets of a partition with an error. They equal no others, so an answer has the
+    /// partition again when the error is over.
     pub const NONE: Self = Self {
         high_watermark: -1,
         last_stable_offset: -1,

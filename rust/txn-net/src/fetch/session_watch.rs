@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use txn_log::{PartitionLog, Watcher};
 
-/// Tells a session which of its partitions may have changed.
+/// Notes which partitions of a session may have changed.
 #[derive(Default)]
 pub struct Alarm(Mutex<Fired>);
 
