@@ -67,7 +67,8 @@ def events() -> set[str]:
         if text == "self.not_served":
             found |= declared("not_served")
         elif text == "hang_up.event":
-            found |= {each.event for each in (HangUpError, *HangUpError.__subclasses__())}
+            kinds: list[type[HangUpError]] = [HangUpError, *HangUpError.__subclasses__()]
+            found |= {each.event for each in kinds}
         elif (event := EVENT.match(text)) and event[0] != "self.":
             found.add(event[0])
         else:
