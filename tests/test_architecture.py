@@ -22,6 +22,7 @@ import pytest
 import txn
 from harnesses.black_box.power import OTHER_BOOT
 from support import clients
+from support.transcript import SAVED
 from support.wire_producer import WireProducer, identity
 
 ROOT: Final = Path(__file__).parent.parent
@@ -106,8 +107,14 @@ def test_a_name_in_architecture_is_in_the_source(span: str) -> None:
 # ---------------------------------------------------------------- other pages
 
 
+def saved_by(page: Path) -> set[str]:
+    """The files that a reader of the page writes, in its folder for the steps of the tutorial."""
+    pages = page.parent.glob("*.md") if page.parent.name == "tutorial" else [page]
+    return {name for each in pages for name in SAVED.findall(text_of(each))}
+
+
 def mentions() -> list[tuple[str, str]]:
-    """(page, file) for each source file that a page names."""
+    """(page, file) for each source file that a page names, but for those that it lets one save."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     pages += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").glob("*.md")]
     return sorted(
@@ -115,7 +122,7 @@ def mentions() -> list[tuple[str, str]]:
             (str(page.relative_to(ROOT)), found[0])
             for page in pages
             for span in SPAN.findall(FENCE.sub("", page.read_text()))
-            if (found := SOURCE_FILE.match(span))
+            if (found := SOURCE_FILE.match(span)) and found[0] not in saved_by(page)
         }
     )
 

@@ -14,7 +14,7 @@ import test_pages
 from spark.conftest import connector_jars
 from support.transcript import HOW_TOS, TUTORIAL, Reader, is_like
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(2000)
 
 
 ROOT: Final = Path(__file__).parent.parent

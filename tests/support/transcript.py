@@ -35,7 +35,10 @@ TUTORIAL: Final = sorted((DOCS / "tutorial").glob("[1-9]-*.md"))
 HOW_TOS: Final = sorted((DOCS / "how-to").glob("*.md"))
 """Each is typed in a directory of its own."""
 
-WAIT_S: Final = 280.0
+WAIT_S: Final = 900.0
+"""For a command to end; a Spark job beside other work needs minutes."""
+LOOK_S: Final = 200.0
+"""For a cluster to be as the page shows it."""
 PORT: Final = "9092"
 
 LOOKS: Final = re.compile(
@@ -128,7 +131,10 @@ class Command:
         return self._process.pid
 
     def await_end(self) -> int:
-        code = self._process.wait(WAIT_S)
+        try:
+            code = self._process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(difference(self, "an end")) from None
         self._reading.join(WAIT_S)
         return code
 
@@ -241,7 +247,7 @@ class Reader:
         return command
 
     def _look(self, line: str, shown: str) -> None:
-        ends_s = time.monotonic() + WAIT_S
+        ends_s = time.monotonic() + LOOK_S
         while True:
             command = self._start(line)
             command.await_end()
