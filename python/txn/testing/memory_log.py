@@ -272,7 +272,11 @@ class MemoryLog:
         yield from self.stored[first:]
 
     def committed(self) -> list[bytes | None]:
-        """The values that a read_committed reader sees, in order; by the markers alone."""
+        """The values of committed transactions, in the order of their markers.
+
+        Records outside transactions are not among them, and an open transaction before them holds
+        nothing back: for a reader's view, stop at `last_stable_offset`.
+        """
         seen: list[bytes | None] = []
         open_batches: dict[int, list[StoredBatch]] = {}
         for batch in self.stored:
