@@ -92,7 +92,10 @@ impl Batch {
     }
 }
 
-/// What became of a batch by an answer, or for want of one.
+/// A batch to be sent: its number and its bytes.
+pub(crate) type Sealed = (u64, Arc<Vec<u8>>);
+
+/// The result of a batch's answer, or of its absence.
 #[derive(Debug)]
 pub(crate) enum Settled {
     Stored(Batch),
@@ -134,7 +137,7 @@ impl Partition {
         self.queue.front().map(|batch| batch.created)
     }
 
-    /// Adds a record, in a new batch numbered by `number` if need be. Returns the bytes it takes.
+    /// Adds a record, in a new batch numbered by `number` if need be. True if a batch became full.
     pub(crate) fn push(
         &mut self,
         record: &Record<'_>,
@@ -142,13 +145,15 @@ impl Partition {
         codec: Codec,
         now: Millis,
         number: &mut u64,
-    ) -> usize {
+    ) -> bool {
         let bytes = record.bytes();
+        let mut is_full = false;
         if let Some(last) = self.queue.back_mut()
             && let Content::Open(builder) = &last.content
             && builder.size() + bytes > batch_bytes
         {
             last.is_closed = true;
+            is_full = true;
         }
         if self.queue.back().is_none_or(|last| last.is_closed) {
             *number += 1;
@@ -178,7 +183,7 @@ impl Partition {
         last.bytes += bytes;
         let of_record = length(record.key) + length(record.value);
         last.record_bytes_max = last.record_bytes_max.max(of_record);
-        bytes
+        is_full
     }
 
     /// The earliest time at which `take` may give a batch; None: an answer has to come first.
@@ -233,7 +238,7 @@ impl Partition {
         self.next().map_or(0, |index| self.queue[index].bytes)
     }
 
-    /// Takes the next batch for a request to `node`: (its number, its bytes).
+    /// Takes the next batch for a request to `node`.
     ///
     /// # Errors
     /// The batch is given up if its records cannot be compressed.
@@ -244,7 +249,7 @@ impl Partition {
         is_transactional: bool,
         now: Millis,
         linger_ms: Millis,
-    ) -> Option<Result<(u64, Arc<Vec<u8>>), (Batch, KafkaError)>> {
+    ) -> Option<Result<Sealed, (Batch, KafkaError)>> {
         if self.in_flight > 0 && self.node != Some(node) {
             return None;
         }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A machine knows neither socket nor clock. Time comes in as milliseconds of any origin, and a
-//! request goes out as a value (`Request`), so a test can lose, delay or repeat what it likes:
-//! `simulation` does, against a model of the brokers.
+//! request goes out as a value (`Request`). So `simulation` can lose, delay and cut at will, with a
+//! model of the brokers.
 //!
 //! # Invariants
 //! 1. Per partition and identity, batches are stored in the order of their sequences, without a gap.
@@ -28,6 +28,10 @@
 //! Sources: KIP-98, KIP-360 (new epochs), KIP-447, KIP-480, KIP-890 (transaction version 2).
 
 pub(crate) mod accumulator;
+#[cfg(test)]
+mod accumulator_tests;
+pub mod driver;
+mod link;
 pub(crate) mod nodes;
 pub mod producer;
 pub mod request;
@@ -37,6 +41,8 @@ mod simulation;
 pub(crate) mod topics;
 pub(crate) mod transaction;
 
+pub use accumulator::Record;
+pub use driver::{Engine, ProducerClient, Unfinished};
 pub use producer::{Producer, SendError, Status};
 pub use request::{Request, Response};
 pub use settings::Settings;

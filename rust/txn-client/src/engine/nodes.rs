@@ -52,7 +52,7 @@ impl<P> InFlight<P> {
 /// The nodes, and the requests in flight with a purpose each.
 #[derive(Debug)]
 pub(crate) struct Nodes<P> {
-    nodes: BTreeMap<NodeId, Node>,
+    by_id: BTreeMap<NodeId, Node>,
     in_flight: BTreeMap<u64, InFlight<P>>,
     next_id: u64,
     turn: usize,
@@ -66,7 +66,7 @@ impl<P> Nodes<P> {
     pub(crate) fn new(bootstrap: &[Address], request_timeout_ms: Millis) -> Self {
         let numbered = bootstrap.iter().zip((NodeId::MIN..0).rev());
         Self {
-            nodes: numbered
+            by_id: numbered
                 .map(|(address, id)| (id, Node::new(address.clone())))
                 .collect(),
             in_flight: BTreeMap::new(),
@@ -91,12 +91,12 @@ impl<P> Nodes<P> {
     /// Addresses, and why each could not be reached.
     pub(crate) fn errors(&self) -> Vec<(Address, KafkaError)> {
         let failed = |node: &Node| Some((node.address.clone(), node.error.clone()?));
-        self.nodes.values().filter_map(failed).collect()
+        self.by_id.values().filter_map(failed).collect()
     }
 
     /// The form of a node in messages.
     pub(crate) fn name(&self, id: NodeId) -> String {
-        self.nodes
+        self.by_id
             .get(&id)
             .map_or_else(|| format!("node {id}"), |n| format!("node {}", n.address))
     }
@@ -107,7 +107,7 @@ impl<P> Nodes<P> {
             host: broker.host.clone(),
             port: broker.port,
         };
-        match self.nodes.get_mut(&broker.id) {
+        match self.by_id.get_mut(&broker.id) {
             Some(node) if node.address == address => false,
             Some(node) => {
                 let was_used = node.link != Link::Idle;
@@ -118,7 +118,7 @@ impl<P> Nodes<P> {
                 was_used
             }
             None => {
-                self.nodes.insert(broker.id, Node::new(address));
+                self.by_id.insert(broker.id, Node::new(address));
                 false
             }
         }
@@ -126,7 +126,7 @@ impl<P> Nodes<P> {
 
     /// True if requests can be sent to the node; else has it connected once its back-off is over.
     pub(crate) fn ready(&mut self, id: NodeId, now: Millis, effects: &mut Vec<Effect>) -> bool {
-        let Some(node) = self.nodes.get_mut(&id) else {
+        let Some(node) = self.by_id.get_mut(&id) else {
             return false;
         };
         if node.link == Link::Idle && node.connect_at <= now {
@@ -140,7 +140,7 @@ impl<P> Nodes<P> {
     }
 
     pub(crate) fn produces(&self, id: NodeId) -> usize {
-        self.nodes.get(&id).map_or(0, |node| node.produces)
+        self.by_id.get(&id).map_or(0, |node| node.produces)
     }
 
     /// Any node that can be sent to; if there is none, has one connected.
@@ -155,14 +155,14 @@ impl<P> Nodes<P> {
             return Some(ready[self.turn % ready.len()]);
         }
         if self
-            .nodes
+            .by_id
             .values()
             .any(|node| node.link == Link::Connecting)
         {
             return None;
         }
         let mut due = self.with(|node| node.connect_at <= now);
-        if due.iter().any(|&id| id >= 0) && self.turn % 4 != 0 {
+        if due.iter().any(|&id| id >= 0) && !self.turn.is_multiple_of(4) {
             due.retain(|&id| id >= 0);
         }
         let id = *due.get(self.turn % due.len().max(1))?;
@@ -171,7 +171,7 @@ impl<P> Nodes<P> {
     }
 
     fn with(&self, is_wanted: impl Fn(&Node) -> bool) -> Vec<NodeId> {
-        let nodes = self.nodes.iter().filter(|(_, node)| is_wanted(node));
+        let nodes = self.by_id.iter().filter(|(_, node)| is_wanted(node));
         nodes.map(|(&id, _)| id).collect()
     }
 
@@ -185,7 +185,7 @@ impl<P> Nodes<P> {
         effects: &mut Vec<Effect>,
     ) {
         self.next_id += 1;
-        let node = self.nodes.get_mut(&id).expect("it is ready");
+        let node = self.by_id.get_mut(&id).expect("it is ready");
         let is_produce = matches!(request, Request::Produce { .. });
         node.in_flight += 1;
         node.produces += usize::from(is_produce);
@@ -206,7 +206,7 @@ impl<P> Nodes<P> {
     pub(crate) fn connected(&mut self, id: NodeId, features: (i64, i16)) {
         self.has_connected = true;
         self.features = self.features.max(features);
-        if let Some(node) = self.nodes.get_mut(&id) {
+        if let Some(node) = self.by_id.get_mut(&id) {
             node.link = Link::Ready;
             node.error = None;
         }
@@ -219,7 +219,7 @@ impl<P> Nodes<P> {
         error: KafkaError,
         now: Millis,
     ) -> Vec<InFlight<P>> {
-        let Some(node) = self.nodes.get_mut(&id) else {
+        let Some(node) = self.by_id.get_mut(&id) else {
             return Vec::new();
         };
         node.link = Link::Idle;
@@ -237,7 +237,7 @@ impl<P> Nodes<P> {
     /// Takes a request whose answer has come; None if nobody waits for it any more.
     pub(crate) fn answered(&mut self, number: u64) -> Option<InFlight<P>> {
         let in_flight = self.in_flight.remove(&number)?;
-        let node = self.nodes.get_mut(&in_flight.node)?;
+        let node = self.by_id.get_mut(&in_flight.node)?;
         node.in_flight -= 1;
         node.produces -= usize::from(in_flight.is_produce);
         node.failures = 0;
@@ -255,7 +255,7 @@ impl<P> Nodes<P> {
     /// When something here is next due: an answer, or the end of a back-off.
     pub(crate) fn deadline(&self, now: Millis) -> Option<Millis> {
         let answers = self.in_flight.values().map(|of| of.deadline);
-        let idle = self.nodes.values().filter(|n| n.link == Link::Idle);
+        let idle = self.by_id.values().filter(|n| n.link == Link::Idle);
         let backoffs = idle.map(|n| n.connect_at).filter(|&at| at > now);
         answers.chain(backoffs).min()
     }

@@ -67,6 +67,10 @@ pub(crate) struct Sending {
 }
 
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own; the state is `state`"
+)]
 pub(crate) struct Transaction {
     pub(crate) id: Option<String>,
     pub(crate) state: State,
@@ -74,6 +78,8 @@ pub(crate) struct Transaction {
     /// Of the open transaction.
     pub(crate) is_v2: bool,
     pub(crate) needs_new_epoch: bool,
+    /// The end that was asked for last, until the next begin: commit, or abort.
+    pub(crate) asked: Option<bool>,
     joined: HashSet<Place>,
     joining: BTreeSet<Place>,
     groups: HashSet<String>,
@@ -96,6 +102,7 @@ impl Transaction {
             identity: None,
             is_v2: false,
             needs_new_epoch: false,
+            asked: None,
             joined: HashSet::new(),
             joining: BTreeSet::new(),
             groups: HashSet::new(),
@@ -121,6 +128,7 @@ impl Transaction {
     pub(crate) fn begin(&mut self, is_v2: bool) {
         self.state = State::Open;
         self.is_v2 = is_v2;
+        self.asked = None;
         self.joined.clear();
         self.joining.clear();
         self.groups.clear();
@@ -325,7 +333,7 @@ impl Transaction {
         }
         self.sending = None;
         match self.state {
-            // It goes on without what was refused.
+            // The abort goes on without the refused part.
             State::Ending { commit: false } => self.retry(now, retry_ms),
             _ => self.fail(error),
         }

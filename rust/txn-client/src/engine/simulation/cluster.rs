@@ -109,7 +109,7 @@ impl Cluster {
         }
     }
 
-    /// Moves whatever a node leads to others that are up.
+    /// Moves leadership and coordination from a node to others that are up.
     pub(super) fn move_from(&mut self, node: i32, random: &mut Random) {
         let up: Vec<i32> = self
             .nodes
@@ -128,6 +128,7 @@ impl Cluster {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "one arm per request")]
     pub(super) fn handle(&mut self, node: i32, request: &Request, random: &mut Random) -> Response {
         let is_refused = random.below(1000) < self.refusals;
         let of_coordinator = if self.coordinator != node {
@@ -476,7 +477,7 @@ impl Cluster {
         }
     }
 
-    /// The values that a read_committed reader sees.
+    /// The values that a reader of committed records sees.
     pub(super) fn visible(&self, place: &(String, i32)) -> Vec<String> {
         let mut visible: Vec<(i64, String, bool)> = Vec::new();
         for entry in &self.logs[place].entries {

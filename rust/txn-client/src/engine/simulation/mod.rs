@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, topic: &str, partition: i32, value: &str) -> Result<(), SendError> {
+    fn write(&mut self, topic: &str, partition: i32, value: &str) -> Result<bool, SendError> {
         let record = Record {
             key: None,
             value: Some(value.as_bytes()),

@@ -123,17 +123,17 @@ fn transactions(
         world.advance();
     }
     for place in places() {
-        let (seen, wanted) = (
+        let (visible, wanted) = (
             world.cluster.visible(&place),
             expected.remove(&place).unwrap_or_default(),
         );
-        if seen != wanted {
-            return Err(format!("{place:?}: seen {seen:?}, committed {wanted:?}"));
+        if visible != wanted {
+            return Err(format!("{place:?}: seen {visible:?}, committed {wanted:?}"));
         }
     }
-    let seen = world.cluster.offsets.get(&("in".to_owned(), 0)).copied();
-    if seen != offset {
-        return Err(format!("offset {seen:?}, committed {offset:?}"));
+    let stored = world.cluster.offsets.get(&("in".to_owned(), 0)).copied();
+    if stored != offset {
+        return Err(format!("offset {stored:?}, committed {offset:?}"));
     }
     Ok((committed, failed))
 }
