@@ -23,7 +23,7 @@ from support.clients import (
     transactional_producer,
 )
 from txn.client import Consumer, Producer
-from txn.client.engine import EngineName
+from txn.client.engine import EngineName, ProducerEngine
 from txn.errors import AbortableError, Action, ConfigError, FencedError, RejectedError
 
 Unique = Callable[[str], str]
@@ -633,7 +633,7 @@ def test_ctrl_c_while_committing_tells_the_truth(
     block = producer.transaction()
     with pytest.raises(KeyboardInterrupt) as caught, block as t:
         t.produce(sink, b"a")
-        producer._kafka = _InterruptedCommit(producer._kafka)  # type: ignore[assignment]
+        producer._kafka = _InterruptedCommit(producer._kafka)
 
     assert "was committed" in caught.value.__notes__[0]
     assert read_all(bootstrap, sink) == [b"a"]
@@ -642,7 +642,7 @@ def test_ctrl_c_while_committing_tells_the_truth(
 class _InterruptedCommit:
     """librdkafka's producer with a SIGINT that arrives during its first commit."""
 
-    def __init__(self, real: confluent_kafka.Producer | None) -> None:
+    def __init__(self, real: ProducerEngine | None) -> None:
         assert real is not None
         self._real = real
 
