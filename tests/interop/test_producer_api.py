@@ -649,7 +649,7 @@ class _InterruptedCommit:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def commit_transaction(self, timeout: float) -> None:
+    def commit_transaction(self, timeout: float, /) -> None:
         self.commit_transaction = self._real.commit_transaction  # type: ignore[method-assign]
         threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
         self._real.commit_transaction(timeout)
