@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from support import quick_java
+from support import engines, quick_java
 from support.exploring import EXPLORES
+from txn.client.engine import EngineName
 
 pytest_plugins = ["harnesses.peers.kafka", "harnesses.peers.secured", "support.file_times"]
 
@@ -52,3 +53,13 @@ def _ctrl_c_is_heard() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     yield
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.fixture(params=engines.ALL)
+def engine(request: pytest.FixtureRequest) -> EngineName:
+    """An engine of `txn.Producer`; the test runs with each."""
+    name: EngineName = request.param
+    test = getattr(request.node, "originalname", request.node.name)
+    if name == "native" and test in engines.NOT_YET_NATIVE:
+        pytest.skip(engines.NOT_YET_NATIVE[test])
+    return name

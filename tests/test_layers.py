@@ -70,6 +70,7 @@ MAY_IMPORT_CORE = (
     ),
     "txn.wire.checksums",  # a pure function of bytes
     "txn.client.callbacks",  # looks at the interpreter's own state
+    "txn.client.native",  # the engine in Rust
 )
 
 NOT_OURS = ("crc32c", "kio.records")

@@ -901,6 +901,92 @@ def read_keystore(
     Raises ValueError with the way to convert it for Java's own form (JKS) and a wrong password."""
 
 @final
+class ClientThread:
+    """The thread that does the I/O of a process's native clients, for as long as it is referred to.
+
+    Raises OSError: the system has no thread or no descriptor left.
+    """
+
+    def __new__(cls) -> ClientThread: ...
+
+@final
+class NativeProducer:
+    """A producer on the native engine. Only `wait` waits; it runs signal handlers meanwhile.
+
+    Raises ValueError for addresses that are none and a codec that does not exist.
+    """
+
+    def __new__(
+        cls,
+        thread: ClientThread,
+        bootstrap_servers: str,
+        *,
+        client_id: str,
+        security: ClientSecurity | None,
+        transactional_id: str | None,
+        transaction_timeout_ms: int,
+        linger_ms: int,
+        batch_size: int,
+        buffer_memory: int,
+        max_request_size: int,
+        delivery_timeout_ms: int,
+        request_timeout_ms: int,
+        max_in_flight: int,
+        compression: str,
+        retry_backoff_ms: int,
+        metadata_max_age_ms: int,
+        unknown_topic_max_ms: int,
+        makes_topics: bool,
+    ) -> NativeProducer: ...
+    def init(self) -> None:
+        """Take an identity; await `settled`."""
+    def begin(self) -> bool:
+        """Begin a transaction; False: the status does not allow it."""
+    def send(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: list[tuple[str, str | bytes | None]] | None,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> str | None:
+        """Take a record and return None; or return why not: full, too-large, not-open, failed,
+        fatal. Raises TypeError for an argument of another type."""
+    def send_offsets(
+        self,
+        group: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: list[tuple[str, int, int]],
+    ) -> bool:
+        """Send (topic, partition, next offset) with the transaction; await `offsets`. False: none
+        is open."""
+    def end(self, commit: bool) -> bool:
+        """Commit or abort; await `settled`. False: the status does not allow it."""
+    def flush(self) -> None:
+        """Send what lingers; await `stored`."""
+    def wait(self, until: str, timeout_ms: int) -> bool:
+        """Return True once it is so, False after the time-out: settled (the status is not
+        `working`), offsets (none are on their way), stored (no record is pending), room."""
+    def status(self) -> tuple[str, int, str]:
+        """(new, working, ready, open, failed or fatal; its error's code and message)."""
+    def pending(self) -> int:
+        """Number of records that are neither stored nor given up."""
+    def take_failures(self) -> list[tuple[str, int, int, int, int, bool, str]]:
+        """Batches that were given up: (topic, partition, records, bytes of the largest, code, is
+        retriable, message). Each is told once."""
+    def has_connected(self) -> bool:
+        """True once a node was reached."""
+    def connect_errors(self) -> list[tuple[str, int, bool, str]]:
+        """(address, code, is retriable, message) of addresses that cannot be reached."""
+    def last_error(self) -> str | None:
+        """The error that keeps it waiting."""
+    def close(self) -> None:
+        """Give up everything, and close the connections."""
+
+@final
 class KafkaClient:
     """A small blocking client for rows as columns, for any Kafka >= 3.0; one instance per thread.
 

@@ -23,6 +23,7 @@ from support.clients import (
     transactional_producer,
 )
 from txn.client import Consumer, Producer
+from txn.client.engine import EngineName, ProducerEngine
 from txn.errors import AbortableError, Action, ConfigError, FencedError, RejectedError
 
 Unique = Callable[[str], str]
@@ -47,8 +48,11 @@ def sink(bootstrap: str, unique: Unique) -> str:
 
 
 @pytest.fixture
-def producer(bootstrap: str, unique: Unique) -> Iterator[Producer]:
-    with Producer(bootstrap_servers=bootstrap, transactional_id=unique("txn")) as made:
+def producer(bootstrap: str, unique: Unique, engine: EngineName) -> Iterator[Producer]:
+    transactional_id = unique("txn")
+    with Producer(
+        bootstrap_servers=bootstrap, transactional_id=transactional_id, engine=engine
+    ) as made:
         yield made
 
 
@@ -342,12 +346,14 @@ def test_a_record_the_broker_refuses_aborts_the_block_and_is_named(
     assert read_all(bootstrap, strict) == []
 
 
-def test_a_zombie_is_fenced_and_stays_fenced(bootstrap: str, unique: Unique, sink: str) -> None:
+def test_a_zombie_is_fenced_and_stays_fenced(
+    bootstrap: str, unique: Unique, sink: str, engine: EngineName
+) -> None:
     name = unique("zombie")
-    zombie = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+    zombie = Producer(engine=engine, bootstrap_servers=bootstrap, transactional_id=name)
     with pytest.raises(FencedError, match=name) as caught, zombie.transaction() as t:
         t.produce(sink, b"by the zombie")
-        successor = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+        successor = Producer(engine=engine, bootstrap_servers=bootstrap, transactional_id=name)
     with successor.transaction() as t:
         t.produce(sink, b"by the successor")
 
@@ -359,17 +365,17 @@ def test_a_zombie_is_fenced_and_stays_fenced(bootstrap: str, unique: Unique, sin
 
 
 def test_a_zombie_that_goes_on_producing_is_fenced_and_not_lost(
-    bootstrap: str, unique: Unique, sink: str
+    bootstrap: str, unique: Unique, sink: str, engine: EngineName
 ) -> None:
     """librdkafka says "Fatal error" to each record then, and its cause elsewhere."""
     name = unique("zombie")
-    zombie = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+    zombie = Producer(engine=engine, bootstrap_servers=bootstrap, transactional_id=name)
     ends_s = time.monotonic() + WAIT_S
-    with pytest.raises(FencedError, match=r"has been fenced|old epoch") as caught:
+    with pytest.raises(FencedError, match=r"has been fenced|old epoch|PRODUCER_FENCED") as caught:
         produce_as_a_zombie(zombie, bootstrap, sink, until_s=ends_s)
 
     assert caught.value.action is Action.GIVE_UP
-    assert caught.value.name == "_FENCED"
+    assert caught.value.name == ("PRODUCER_FENCED" if engine == "native" else "_FENCED")
 
 
 def produce_as_a_zombie(zombie: Producer, bootstrap: str, sink: str, *, until_s: float) -> None:
@@ -392,11 +398,14 @@ def await_abort(bootstrap: str, topic: str) -> None:
 
 @pytest.mark.parametrize("then", ["commit", "produce"])
 def test_a_transaction_that_outlived_its_timeout_is_told_with_both_numbers(
-    bootstrap: str, unique: Unique, sink: str, then: str
+    bootstrap: str, unique: Unique, sink: str, then: str, engine: EngineName
 ) -> None:
     """The story: it was told as fenced by a newer instance, which nobody had started."""
     late = Producer(
-        {"transaction.timeout.ms": 1000}, bootstrap_servers=bootstrap, transactional_id=unique("a")
+        {"transaction.timeout.ms": 1000},
+        engine=engine,
+        bootstrap_servers=bootstrap,
+        transactional_id=unique("a"),
     )
     with pytest.raises((AbortableError, FencedError)) as caught, late.transaction() as t:
         t.produce(sink, b"late")
@@ -458,10 +467,13 @@ def outlive_timeout(late: Producer, bootstrap: str, sink: str) -> None:
 
 
 def test_a_block_that_raises_after_its_timeout_raises_the_same_and_notes_the_timeout(
-    bootstrap: str, unique: Unique, sink: str
+    bootstrap: str, unique: Unique, sink: str, engine: EngineName
 ) -> None:
     late = Producer(
-        {"transaction.timeout.ms": 1000}, bootstrap_servers=bootstrap, transactional_id=unique("a")
+        {"transaction.timeout.ms": 1000},
+        engine=engine,
+        bootstrap_servers=bootstrap,
+        transactional_id=unique("a"),
     )
     with pytest.raises(ZeroDivisionError) as caught, late.transaction() as t:
         t.produce(sink, b"late")
@@ -472,14 +484,14 @@ def test_a_block_that_raises_after_its_timeout_raises_the_same_and_notes_the_tim
 
 
 def test_a_new_producer_aborts_what_its_predecessor_left_open(
-    bootstrap: str, unique: Unique, sink: str
+    bootstrap: str, unique: Unique, sink: str, engine: EngineName
 ) -> None:
     name = unique("heir")
     predecessor = transactional_producer(bootstrap, name)
     predecessor.begin_transaction()
     send(predecessor, sink, [b"left open"])
 
-    heir = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+    heir = Producer(engine=engine, bootstrap_servers=bootstrap, transactional_id=name)
     with heir.transaction() as t:
         t.produce(sink, b"mine")
 
@@ -588,11 +600,11 @@ def test_the_calls_of_confluent_kafkas_producer_tell_their_replacements(
 
 
 def test_without_a_transactional_id_flush_tells_what_was_not_stored(
-    bootstrap: str, sink: str, unique: Unique
+    bootstrap: str, sink: str, unique: Unique, engine: EngineName
 ) -> None:
     strict = unique("strict")
     create_topic(bootstrap, strict, max_message_bytes="1000")
-    producer = Producer(bootstrap_servers=bootstrap)
+    producer = Producer(engine=engine, bootstrap_servers=bootstrap)
 
     producer.produce(sink, b"a")
     producer.flush()
@@ -604,8 +616,10 @@ def test_without_a_transactional_id_flush_tells_what_was_not_stored(
     assert read_all(bootstrap, sink) == [b"a"]
 
 
-def test_without_a_transactional_id_there_are_no_transactions(bootstrap: str) -> None:
-    producer = Producer(bootstrap_servers=bootstrap)
+def test_without_a_transactional_id_there_are_no_transactions(
+    bootstrap: str, engine: EngineName
+) -> None:
+    producer = Producer(engine=engine, bootstrap_servers=bootstrap)
 
     with pytest.raises(ConfigError, match="transactional id"), producer.transaction():
         pass
@@ -619,7 +633,7 @@ def test_ctrl_c_while_committing_tells_the_truth(
     block = producer.transaction()
     with pytest.raises(KeyboardInterrupt) as caught, block as t:
         t.produce(sink, b"a")
-        producer._kafka = _InterruptedCommit(producer._kafka)  # type: ignore[assignment]
+        producer._kafka = _InterruptedCommit(producer._kafka)
 
     assert "was committed" in caught.value.__notes__[0]
     assert read_all(bootstrap, sink) == [b"a"]
@@ -628,14 +642,14 @@ def test_ctrl_c_while_committing_tells_the_truth(
 class _InterruptedCommit:
     """librdkafka's producer with a SIGINT that arrives during its first commit."""
 
-    def __init__(self, real: confluent_kafka.Producer | None) -> None:
+    def __init__(self, real: ProducerEngine | None) -> None:
         assert real is not None
         self._real = real
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def commit_transaction(self, timeout: float) -> None:
+    def commit_transaction(self, timeout: float, /) -> None:
         self.commit_transaction = self._real.commit_transaction  # type: ignore[method-assign]
         threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
         self._real.commit_transaction(timeout)

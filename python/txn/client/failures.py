@@ -35,6 +35,9 @@ FENCED: Final = frozenset(
 Where librdkafka marks it as requiring an abort, the abort tells the two apart: it fails for a
 producer whose place was taken (KIP-360)."""
 
+ENDED: Final = FENCED | {KafkaError.INVALID_TXN_STATE}
+"""Answers about a transaction that the cluster has aborted for its age."""
+
 MISCONFIGURED: Final = frozenset(
     {KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError.INVALID_TRANSACTION_TIMEOUT}
 )
@@ -198,7 +201,7 @@ def timed_out(error: KafkaError, *, whose: str, open_ms: int, timeout_ms: int) -
     """Return the error for a transaction that the cluster aborted since it was open for too long.
 
     Args:
-        error: The report, one of `FENCED`.
+        error: The report, one of `ENDED`.
         whose: Whose transaction, as a message begins.
         open_ms: How long it was open.
         timeout_ms: Its transaction.timeout.ms, which is less.

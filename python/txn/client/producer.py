@@ -37,8 +37,9 @@ from txn.client.callbacks import Callbacks, keeping_fatal_errors
 from txn.client.cautions import Cautions
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
+from txn.client.engine import EngineName, ProducerEngine, engine_name
 from txn.client.failures import (
-    FENCED,
+    ENDED,
     PURGED,
     DeliveryFailure,
     error_of,
@@ -53,6 +54,7 @@ from txn.client.failures import (
 )
 from txn.client.library_log import LibraryLog
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
+from txn.client.native import NativeProducer, require_native_settings
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
@@ -121,6 +123,8 @@ class Producer:
         timeout: Seconds to wait until the transactional id is taken over.
         connect_timeout: Seconds to wait for a first broker, if every address refuses or
             resolves to nothing. Once the cluster was reached, `timeout` applies.
+        engine: `confluent-kafka` (librdkafka), or `native`: txn's own client. It speaks version 2
+            of the transaction protocol, and has no callbacks.
         more: Further properties, with `_` for `.`: `linger_ms=5`.
 
     An exception of a callback (`error_cb`, `on_delivery`, `stats_cb`, `throttle_cb`) is raised by
@@ -143,8 +147,10 @@ class Producer:
         bootstrap_servers: str | list[str] | None = None,
         timeout: float = 60.0,
         connect_timeout: float = CONNECT_TIMEOUT,
+        engine: EngineName = "confluent-kafka",
         **more: object,
     ) -> None:
+        self._engine = engine_name(engine)
         settings = producer_settings(
             config,
             transactional_id=transactional_id,
@@ -154,6 +160,8 @@ class Producer:
         name = settings.get("transactional.id")
         self.transactional_id: str | None = None if name is None else str(name)
         self._whose = "the producer" if name is None else f"producer {name!r}"
+        if self._engine == "native":
+            require_native_settings(settings, self._whose)
         self._callbacks = Callbacks()
         self._callbacks.guard(settings)
         self._on_delivery = take_callback(settings, "on_delivery")
@@ -174,7 +182,7 @@ class Producer:
         self._broken: TxnError | None = None
         self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None  # and committed
         self._forked_from: int | None = None
-        self._kafka: confluent_kafka.Producer | None = self._connect(settings)
+        self._kafka: ProducerEngine | None = self._connect(settings)
         self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         self._message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
@@ -396,8 +404,8 @@ class Producer:
         if place is not None and place.block() is None:
             Transaction(self, None, timeout)._end_lost(place)
 
-    def _client(self) -> confluent_kafka.Producer:
-        """Return librdkafka's producer, if it is fit for use."""
+    def _client(self) -> ProducerEngine:
+        """Return the engine's producer, if it is fit for use."""
         if self._forked_from is not None:
             raise opened_elsewhere(self._whose, self._forked_from)
         if self._broken is not None:
@@ -431,7 +439,7 @@ class Producer:
         """Return what to raise if the cluster aborted the open transaction for its age."""
         transaction = self._transaction()
         open_ms = 0 if transaction is None else transaction.open_ms
-        if error.code() not in FENCED or open_ms < self._timeout_ms:
+        if error.code() not in ENDED or open_ms < self._timeout_ms:
             return None
         return timed_out(error, whose=self._whose, open_ms=open_ms, timeout_ms=self._timeout_ms)
 
@@ -571,7 +579,16 @@ class Producer:
 
     # ------------------------------------------------------------ inside
 
-    def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
+    def _connect(self, settings: dict[str, object]) -> ProducerEngine:
+        if self._engine == "native":
+            for name in ("on_delivery", "error_cb", "delivery.report.only.error"):
+                settings.pop(name, None)
+            return NativeProducer(
+                settings,
+                self._whose,
+                on_failure=self._note_failure,
+                on_refusal=self._reach.refuse,
+            )
         try:
             return Librdkafka(keeping_fatal_errors(settings))
         except KafkaException as raised:
@@ -609,17 +626,18 @@ class Producer:
     def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             error = self._redaction.error(error)
-            topic, partition = message.topic(), message.partition()
-            self._failures.append(
-                DeliveryFailure(
-                    topic or "",
-                    -1 if partition is None else partition,
-                    error,
-                    size_of(message.value(), message.key()),
-                )
+            partition = message.partition()
+            self._note_failure(
+                message.topic() or "",
+                -1 if partition is None else partition,
+                error,
+                size_of(message.value(), message.key()),
             )
         if self._on_delivery is not None:
             self._on_delivery(error, message)
+
+    def _note_failure(self, topic: str, partition: int, error: KafkaError, size: int) -> None:
+        self._failures.append(DeliveryFailure(topic, partition, error, size))
 
     def _note_error(self, error: KafkaError) -> None:
         error = self._redaction.error(error)

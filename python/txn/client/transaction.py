@@ -63,6 +63,7 @@ from txn.client.block_consumer import (
 from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import Consumer, Offsets
 from txn.client.deadline import Deadline
+from txn.client.engine import ProducerEngine
 from txn.client.failures import StateLostError, error_of, reported_by
 from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_unknown_arguments
 from txn.errors import (
@@ -749,7 +750,7 @@ class Transaction:
         if not isinstance(reason, TxnError):
             reason.add_note(str(doubt))
 
-    def _await_first_stored(self, client: confluent_kafka.Producer) -> None:
+    def _await_first_stored(self, client: ProducerEngine) -> None:
         """Wait until a record is stored, or none is on its way any more.
 
         An abort overtakes librdkafka's outstanding requests to the coordinator. While it is still

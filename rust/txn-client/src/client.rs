@@ -465,7 +465,14 @@ impl Client {
         self.cluster.retry(|retry| {
             let node = retry.coordinator(CoordinatorOf::Group, group)?;
             let encode = |e: &mut Vec<u8>, _: i16| {
-                transactions::encode_txn_offset_commit(e, transactional_id, who, group, offsets);
+                transactions::encode_txn_offset_commit(
+                    e,
+                    transactional_id,
+                    who,
+                    group,
+                    &transactions::GroupMember::none(),
+                    offsets,
+                );
             };
             let (results, name) = retry.call(&node, api, encode, |r, _| {
                 transactions::decode_partition_errors(r)

@@ -95,23 +95,7 @@ impl Cluster {
                 client_id.len()
             )));
         }
-        let mut bootstrap = Vec::new();
-        for text in bootstrap_servers
-            .split(',')
-            .map(str::trim)
-            .filter(|text| !text.is_empty())
-        {
-            bootstrap.push(Address::parse(text).ok_or_else(|| {
-                refused(format!(
-                    "'{text}' in bootstrap.servers '{bootstrap_servers}' is not host:port"
-                ))
-            })?);
-        }
-        if bootstrap.is_empty() {
-            return Err(refused(
-                "bootstrap.servers is empty; name at least one host:port".to_owned(),
-            ));
-        }
+        let bootstrap = parse_bootstrap(bootstrap_servers)?;
         let known = Mutex::new(KnownCluster::default());
         Ok(Self {
             bootstrap,
@@ -599,6 +583,30 @@ impl Retry<'_> {
         let (epoch, level) = self.cluster.known().features.unwrap_or((-1, 0));
         Ok(if epoch >= 0 && level >= 2 { 2 } else { 1 })
     }
+}
+
+/// The addresses of `bootstrap.servers`, at least one.
+///
+/// # Errors
+/// 42 for an address that is none.
+pub fn parse_bootstrap(bootstrap_servers: &str) -> Result<Vec<Address>, KafkaError> {
+    let refused = |message| KafkaError::refused(codes::INVALID_REQUEST, message);
+    let texts = bootstrap_servers.split(',').map(str::trim);
+    let addresses: Vec<Address> = texts
+        .filter(|text| !text.is_empty())
+        .map(|text| {
+            Address::parse(text).ok_or_else(|| {
+                refused(format!(
+                    "'{text}' in bootstrap.servers '{bootstrap_servers}' is not host:port"
+                ))
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    if addresses.is_empty() {
+        let message = "bootstrap.servers is empty; name at least one host:port";
+        return Err(refused(message.to_owned()));
+    }
+    Ok(addresses)
 }
 
 /// The error for a partition that a topic does not have.

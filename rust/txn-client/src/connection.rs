@@ -405,26 +405,19 @@ impl BrokerConnection {
     /// # Errors
     /// 35, naming the API and both ranges.
     pub fn version(&self, api: ClientApi) -> Result<i16, KafkaError> {
-        let offered = self
-            .versions
-            .ranges
-            .iter()
-            .find(|(key, ..)| *key == api.key);
-        let common = offered.map(|&(_, low, high)| (low.max(api.lowest), high.min(api.highest)));
-        match common {
-            Some((low, high)) if low <= high => Ok(high),
-            _ => {
-                let offer = offered.map_or("does not offer it".to_owned(), |(_, l, h)| {
-                    format!("offers {l} to {h}")
-                });
-                Err(KafkaError::refused(
-                    codes::UNSUPPORTED_VERSION,
-                    format!(
-                        "{} {offer}, but this client needs {} in version {} to {}; use a broker of Kafka 3.0 or newer",
-                        self.name, api.name, api.lowest, api.highest
-                    ),
-                ))
-            }
+        common_version(&self.name, &self.versions, api)
+    }
+
+    /// Hands the connection over to a caller that does not wait. Nothing may be in flight.
+    pub(crate) fn into_open(self) -> OpenConnection {
+        debug_assert!(self.in_flight.is_empty());
+        OpenConnection {
+            stream: self.stream,
+            name: self.name,
+            client_id: self.client_id,
+            versions: self.versions,
+            next_correlation: self.next_correlation,
+            renewal: self.renewal,
         }
     }
 
@@ -706,6 +699,49 @@ impl BrokerConnection {
             codes::SASL_AUTHENTICATION_FAILED,
             message,
         ))
+    }
+}
+
+/// A connection that is set up, for a caller that reads and writes by itself.
+#[derive(Debug)]
+pub(crate) struct OpenConnection {
+    pub(crate) stream: Transport,
+    /// The node, for messages.
+    pub(crate) name: String,
+    pub(crate) client_id: String,
+    pub(crate) versions: Versions,
+    pub(crate) next_correlation: i32,
+    /// When the node has to be logged in to again; None: never.
+    pub(crate) renewal: Option<Instant>,
+}
+
+impl OpenConnection {
+    /// As `BrokerConnection::version`.
+    ///
+    /// # Errors
+    /// 35, naming the API and both ranges.
+    pub(crate) fn version(&self, api: ClientApi) -> Result<i16, KafkaError> {
+        common_version(&self.name, &self.versions, api)
+    }
+}
+
+fn common_version(node: &str, versions: &Versions, api: ClientApi) -> Result<i16, KafkaError> {
+    let offered = versions.ranges.iter().find(|(key, ..)| *key == api.key);
+    let common = offered.map(|&(_, low, high)| (low.max(api.lowest), high.min(api.highest)));
+    match common {
+        Some((low, high)) if low <= high => Ok(high),
+        _ => {
+            let offer = offered.map_or("does not offer it".to_owned(), |(_, l, h)| {
+                format!("offers {l} to {h}")
+            });
+            Err(KafkaError::refused(
+                codes::UNSUPPORTED_VERSION,
+                format!(
+                    "{node} {offer}, but this client needs {} in version {} to {}; use a broker of Kafka 3.0 or newer",
+                    api.name, api.lowest, api.highest
+                ),
+            ))
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod cluster;
 pub mod columns;
 mod connect;
 mod connection;
+pub mod engine;
 pub mod error;
 pub mod fetch;
 #[cfg(feature = "fuzzing")]

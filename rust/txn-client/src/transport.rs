@@ -92,6 +92,28 @@ impl Transport {
         }
     }
 
+    /// True without TLS: a read that is not full has emptied the socket.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
+    /// Reads a socket that does not block: `WouldBlock` only once the socket is empty.
+    pub(crate) fn read_ready(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(buffer),
+            Self::Tls(stream) => loop {
+                match stream.session.reader().read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        if stream.fill()? == 0 {
+                            return Ok(0);
+                        }
+                    }
+                    other => return other,
+                }
+            },
+        }
+    }
+
     /// The socket below.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {

@@ -45,14 +45,14 @@ type TopicTuple<'py> = (usize, Option<Bound<'py, PyBytes>>);
 
 /// The exceptions of Python code that a waiting call ran: a signal's handler, a token's callable.
 #[derive(Clone, Default)]
-struct Signal {
+pub(crate) struct Signal {
     raised: Arc<Mutex<Option<PyErr>>>,
-    token_failure: TokenFailure,
+    pub(crate) token_failure: TokenFailure,
 }
 
 impl Signal {
     /// Runs the signal handlers that are due; true if one raised.
-    fn is_raised(&self) -> bool {
+    pub(crate) fn is_raised(&self) -> bool {
         let raised = Python::try_attach(|py| py.check_signals().err());
         match raised {
             Some(Some(error)) => {
@@ -63,13 +63,17 @@ impl Signal {
         }
     }
 
-    /// The exception to raise for a failed call: the handler's, if one ended it.
-    fn raise(&self, error: txn_client::KafkaError) -> PyErr {
-        let raised = self
-            .raised
+    /// The exception of a handler that ended a wait.
+    pub(crate) fn take(&self) -> Option<PyErr> {
+        self.raised
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .take();
+            .take()
+    }
+
+    /// The exception to raise for a failed call: the handler's, if one ended it.
+    fn raise(&self, error: txn_client::KafkaError) -> PyErr {
+        let raised = self.take();
         let token_failure = self.token_failure.take();
         if let Some(raised) = raised {
             return raised;

@@ -15,6 +15,7 @@ mod errors;
 mod inspect;
 mod log;
 mod losses;
+mod producer;
 mod security;
 mod server;
 mod shape;
@@ -38,6 +39,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     shape::register(module)?;
     durability::register(module)?;
     client::register(module)?;
+    producer::register(module)?;
     security::register(module)?;
     inspect::register(module)
 }

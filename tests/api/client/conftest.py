@@ -9,12 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 import txn
+from txn.client.engine import EngineName
 from txn.testing import TestBroker
 
 
 @pytest.fixture
-def producer(broker: TestBroker) -> Iterator[txn.Producer]:
-    with txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as made:
+def producer(broker: TestBroker, engine: EngineName) -> Iterator[txn.Producer]:
+    servers = broker.bootstrap_servers
+    with txn.Producer(bootstrap_servers=servers, transactional_id="t", engine=engine) as made:
         yield made
 
 

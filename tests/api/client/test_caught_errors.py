@@ -23,8 +23,7 @@ def broker() -> Iterator[TestBroker]:
 
 @pytest.fixture
 def topic(broker: TestBroker, request: pytest.FixtureRequest) -> str:
-    broker.create_topic(request.node.name, partitions=1)
-    return str(request.node.name)
+    return broker.create_topic(request.node.name.replace("[", "-").rstrip("]"), partitions=1)
 
 
 def test_a_record_that_was_refused_and_caught_keeps_the_block_from_committing(

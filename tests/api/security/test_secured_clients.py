@@ -17,6 +17,7 @@ from support.clients import commit_values, read_all, transactional_producer
 from support.cluster_commands import use_every_command
 from support.command_line import run_txn
 from support.secured_broker import PASSWORD, WAYS, SecuredBroker, secured_broker
+from txn.client.engine import EngineName
 from txn.errors import RejectedError
 
 PROMPT_S = 10.0
@@ -82,12 +83,12 @@ def test_explain_finds_and_ends_a_transaction_over_a_secured_listener(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_transaction_goes_each_way(way: str, broker: SecuredBroker) -> None:
+def test_a_transaction_goes_each_way(way: str, broker: SecuredBroker, engine: EngineName) -> None:
     listener, settings = broker.ways()[way]
-    topic = f"orders-{WAYS.index(way)}"
+    topic = f"orders-{WAYS.index(way)}-{engine}"
     settings |= {"bootstrap.servers": broker.servers[listener]}
     with (
-        txn.Producer(settings, transactional_id=topic) as producer,
+        txn.Producer(settings, transactional_id=topic, engine=engine) as producer,
         producer.transaction() as t,
     ):
         t.produce(topic, b"7 apples")

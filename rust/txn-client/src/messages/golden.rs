@@ -267,6 +267,8 @@ fn a_refused_batch_names_the_record_that_is_wrong() {
         topic: "a".to_owned(),
         partition,
         error_code,
+        base_offset: if error_code == 0 { 5 } else { -1 },
+        append_time_ms: -1,
         message: message.map(ToOwned::to_owned),
     };
     let expected = [
@@ -347,8 +349,10 @@ fn offsets_inside_a_transaction() {
         ("b".to_owned(), 1, 12),
         ("a".to_owned(), 2, 13),
     ];
-    let request =
-        encoded(|e| transactions::encode_txn_offset_commit(e, "pay", (7, 3), "g", &offsets));
+    let member = transactions::GroupMember::none();
+    let request = encoded(|e| {
+        transactions::encode_txn_offset_commit(e, "pay", (7, 3), "g", &member, &offsets);
+    });
     let expected = "04706179026700000000000000070003ffffffff01000302610300000000000000000000000bffffffff000000\
         000002000000000000000dffffffff00000002620200000001000000000000000cffffffff00000000";
     assert_eq!(request, expected);

@@ -24,6 +24,10 @@ pub struct PartitionResponse {
     pub partition: i32,
     /// 0: stored.
     pub error_code: i16,
+    /// Offset of the batch's first record; -1 if it was not stored, or is not remembered.
+    pub base_offset: i64,
+    /// When the node appended it, in ms; -1 unless the topic has `LogAppendTime`.
+    pub append_time_ms: i64,
     /// The node's message, with the first record it names.
     pub message: Option<String>,
 }
@@ -66,8 +70,7 @@ pub fn encode(
 pub fn decode(r: &mut Reader<'_>) -> Result<Vec<PartitionResponse>, Malformed> {
     let responses = read_partitions(r, |r, topic| {
         let (partition, error_code) = (r.i32()?, r.i16()?);
-        r.i64()?; // base offset
-        r.i64()?; // log append time
+        let (base_offset, append_time_ms) = (r.i64()?, r.i64()?);
         r.i64()?; // log start offset
         let records = r.compact_array(|r| {
             let (index, text) = (r.i32()?, r.compact_nullable_string()?);
@@ -81,6 +84,8 @@ pub fn decode(r: &mut Reader<'_>) -> Result<Vec<PartitionResponse>, Malformed> {
             topic: topic.to_owned(),
             partition,
             error_code,
+            base_offset,
+            append_time_ms,
             message,
         })
     })?;

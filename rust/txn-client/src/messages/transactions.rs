@@ -116,21 +116,45 @@ pub fn decode_add_offsets(r: &mut Reader<'_>) -> Result<i16, Malformed> {
     Ok(error_code)
 }
 
-/// Writes `TxnOffsetCommit` v3–5 for a simple group: no generation, no member.
+/// A consumer's place in its group, which the group's coordinator checks (KIP-447).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Generation of the classic protocol, or member epoch; -1: no member.
+    pub generation: i32,
+    /// Its id; empty: no member.
+    pub member_id: String,
+    /// Its `group.instance.id`.
+    pub instance_id: Option<String>,
+}
+
+impl GroupMember {
+    /// The place of an application that assigns its partitions itself.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            generation: -1,
+            member_id: String::new(),
+            instance_id: None,
+        }
+    }
+}
+
+/// Writes `TxnOffsetCommit` v3–5.
 pub fn encode_txn_offset_commit(
     e: &mut Vec<u8>,
     transactional_id: &str,
     who: ProducerIdAndEpoch,
     group: &str,
+    member: &GroupMember,
     offsets: &[(String, i32, i64)],
 ) {
     e.put_compact_string(transactional_id);
     e.put_compact_string(group);
     e.put_i64(who.0);
     e.put_i16(who.1);
-    e.put_i32(-1); // generation
-    e.put_compact_string(""); // member
-    e.put_compact_nullable_string(None); // group instance
+    e.put_i32(member.generation);
+    e.put_compact_string(&member.member_id);
+    e.put_compact_nullable_string(member.instance_id.as_deref());
     let topics = by_topic(
         offsets
             .iter()

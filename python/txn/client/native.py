@@ -1,0 +1,347 @@
+"""The native engine: txn's own client in Rust behind the seam of `engine.py`.
+
+A call hands over to the machines of `rust/txn-client/src/engine`, and waits for their outcome
+without the interpreter. One I/O thread serves all native clients of a process; a forked child
+begins its own. Errors become librdkafka's `KafkaError` with its marks, so `failures.py` reads both.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from txn import _core, forks
+from txn.access.connection import AUTHENTICATION_CODES, client_security
+from txn.errors import ConfigError
+from txn.hints import did_you_mean
+from txn.security.client_names import READ
+from txn.security.client_reader import read_security
+
+NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
+    "transaction.timeout.ms": ("transaction_timeout_ms", 60_000),
+    "linger.ms": ("linger_ms", 5),
+    "batch.size": ("batch_size", 1_000_000),
+    "buffer.memory": ("buffer_memory", 256 << 20),
+    "message.max.bytes": ("max_request_size", 1_000_000),
+    "delivery.timeout.ms": ("delivery_timeout_ms", 120_000),
+    "request.timeout.ms": ("request_timeout_ms", 30_000),
+    "max.in.flight.requests.per.connection": ("max_in_flight", 5),
+    "retry.backoff.ms": ("retry_backoff_ms", 20),
+    "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
+    "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 10_000),
+}
+"""Properties with a number: the argument of `_core.NativeProducer`, and the default."""
+
+SECOND_NAMES: Final[Mapping[str, str]] = {
+    "max.request.size": "message.max.bytes",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms",
+    "compression.codec": "compression.type",
+    "transactional.timeout.ms": "transaction.timeout.ms",
+}
+
+FIXED: Final = frozenset(
+    """
+    bootstrap.servers client.id transactional.id compression.type partitioner
+    allow.auto.create.topics enable.idempotence request.required.acks retries logger oauth_cb
+    """.split()
+)
+"""Other properties that are read, or that say what this engine does in any case."""
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+PARTITIONERS: Final = ("murmur2_random", "murmur2")
+
+GROUP_METADATA: Final = b"CGMDv2:"
+"""The begin of librdkafka's form of a consumer's place in its group."""
+
+_threads: Final[dict[int, _core.ClientThread]] = {}
+"""The I/O thread of each process that this one descends from, and its own, by process id."""
+
+
+def _thread() -> _core.ClientThread:
+    pid = os.getpid()
+    if pid not in _threads:
+        _threads[pid] = _core.ClientThread()
+    return _threads[pid]
+
+
+def require_native_settings(settings: Mapping[str, object], whose: str) -> None:
+    """Refuse settings that only the other engine has. Raises ConfigError."""
+    known = NUMBERS.keys() | SECOND_NAMES.keys() | FIXED | READ
+    for name in settings:
+        if name in known:
+            continue
+        if name.endswith("_cb") or name == "on_delivery":
+            raise ConfigError(
+                f"{whose} has {name}, and the native engine has no callbacks: leave it out, or "
+                "take engine='confluent-kafka'",
+                property=name,
+            )
+        raise ConfigError(
+            f"{whose} knows no property {name!r} with the native engine"
+            f"{did_you_mean(name, frozenset(known))}; "
+            "engine='confluent-kafka' takes librdkafka's",
+            property=name,
+        )
+    partitioner = str(settings.get("partitioner", PARTITIONERS[0]))
+    if partitioner not in PARTITIONERS:
+        raise ConfigError(
+            f"partitioner={partitioner} is librdkafka's: the native engine places a key as Java's "
+            "producer does. Leave it out, or take engine='confluent-kafka'",
+            property="partitioner",
+        )
+
+
+class NativeProducer:
+    """A producer on the native engine.
+
+    Args:
+        settings: Its configuration, by Kafka's names.
+        whose: Which producer, as a message begins.
+        on_failure: Called with (topic, partition, error, bytes) of each record that is given up.
+        on_refusal: Called with the reason if a node does not let the client in.
+
+    Raises:
+        ConfigError: a setting is unknown, or its value does not fit.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        whose: str,
+        *,
+        on_failure: Callable[[str, int, KafkaError, int], None],
+        on_refusal: Callable[[str], None],
+    ) -> None:
+        require_native_settings(settings, whose)
+        given = {SECOND_NAMES.get(name, name): value for name, value in settings.items()}
+        numbers = {
+            argument: _number(name, given.get(name, default))
+            for name, (argument, default) in NUMBERS.items()
+        }
+        codec = str(given.get("compression.type", "none"))
+        if codec not in CODECS:
+            raise ConfigError(
+                f"compression.type={codec} is none of {', '.join(CODECS)}",
+                property="compression.type",
+            )
+        name = given.get("transactional.id")
+        creates = str(given.get("allow.auto.create.topics", True)).lower()
+        try:
+            self._core = _core.NativeProducer(
+                _thread(),
+                str(given["bootstrap.servers"]),
+                client_id=str(given.get("client.id", "txn")),
+                security=_security(settings),
+                transactional_id=None if name is None else str(name),
+                compression=codec,
+                makes_topics=creates in ("true", "t", "1"),
+                **numbers,
+            )
+        except ValueError as error:
+            raise ConfigError(f"{whose}: {error}") from error
+        self._whose = whose
+        self._on_failure = on_failure
+        self._on_refusal = on_refusal
+        forks.watch(self)
+
+    def _abandon(self, parent: int) -> None:
+        """Do nothing: its `Producer` refuses every use in a forked child; see `txn.forks`."""
+
+    def init_transactions(self, timeout: float, /) -> None:
+        """Take over the transactional id; as `ProducerEngine` tells, like all that follows."""
+        self._core.init()
+        is_settled = self._core.wait("settled", _ms(timeout))
+        self._report()
+        if not is_settled:
+            raise self._timed_out("the transactional id was not taken over")
+        self._require("ready")
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction."""
+        if not self._core.begin():
+            self._refuse("a transaction is open already, or none can begin")
+
+    def produce(
+        self,
+        topic: str,
+        *,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: Any,
+        partition: int,
+        timestamp: int,
+    ) -> None:
+        """Take a record."""
+        pairs = list(headers.items()) if isinstance(headers, dict) else headers
+        refusal = self._core.send(
+            topic,
+            value,
+            key,
+            pairs,
+            None if partition < 0 else partition,
+            timestamp or None,
+        )
+        if refusal is None:
+            return
+        if refusal == "full":
+            raise BufferError("buffer.memory is used up")
+        if refusal == "too-large":
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        self._report()
+        if refusal == "fatal":
+            self._refuse("the producer is finished")
+        raise KafkaException(KafkaError(KafkaError._STATE, "no transaction is open"))
+
+    def send_offsets_to_transaction(
+        self, offsets: list[TopicPartition], metadata: object, timeout: float, /
+    ) -> None:
+        """Send offsets with the open transaction."""
+        group, generation, member, instance = group_member(metadata)
+        places = [(o.topic, o.partition, o.offset) for o in offsets if o.offset >= 0]
+        if not places:
+            return
+        if not self._core.send_offsets(group, generation, member, instance, places):
+            self._refuse("no transaction is open")
+        if not self._core.wait("offsets", _ms(timeout)):
+            raise self._timed_out("the offsets were not accepted")
+        self._report()
+        self._require("open")
+
+    def commit_transaction(self, timeout: float, /) -> None:
+        """Commit, or go on with the commit."""
+        self._end("commit", timeout)
+
+    def abort_transaction(self, timeout: float, /) -> None:
+        """Abort, or go on with the abort."""
+        self._end("abort", timeout)
+
+    def _end(self, what: str, timeout: float) -> None:
+        # Asked again, as after a signal, this goes on with the one end, or finds it done.
+        if not self._core.end(what == "commit"):
+            self._refuse("no transaction is open")
+        if not self._core.wait("settled", _ms(timeout)):
+            raise self._timed_out(f"the {what} is not done")
+        self._report()
+        self._require("ready")
+
+    def flush(self, timeout: float, /) -> int:
+        """Wait until every record is stored or given up; return how many are neither."""
+        self._core.flush()
+        self._core.wait("stored", _ms(timeout))
+        self._report()
+        kind, code, message = self._core.status()
+        if kind == "failed":
+            return 0  # what is left goes with the transaction
+        if kind == "fatal":
+            raise KafkaException(_error(code, message, fatal=True))
+        return self._core.pending()
+
+    def poll(self, timeout: float, /) -> int:
+        """Report records that were given up; wait until there is room for more."""
+        if timeout > 0:
+            # Right after a record found no room, `room` may be there for a smaller one alone.
+            self._core.wait("stored", 1)
+            self._core.wait("room", _ms(timeout))
+        return self._report()
+
+    def purge(self) -> None:
+        """Give up everything, and close the connections."""
+        self._core.close()
+        forks.forget(self)
+
+    def __len__(self) -> int:
+        return self._core.pending()
+
+    # ------------------------------------------------------------ inside
+
+    def _report(self) -> int:
+        """Report records that were given up, and a node that lets the client not in."""
+        failures = self._core.take_failures()
+        if failures:
+            kind, cause, _ = self._core.status()
+            for topic, partition, count, size, code, is_retriable, message in failures:
+                # As with librdkafka: of records that fell with their producer, the cause is told.
+                number = KafkaError._PURGE_QUEUE if kind == "fatal" and code == cause else code
+                error = KafkaError(number, message, retriable=is_retriable)
+                for _ in range(count):
+                    self._on_failure(topic, partition, error, size)
+        if not self._core.has_connected():
+            for address, code, is_retriable, message in self._core.connect_errors():
+                if not is_retriable and code in AUTHENTICATION_CODES:
+                    self._on_refusal(f"{address}: {message}")
+        return len(failures)
+
+    def _require(self, wanted: str) -> None:
+        kind, code, message = self._core.status()
+        if kind != wanted:
+            self._raise(kind, code, message)
+
+    def _refuse(self, why: str) -> NoReturn:
+        kind, code, message = self._core.status()
+        self._raise(kind, code, message or why)
+
+    def _raise(self, kind: str, code: int, message: str) -> NoReturn:
+        if kind == "failed":
+            raise KafkaException(_error(code, message, txn_requires_abort=True))
+        if kind == "fatal":
+            raise KafkaException(_error(code, message, fatal=True))
+        raise KafkaException(KafkaError(KafkaError._STATE, message))
+
+    def _timed_out(self, what: str) -> KafkaException:
+        last = self._core.last_error()
+        text = what if last is None else f"{what}: {last}"
+        return KafkaException(KafkaError(KafkaError._TIMED_OUT, text, retriable=True))
+
+
+def _error(
+    code: int, message: str, *, fatal: bool = False, txn_requires_abort: bool = False
+) -> KafkaError:
+    return KafkaError(code, message, fatal=fatal, txn_requires_abort=txn_requires_abort)
+
+
+def _ms(seconds: float) -> int:
+    return max(0, int(seconds * 1000))
+
+
+def _number(name: str, value: object) -> int:
+    try:
+        number = int(float(str(value)))
+    except ValueError:
+        number = -1
+    if number < 0 or number > 2**31 - 1:
+        raise ConfigError(f"{name}={value} is no whole number from 0 on", property=name)
+    return number
+
+
+def _security(settings: Mapping[str, object]) -> _core.ClientSecurity | None:
+    about = {name: str(value) for name, value in settings.items() if name in READ}
+    if "security.protocol" in about:
+        about["security.protocol"] = about["security.protocol"].upper()
+    call: Any = settings.get("oauth_cb")
+    config = str(settings.get("sasl.oauthbearer.config", ""))
+    return client_security(
+        read_security(about, call=None if call is None else lambda: str(call(config)[0]))
+    )
+
+
+def group_member(metadata: object) -> tuple[str, int, str, str | None]:
+    """Return (group, generation, member id, instance id) of a consumer's place in its group.
+
+    Raises:
+        TypeError: `metadata` is not what `consumer_group_metadata` of confluent-kafka gives.
+    """
+    if not isinstance(metadata, bytes) or not metadata.startswith(GROUP_METADATA):
+        raise TypeError(f"not the group metadata of a consumer: {metadata!r}")
+    rest = metadata[len(GROUP_METADATA) :]
+    (generation,) = struct.unpack_from("=i", rest)
+    group, member, tail = rest[4:].split(b"\0", 2)
+    is_null, instance = tail[0] != 0, tail[1:].split(b"\0", 1)[0]
+    return (
+        group.decode(),
+        generation,
+        member.decode(),
+        None if is_null or not instance else instance.decode(),
+    )

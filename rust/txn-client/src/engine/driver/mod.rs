@@ -1,0 +1,260 @@
+//! The I/O of the machines: one thread for all clients of a process.
+//!
+//! An application's thread calls a machine under its lock and wakes the I/O thread. The I/O thread
+//! carries effects out and reports events. After each step it notifies the calls that wait.
+//!
+//! # Locks
+//! A client's lock is held only for a step of its machines: no I/O, no wait. The I/O thread holds
+//! one at a time, and never the queue's lock with it.
+
+mod io_loop;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::{Poll, Token, Waker};
+
+use super::accumulator::Record;
+use super::producer::{Producer, SendError};
+use super::{Millis, Settings};
+use crate::cluster::parse_bootstrap;
+use crate::connection::BrokerConnection;
+use crate::error::KafkaError;
+use crate::interrupt::Interrupt;
+use crate::patience::INTERRUPT_LOOK;
+use crate::security::Security;
+use io_loop::Loop;
+
+const WAKE: Token = Token(usize::MAX);
+
+enum Command {
+    Add(Arc<Shared>),
+    Poke(u64),
+    Remove(u64),
+    Opened {
+        client: u64,
+        attempt: u64,
+        result: Box<Result<BrokerConnection, KafkaError>>,
+    },
+}
+
+/// The I/O thread, for as long as somebody holds it.
+pub struct Engine {
+    waker: Waker,
+    queue: Mutex<Vec<Command>>,
+    began: Instant,
+    clients: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Engine")
+    }
+}
+
+impl Engine {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Those of the system: no descriptors, no threads.
+    pub fn start() -> io::Result<Arc<Self>> {
+        let poll = Poll::new()?;
+        let engine = Arc::new(Self {
+            waker: Waker::new(poll.registry(), WAKE)?,
+            queue: Mutex::new(Vec::new()),
+            began: Instant::now(),
+            clients: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let of_thread = Arc::clone(&engine);
+        thread::Builder::new()
+            .name("txn-client".to_owned())
+            .spawn(move || Loop::new(of_thread, poll).run())?;
+        Ok(engine)
+    }
+
+    fn now(&self) -> Millis {
+        1 + self.began.elapsed().as_millis() as Millis
+    }
+
+    fn push(&self, command: Command) {
+        let mut queue = self.queue.lock().expect("no code panics under this lock");
+        queue.push(command);
+        let is_first = queue.len() == 1;
+        drop(queue);
+        if is_first {
+            // An error would mean that the thread's own descriptor is gone.
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// True once the thread has ended, by a bug: nobody would answer any more.
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+/// A machine, and those who wait for it.
+struct Shared {
+    number: u64,
+    producer: Mutex<Producer>,
+    changed: Condvar,
+    client_id: String,
+    security: Security,
+    linger_ms: Millis,
+    is_closed: Arc<AtomicBool>,
+    /// When the I/O thread calls the machines next by itself; `Millis::MAX`: never.
+    due: AtomicU64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Producer> {
+        self.producer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A producer, driven by the I/O thread. Closed when it is dropped.
+pub struct ProducerClient {
+    engine: Arc<Engine>,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for ProducerClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProducerClient")
+    }
+}
+
+/// Why a wait ended without its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfinished {
+    /// Its time is over.
+    TimedOut,
+    /// The user asked to stop.
+    Interrupted,
+    /// The producer is closed.
+    Closed,
+}
+
+impl ProducerClient {
+    /// A producer that connects with its first record or call.
+    ///
+    /// # Errors
+    /// 42 for addresses that are none.
+    pub fn new(
+        engine: &Arc<Engine>,
+        bootstrap_servers: &str,
+        client_id: &str,
+        security: Security,
+        settings: Settings,
+    ) -> Result<Self, KafkaError> {
+        let bootstrap = parse_bootstrap(bootstrap_servers)?;
+        let linger_ms = settings.linger_ms;
+        let shared = Arc::new(Shared {
+            linger_ms,
+            due: AtomicU64::new(Millis::MAX),
+            number: engine.clients.fetch_add(1, Ordering::Relaxed),
+            producer: Mutex::new(Producer::new(&bootstrap, settings)),
+            changed: Condvar::new(),
+            client_id: client_id.to_owned(),
+            security,
+            is_closed: Arc::new(AtomicBool::new(false)),
+        });
+        engine.push(Command::Add(Arc::clone(&shared)));
+        let engine = Arc::clone(engine);
+        Ok(Self { engine, shared })
+    }
+
+    /// Adds a record. The I/O thread is woken only if it would come too late by itself.
+    ///
+    /// # Errors
+    /// Those of `Producer::send`.
+    pub fn send(
+        &self,
+        topic: &str,
+        partition: Option<i32>,
+        record: &Record<'_>,
+    ) -> Result<(), SendError> {
+        let now = self.engine.now();
+        let sent = self.shared.lock().send(topic, partition, record, now);
+        let is_urgent = matches!(sent, Ok(true) | Err(SendError::Full));
+        let is_late = now + self.shared.linger_ms < self.shared.due.load(Ordering::Acquire);
+        if is_urgent || is_late {
+            self.engine.push(Command::Poke(self.shared.number));
+        }
+        sent.map(|_| ())
+    }
+
+    /// Calls the machine and has its effects carried out.
+    pub fn call<T>(&self, step: impl FnOnce(&mut Producer, Millis) -> T) -> T {
+        let result = self.look(step);
+        self.engine.push(Command::Poke(self.shared.number));
+        result
+    }
+
+    /// Calls the machine; its effects are carried out with those of a later `call`.
+    pub fn look<T>(&self, step: impl FnOnce(&mut Producer, Millis) -> T) -> T {
+        let now = self.engine.now();
+        step(&mut self.shared.lock(), now)
+    }
+
+    /// Waits until `outcome` gives something.
+    ///
+    /// # Errors
+    /// Why it did not.
+    pub fn wait<T>(
+        &self,
+        timeout: Duration,
+        interrupt: &Interrupt,
+        outcome: impl Fn(&mut Producer) -> Option<T>,
+    ) -> Result<T, Unfinished> {
+        let began = Instant::now();
+        let mut looked = Instant::now();
+        let mut producer = self.shared.lock();
+        loop {
+            if let Some(result) = outcome(&mut producer) {
+                return Ok(result);
+            }
+            if self.shared.is_closed.load(Ordering::Acquire) || self.engine.is_over() {
+                return Err(Unfinished::Closed);
+            }
+            let left = timeout.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(Unfinished::TimedOut);
+            }
+            let waited = self
+                .shared
+                .changed
+                .wait_timeout(producer, left.min(INTERRUPT_LOOK));
+            producer = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            if looked.elapsed() >= INTERRUPT_LOOK {
+                drop(producer); // a signal's handler may call this very producer
+                if interrupt.is_raised() {
+                    return Err(Unfinished::Interrupted);
+                }
+                looked = Instant::now();
+                producer = self.shared.lock();
+            }
+        }
+    }
+
+    /// Closes the connections. Calls that wait end with `Closed`; records that are not stored are given up.
+    pub fn close(&self) {
+        if !self.shared.is_closed.swap(true, Ordering::AcqRel) {
+            self.engine.push(Command::Remove(self.shared.number));
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for ProducerClient {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

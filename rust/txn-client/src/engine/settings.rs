@@ -1,0 +1,67 @@
+//! The settings of a producer, by Kafka's names and defaults.
+
+use txn_protocol::batch::Codec;
+
+use super::Millis;
+
+/// The settings of a producer.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `transactional.id`.
+    pub transactional_id: Option<String>,
+    /// `transaction.timeout.ms`.
+    pub transaction_timeout_ms: i32,
+    /// `linger.ms`.
+    pub linger_ms: Millis,
+    /// `batch.size`: bytes before compression.
+    pub batch_bytes: usize,
+    /// `buffer.memory`: bytes of records that are not acknowledged.
+    pub buffer_bytes: usize,
+    /// `max.request.size`: of a request, and of one record.
+    pub request_bytes: usize,
+    /// `delivery.timeout.ms`.
+    pub delivery_timeout_ms: Millis,
+    /// `request.timeout.ms`.
+    pub request_timeout_ms: Millis,
+    /// `max.in.flight.requests.per.connection`, 1 to 5.
+    pub in_flight_max: usize,
+    /// `compression.type`.
+    pub codec: Codec,
+    /// `retry.backoff.ms`: the first pause, which doubles up to `RETRY_MAX_MS`.
+    pub retry_backoff_ms: Millis,
+    /// `metadata.max.age.ms`.
+    pub metadata_age_max_ms: Millis,
+    /// `topic.metadata.propagation.max.ms`: time that a topic may be unknown.
+    pub unknown_topic_max_ms: Millis,
+    /// `allow.auto.create.topics`.
+    pub makes_topics: bool,
+}
+
+/// Longest pause between two attempts.
+pub(crate) const RETRY_MAX_MS: Millis = 1_000;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            transactional_id: None,
+            transaction_timeout_ms: 60_000,
+            linger_ms: 5,
+            batch_bytes: 1_000_000,
+            buffer_bytes: 32 << 20,
+            request_bytes: 1 << 20,
+            delivery_timeout_ms: 120_000,
+            request_timeout_ms: 30_000,
+            in_flight_max: 5,
+            codec: Codec::None,
+            retry_backoff_ms: 20,
+            metadata_age_max_ms: 300_000,
+            unknown_topic_max_ms: 10_000,
+            makes_topics: true,
+        }
+    }
+}
+
+/// The pause before attempt `failures` + 1.
+pub(crate) fn backoff(first_ms: Millis, failures: u32) -> Millis {
+    (first_ms << failures.saturating_sub(1).min(10)).min(RETRY_MAX_MS)
+}

@@ -1,0 +1,282 @@
+//! `ClientThread` and `NativeProducer`: the native engine of `txn.Producer`.
+//!
+//! No call but `wait` waits, and `wait` releases the interpreter and looks for signals.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use txn_client::Interrupt;
+use txn_client::engine::{
+    Engine, Producer, ProducerClient, Record, SendError, Settings, Status, Unfinished,
+};
+use txn_client::messages::transactions::GroupMember;
+use txn_client::security::Security;
+use txn_protocol::batch::Codec;
+
+use crate::client::Signal;
+use crate::security::ClientSecurity;
+
+/// (kind, code, message) of a status; the last two are of its error.
+type StatusTuple = (&'static str, i16, String);
+/// (topic, partition, records, bytes of the largest, code, is retriable, message).
+type FailureTuple = (String, i32, u32, usize, i16, bool, String);
+/// (address, code, is retriable, message).
+type ConnectTuple = (String, i16, bool, String);
+
+/// (name, content).
+type HeaderTuple<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyAny>>);
+
+/// The thread that does the I/O of a process's native clients.
+#[pyclass(frozen, module = "txn._core")]
+struct ClientThread(Arc<Engine>);
+
+#[pymethods]
+impl ClientThread {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let os_error = |error: io::Error| PyOSError::new_err(error.to_string());
+        Engine::start().map(Self).map_err(os_error)
+    }
+}
+
+/// A producer on the native engine.
+#[pyclass(frozen, module = "txn._core")]
+struct NativeProducer {
+    client: ProducerClient,
+    signal: Signal,
+}
+
+#[pymethods]
+impl NativeProducer {
+    #[new]
+    #[pyo3(signature = (thread, bootstrap_servers, *, client_id, security, transactional_id,
+                        transaction_timeout_ms, linger_ms, batch_size, buffer_memory,
+                        max_request_size, delivery_timeout_ms, request_timeout_ms,
+                        max_in_flight, compression, retry_backoff_ms, metadata_max_age_ms,
+                        unknown_topic_max_ms, makes_topics))]
+    #[allow(clippy::too_many_arguments)] // as the stub says
+    fn new(
+        py: Python<'_>,
+        thread: &ClientThread,
+        bootstrap_servers: &str,
+        client_id: &str,
+        security: Option<PyRef<'_, ClientSecurity>>,
+        transactional_id: Option<String>,
+        transaction_timeout_ms: i32,
+        linger_ms: u64,
+        batch_size: usize,
+        buffer_memory: usize,
+        max_request_size: usize,
+        delivery_timeout_ms: u64,
+        request_timeout_ms: u64,
+        max_in_flight: usize,
+        compression: &str,
+        retry_backoff_ms: u64,
+        metadata_max_age_ms: u64,
+        unknown_topic_max_ms: u64,
+        makes_topics: bool,
+    ) -> PyResult<Self> {
+        let codec = Codec::from_name(compression)
+            .ok_or_else(|| PyValueError::new_err(format!("no codec '{compression}'")))?;
+        let settings = Settings {
+            transactional_id,
+            transaction_timeout_ms,
+            linger_ms,
+            batch_bytes: batch_size,
+            buffer_bytes: buffer_memory,
+            request_bytes: max_request_size,
+            delivery_timeout_ms,
+            request_timeout_ms,
+            in_flight_max: max_in_flight,
+            codec,
+            retry_backoff_ms,
+            metadata_age_max_ms: metadata_max_age_ms,
+            unknown_topic_max_ms,
+            makes_topics,
+        };
+        let signal = Signal::default();
+        let security = security.map_or_else(Security::default, |security| {
+            security.of_client(py, &signal.token_failure)
+        });
+        let client =
+            ProducerClient::new(&thread.0, bootstrap_servers, client_id, security, settings)
+                .map_err(|error| PyValueError::new_err(error.message))?;
+        Ok(Self { client, signal })
+    }
+
+    fn init(&self) {
+        self.client.call(|producer, _| producer.init());
+    }
+
+    fn begin(&self) -> bool {
+        self.client.look(|producer, _| producer.begin().is_ok())
+    }
+
+    /// None: taken.
+    #[pyo3(signature = (topic, value, key, headers, partition, timestamp))]
+    #[allow(clippy::needless_pass_by_value)] // pyo3 hands arguments over by value
+    fn send(
+        &self,
+        topic: &str,
+        value: Option<Bound<'_, PyAny>>,
+        key: Option<Bound<'_, PyAny>>,
+        headers: Option<Vec<HeaderTuple<'_>>>,
+        partition: Option<i32>,
+        timestamp: Option<i64>,
+    ) -> PyResult<Option<&'static str>> {
+        let headers = headers.unwrap_or_default();
+        let mut pairs = Vec::with_capacity(headers.len());
+        for (name, content) in &headers {
+            let content = content.as_ref().map(bytes_of).transpose()?;
+            pairs.push((name.to_str()?.as_bytes(), content));
+        }
+        let record = Record {
+            key: key.as_ref().map(bytes_of).transpose()?,
+            value: value.as_ref().map(bytes_of).transpose()?,
+            headers: &pairs,
+            timestamp_ms: timestamp.unwrap_or_else(timestamp_ms),
+        };
+        Ok(match self.client.send(topic, partition, &record) {
+            Ok(()) => None,
+            Err(SendError::Full) => Some("full"),
+            Err(SendError::TooLarge { .. }) => Some("too-large"),
+            Err(SendError::NotOpen) => Some("not-open"),
+            Err(SendError::Failed(_)) => Some("failed"),
+            Err(SendError::Fatal(_)) => Some("fatal"),
+        })
+    }
+
+    fn send_offsets(
+        &self,
+        group: &str,
+        generation: i32,
+        member_id: String,
+        instance_id: Option<String>,
+        offsets: Vec<(String, i32, i64)>,
+    ) -> bool {
+        let member = GroupMember {
+            generation,
+            member_id,
+            instance_id,
+        };
+        let offsets = Arc::new(offsets);
+        self.client
+            .call(|producer, _| producer.send_offsets(group, member, offsets).is_ok())
+    }
+
+    fn end(&self, commit: bool) -> bool {
+        self.client.call(|producer, _| producer.end(commit).is_ok())
+    }
+
+    fn flush(&self) {
+        self.client.call(|producer, _| producer.flush());
+    }
+
+    /// True once it is so; false after the time-out, and once the producer is closed.
+    fn wait(&self, py: Python<'_>, until: &str, timeout_ms: u64) -> PyResult<bool> {
+        let is_so: fn(&Producer) -> bool = match until {
+            "settled" => |producer| !matches!(producer.status(), Status::Working),
+            "offsets" => |producer| !producer.is_sending_offsets() || is_over(producer),
+            "stored" => |producer| producer.pending() == 0 || is_over(producer),
+            "room" => |producer| producer.has_room() || is_over(producer),
+            _ => return Err(PyValueError::new_err(format!("nothing is '{until}'"))),
+        };
+        let signal = self.signal.clone();
+        let interrupt = Interrupt::new(move || signal.is_raised());
+        let timeout = Duration::from_millis(timeout_ms);
+        let waited = py.detach(|| {
+            self.client.wait(timeout, &interrupt, |producer| {
+                is_so(producer).then_some(())
+            })
+        });
+        match waited {
+            Err(Unfinished::Interrupted) => Err(self.signal.take().expect("a handler raised it")),
+            waited => Ok(waited.is_ok()),
+        }
+    }
+
+    fn status(&self) -> StatusTuple {
+        let status = self.client.look(|producer, _| producer.status());
+        match status {
+            Status::New => ("new", 0, String::new()),
+            Status::Working => ("working", 0, String::new()),
+            Status::Ready => ("ready", 0, String::new()),
+            Status::Open => ("open", 0, String::new()),
+            Status::Failed(error) => ("failed", error.code, error.message),
+            Status::Fatal(error) => ("fatal", error.code, error.message),
+        }
+    }
+
+    fn pending(&self) -> u64 {
+        self.client.look(|producer, _| producer.pending())
+    }
+
+    fn take_failures(&self) -> Vec<FailureTuple> {
+        let failures = self.client.look(|producer, _| producer.take_failures());
+        let tuple = |f: txn_client::engine::DeliveryFailure| {
+            let error = f.error;
+            (
+                f.topic.to_string(),
+                f.partition,
+                f.records,
+                f.record_bytes,
+                error.code,
+                error.is_retriable,
+                error.message,
+            )
+        };
+        failures.into_iter().map(tuple).collect()
+    }
+
+    fn has_connected(&self) -> bool {
+        self.client.look(|producer, _| producer.has_connected())
+    }
+
+    fn connect_errors(&self) -> Vec<ConnectTuple> {
+        let errors = self.client.look(|producer, _| producer.connect_errors());
+        let tuple = |(address, e): (txn_client::Address, txn_client::KafkaError)| {
+            (address.to_string(), e.code, e.is_retriable, e.message)
+        };
+        errors.into_iter().map(tuple).collect()
+    }
+
+    fn last_error(&self) -> Option<String> {
+        let last = |producer: &mut Producer, _| producer.last_error().map(|e| e.message.clone());
+        self.client.look(last)
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
+}
+
+fn is_over(producer: &Producer) -> bool {
+    matches!(producer.status(), Status::Failed(_) | Status::Fatal(_))
+}
+
+fn timestamp_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+/// The bytes of a key, a value or a header, which Python keeps.
+fn bytes_of<'a>(content: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    if let Ok(bytes) = content.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes());
+    }
+    let text = content.cast::<PyString>().map_err(|_| {
+        let kind = content.get_type();
+        PyTypeError::new_err(format!("str or bytes, not {kind}"))
+    })?;
+    Ok(text.to_str()?.as_bytes())
+}
+
+/// Adds this file's classes to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<ClientThread>()?;
+    module.add_class::<NativeProducer>()
+}
