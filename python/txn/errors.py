@@ -119,7 +119,8 @@ class FencedError(TxnError):
 
     Attributes:
         action: GIVE_UP where another instance took its place, and has its work: one opened anew
-            would fence that in turn. REOPEN after a time-out and where the state is lost.
+            would fence that in turn. GIVE_UP also where an operator aborted the transaction, which
+            looks the same. REOPEN after a time-out and where the state is lost.
         transactional_id: Whose place it was, where the message is about another producer.
         open_ms: How long the transaction had been open, if it outlived its timeout.
         timeout_ms: The transaction.timeout.ms that it outlived.

@@ -83,10 +83,12 @@ def asked(
     data: Path | None,
     *,
     advice: str | None = None,
+    client_id: str | None = None,
 ) -> Iterator["FactSource"]:
     """The source to ask; an error from there ends the command with `NOT_ASKED`.
 
     `advice` ends the message about brokers that cannot be reached, for commands without `--data`.
+    `client_id` is the name that brokers note for the requests, if another than that of readers.
     """
     if data is not None and settings:
         raise ConfigError("-X is for connections to running brokers, --data reads files")
@@ -106,6 +108,7 @@ def asked(
             return
         from txn.cluster.brokers import OTHER_SOURCES
         from txn.cluster.source import ClusterSource
+        from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID
 
         chosen = cluster(bootstrap, command_config, settings)
         source = ClusterSource(
@@ -113,6 +116,7 @@ def asked(
             security=chosen.security,
             options=chosen.options,
             advice=advice or OTHER_SOURCES,
+            client_id=client_id or EXPLAIN_CLIENT_ID,
         )
         try:
             yield source

@@ -240,8 +240,10 @@ def abort(
     from txn.cluster.source import ClusterSource
     from txn.explain.abort import NothingOpen, carry_out, plan_by_id, plan_by_offset
     from txn.explain.questions import partitions_of
+    from txn.wire.transaction_descriptions import ABORT_CLIENT_ID
 
-    with asked(bootstrap, command_config, settings, None, advice=ADVICE) as source:
+    way = (bootstrap, command_config, settings, None)
+    with asked(*way, advice=ADVICE, client_id=ABORT_CLIENT_ID) as source:
         assert isinstance(source, ClusterSource), "no directory was given"
         try:
             if transactional_id is not None:

@@ -321,7 +321,8 @@ def _kind(error: KafkaError) -> tuple[Callable[..., TxnError], str]:
     code = error.code()
     if code in FENCED and not error.txn_requires_abort():
         return FencedError, (
-            "Another instance started with this transactional id; close this producer."
+            "Another instance started with this transactional id, or an operator aborted its "
+            "transaction; close this producer."
         )
     if _is_fenced_member(error):
         return FencedError, "Another instance joined with this group.instance.id; close this one."

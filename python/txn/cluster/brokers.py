@@ -49,13 +49,14 @@ class Brokers:
         security: SecuritySettings = PLAIN,
         timeout_s: float,
         advice: str = OTHER_SOURCES,
+        client_id: str = EXPLAIN_CLIENT_ID,
     ) -> None:
         self._advice = advice
         timeout_ms = int(timeout_s * 1_000)
         way_in = client_security(security)
         try:
             self._client = _core.KafkaClient(
-                servers, client_id=EXPLAIN_CLIENT_ID, timeout_ms=timeout_ms, security=way_in
+                servers, client_id=client_id, timeout_ms=timeout_ms, security=way_in
             )
         except ValueError as error:
             message = f"--bootstrap takes HOST:PORT[,HOST:PORT…], not {servers!r}"

@@ -16,6 +16,7 @@ from txn.identifiers import TopicPartition
 from txn.security.client import PLAIN, SecuritySettings
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
+from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
@@ -60,9 +61,12 @@ class RoutedCluster:
         timeout_s: float = 10.0,
         wait: Callable[[float], object] = time.sleep,
         advice: str = OTHER_SOURCES,
+        client_id: str = EXPLAIN_CLIENT_ID,
     ) -> None:
         self.wait = wait
-        self._brokers = Brokers(servers, security=security, timeout_s=timeout_s, advice=advice)
+        self._brokers = Brokers(
+            servers, security=security, timeout_s=timeout_s, advice=advice, client_id=client_id
+        )
         self._nodes: dict[int, RemoteBroker] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._topics: dict[str, list[int]] = {}

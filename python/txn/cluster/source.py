@@ -51,7 +51,11 @@ from txn.security.client import PLAIN, SecuritySettings
 from txn.wire.api_keys import ApiKey
 from txn.wire.error_codes import ErrorCode
 from txn.wire.hashing import coordinator_partition
-from txn.wire.transaction_descriptions import TransactionDescription, decode_descriptions
+from txn.wire.transaction_descriptions import (
+    EXPLAIN_CLIENT_ID,
+    TransactionDescription,
+    decode_descriptions,
+)
 
 FETCH_BYTES: Final = 4 << 20
 DESCRIBED_AT_ONCE: Final = 1_000
@@ -78,6 +82,7 @@ class ClusterSource(RoutedCluster):
         clock: Milliseconds since the epoch.
         wait: Waits for some seconds.
         advice: Ends the message about brokers that cannot be reached.
+        client_id: The name that brokers note for its requests.
 
     Raises:
         ConfigError: `servers` has another form, or the files of `security` cannot be used.
@@ -97,10 +102,18 @@ class ClusterSource(RoutedCluster):
         clock: Callable[[], int] = now_ms,
         wait: Callable[[float], object] = time.sleep,
         advice: str = OTHER_SOURCES,
+        client_id: str = EXPLAIN_CLIENT_ID,
     ) -> None:
         self.options = options or f"--bootstrap {servers}"
         self._clock = clock
-        super().__init__(servers, security=security, timeout_s=timeout_s, wait=wait, advice=advice)
+        super().__init__(
+            servers,
+            security=security,
+            timeout_s=timeout_s,
+            wait=wait,
+            advice=advice,
+            client_id=client_id,
+        )
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, by this machine."""

@@ -17,6 +17,7 @@ from txn.cli.cluster import Cluster
 from txn.errors import ConfigError, RetriableError
 from txn.explain.directory import DirectorySource
 from txn.security.client import SecuritySettings
+from txn.wire.transaction_descriptions import CONSOLE_CLIENT_ID
 
 IDLE_MAX: Final = 4
 """Idle sources that are kept for a user."""
@@ -77,6 +78,7 @@ class Way:
             security=security,
             options=self.cluster.options,
             advice="Start one of these brokers, and reload this page",
+            client_id=CONSOLE_CLIENT_ID,
         )
 
 

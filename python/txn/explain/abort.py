@@ -112,8 +112,9 @@ def plan_by_id(cluster: ClusterSource, transactional_id: str) -> AbortPlan | Not
             "read_committed readers will skip its records and move on",
             "consumer offsets that were sent with it will not be committed",
             f"the producer that has {transactional_id!r} now is fenced: its next request fails "
-            "(PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH in older clients), and it has to be "
-            "closed and opened anew; what it had not committed, it has to send again",
+            "(PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH in older clients); a program of txn ends "
+            "and has to be started again, another has to close the producer and open it anew; "
+            "the records that were not committed have to be sent again",
         ),
         owner=owner,
     )

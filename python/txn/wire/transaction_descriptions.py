@@ -2,7 +2,7 @@
 
 The protocol library cannot read a start time of -1, which every id at rest has. txn's broker adds
 a tagged field at the end of the body: the last client of each id, for which Kafka has no field. It
-goes to clients with the client id `EXPLAIN_CLIENT_ID` alone. Readers are to pass over unknown tags
+goes to clients with a client id of `TOOL_CLIENT_IDS` alone. Readers are to pass over unknown tags
 (KIP-482), but not all do.
 
     body      throttle_time_ms int32, states [state], tagged fields:
@@ -26,6 +26,11 @@ from txn.wire.varint import unsigned_varint
 T = TypeVar("T")
 
 EXPLAIN_CLIENT_ID: Final = "txn-explain"
+"""The client id of the commands that read."""
+ABORT_CLIENT_ID: Final = "txn-transactions-abort"
+"""The client id of an operator's abort: the coordinator names it as the last client of the id."""
+CONSOLE_CLIENT_ID: Final = "txn-console"
+TOOL_CLIENT_IDS: Final = frozenset({EXPLAIN_CLIENT_ID, ABORT_CLIENT_ID, CONSOLE_CLIENT_ID})
 ACTING_CLIENTS_TAG: Final = 10_000
 
 

@@ -61,7 +61,7 @@ from txn.wire.bodies.txn_tools import (
 from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response
 from txn.wire.requests import changed
-from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID, Extra, with_extras
+from txn.wire.transaction_descriptions import TOOL_CLIENT_IDS, Extra, with_extras
 
 NOT_HOSTED: Final = "This server does not host this topic-partition."
 
@@ -95,7 +95,7 @@ def with_last_clients(
 ) -> DescribeTransactionsResponse | bytes:
     """The answer with these descriptions; `txn explain` gets the last clients beside them."""
     answer = DescribeTransactionsResponse(described)
-    if context.client_id != EXPLAIN_CLIENT_ID:
+    if context.client_id not in TOOL_CLIENT_IDS:
         return answer
     extras = {
         one.transactional_id: _extras(coordinator, one.transactional_id, txn)
