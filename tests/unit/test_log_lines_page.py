@@ -13,7 +13,7 @@ from txn.manual.pages import all_pages
 
 PYTHON: Final = Path(__file__).parents[2] / "python"
 PAGE: Final = all_pages()["errors/log-lines"].text
-LEVELS: Final = {"warning", "error", "exception", "critical"}
+LEVELS: Final = {"warning": "WARNING", "error": "ERROR", "exception": "ERROR"}
 EVENT: Final = re.compile(r"[a-z_]+\.[a-z_]+\b")
 ROWS: Final = {
     row[0].strip("` "): row[1:]
@@ -32,8 +32,8 @@ NOT_EVENTS: Final = {
 """Calls of a logger without an event, by file and by the beginning of what they write."""
 
 
-def calls() -> Iterator[tuple[str, str]]:
-    """Each call of a logger at a level of `LEVELS`: its file and its first argument."""
+def calls() -> Iterator[tuple[str, str, str]]:
+    """Each call of a logger at a level of `LEVELS`: its file, its level and its first argument."""
     for path in sorted(PYTHON.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if (
@@ -44,7 +44,7 @@ def calls() -> Iterator[tuple[str, str]]:
             ):
                 first = node.args[0]
                 text = first.value if isinstance(first, ast.Constant) else ast.unparse(first)
-                yield str(path.relative_to(PYTHON)), str(text)
+                yield str(path.relative_to(PYTHON)), LEVELS[node.func.attr], str(text)
 
 
 def declared(name: str) -> set[str]:
@@ -60,17 +60,17 @@ def declared(name: str) -> set[str]:
     }
 
 
-def events() -> set[str]:
-    """Every event, and those of `txn.logs` itself, which makes a record by hand."""
-    found = {"log.lines_dropped"}
-    for path, text in calls():
+def events() -> set[tuple[str, str]]:
+    """Every event with its level, and that of `txn.logs` itself, which makes a record by hand."""
+    found = {("log.lines_dropped", "WARNING")}
+    for path, level, text in calls():
         if text == "self.not_served":
-            found |= declared("not_served")
+            found |= {(event, level) for event in declared("not_served")}
         elif text == "hang_up.event":
             kinds: list[type[HangUpError]] = [HangUpError, *HangUpError.__subclasses__()]
-            found |= {each.event for each in kinds}
+            found |= {(each.event, level) for each in kinds}
         elif (event := EVENT.match(text)) and event[0] != "self.":
-            found.add(event[0])
+            found.add((event[0], level))
         else:
             assert any(text.startswith(start) for place, start in NOT_EVENTS if place == path), (
                 f"{path} logs {text!r}, which names no event"
@@ -79,15 +79,19 @@ def events() -> set[str]:
 
 
 def test_each_warning_and_error_of_the_log_is_on_the_page() -> None:
-    assert sorted(events() - ROWS.keys()) == []
+    assert sorted({event for event, _ in events()} - ROWS.keys()) == []
 
 
 def test_the_page_has_no_line_that_is_never_written() -> None:
-    assert sorted(ROWS.keys() - events()) == []
+    assert sorted(ROWS.keys() - {event for event, _ in events()}) == []
+
+
+def test_each_line_has_the_level_at_which_it_is_written() -> None:
+    assert sorted(events()) == sorted((event, row[0]) for event, row in ROWS.items())
 
 
 @pytest.mark.parametrize("event", ROWS)
 def test_each_line_has_a_cause_and_a_step(event: str) -> None:
-    cause, step = ROWS[event]
+    _, cause, step = ROWS[event]
     assert cause.endswith(".")
     assert step.endswith(".")
