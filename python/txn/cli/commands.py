@@ -59,14 +59,15 @@ class Commands(TyperGroup):
         if place is None:
             return None
         module, name = place
-        found = getattr(import_module(module), name)
+        loaded = import_module(module)
+        found = getattr(loaded, name)
         if isinstance(found, typer.Typer):
             command: Any = get_group(found)
         else:
             alone = typer.Typer(
                 add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
             )
-            alone.command()(found)
+            alone.command(context_settings=getattr(loaded, "CONTEXT_SETTINGS", None))(found)
             command = get_command(alone)
         command.name = cmd_name
         _refuse_repetitions(command)

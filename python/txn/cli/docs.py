@@ -4,16 +4,19 @@ import sys
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from txn.cli.output import print_json, print_lines, print_text
-from txn.errors import RejectedError
+from txn.errors import ConfigError, RejectedError
 from txn.hints import did_you_mean
 from txn.manual.html import html_path
 from txn.manual.pages import Page, all_pages
 from txn.manual.search import Found, search
+
+CONTEXT_SETTINGS: Final = {"ignore_unknown_options": True}
+"""Words of a search may look like options, such as `kill -9`."""
 
 
 def docs(
@@ -32,7 +35,8 @@ def docs(
     """Open a page of the documentation in the browser, or search the pages. Needs no network.
 
     Where there is no browser, and where standard output is no terminal, it prints the path of the
-    page. Words that name no page are searched for.
+    page. A page's last name is enough where one page alone has it. Words that name no page are
+    searched for.
 
     \b
     Examples:
@@ -45,7 +49,12 @@ def docs(
     if asked[:1] == ["search"]:
         _show_found(" ".join(asked[1:]), as_json=as_json)
         return
-    name = asked[0].removesuffix(".md").strip("/") if len(asked) == 1 else ""
+    option = next((each for each in asked if each.startswith("-")), None)
+    if option is not None:
+        raise ConfigError(
+            f"No such option: {option}. To search for it, give `txn docs search` and the words"
+        )
+    name = _page_name(asked[0]) if len(asked) == 1 else ""
     page = all_pages().get(name)
     if asked and page is None:
         if len(asked) == 1 and (path or text or "/" in name):
@@ -56,6 +65,13 @@ def docs(
         print_text(page.text)
     else:
         _open(page, name or "index", opens=not path and not as_json, as_json=as_json)
+
+
+def _page_name(given: str) -> str:
+    """The name of the page that is meant; the given one if that is none, or several."""
+    name = given.removesuffix(".md").strip("/")
+    named = [each for each in all_pages() if each.rpartition("/")[2] == name]
+    return named[0] if len(named) == 1 and name not in all_pages() else name
 
 
 def _open(page: Page | None, name: str, *, opens: bool, as_json: bool) -> None:

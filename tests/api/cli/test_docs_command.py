@@ -126,3 +126,33 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "XDG_CACHE_HOME" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_search_takes_words_that_look_like_options(tmp_path: Path) -> None:
+    """`kill -9` ended with "No such option: -9"."""
+    words = ("search", "kill", "-9", "broker", "lost", "--no-such", "data")
+    done = docs(tmp_path, *words, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "page" in json.loads(done.stdout)[0]
+
+
+@pytest.mark.parametrize("words", [("settings", "--txt"), ("kill", "-9")])
+def test_an_unknown_option_without_a_search_is_wrong_usage(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = docs(tmp_path, *words)
+    told = f"txn: No such option: {words[1]}. To search for it, give `txn docs search`"
+    assert (done.returncode, done.stdout, done.stderr.startswith(told)) == (2, "", True)
+
+
+@pytest.mark.parametrize("folder", ["errors", "how-to"])
+def test_the_last_name_of_a_page_is_enough_where_one_page_has_it(
+    tmp_path: Path, folder: str
+) -> None:
+    """They were searched for, though a message or a link names them."""
+    names = [each for each in all_pages() if each.startswith(f"{folder}/")]
+    last = [each.rpartition("/")[2] for each in all_pages()]
+    name = next(each for each in names if last.count(each.rpartition("/")[2]) == 1)
+    done = docs(tmp_path, name.rpartition("/")[2], "--text")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"# {all_pages()[name].title[:8]}")
