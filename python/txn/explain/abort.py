@@ -227,6 +227,13 @@ def _fence(cluster: ClusterSource, owner: Owner) -> str:
         if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             break
         cluster.wait(RETRY_S)
+    if answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        raise RejectedError(
+            f"the abort of {owner.transactional_id!r} may be decided, and its markers cannot be "
+            "written yet. The broker tries on. Look for `txn.end_delayed` in its log: the line "
+            "names the partition. If that is damaged, see `txn docs damage`",
+            code=int(answer.error_code),
+        )
     require(answer.error_code, f"transactional id {owner.transactional_id!r}")
     done = (
         f"{owner.transactional_id!r} now has producer {answer.producer_id}, epoch "
