@@ -60,8 +60,8 @@ def delete_records(
       txn topics delete-records --from-file offsets.json
 
     \b
-    Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such topic, or no broker
-    answers.
+    Exit codes: 0 done, 1 refused or answered with no, 2 wrong usage, no such topic, no broker
+    answers, or no terminal to confirm at and no --yes.
     """
     if bool(places) == (from_file is not None):
         raise ConfigError("give the offsets in one way: TOPIC:PARTITION=OFFSET, or --from-file")

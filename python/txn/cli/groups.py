@@ -192,8 +192,8 @@ def reset_offsets(
       txn groups reset-offsets shop --from-file shop.json     of `groups describe shop --json`
 
     \b
-    Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such topic, or no broker
-    answers.
+    Exit codes: 0 done, 1 refused or answered with no, 2 wrong usage, no such topic, no broker
+    answers, or no terminal to confirm at and no --yes.
     """
     if not group:
         raise ConfigError("the name of the group is empty: a group has one")
@@ -299,8 +299,8 @@ def delete(
       txn groups delete shop --bootstrap kafka-1:9092
 
     \b
-    Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such group, or no broker
-    answers.
+    Exit codes: 0 done, 1 refused or answered with no, 2 wrong usage, no such group, no broker
+    answers, or no terminal to confirm at and no --yes.
     """
     from txn.admin.groups import delete_group, require_groups
 

@@ -220,8 +220,8 @@ def delete(
       txn topics delete orders invoices --yes
 
     \b
-    Exit codes: 0 done, 1 refused or not confirmed, 2 wrong usage, no such topic, or no broker
-    answers.
+    Exit codes: 0 done, 1 refused or answered with no, 2 wrong usage, no such topic, no broker
+    answers, or no terminal to confirm at and no --yes.
     """
     from txn.admin.topics import delete_topic
 

@@ -227,8 +227,9 @@ def abort(
       txn transactions abort --topic-partition orders-3 --start-offset 217 --yes
 
     \b
-    Exit codes: 0 aborted, or nothing was open; 1 refused, not confirmed, or ended meanwhile;
-    2 wrong usage, no such id or topic, or no broker answers.
+    Exit codes: 0 aborted, or nothing was open; 1 refused, answered with no, or ended meanwhile;
+    2 wrong usage, no such id or topic, no broker answers, or no terminal to confirm at and no
+    --yes.
     """
     by_id = transactional_id is not None
     by_offset = topic_partition is not None and start_offset is not None
