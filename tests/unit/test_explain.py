@@ -30,7 +30,7 @@ from txn.explain.questions import (
     partitions_of,
     timeline_of,
 )
-from txn.explain.timeline import newest_transaction
+from txn.explain.timeline import Event, in_order, newest_transaction
 from txn.explain.verdict import GRACE_MS, Standing, judge
 from txn.identifiers import TopicPartition
 from txn.inspect.segments import SegmentBatch
@@ -647,3 +647,24 @@ def test_an_assignment_names_its_partitions_whatever_later_versions_add() -> Non
 )
 def test_an_assignment_that_cannot_be_read_names_no_partition(assignment: bytes) -> None:
     assert list(assigned_partitions(assignment)) == []
+
+
+def test_events_of_the_same_time_stand_in_the_order_of_their_log() -> None:
+    """An InitProducerId stood before the abort that it came behind."""
+    state = "__transaction_state-3"
+    events = [
+        Event(5, "producer", "InitProducerId", state, 8, 8),
+        Event(5, "end", "aborted", state, 7, 7),
+        Event(5, "decision", "decided to abort", state, 6, 6),
+        Event(5, "marker", "abort marker", "orders-0", 2, 2),
+        Event(5, "records", "2 records", "orders-0", 0, 1),
+        Event(4, "open", "begun, with orders-0", state, 5, 5),
+    ]
+    assert [each.kind for each in in_order(events)] == [
+        "open",
+        "records",
+        "decision",
+        "marker",
+        "end",
+        "producer",
+    ]

@@ -6,6 +6,8 @@ is compacted, so its oldest records may be gone; then the timeline says where it
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby
 from typing import Final
 
 from txn.cluster.facts import LoggedBatch, StateRecord
@@ -15,8 +17,8 @@ from txn.identifiers import TopicPartition
 from txn.metadata.image import TRANSACTIONS_TOPIC
 
 KINDS: Final = ("producer", "records", "open", "decision", "marker", "end")
-"""Kinds of events; in this order if they have the same time. A client stamps its first records
-before it asks for the transaction they begin."""
+"""Kinds of events; in this order if they have the same time in several logs. A client stamps its
+first records before it asks for the transaction they begin."""
 
 _KIND_OF: Final = {
     TxnState.EMPTY: "producer",
@@ -161,8 +163,22 @@ def _written(log: str, batches: Sequence[LoggedBatch]) -> list[Event]:
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """Events by time. Records have their client's, so they may come before their transaction."""
-    return sorted(events, key=lambda event: (event.at_ms, KINDS.index(event.kind)))
+    """Events by time; those of the same time by their offsets in a log, and by kind across logs.
+
+    Records have their client's time, so they may come before their transaction.
+    """
+    found: list[Event] = []
+    for _, tied in groupby(sorted(events, key=_time), key=_time):
+        logs: dict[str, list[Event]] = {}
+        for event in sorted(tied, key=lambda event: event.first_offset):
+            logs.setdefault(event.log, []).append(event)
+        # No log is sorted by kind. The merge takes the first kind among the next of each log.
+        found += merge(*logs.values(), key=lambda event: KINDS.index(event.kind))
+    return found
+
+
+def _time(event: Event) -> int:
+    return event.at_ms
 
 
 def _is_prepare_to_commit(txn: Txn | None) -> bool:
