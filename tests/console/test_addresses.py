@@ -47,7 +47,7 @@ QUERIES: dict[str, tuple[str, dict[str, str]]] = {
         "",
         {"state": "Odd", "longer_than": "soon", "window": "9y", "part": "9" * 20},
     ),
-    "/transactions/one": ("", {"id": ""}),
+    "/transactions/one": ("id=pay-3&fenced=0", {"id": "", "fenced": "x"}),
     "/transactions/abort": (
         "topic=orders&partition=0&offset=0",
         {"partition": "-1", "offset": "first", "id": ""},

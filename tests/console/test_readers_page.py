@@ -1,5 +1,7 @@
 """The page that names who holds the readers back."""
 
+import html
+import re
 import shutil
 from pathlib import Path
 
@@ -18,6 +20,13 @@ def test_the_first_page_names_the_holder_its_client_and_the_event_that_ends_it(
     assert "pay-3" in text
     assert "payments" in text
     assert "else the coordinator aborts it at" in text
+    assert "<dt>past their timeout or hanging</dt>" in text
+    assert "It may need you too if its client is dead" in text
+    footer = text.partition("The same in a terminal")[2]
+    commands = re.findall(r"txn [^\n<]+", html.unescape(footer))
+    at = f"--bootstrap {story.servers}"
+    assert f"txn explain orders {at}" in commands
+    assert f"txn explain invoices {at}" in commands
 
 
 def test_the_page_of_a_topic_has_its_life_and_the_command_lines(story: Story) -> None:

@@ -106,8 +106,13 @@ def test_an_abort_shows_its_plan_first_and_ends_only_the_transaction_of_the_plan
     assert (refused.status, "another one is open" in refused.text) == (403, True)
     form = form_of(browser.get("/transactions/abort?id=to-abort").text)
     done = browser.post("/transactions/do/abort", form)
-    assert (done.status, done.headers["location"]) == (303, "/transactions/one?id=to-abort")
-    assert "Ongoing" not in browser.get("/transactions/one?id=to-abort").text
+    led = done.headers["location"]
+    assert (done.status, led.partition("&")[0]) == (303, "/transactions/one?id=to-abort")
+    page = browser.get(led).text
+    assert "Ongoing" not in page
+    assert re.search(r"The abort was carried out. The producer with epoch \d+ is fenced", page)
+    assert '<a href="/readers/orders">The readers of orders</a>' in page
+    assert "carried out" not in browser.get("/transactions/one?id=to-abort").text
     with pytest.raises(KafkaException, match=r"(?i)fenced"):
         producer.commit_transaction()
     assert "There is nothing to abort" in browser.get("/transactions/abort?id=to-abort").text
@@ -118,10 +123,11 @@ def test_a_console_without_write_aborts_nothing_and_shows_the_command(story: Sto
     browser = console.browser()
     page = browser.get("/transactions/abort?id=pay-3").text
     assert "Abort it</button>" not in page
+    assert "Start <code>txn console --write</code>" in page  # `txn serve --console` has no --write
     assert "txn transactions abort --transactional-id pay-3" in page
     form = {"csrf": browser.csrf(), "planned": ""}
     answer = browser.post("/transactions/do/abort", form)
-    assert (answer.status, "Start it with --write" in answer.text) == (403, True)
+    assert (answer.status, "`txn console --write`" in html.unescape(answer.text)) == (403, True)
     assert "Ongoing" in browser.get("/transactions/one?id=pay-3").text
     assert console.stop() == 0
 

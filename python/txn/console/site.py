@@ -116,8 +116,8 @@ class Visit:
 class View:
     """A template, and the function that asks for the facts it shows.
 
-    `command` of its context is the command line that gives the same facts. The template's block
-    `live` is the part that changes while the page is followed.
+    `command` of its context is the command line that gives the same facts, or a list of them. The
+    template's block `live` is the part that changes while the page is followed.
     """
 
     template: str
@@ -291,8 +291,8 @@ class Site:
         require_csrf(form, visit.session.csrf)
         if not self.may_write:
             raise RejectedError(
-                "this console changes nothing. Start it with --write, or use the command line that "
-                "the page shows"
+                "this console changes nothing. Start `txn console --write`, or use the command "
+                "line that the page shows"
             )
         found = Visit(self, visit.request, visit.session, form)
         return RedirectResponse(await visit.session.threads.run(action.act, found), 303)

@@ -120,6 +120,7 @@ def one(visit: Visit, source: Source) -> Context:
     owner, timeline, held = described(source, transactional_id)
     verdict = held[0].verdict if held else None
     command = None if verdict is None else verdict.command
+    axis, logs = places_of(timeline, owner, source.now_ms())
     return {
         "title": transactional_id,
         "is_live": source.is_running,
@@ -129,7 +130,9 @@ def one(visit: Visit, source: Source) -> Context:
         "held": held,
         "client": client_text(owner, source),
         "abort": None if command is None else command_line(command, source),
-        "places": places_of(timeline, owner, source.now_ms()),
+        "fenced": visit.number("fenced") if visit.text("fenced") else None,
+        "topics": sorted({each.partition[0] for each in logs if not each.is_internal}),
+        "places": (axis, logs),
         "offsets": group_offsets(source, timeline, owner),
         "command": f"txn transactions describe {quote(transactional_id)} {source.options}",
     }
@@ -174,7 +177,8 @@ def abort(visit: Visit) -> str:
     with visit.session.sources.cluster() as cluster:
         carry_out(cluster, planned)
     if planned.owner is not None:
-        return _address(planned.owner.transactional_id)
+        address = _address(planned.owner.transactional_id)
+        return f"{address}&fenced={planned.owner.producer_epoch}"
     assert planned.held is not None, "a plan is by id or by offset"
     return _partition_address(planned.held.partition)
 
