@@ -217,6 +217,18 @@ class DataDirectory:
             raise
         return directory
 
+    @property
+    def last_stop(self) -> str:
+        """The end of the broker before: `clean`, `power_failure` or `kill`.
+
+        `none` says that no broker of txn used it last: it is new, or Apache Kafka's.
+        """
+        if self.was_clean:
+            return "clean"
+        if self.power_failed:
+            return "power_failure"
+        return "none" if self.was_left_by_kafka else "kill"
+
     def note_boot(self) -> None:
         """Record that the directory is used in this boot of the machine.
 

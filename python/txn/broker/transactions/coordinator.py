@@ -319,6 +319,11 @@ class TransactionCoordinator:
         return txn is not None and must_sync_before_answer(durability, txn)
 
     @property
+    def open_count(self) -> int:
+        """Number of open transactions."""
+        return sum(txn.state is ONGOING for _, txn in self.transactions.decoded())
+
+    @property
     def failed_count(self) -> int:
         """Number of partitions of the coordinator that could not be read."""
         return len(self.transactions.unread())

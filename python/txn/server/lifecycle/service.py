@@ -346,7 +346,11 @@ class Service:
             scrape = Scrape(self._server, self.node, names, self.logins)
             self.metrics.serve_metrics(exposition(scrape))
         log.info(
-            "broker.started", address=self.bootstrap_servers, directory=str(self._directory.path)
+            "broker.started",
+            address=self.bootstrap_servers,
+            directory=str(self._directory.path),
+            last_stop=self._directory.last_stop,
+            open_transactions=self.node.transactions.open_count,
         )
 
     def _note_boot(self) -> None:
