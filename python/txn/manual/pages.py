@@ -55,6 +55,13 @@ def _written_pages() -> Iterator[Page]:
         yield Page(name_of(source), title_of(text), text)
 
 
+@cache
+def images() -> Mapping[str, bytes]:
+    """Return every image that the pages show, by its path beside them."""
+    paths = sorted((PLACE / "docs").rglob("*.png"))
+    return {path.relative_to(PLACE / "docs").as_posix(): path.read_bytes() for path in paths}
+
+
 def _generated_pages() -> Iterator[Page]:
     for name, text in {**reference_pages(), **api_pages()}.items():
         yield Page(name, title_of(text), text)
