@@ -106,15 +106,16 @@ def _led_to_pages(text: str, source: str) -> str:
 
 def outside_of_code(text: str, change: Callable[[str], str]) -> str:
     """Return the text with each line changed that stands in no fenced block."""
+    return "".join(line if is_code else change(line) for line, is_code in lines_of(text))
+
+
+def lines_of(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each line of a text with its end, and whether it belongs to a fenced block."""
     fence = ""
-    lines = []
     for line in text.splitlines(keepends=True):
         found = _FENCE.match(line)
+        yield line, bool(fence or found)
         if fence:
             fence = "" if found and found[1].startswith(fence) else fence
         elif found:
             fence = found[1]
-        else:
-            line = change(line)
-        lines.append(line)
-    return "".join(lines)
