@@ -44,6 +44,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "how fast is it compared to kafka": ("performance",),
     "what files are in the data directory": ("on-disk",),
     "log line txn.timed_out": ("errors/log-lines",),
+    "stop broker safely": ("how-to/run-a-broker",),
+    "what happens to open transactions when the broker restarts": ("how-to/run-a-broker",),
     "consumer gets nothing": HANGS,
     "consumer gets no records": HANGS,
     "read_committed consumer stopped": HANGS,
