@@ -14,7 +14,8 @@ import txn
 from txn.manual.__main__ import write_pages
 from txn.manual.api_reference import MODULES, public_names
 from txn.manual.contents import sections_of
-from txn.manual.pages import OTHER_NAMES, PLACE, Page, all_pages, name_of
+from txn.manual.html import html_path
+from txn.manual.pages import OTHER_NAMES, PLACE, Page, all_pages, images, name_of
 
 ROOT: Final = Path(__file__).parent.parent
 SOURCES: Final = [
@@ -94,6 +95,20 @@ def test_each_public_name_of_a_module_is_described(module: str) -> None:
 
 def test_the_reference_has_every_name_of_the_package() -> None:
     assert set(public_names("txn")) == {name for name in txn.__all__ if name != "__version__"}
+
+
+def test_each_image_of_a_page_is_beside_its_html(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shown = [
+        (html_path(name).parent / source).resolve()
+        for name in PAGES
+        for source in re.findall(r'<img src="([^"]+)"', html_path(name).read_text())
+    ]
+    site = html_path("index").parent
+    assert {path.relative_to(site).as_posix() for path in shown} == images().keys()
+    assert all(path.is_file() for path in shown)
 
 
 def test_sphinx_builds_the_site_without_a_warning_and_without_an_address_to_load(

@@ -6,6 +6,8 @@ from txn.manual.search import search
 
 FIRST: int = 3
 
+HANGS = ("how-to/end-a-hanging-transaction",)
+
 QUESTIONS: dict[str, tuple[str, ...]] = {
     "my consumer is stuck and gets no messages": ("concepts/transactions", "overview", "how-to/*"),
     "what does ProducerFenced mean": ("errors/fenced",),
@@ -19,7 +21,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "broker connection refused": ("errors/unreachable",),
     "disk is full what happens": ("settings", "errors/storage", "damage"),
     "corrupted log segment after power failure": ("damage", "errors/corrupt-log"),
-    "enable TLS on the broker": ("security-broker", "security"),
+    "enable TLS on the broker": ("security-broker", "security", "how-to/secure-a-broker"),
     "connect with SASL SCRAM password": ("security", "security-broker"),
     "ACL topic authorization failed": ("security-broker", "errors/codes", "errors/rejected"),
     "prometheus metrics endpoint": ("metrics",),
@@ -42,6 +44,11 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "how fast is it compared to kafka": ("performance",),
     "what files are in the data directory": ("on-disk",),
     "log line txn.timed_out": ("errors/log-lines",),
+    "stop broker safely": ("how-to/run-a-broker",),
+    "what happens to open transactions when the broker restarts": ("how-to/run-a-broker",),
+    "consumer gets nothing": HANGS,
+    "consumer gets no records": HANGS,
+    "read_committed consumer stopped": HANGS,
 }
 """A question, and the pages that answer it; one of them has to be among the first."""
 
@@ -52,6 +59,11 @@ def test_a_question_finds_its_page_among_the_first_three(question: str) -> None:
     wanted = QUESTIONS[question]
     prefixes = tuple(each[:-1] for each in wanted if each.endswith("*"))
     assert [name for name in found[:FIRST] if name in wanted or name.startswith(prefixes)], found
+
+
+@pytest.mark.parametrize("name", ["txn.timed_out", "log.damaged", "sync.failed"])
+def test_the_name_of_a_log_line_finds_the_table_that_explains_it_first(name: str) -> None:
+    assert search(name)[0].page.name == "errors/log-lines"
 
 
 def test_there_are_at_least_thirty_questions() -> None:

@@ -60,8 +60,6 @@ PAGES: Final = [
 
 SHOWN: Final = {
     ("README.md", True): [r"\|7 apples\|"],
-    ("docs/how-to/schemas.md", False): [r"\{'item': 'fig', 'count': 3\}", "409 True"],
-    ("docs/how-to/schemas.md", True): [r"\| fig\|    3\|", "2 values"],
     ("docs/python-client.md", False): [
         *(
             "2 orders\n",

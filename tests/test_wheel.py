@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from txn.manual.pages import all_pages
+from txn.manual.pages import all_pages, images
 
 pytestmark = [pytest.mark.wheel, pytest.mark.timeout(1800)]
 
@@ -108,6 +108,7 @@ def test_the_wheel_brings_every_page_of_the_documentation(environment: Path) -> 
     site = Path(made.strip()).parent
     found = {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.html")}
     assert found == {"index", *all_pages()}
+    assert {path.relative_to(site).as_posix() for path in site.rglob("*.png")} == images().keys()
     program = (
         "import json; from txn.manual.pages import all_pages\n"
         "print(json.dumps({name: page.text for name, page in all_pages().items()}))"

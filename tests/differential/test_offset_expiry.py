@@ -65,8 +65,8 @@ class Offsets:
         )
 
     def join(self) -> None:
-        for _ in range(2):
-            self.rounds.join(0, 9, ("range",))
+        # A later version joins in two steps, and between them Kafka may remove the empty group.
+        self.rounds.join(0, 3, ("range",))
         self.rounds.sync(0, 5)
 
     def expect(self, *topics: str, is_listed: bool = True) -> None:

@@ -197,6 +197,8 @@ class Reader:
             (ended,) = (each for each in self.running if each.line.startswith(step.ends))
             ended.interrupt()
             assert ended.await_end() == 0, ended.output
+            self.running.remove(ended)
+            ended.close()
         if step.language == "python":
             name = step.saved_as or "program.py"
             (self.place / name).write_text(step.text)

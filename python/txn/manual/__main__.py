@@ -4,22 +4,22 @@ import sys
 from pathlib import Path
 
 from txn.manual.contents import tables_of_contents
-from txn.manual.pages import all_pages
+from txn.manual.pages import all_pages, images
 
 
 def write_pages(directory: Path) -> None:
-    """Write the pages; one that has not changed keeps its time, one that is gone goes."""
+    """Write the pages and images; an unchanged file keeps its time, one that is gone goes."""
     pages = all_pages()
-    texts = {f"{name}.md": page.text for name, page in pages.items()}
-    texts |= {f"{name}.md": text for name, text in tables_of_contents(pages).items()}
-    for path in directory.rglob("*.md"):
-        if str(path.relative_to(directory)) not in texts:
+    texts = {**{name: page.text for name, page in pages.items()}, **tables_of_contents(pages)}
+    files = {f"{name}.md": text.encode() for name, text in texts.items()} | dict(images())
+    for path in (*directory.rglob("*.md"), *directory.rglob("*.png")):
+        if path.relative_to(directory).as_posix() not in files:
             path.unlink()
-    for name, text in texts.items():
+    for name, content in files.items():
         path = directory / name
-        if not path.exists() or path.read_text() != text:
+        if not path.exists() or path.read_bytes() != content:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_bytes(content)
 
 
 if __name__ == "__main__":

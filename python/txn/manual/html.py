@@ -14,7 +14,7 @@ from markdown_it.token import Token
 
 import txn
 from txn.manual.contents import sections_of
-from txn.manual.pages import Page, all_pages
+from txn.manual.pages import Page, all_pages, images
 
 STYLE: Final = (Path(__file__).parent / "manual.css").read_text(encoding="utf-8")
 
@@ -32,15 +32,16 @@ def html_path(name: str) -> Path:
 
 def _made_site() -> Path:
     pages = all_pages()
-    told = "\0".join([STYLE, *(page.text for page in pages.values())])
+    told = "\0".join([STYLE, *(page.text for page in pages.values())]).encode()
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256(told.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(b"\0".join([told, *images().values()])).hexdigest()[:12]
     site = caches / "txn" / f"docs-{txn.__version__}-{digest}"
     if not (site / _MADE).exists():
-        for name, text in _files(pages):
-            path = site / f"{name}.html"
+        texts = {f"{name}.html": text.encode() for name, text in _files(pages)}
+        for name, content in (texts | dict(images())).items():
+            path = site / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(content)
         (site / _MADE).touch()
     return site
 

@@ -55,6 +55,13 @@ def _written_pages() -> Iterator[Page]:
         yield Page(name_of(source), title_of(text), text)
 
 
+@cache
+def images() -> Mapping[str, bytes]:
+    """Return every image that the pages show, by its path beside them."""
+    paths = sorted((PLACE / "docs").rglob("*.png"))
+    return {path.relative_to(PLACE / "docs").as_posix(): path.read_bytes() for path in paths}
+
+
 def _generated_pages() -> Iterator[Page]:
     for name, text in {**reference_pages(), **api_pages()}.items():
         yield Page(name, title_of(text), text)
@@ -99,15 +106,16 @@ def _led_to_pages(text: str, source: str) -> str:
 
 def outside_of_code(text: str, change: Callable[[str], str]) -> str:
     """Return the text with each line changed that stands in no fenced block."""
+    return "".join(line if is_code else change(line) for line, is_code in lines_of(text))
+
+
+def lines_of(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each line of a text with its end, and whether it belongs to a fenced block."""
     fence = ""
-    lines = []
     for line in text.splitlines(keepends=True):
         found = _FENCE.match(line)
+        yield line, bool(fence or found)
         if fence:
             fence = "" if found and found[1].startswith(fence) else fence
         elif found:
             fence = found[1]
-        else:
-            line = change(line)
-        lines.append(line)
-    return "".join(lines)
