@@ -1,8 +1,9 @@
 """Log lines: an event and its facts, `broker.started address=127.0.0.1:9092`.
 
 Inside a program they go to the standard library's logger "txn.broker", which is silent until the
-program adds a handler, to it or to "txn"; `txn serve` sends them to standard error. A fact whose text would be ambiguous is
-quoted. Events that a client can cause at will go to `rare_log`.
+program adds a handler, to it or to "txn"; `txn serve` sends them to standard error. A
+fact whose text would be ambiguous is quoted. Events that a client can cause at will go to
+`rare_log`.
 
 A handler is called on the thread where the event happens, which may serve connections. So `txn
 serve` passes its lines to `txn.line_writer`, and never waits for their reader.
