@@ -118,5 +118,5 @@ def test_the_help_of_abort_asks_to_look_at_the_other_system_of_a_two_phase_commi
     code, out, _ = run_txn("transactions", "abort", "--help")
     told = " ".join(out.replace("\n", " ").split())
     assert code == 0
-    assert "prepared for a two-phase commit: first look what the other system decided" in told
+    assert "first look at the decision of the other system: if it committed, an abort loses" in told
     assert "always safe" not in told
