@@ -1,8 +1,9 @@
 """Log lines: an event and its facts, `broker.started address=127.0.0.1:9092`.
 
-Inside a program they go to the standard library's logger "txn", which is silent until the program
-adds a handler; `txn serve` sends them to standard error. A fact whose text would be ambiguous is
-quoted. Events that a client can cause at will go to `rare_log`.
+Inside a program they go to the standard library's logger "txn.broker", which is silent until the
+program adds a handler, to it or to "txn"; `txn serve` sends them to standard error. A
+fact whose text would be ambiguous is quoted. Events that a client can cause at will go to
+`rare_log`.
 
 A handler is called on the thread where the event happens, which may serve connections. So `txn
 serve` passes its lines to `txn.line_writer`, and never waits for their reader.
@@ -117,8 +118,9 @@ def _shown(fact: object) -> str:
     return printable(json.dumps(text, ensure_ascii=False))
 
 
-_logger = logging.getLogger("txn")
-_logger.addHandler(logging.NullHandler())
+_all_of_txn = logging.getLogger("txn")
+_logger = logging.getLogger("txn.broker")
+_logger.addHandler(logging.NullHandler())  # at "txn" it would hide the warnings of txn.client, too
 
 log: Final = EventLog(_logger)
 rare_log: Final = RareLog(log)
@@ -172,5 +174,5 @@ def show_on_stderr(level: int = logging.INFO) -> None:
         sys.stderr = line_stream(sys.stderr, dropped_line)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
-    _logger.addHandler(handler)
-    _logger.setLevel(level)
+    _all_of_txn.addHandler(handler)
+    _all_of_txn.setLevel(level)

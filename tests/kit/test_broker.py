@@ -47,6 +47,12 @@ def consumer_of(broker: TestBroker, group: str, topic: str) -> Consumer:
     return consumer
 
 
+def test_a_record_for_an_empty_broker_is_refused_with_the_call_that_makes_its_topic() -> None:
+    with TestBroker() as broker, pytest.raises(RejectedError) as told:
+        broker.produce("auto", "x")
+    assert str(told.value) == "topic 'auto' is not there: call create_topic('auto') first"
+
+
 def test_records_come_with_key_headers_and_place(broker: TestBroker) -> None:
     topic = broker.create_topic(partitions=2)
     broker.produce(topic, ("k", "v"), (None, None), partition=1)

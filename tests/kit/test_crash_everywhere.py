@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pytest
 
+import txn
 from txn.errors import RejectedError
 from txn.testing import STOPS, CrashReport, Fault, TestBroker, crash_everywhere
 from txn.testing.crash import compare
@@ -195,6 +196,28 @@ def test_a_command_finds_its_broker_in_words_and_environment(tmp_path: Path) -> 
 def test_a_program_that_does_nothing_is_told() -> None:
     with pytest.raises(RejectedError, match=r"did not consume its input.*ended with code 0"):
         crash_everywhere(does_nothing)
+
+
+def commits_nothing(servers: str) -> None:
+    consumer = txn.Consumer(
+        bootstrap_servers=servers, group_id="copies", auto_offset_reset="earliest"
+    )
+    consumer.subscribe(["in"])
+    with (
+        consumer,
+        txn.Producer(bootstrap_servers=servers, transactional_id="c-1") as producer,
+        producer.transaction() as t,
+    ):
+        for message in consumer.consume(4, timeout=10):
+            t.produce("out", message.value())
+
+
+def test_a_program_that_never_commits_its_input_is_told_to_do_so() -> None:
+    with pytest.raises(RejectedError) as told:
+        crash_everywhere(commits_nothing, input=FOUR)
+    text = str(told.value)
+    assert text.index("transaction(consumer)") < text.index("it ended with code 0 in 5 starts")
+    assert "within" not in text
 
 
 def test_a_program_that_fails_undisturbed_is_told_with_its_last_words() -> None:

@@ -215,11 +215,14 @@ def abort(
 
     The command checks again after the answer, and ends nothing that it has not shown.
 
-    With a transactional id, the coordinator aborts the whole transaction and fences its producer;
-    that is always safe. With a partition, the command writes an abort marker without the
-    coordinator. It does so only for a transaction that no coordinator knows; `txn transactions
-    hanging` names it, with the offset. A transaction that the coordinator committed is refused: its
-    marker may be lost, and an abort would hide its records.
+    With a transactional id, the coordinator aborts the whole transaction and fences its producer.
+    That is safe, unless the transaction is prepared for a two-phase commit. Then first look at the
+    decision of the other system: if it committed, an abort loses these records.
+
+    With a partition, the command writes an abort marker without the coordinator. It does so only
+    for a transaction that no coordinator knows; `txn transactions hanging` names it, with the
+    offset. A transaction that the coordinator committed is refused: its marker may be lost, and an
+    abort would hide its records.
 
     \b
     Examples:

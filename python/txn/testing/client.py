@@ -113,7 +113,9 @@ class KitClient:
         if found is None:
             known = self.topics()
             hint = did_you_mean(topic, known) or (
-                f". Topics are {', '.join(known)}" if known else ". There is no topic yet"
+                f". Topics are {', '.join(known)}"
+                if known
+                else f": call create_topic({topic!r}) first"
             )
             raise RejectedError(f"topic {topic!r} is not there{hint}", topic=topic)
         return found[0]

@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Final
 
+from txn.counts import counted
 from txn.errors import RejectedError
 from txn.hints import did_you_mean
 from txn.testing.broker import Snapshot, TestBroker
@@ -322,7 +323,7 @@ class _Player:
     def watch_undisturbed(self) -> _Clean:
         """Run the program without any stop. Raises RejectedError: it does not do its work."""
         failure = ""
-        for _ in range(STARTS_MAX):  # on a busy machine it may end before its first record comes
+        for start in range(STARTS_MAX):  # on a busy machine it may end before a record comes
             with self._stage() as stage:
                 run = stage.start("the program starts")
                 stage.await_done(run, self._timeout_s)
@@ -330,13 +331,19 @@ class _Player:
                 if stage.is_consumed():
                     stage.end(run)
                     return _Clean(stage.story, self._contents(stage))
-                ended = "it did not end" if code is None else f"it ended with code {code}"
+                ended = (
+                    f"it did not end within {self._timeout_s:g} s"
+                    if code is None
+                    else f"it ended with code {code} in {counted(start + 1, 'start')}"
+                )
                 failure = f"{ended}, and {stage.left()}{stage.last_words()}"
             if code != 0:
                 break
+        advice = (
+            "" if code else "its group has to commit the input, as transaction(consumer) does; "
+        )
         raise RejectedError(
-            f"undisturbed, the program did not consume its input within {self._timeout_s:g} s; "
-            f"{failure}"
+            f"undisturbed, the program did not consume its input: {advice}{failure}"
         )
 
     def play(self, point: Point) -> _Result:

@@ -5,7 +5,9 @@
 | `txn_broker` | one for the session, or for a pytest-xdist worker; faults end with each test |
 | `txn_topic` | the name of a new topic on it |
 | `txn_fresh_broker` | one for this test alone |
-| `txn_schema_registry` | a registry of schemas on `txn_broker`, for this test |
+| `txn_schema_registry` | a registry on `txn_broker`: its schemas stay for the session |
+
+For a registry without schemas of other tests call `txn_fresh_broker.schema_registry()`.
 
 A test that closes `txn_broker` fails. Later tests that use it fail with the name of that test.
 
@@ -55,7 +57,10 @@ def txn_fresh_broker() -> "Iterator[TestBroker]":
 
 @pytest.fixture
 def txn_schema_registry(txn_broker: "TestBroker") -> "Iterator[SchemaRegistry]":
-    """A schema registry beside `txn_broker`: a `txn.testing.SchemaRegistry`."""
+    """A schema registry beside `txn_broker`: a `txn.testing.SchemaRegistry`.
+
+    Its schemas are in the topic `_schemas` of `txn_broker`, so later tests see them, too.
+    """
     with txn_broker.schema_registry() as registry:
         yield registry
 

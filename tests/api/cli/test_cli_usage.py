@@ -112,3 +112,11 @@ def test_a_deletion_that_stops_half_way_names_the_part_that_is_done(servers: str
     assert "txn: stopped half-way. Done are: gone\n" in err
     listed = run_txn("topics", "list", "--bootstrap", servers)[1]
     assert [line.split()[0] for line in listed.splitlines()] == ["topic", "orders"]
+
+
+def test_the_help_of_abort_asks_to_look_at_the_other_system_of_a_two_phase_commit() -> None:
+    code, out, _ = run_txn("transactions", "abort", "--help")
+    told = " ".join(out.replace("\n", " ").split())
+    assert code == 0
+    assert "first look at the decision of the other system: if it committed, an abort loses" in told
+    assert "always safe" not in told

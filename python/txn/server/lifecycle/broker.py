@@ -27,8 +27,8 @@ class Broker:
     A forked child may read `bootstrap_servers` and `path`. Closing does nothing there, and all
     other uses raise ForkedError, because the broker runs in the parent.
 
-    Its log lines go to the logger "txn". A handler runs on the thread where the event happens,
-    which may serve connections. So put a handler that may block behind a
+    Its log lines go to the logger "txn.broker". A handler runs on the thread where the event
+    happens, which may serve connections. So put a handler that may block behind a
     `logging.handlers.QueueHandler`.
 
     Args:
