@@ -377,3 +377,8 @@ def test_checkpoint_of_sparks_source_is_continued_and_the_sink_is_told_so(
     put(servers, topic, ["4"])
     copied(spark, "kafka", servers, topic, output)(**options)  # the way back
     assert texts(servers, output) == ["1", "2", "3", "4"]
+    put(servers, topic, ["5"])
+    with pytest.raises(StreamingQueryException, match=r"written by format.*set a new txn\.id"):
+        copied(spark, "txn", servers, topic, output)(**trusting)
+    copied(spark, "txn", servers, topic, output)(**trusting, **{"txn.id": "again"})
+    assert texts(servers, output) == ["1", "2", "3", "4", "5"]

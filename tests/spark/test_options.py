@@ -59,7 +59,9 @@ def told(
     [
         ("auto.offset.reset", "a property of Kafka has its prefix here: kafka.auto.offset.reset"),
         ("bootstrap.servers", "a property of Kafka has its prefix here: kafka.bootstrap.servers"),
-        ("group.id", "a property of Kafka has its prefix here: kafka.group.id"),
+        ("group.id", "the source joins no group; see txn.group"),
+        ("kafka.group.id", "the source joins no group; see txn.group"),
+        ("groupIdPrefix", "the source joins no group; see txn.group"),
         ("security.protocol", "a property of Kafka has its prefix here: kafka.security.protocol"),
         ("truncate", "writing has no such option; txn.strict.options=true refuses it"),
         ("path", "writing has no such option; txn.strict.options=true refuses it"),

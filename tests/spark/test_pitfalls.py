@@ -585,6 +585,18 @@ def test_session_with_another_python_for_its_workers_is_refused(
         register(_session("python3"))
 
 
+def test_session_whose_python_is_another_name_in_the_same_environment_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = tmp_path / "python"
+    driver.write_text("#!/bin/sh\n")
+    driver.chmod(0o755)
+    (tmp_path / "python3").symlink_to("python")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(driver))
+    register(_session("python3"))
+
+
 def test_import_says_which_python_the_workers_are() -> None:
     code = "import os, txn.spark; print(os.environ['PYSPARK_PYTHON'])"
     environment = {name: v for name, v in os.environ.items() if name != "PYSPARK_PYTHON"}

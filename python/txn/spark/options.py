@@ -373,6 +373,8 @@ def _parse(table: Mapping[str, Option], what: str, options: Mapping[str, str]) -
     return values
 
 
+NO_GROUP: Final = "the source joins no group; see txn.group"
+
 _REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
     READING: REFUSED_READING,
     WRITING: REFUSED_WRITING,
@@ -400,6 +402,8 @@ def _pass_over(
             raise ConfigError(f"the option {spelled}={text} is refused: {why}", option=spelled)
     if lower in OTHERS:
         _ignore(spelled, f"it has no effect in {what}")
+    elif lower in ("kafka.group.id", "groupidprefix"):
+        _ignore(spelled, NO_GROUP)
     elif lower in TUNING or (lower[:6] == "kafka." and lower[6:] in KAFKA):
         _ignore(spelled, "it tunes a Java client, which is not used here")
     else:
@@ -409,6 +413,9 @@ def _pass_over(
 def _ignore_unknown(spelled: str, what: str, known: Mapping[str, str], *, is_strict: bool) -> None:
     lower = spelled.lower()
     prefixed = f"kafka.{lower}"
+    if prefixed == "kafka.group.id" and not is_strict:
+        _ignore(spelled, NO_GROUP)
+        return
     if prefixed in KAFKAS_NAMES and not is_strict:
         _ignore(spelled, f"a property of Kafka has its prefix here: {prefixed}")
         return

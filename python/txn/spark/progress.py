@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
+from txn.counts import counted
 from txn.spark.errors import NotPreparedError, RefusedError
 from txn.spark.logs import log
 
@@ -193,9 +194,11 @@ def judge(
         if batch == 0 or trusts_checkpoint:
             return WriteBatch()
         raise RefusedError(
-            f"batch {batch} follows {batch} others, and there is no record of any: the progress "
-            "topic was lost, or txn.id or txn.progress.topic was changed. If no rows can be "
-            "missing or open, set txn.on.missing.progress=trust-checkpoint for one start",
+            f"the checkpoint has {counted(batch, 'earlier batch', 'earlier batches')}, and the "
+            f"sink has no record of {'it: it is' if batch == 1 else 'them: they are'} from "
+            'format("kafka"), or the progress topic was lost, or txn.id or txn.progress.topic was '
+            "changed. If all earlier rows are in the output, set "
+            "txn.on.missing.progress=trust-checkpoint for one start",
             batch=batch,
         )
     if (
@@ -210,7 +213,10 @@ def judge(
             f"this query is {query or 'a batch write'}, but the progress under its txn.id is that "
             f"of {progress.query or 'batch writes'}, at batch {progress.batch}: the checkpoint was "
             "removed, or two queries share a txn.id. Its batches would be skipped as if they were "
-            "in the output. Give the new query a txn.id of its own",
+            "in the output. Give the new query a txn.id of its own. With "
+            "startingOffsets=earliest this writes all rows a second time: delete the output first "
+            "with examples/spark/reset.py, write into a new topic, or start from "
+            "txn.spark.offsets",
             query=query,
             known_query=progress.query,
         )
@@ -222,8 +228,10 @@ def judge(
         return WriteBatch()
     raise RefusedError(
         f"batch {batch} was started, but the last one on record is {progress.batch}, which is "
-        f"{progress.state.value}: the checkpoint is ahead of the progress topic, so rows in "
-        "between are missing. Restore the progress topic, or start from a copy of the checkpoint",
+        f"{progress.state.value}: the checkpoint is ahead of the progress topic. If the batches in "
+        'between were written by format("kafka"), set a new txn.id, and for one start '
+        "txn.on.missing.progress=trust-checkpoint. Otherwise their rows are missing: restore the "
+        "progress topic, or start from a copy of the checkpoint",
         batch=batch,
         known_batch=progress.batch,
     )

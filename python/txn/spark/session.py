@@ -127,5 +127,6 @@ def _is_known(spark: SparkSession) -> bool:
 
 
 def _is_this_interpreter(python: Path) -> bool:
-    # Not `samefile`: a virtual environment's python is a link to one that has other packages.
-    return python.absolute() == Path(sys.executable).absolute()
+    # The directory names the environment. Not `samefile`: a virtual environment's python is a link
+    # to one that has other packages. Not the whole path: `bin` has `python3` beside `python`.
+    return python.absolute().parent == Path(sys.executable).absolute().parent

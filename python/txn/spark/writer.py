@@ -100,8 +100,9 @@ class StreamWriter(_StreamArrowWriter):  # type: ignore[misc]
         query, batch = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
         if query is None or batch is None:
             raise ConfigError(
-                "this task does not know which micro-batch it belongs to; use "
-                "foreachBatch(txn.spark.sink(...)) here, which is told"
+                "this task does not know which micro-batch it belongs to. Replace "
+                "format('txn') by foreachBatch(txn.spark.sink(servers, topic='...', id='...')), "
+                "which is told"
             )
         return write_task(self.work, query, int(batch), context.partitionId(), iterator)
 
