@@ -965,6 +965,9 @@ class NativeProducer:
         is open."""
     def end(self, commit: bool) -> bool:
         """Commit or abort; await `settled`. False: the status does not allow it."""
+    def has_ended(self, commit: bool) -> bool:
+        """True if the coordinator has accepted this end of the last transaction, even if it
+        refused a new epoch afterwards."""
     def flush(self) -> None:
         """Send what lingers; await `stored`."""
     def wait(self, until: str, timeout_ms: int) -> bool:

@@ -7,6 +7,7 @@ begins its own. Errors become librdkafka's `KafkaError` with its marks, so `fail
 
 import os
 import struct
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
@@ -18,6 +19,14 @@ from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client_names import READ
 from txn.security.client_reader import read_security
+
+FROM_ONE: Final = frozenset(
+    """
+    transaction.timeout.ms batch.size buffer.memory message.max.bytes delivery.timeout.ms
+    request.timeout.ms max.in.flight.requests.per.connection
+    """.split()
+)
+"""Properties that cannot be 0."""
 
 NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
     "transaction.timeout.ms": ("transaction_timeout_ms", 60_000),
@@ -55,6 +64,14 @@ PARTITIONERS: Final = ("murmur2_random", "murmur2")
 
 GROUP_METADATA: Final = b"CGMDv2:"
 """The begin of librdkafka's form of a consumer's place in its group."""
+
+CLOSED_PAUSE_S: Final = 0.1
+"""Pause before a call is told that it timed out because another thread has closed the producer: its
+caller asks again until its own deadline."""
+
+_unsent: "Final[set[NativeProducer]]" = set()
+"""Producers without transactions that may hold records: so these are sent although the program has
+dropped its producer. See `unclosed.py`."""
 
 _threads: Final[dict[int, _core.ClientThread]] = {}
 """The I/O thread of each process that this one descends from, and its own, by process id."""
@@ -142,13 +159,18 @@ class NativeProducer:
             )
         except ValueError as error:
             raise ConfigError(f"{whose}: {error}") from error
+        for other in list(_unsent):
+            other._release_if_sent()
         self._whose = whose
+        self._is_transactional = name is not None
+        self._is_closed = False
         self._on_failure = on_failure
         self._on_refusal = on_refusal
         forks.watch(self)
 
     def _abandon(self, parent: int) -> None:
-        """Do nothing: its `Producer` refuses every use in a forked child; see `txn.forks`."""
+        """Let go of it: its `Producer` refuses every use in a forked child; see `txn.forks`."""
+        _unsent.discard(self)
 
     def init_transactions(self, timeout: float, /) -> None:
         """Take over the transactional id; as `ProducerEngine` tells, like all that follows."""
@@ -185,6 +207,8 @@ class NativeProducer:
             timestamp or None,
         )
         if refusal is None:
+            if not self._is_transactional:
+                _unsent.add(self)
             return
         if refusal == "full":
             raise BufferError("buffer.memory is used up")
@@ -200,6 +224,11 @@ class NativeProducer:
     ) -> None:
         """Send offsets with the open transaction."""
         group, generation, member, instance = group_member(metadata)
+        if any(o.metadata for o in offsets):
+            raise ValueError(
+                "the native engine commits offsets without metadata: leave it out, or take "
+                "engine='confluent-kafka'"
+            )
         places = [(o.topic, o.partition, o.offset) for o in offsets if o.offset >= 0]
         if not places:
             return
@@ -225,7 +254,9 @@ class NativeProducer:
         if not self._core.wait("settled", _ms(timeout)):
             raise self._timed_out(f"the {what} is not done")
         self._report()
-        self._require("ready")
+        if not self._core.has_ended(what == "commit"):
+            self._require("ready")
+        # Else a new epoch may have been refused: the next transaction's begin says so.
 
     def flush(self, timeout: float, /) -> int:
         """Wait until every record is stored or given up; return how many are neither."""
@@ -249,17 +280,21 @@ class NativeProducer:
 
     def purge(self) -> None:
         """Give up everything, and close the connections."""
+        self._is_closed = True
         self._core.close()
+        _unsent.discard(self)
         forks.forget(self)
 
     def __len__(self) -> int:
-        return self._core.pending()
+        is_failed = self._core.status()[0] == "failed"
+        return 0 if is_failed else self._core.pending()  # see `flush`
 
     # ------------------------------------------------------------ inside
 
     def _report(self) -> int:
         """Report records that were given up, and a node that lets the client not in."""
         failures = self._core.take_failures()
+        self._release_if_sent()
         if failures:
             kind, cause, _ = self._core.status()
             for topic, partition, count, size, code, is_retriable, message in failures:
@@ -273,6 +308,10 @@ class NativeProducer:
                 if not is_retriable and code in AUTHENTICATION_CODES:
                     self._on_refusal(f"{address}: {message}")
         return len(failures)
+
+    def _release_if_sent(self) -> None:
+        if self._core.pending() == 0:
+            _unsent.discard(self)
 
     def _require(self, wanted: str) -> None:
         kind, code, message = self._core.status()
@@ -291,6 +330,8 @@ class NativeProducer:
         raise KafkaException(KafkaError(KafkaError._STATE, message))
 
     def _timed_out(self, what: str) -> KafkaException:
+        if self._is_closed:
+            time.sleep(CLOSED_PAUSE_S)
         last = self._core.last_error()
         text = what if last is None else f"{what}: {last}"
         return KafkaException(KafkaError(KafkaError._TIMED_OUT, text, retriable=True))
@@ -307,12 +348,13 @@ def _ms(seconds: float) -> int:
 
 
 def _number(name: str, value: object) -> int:
+    least = 1 if name in FROM_ONE else 0
     try:
         number = int(float(str(value)))
-    except ValueError:
+    except (ValueError, OverflowError):
         number = -1
-    if number < 0 or number > 2**31 - 1:
-        raise ConfigError(f"{name}={value} is no whole number from 0 on", property=name)
+    if not least <= number < 2**31:
+        raise ConfigError(f"{name}={value} is no whole number from {least} on", property=name)
     return number
 
 

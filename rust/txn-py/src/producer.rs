@@ -172,6 +172,11 @@ impl NativeProducer {
         self.client.call(|producer, _| producer.end(commit).is_ok())
     }
 
+    /// True if the coordinator has accepted this end, even if a new epoch was refused afterwards.
+    fn has_ended(&self, commit: bool) -> bool {
+        self.client.look(|producer, _| producer.ended_as()) == Some(commit)
+    }
+
     fn flush(&self) {
         self.client.call(|producer, _| producer.flush());
     }

@@ -1,5 +1,6 @@
 """`txn.Producer(engine="native")`: what it has beyond the suite that both engines pass."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -11,8 +12,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import txn
+from support.wire_client import RawConnection
 from txn.client.native import group_member
 from txn.testing import TestBroker
+from txn.wire.api_keys import ApiKey
 
 PROGRAM_S = 120.0
 
@@ -80,6 +83,89 @@ def test_offsets_are_committed_with_the_block(
         t.produce(topic, message.value())
     assert broker.committed(consumer.group_id) == {("in", 0): 1}
     assert len(broker.records(topic)) == 1
+
+
+def test_offsets_that_replace_others_on_their_way_are_the_ones_committed(
+    broker: TestBroker, native: txn.Producer, consumer: txn.Consumer
+) -> None:
+    """The late answer to the first offsets counted as that to the later ones, never sent."""
+    broker.produce("in", b"2")
+    with native.transaction() as t:
+        read = 0
+        while read < 2:
+            read += len(consumer.consume(2, 60))
+        held = broker.hold_answer("TxnOffsetCommit")
+        with pytest.raises(txn.RetriableError):
+            t.send_offsets([TopicPartition("in", 0, 1)], consumer, timeout=1)
+        held.release()
+        t.send_offsets([TopicPartition("in", 0, 2)], consumer)
+    assert broker.committed(consumer.group_id) == {("in", 0): 2}
+
+
+def test_metadata_of_offsets_is_refused_rather_than_lost(
+    native: txn.Producer, consumer: txn.Consumer
+) -> None:
+    with pytest.raises(ValueError, match="without metadata"), native.transaction() as t:
+        t.send_offsets([TopicPartition("in", 0, 1, metadata="m")], consumer)
+
+
+def test_a_commit_stands_although_the_next_epoch_is_refused() -> None:
+    """Version 1 takes a new epoch after a lost answer; by then another instance had the id."""
+    with TestBroker() as broker:
+        servers = broker.bootstrap_servers
+        lower = {"feature": "transaction.version", "max_version_level": 1, "upgrade_type": 2}
+        with RawConnection(servers) as connection:
+            connection.ask(
+                ApiKey.UPDATE_FEATURES,
+                1,
+                timeout=10_000,
+                feature_updates=[lower],
+                validate_only=False,
+            )
+        broker.create_topic("t")
+        with txn.Producer(bootstrap_servers=servers, transactional_id="p", engine="native") as old:
+            broker.lose_answer("AddPartitionsToTxn")
+            held = broker.hold("InitProducerId")
+
+            def take_over() -> None:
+                held.wait()
+                txn.Producer(bootstrap_servers=servers, transactional_id="p").close()
+                held.release()
+
+            successor = threading.Thread(target=take_over)
+            successor.start()
+            with old.transaction() as t:
+                t.produce("t", b"1")
+            successor.join()
+            assert [record.value for record in broker.records("t")] == [b"1"]
+            with pytest.raises(txn.FencedError):
+                old.transaction().__enter__()
+
+
+def test_records_of_a_producer_that_was_dropped_are_stored(broker: TestBroker) -> None:
+    topic = broker.create_topic("dropped")
+    producer = txn.Producer(
+        bootstrap_servers=broker.bootstrap_servers, linger_ms=200, engine="native"
+    )
+    for number in range(10):
+        producer.produce(topic, b"%d" % number)
+    del producer
+    gc.collect()
+    records = broker.wait_for_records(topic, 10)
+    assert [record.value for record in records] == [b"%d" % number for number in range(10)]
+
+
+def test_no_batch_is_larger_than_the_largest_message(broker: TestBroker) -> None:
+    topic = broker.create_topic("narrow", max_message_bytes=100_000)
+    with txn.Producer(
+        bootstrap_servers=broker.bootstrap_servers,
+        message_max_bytes=100_000,
+        linger_ms=100,
+        engine="native",
+    ) as producer:
+        for _ in range(500):
+            producer.produce(topic, b"." * 1_000)
+    assert len(broker.records(topic)) == 500
 
 
 def test_both_engines_put_a_key_into_the_same_partition(
@@ -181,6 +267,16 @@ def test_a_callback_is_refused_with_the_engine_that_has_it() -> None:
 def test_a_property_of_librdkafka_alone_is_refused_by_its_name() -> None:
     with pytest.raises(txn.ConfigError, match=r"knows no property 'linger\.mz'.*linger\.ms"):
         txn.Producer({"linger.mz": 1}, bootstrap_servers="h:1", engine="native")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("request.timeout.ms", 0), ("batch.size", 0), ("linger.ms", "inf")]
+)
+def test_a_number_that_does_not_fit_is_refused_with_its_least_value(
+    name: str, value: object
+) -> None:
+    with pytest.raises(txn.ConfigError, match=f"{name}={value} is no whole number from [01] on"):
+        txn.Producer({name: value}, bootstrap_servers="h:1", engine="native")
 
 
 def test_an_engine_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -54,13 +54,18 @@ pub(crate) enum Step {
     Init,
     AddPartitions(Vec<Place>),
     AddOffsets(String),
-    CommitOffsets,
-    End { commit: bool },
+    /// The group, and the number of its offsets' `Sending`.
+    CommitOffsets(String, u64),
+    End {
+        commit: bool,
+    },
 }
 
 /// Offsets that are on their way into the transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
+    /// An answer settles the offsets of its own number: later ones may have taken their place.
+    pub(crate) number: u64,
     pub(crate) group: String,
     pub(crate) member: GroupMember,
     pub(crate) offsets: Offsets,
@@ -88,6 +93,12 @@ pub(crate) struct Transaction {
     /// Version 1: a request that may have started it, and whose answer was lost.
     uncertain: Option<Step>,
     pub(crate) sending: Option<Sending>,
+    /// Number of the last `Sending`.
+    sendings: u64,
+    /// The end that the coordinator has accepted, until the next begin: commit, or abort.
+    pub(crate) ended_as: Option<bool>,
+    /// The coordinator has forgotten the producer id, so the next identity is a new one.
+    is_forgotten: bool,
     coordinators: HashMap<(CoordinatorOf, String), NodeId>,
     pub(crate) is_asking: bool,
     pub(crate) ask_at: Millis,
@@ -109,6 +120,9 @@ impl Transaction {
             has_started: false,
             uncertain: None,
             sending: None,
+            sendings: 0,
+            ended_as: None,
+            is_forgotten: false,
             coordinators: HashMap::new(),
             is_asking: false,
             ask_at: 0,
@@ -129,6 +143,7 @@ impl Transaction {
         self.state = State::Open;
         self.is_v2 = is_v2;
         self.asked = None;
+        self.ended_as = None;
         self.joined.clear();
         self.joining.clear();
         self.groups.clear();
@@ -193,7 +208,18 @@ impl Transaction {
         if !self.is_v2 && !self.groups.contains(&sending.group) {
             return Some(Step::AddOffsets(sending.group.clone()));
         }
-        Some(Step::CommitOffsets)
+        Some(Step::CommitOffsets(sending.group.clone(), sending.number))
+    }
+
+    /// Offsets that take the place of those that are still on their way.
+    pub(crate) fn send_offsets(&mut self, group: &str, member: GroupMember, offsets: Offsets) {
+        self.sendings += 1;
+        self.sending = Some(Sending {
+            number: self.sendings,
+            group: group.to_owned(),
+            member,
+            offsets,
+        });
     }
 
     /// True if the end needs no request: the coordinator knows nothing of the transaction.
@@ -207,15 +233,15 @@ impl Transaction {
         self.is_asking = true;
         match step {
             Step::AddPartitions(_) | Step::AddOffsets(_) => self.uncertain = Some(step.clone()),
-            Step::CommitOffsets => self.has_started = true,
+            Step::CommitOffsets(..) => self.has_started = true,
             Step::Init | Step::End { .. } => {}
         }
     }
 
     /// The coordinator that a step goes to; None: any node.
     pub(crate) fn coordinator_of(&self, step: &Step) -> Option<(CoordinatorOf, String)> {
-        if let (Step::CommitOffsets, Some(sending)) = (step, &self.sending) {
-            return Some((CoordinatorOf::Group, sending.group.clone()));
+        if let Step::CommitOffsets(group, _) = step {
+            return Some((CoordinatorOf::Group, group.clone()));
         }
         self.id.clone().map(|id| (CoordinatorOf::Transaction, id))
     }
@@ -226,7 +252,8 @@ impl Transaction {
 
     pub(crate) fn learn_coordinator(&mut self, key: (CoordinatorOf, String), node: NodeId) {
         self.coordinators.insert(key, node);
-        self.progress();
+        // The failures go on counting: the node found may refuse the same step again.
+        (self.is_asking, self.ask_at) = (false, 0);
     }
 
     pub(crate) fn forget_coordinators_at(&mut self, node: NodeId) {
@@ -257,11 +284,22 @@ impl Transaction {
         self.retry(now, retry_ms);
     }
 
+    /// True if a step was to send offsets that later ones have replaced.
+    pub(crate) fn is_replaced(&self, step: &Step) -> bool {
+        let Step::CommitOffsets(_, number) = step else {
+            return false;
+        };
+        self.sending
+            .as_ref()
+            .is_some_and(|sending| sending.number != *number)
+    }
+
     /// Takes an identity: the first one, or a new epoch.
     pub(crate) fn identify(&mut self, who: ProducerIdAndEpoch) {
         let generation = self.identity.map_or(1, |identity| identity.generation + 1);
         self.identity = Some(Identity { who, generation });
         self.needs_new_epoch = false;
+        self.is_forgotten = false;
         self.state = State::Ready;
         self.progress();
     }
@@ -286,13 +324,25 @@ impl Transaction {
         self.progress();
     }
 
-    pub(crate) fn committed_offsets(&mut self) {
-        self.sending = None;
+    pub(crate) fn committed_offsets(&mut self, number: u64) {
+        self.sending.take_if(|sending| sending.number == number);
         self.progress();
+    }
+
+    /// The identity that InitProducerId begins from.
+    pub(crate) fn current(&self) -> ProducerIdAndEpoch {
+        match self.identity {
+            // Without a transactional id a new id is as good as a new epoch.
+            Some(identity) if self.id.is_some() && !self.is_forgotten => identity.who,
+            _ => NOBODY,
+        }
     }
 
     /// The transaction has ended; `next` is the identity that the coordinator gives.
     pub(crate) fn ended(&mut self, next: Option<ProducerIdAndEpoch>) {
+        if let State::Ending { commit } = self.state {
+            self.ended_as = Some(commit);
+        }
         self.has_started = false;
         self.progress();
         match next.filter(|who| who.0 >= 0) {
@@ -324,10 +374,17 @@ impl Transaction {
         if matches!(step, Step::AddPartitions(_) | Step::AddOffsets(_)) {
             self.uncertain = None;
         }
+        if code == codes::INVALID_PRODUCER_ID_MAPPING && *step != Step::Init {
+            (self.needs_new_epoch, self.is_forgotten) = (true, true);
+            if *step == (Step::End { commit: false }) {
+                // Nothing of the transaction is left to abort.
+                return self.ended(None);
+            }
+        }
         let ends_it = matches!(step, Step::Init | Step::End { .. });
-        let is_abortable = code == codes::TRANSACTION_ABORTABLE
+        let is_abortable = code == codes::TRANSACTION_ABORTABLE && *step != Step::Init
             || !ends_it && is_of_transaction(code)
-            || *step == Step::CommitOffsets && is_of_group(code);
+            || matches!(step, Step::CommitOffsets(..)) && is_of_group(code);
         if !is_abortable {
             return self.fail_for_good(error);
         }

@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 
 const EVENTS_MAX: usize = 256;
 /// Time for a connect, and then for each exchange until the log-in is done.
-const SETUP_MAX: Duration = Duration::from_secs(30);
+const SETUP_MAX: Duration = Duration::from_secs(10);
 
 /// A node of a client as the thread sees it.
 struct Peer {

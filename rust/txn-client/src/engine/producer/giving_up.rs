@@ -120,6 +120,7 @@ impl Producer {
             self.forget_if_empty(place);
         }
         for index in 0..self.topics.all.len() {
+            self.topics.all[index].unknown_since = None;
             for unplaced in std::mem::take(&mut self.topics.all[index].unplaced) {
                 self.release(1, unplaced.bytes);
             }

@@ -14,7 +14,7 @@ use super::nodes::{InFlight, Nodes};
 use super::request::Offsets;
 use super::settings::Settings;
 use super::topics::{Place as Found, Topics, Unplaced};
-use super::transaction::{Place, Sending, State, Step, Transaction};
+use super::transaction::{Place, State, Step, Transaction};
 use super::{DeliveryFailure, Effect, Millis, NodeId, Response};
 use crate::connection::Address;
 use crate::error::KafkaError;
@@ -187,7 +187,8 @@ impl Producer {
 
     /// Adds a record to its partition; true if that has filled a batch.
     fn push(&mut self, place: Place, record: &Record<'_>, now: Millis) -> bool {
-        let (bytes, codec) = (self.settings.batch_bytes, self.settings.codec);
+        let bytes = self.settings.batch_bytes.min(self.settings.request_bytes);
+        let codec = self.settings.codec;
         let partition = &mut self.topics.all[place.0].partitions[place.1];
         let is_full = partition.push(record, bytes, codec, now, &mut self.batches);
         self.active.insert(place);
@@ -240,7 +241,8 @@ impl Producer {
         self.last_error.as_ref()
     }
 
-    /// Sends offsets with the open transaction. Done once `is_sending_offsets` is false.
+    /// Sends offsets with the open transaction. Done once `is_sending_offsets` is false. They take
+    /// the place of offsets that are still on their way.
     ///
     /// # Errors
     /// The status, if no transaction is open.
@@ -253,11 +255,7 @@ impl Producer {
         if !matches!(self.transaction.state, State::Open) {
             return Err(self.status());
         }
-        self.transaction.sending = Some(Sending {
-            group: group.to_owned(),
-            member,
-            offsets,
-        });
+        self.transaction.send_offsets(group, member, offsets);
         Ok(())
     }
 
@@ -302,6 +300,13 @@ impl Producer {
         }
     }
 
+    /// The end of the last transaction that the coordinator has accepted: commit, or abort. A new
+    /// epoch may still be refused afterwards.
+    #[must_use]
+    pub fn ended_as(&self) -> Option<bool> {
+        self.transaction.ended_as
+    }
+
     // ------------------------------------------------------------ the driver
 
     /// A connection is ready; `features` are the node's (epoch, level of `transaction.version`).
@@ -327,6 +332,10 @@ impl Producer {
             Purpose::Find(_) => self.transaction.retry(now, retry_ms),
             Purpose::Step(step) => {
                 self.transaction.lost(&step, now, retry_ms);
+                if self.transaction.is_replaced(&step) {
+                    // The older offsets may still arrive, after the later ones.
+                    self.transaction.fail(error.clone());
+                }
                 if step == Step::Init && !error.is_retriable {
                     self.transaction.fail_for_good(error.clone());
                 }

@@ -97,12 +97,7 @@ impl Producer {
             Step::Init => Request::InitProducerId {
                 transactional_id: transaction.id.clone(),
                 timeout_ms: self.settings.transaction_timeout_ms,
-                // Without a transactional id a new id is as good as a new epoch.
-                current: if transaction.id.is_some() {
-                    who
-                } else {
-                    NOBODY
-                },
+                current: transaction.current(),
             },
             Step::AddPartitions(places) => {
                 let named = |&(topic, partition): &Place| {
@@ -119,7 +114,7 @@ impl Producer {
                 who,
                 group: group.clone(),
             },
-            Step::CommitOffsets => {
+            Step::CommitOffsets(..) => {
                 let sending = transaction.sending.clone().expect("the step is for it");
                 Request::CommitOffsets {
                     is_v2,
@@ -186,7 +181,7 @@ impl Producer {
             (Step::AddOffsets(group), Response::Code(code)) => {
                 (*code, format!(" of group '{group}'"))
             }
-            (Step::AddPartitions(_) | Step::CommitOffsets, Response::Partitions(answers)) => {
+            (Step::AddPartitions(_) | Step::CommitOffsets(..), Response::Partitions(answers)) => {
                 // 55 only says that another partition of the request was refused.
                 let refused = answers.iter().filter(|(.., code)| *code != 0);
                 let first =
@@ -212,7 +207,7 @@ impl Producer {
             Step::Init => "InitProducerId".to_owned(),
             Step::AddPartitions(_) => format!("AddPartitionsToTxn{subject}"),
             Step::AddOffsets(_) => format!("AddOffsetsToTxn{subject}"),
-            Step::CommitOffsets => format!("TxnOffsetCommit{subject}"),
+            Step::CommitOffsets(..) => format!("TxnOffsetCommit{subject}"),
             Step::End { commit: true } => "EndTxn(commit)".to_owned(),
             Step::End { commit: false } => "EndTxn(abort)".to_owned(),
         };
@@ -228,7 +223,7 @@ impl Producer {
             (Step::Init, Response::Identity(_, who)) => self.transaction.identify(who),
             (Step::AddPartitions(places), _) => self.transaction.joined(places),
             (Step::AddOffsets(group), _) => self.transaction.joined_group(group),
-            (Step::CommitOffsets, _) => self.transaction.committed_offsets(),
+            (Step::CommitOffsets(_, number), _) => self.transaction.committed_offsets(*number),
             (Step::End { .. }, Response::End(_, next)) => {
                 self.note_gaps();
                 self.transaction.ended(next);

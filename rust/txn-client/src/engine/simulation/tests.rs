@@ -196,6 +196,36 @@ fn transactions_of_version_1_survive_lost_late_and_reordered_answers() {
     }
 }
 
+/// The answer for offsets that later ones have replaced settles nothing of the later ones.
+#[test]
+fn the_last_offsets_that_were_sent_are_committed() {
+    for (seed, is_v2) in (0..40).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut world = World::new(seed, is_v2, settings(Some("pay")), CALM);
+        world.producer.init();
+        world.run_until(PATIENCE_MS, "init", |p| matches!(p.status(), Status::Ready));
+        world.producer.begin().unwrap();
+        for (group, offset) in [("g", 3), ("other", 5), ("g", 10)] {
+            let offsets = Arc::new(vec![("in".to_owned(), 0, offset)]);
+            let sent = world
+                .producer
+                .send_offsets(group, GroupMember::none(), offsets);
+            sent.unwrap();
+            for _ in 0..world.random.below(8) {
+                if world.producer.is_sending_offsets() {
+                    world.advance();
+                }
+            }
+        }
+        world.run_until(PATIENCE_MS, "offsets", |p| !p.is_sending_offsets());
+        world.producer.end(true).unwrap();
+        world.run_until(PATIENCE_MS, "commit", |p| {
+            !matches!(p.status(), Status::Working)
+        });
+        let stored = world.cluster.offsets.get(&("in".to_owned(), 0)).copied();
+        assert_eq!(stored, Some(10), "seed {seed}, version 2: {is_v2}");
+    }
+}
+
 /// A cluster that forgets sequences stores a batch twice: the check has to see that.
 #[test]
 fn a_cluster_that_forgets_sequences_is_found_out() {
