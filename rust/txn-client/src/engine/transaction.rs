@@ -329,7 +329,7 @@ impl Transaction {
         self.progress();
     }
 
-    /// The identity that InitProducerId begins from.
+    /// The identity that `InitProducerId` begins from.
     pub(crate) fn current(&self) -> ProducerIdAndEpoch {
         match self.identity {
             // Without a transactional id a new id is as good as a new epoch.
