@@ -138,8 +138,10 @@ def test_tab_reaches_everything_that_can_be_used_on_every_page(
         page.goto(f"{story.console.base}{path}")
         count = page.evaluate(COUNT_FOCUSABLE)
         assert 0 < count < FOCUSABLE_MAX, name
-        for _ in range(count):
+        for _ in range(3 * count):  # a part that is refreshed meanwhile gives the focus away
             page.keyboard.press("Tab")
+            if not page.evaluate(LEFT_OUT):
+                break
         assert page.evaluate(LEFT_OUT) == [], name
 
 

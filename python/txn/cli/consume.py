@@ -189,9 +189,11 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
     """Open the reader of some records. Raises ConfigError, RejectedError, RetriableError."""
     from txn.access.librdkafka import librdkafka_settings
     from txn.admin.offset_specs import offsets_at, parse_offset_spec
+    from txn.client.library_log import silence_unless_handled
     from txn.client.stored_records import StoredRecords
     from txn.clock import now_ms
 
+    silence_unless_handled()
     at_ms, is_committed = now_ms(), wanted.is_committed
     start = parse_offset_spec(wanted.start, now_ms=at_ms)
     end = None if wanted.end is None else parse_offset_spec(wanted.end, now_ms=at_ms)

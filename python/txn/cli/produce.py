@@ -198,8 +198,10 @@ def _write(
     from txn.access.librdkafka import librdkafka_settings
     from txn.cli.refused_batches import SETTINGS, RefusedBatches
     from txn.client import Producer
+    from txn.client.library_log import silence_unless_handled
     from txn.client.transaction import BlockResult
 
+    silence_unless_handled()
     way_in = {**librdkafka_settings(chosen.security), "bootstrap.servers": chosen.servers}
     producer = Producer(
         {

@@ -27,6 +27,15 @@ class _Told:
     left_out: int = 0
 
 
+def silence_unless_handled() -> None:
+    """Keep the lines from standard error if the program has no handler for them.
+
+    A command says itself what its user has to know.
+    """
+    if not _logger.handlers:
+        _logger.addHandler(logging.NullHandler())
+
+
 class LibraryLog:
     """Takes lines as confluent-kafka gives them to a logger; one per client."""
 

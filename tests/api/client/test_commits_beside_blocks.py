@@ -241,7 +241,7 @@ def test_a_consumer_closed_in_its_block_aborts_it_in_words(
         consumer.close()
 
     assert told.value.action is Action.GIVE_UP
-    assert getattr(told.value, "__notes__", []) == []
+    assert told.value.__notes__ == ["See: txn docs errors/rejected"]
     assert broker.committed("g") == {}
     assert broker.records("out") == []
 

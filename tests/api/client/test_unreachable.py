@@ -85,8 +85,9 @@ def test_a_program_with_a_wrong_address_ends_within_seconds_and_prints_its_error
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert time.monotonic() - started < 30  # it was 60
-    *_, last = done.stderr.splitlines()
-    assert last.startswith(
+    *_, error, page = done.stderr.splitlines()
+    assert page == "See: txn docs errors/unreachable"
+    assert error.startswith(
         f"txn.errors.UnreachableError: producer 'pay-3' reaches no broker: {closed_port} refuses"
     )
     assert "%3|" not in done.stderr

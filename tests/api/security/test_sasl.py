@@ -346,8 +346,8 @@ def test_a_failure_is_logged_with_its_reason_and_no_secret_and_counted(
         log_in(connection, b"\0alice\0hunter2")
     (line,) = [one.getMessage() for one in caplog.records if "authentication" in one.getMessage()]
     assert line == (
-        "authentication.failed principal=User:alice client_host=127.0.0.1 "
-        'listener=SASL_PLAINTEXT mechanism=PLAIN is_again=False reason="the password is wrong"'
+        "authentication.failed principal=User:alice client_host=127.0.0.1 listener=SASL_PLAINTEXT "
+        'mechanism=PLAIN is_reauthentication=False reason="the password is wrong"'
     )
     assert counts[LISTENER, "PLAIN", False, "failed"] == before + 1
 
