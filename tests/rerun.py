@@ -1,6 +1,6 @@
 """Run pytest, and each failed test once more, alone: a rare failure is named, and costs no day.
 
-    python tests/rerun.py -n 4 --dist loadfile tests     the arguments of pytest
+    python tests/rerun.py -n 3 --dist loadfile tests     the arguments of pytest
 
 A test that passes the second time is flaky. That is a defect of txn or of the test, to be mended
 before other work. The last lines list these tests with their first failures, and
