@@ -115,13 +115,13 @@ class NativeProducer:
     """A producer on the native engine.
 
     Args:
-        settings: Its configuration, by Kafka's names.
+        settings: Its configuration, by Kafka's names; `require_native_settings` has passed it.
         whose: Which producer, as a message begins.
         on_failure: Called with (topic, partition, error, bytes) of each record that is given up.
         on_refusal: Called with the reason if a node does not let the client in.
 
     Raises:
-        ConfigError: a setting is unknown, or its value does not fit.
+        ConfigError: the value of a setting does not fit.
     """
 
     def __init__(
@@ -132,7 +132,6 @@ class NativeProducer:
         on_failure: Callable[[str, int, KafkaError, int], None],
         on_refusal: Callable[[str], None],
     ) -> None:
-        require_native_settings(settings, whose)
         given = {SECOND_NAMES.get(name, name): value for name, value in settings.items()}
         numbers = {
             argument: _number(name, given.get(name, default))

@@ -54,7 +54,6 @@ from txn.client.failures import (
 )
 from txn.client.library_log import LibraryLog
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
-from txn.client.native import NativeProducer, require_native_settings
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, refused, take_callback
@@ -161,6 +160,8 @@ class Producer:
         self.transactional_id: str | None = None if name is None else str(name)
         self._whose = "the producer" if name is None else f"producer {name!r}"
         if self._engine == "native":
+            from txn.client.native import require_native_settings
+
             require_native_settings(settings, self._whose)
         self._callbacks = Callbacks()
         self._callbacks.guard(settings)
@@ -581,6 +582,8 @@ class Producer:
 
     def _connect(self, settings: dict[str, object]) -> ProducerEngine:
         if self._engine == "native":
+            from txn.client.native import NativeProducer
+
             for name in ("on_delivery", "error_cb", "delivery.report.only.error"):
                 settings.pop(name, None)
             return NativeProducer(
