@@ -456,3 +456,14 @@ def _broker_at(place: tuple[str, int], *, high_watermark: int, last_stable_offse
     return SimpleNamespace(
         storage=SimpleNamespace(logs={place: log}), fetch=lambda *_, is_committed: fetched
     )
+
+
+def test_P7_a_start_that_a_restart_cuts_short_fences_whoever_waits_for_a_disk() -> None:
+    """The storage lost its cache, and a disk refused the marker of a transaction.
+
+    Its Complete was to fence the client, whose next transaction was gone. The start counted as
+    recovered before. So the next one took the loss for mended: it wrote a Complete that fences
+    nobody, and the client committed a transaction without its records.
+    """
+    result = run_plan(make_plan(63_026_721))
+    assert not result.anomalies, text_of(result)

@@ -266,6 +266,33 @@ def test_P2_a_prepare_that_is_decided_after_its_start_fences_its_client() -> Non
     assert answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
+@pytest.mark.parametrize("is_elected", [False, True])
+def test_P7_a_start_is_recovered_once_the_client_of_an_end_that_a_disk_refuses_is_fenced(
+    is_elected: bool,  # again, meanwhile
+) -> None:
+    """The next start would take the power failure for mended, and let the client go on."""
+    bench = Bench()
+    producer = bench.commit(finishes=False)
+    bench.lose_power(everything)
+    bench.host.store(*P1).is_read_only = True
+    recovered = Mock()
+    bench.recover()
+    bench.coordinator.call_when_recovered(recovered)
+    assert (bench.state(), recovered.called) == (TxnState.PREPARE_COMMIT, False)
+    assert not bench.coordinator.is_recovered
+    if is_elected:
+        index = coordinator_partition("pay", len(bench.host.topics[TRANSACTIONS_TOPIC]))
+        bench.coordinator.resign(index)
+        asyncio.run(_elect(bench, index))
+    bench.host.store(*P1).is_read_only = False
+    asyncio.run(_advance(bench.host))
+    assert (bench.state(), recovered.called) == (TxnState.COMPLETE_COMMIT, True)
+    assert bench.coordinator.is_recovered
+    following = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
+    answer = bench.coordinator.end("pay", following, TxnResult.COMMIT, bumps_epoch=True)
+    assert answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
 def test_P3_nothing_of_an_id_is_served_while_a_marker_of_it_may_be_gone() -> None:
     bench = Bench()
     producer = bench.commit(finishes=True)
@@ -420,6 +447,10 @@ def test_P3_a_shard_that_a_start_could_not_read_is_left_to_the_next_start() -> N
     elect_again(bench)
     assert bench.coordinator.refusal("pay") is ErrorCode.NOT_COORDINATOR
     assert all(store.markers() == [] for store in bench.host.stores())
+
+
+async def _elect(bench: Bench, index: int) -> None:
+    await bench.coordinator.elect(index)
 
 
 async def _advance(host: FakeHost, by_ms: int = RETRY_MS) -> None:

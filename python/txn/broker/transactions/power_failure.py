@@ -2,10 +2,12 @@
 
 Invariant: a marker that was lost is written before any later one, and it is on the disk before
 anything is served. Every client that may mean a state that is gone is fenced (P7), but for one of
-a two-phase transaction, which has lost nothing that was acknowledged.
+a two-phase transaction, which has lost nothing that was acknowledged. Where a disk refuses the
+markers of an end, the end's Complete has to fence the client. Until that Complete is in the log,
+the start counts as not recovered, so that the next start fences the client anew.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from txn.broker.host import Durability
@@ -44,6 +46,9 @@ class PowerFailure:
         self._host = services.host
         self._shards = shards
         self._sender = sender
+        self._to_fence: set[str] = set()
+        """The transactional ids whose Complete has to fence the client and is not in the log."""
+        self._when_fenced: list[Callable[[], object]] = []
 
     # ------------------------------------------------------------ lost markers
 
@@ -155,15 +160,41 @@ class PowerFailure:
                     one = TransactionalId(self._services, shard, transactional_id)
                     shard.run_blocking(one.finish())
                 else:  # a disk refuses its markers
-                    self.fence_with(volatile.ending)
+                    self.fence_with(transactional_id, volatile.ending)
 
-    def fence_with(self, ending: Ending) -> None:
+    @property
+    def are_fenced(self) -> bool:
+        """True if the client of every id is fenced."""
+        return not self._to_fence
+
+    def call_when_fenced(self, call: Callable[[], object]) -> None:
+        """Make a call once the client of every id is fenced: at once, if all of them are."""
+        if self.are_fenced:
+            call()
+        else:
+            self._when_fenced.append(call)
+
+    def fence_again(self, shard: TxnShard) -> None:
+        """Let the ends of a shard that is elected fence the clients that are not fenced yet."""
+        for transactional_id in self._to_fence & shard.state.volatile.keys():
+            ending = shard.state.volatile[transactional_id].ending
+            if ending is not None:
+                self.fence_with(transactional_id, ending)
+
+    def fence_with(self, transactional_id: str, ending: Ending) -> None:
         """Change the plan of an end: its Complete fences the client, as if power failed behind."""
+        self._to_fence.add(transactional_id)
+        ending.when_complete = lambda: self._note_fenced(transactional_id)
         complete = ending.plan.complete
         fenced = self._fenced(complete)
         if fenced is not None:
             ending.plan = ending.plan._replace(complete=fenced._replace(state=complete.state))
         ending.is_fenced = True
+
+    def _note_fenced(self, transactional_id: str) -> None:
+        self._to_fence.discard(transactional_id)
+        while self.are_fenced and self._when_fenced:
+            self._when_fenced.pop()()
 
     def _fenced(self, txn: Txn) -> Txn | None:
         """The next state of an id after a power failure; None: it stays as it is."""

@@ -120,7 +120,7 @@ class PreparedTransactions:
                 return
         findings.undecided.discard(transactional_id)
         ending = self._plan_end(shard, transactional_id, txn, power_failed=True)
-        self._power_failure.fence_with(ending)
+        self._power_failure.fence_with(transactional_id, ending)
         yield from one.finish()
 
     # ------------------------------------------------------------ the end

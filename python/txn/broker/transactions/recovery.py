@@ -191,18 +191,21 @@ class Recovery:
     @property
     def is_recovered(self) -> bool:
         """True once nothing is left of a power failure; else the next start has to look again."""
-        return self._hanging.are_ended and not self._is_behind
+        is_ended = self._hanging.are_ended and self._power_failure.are_fenced
+        return is_ended and not self._is_behind
 
     def call_when_recovered(self, call: Callable[[], object]) -> None:
         """Make a call once nothing is left of a power failure: at once, if nothing is."""
         if not self._is_behind:
-            self._hanging.call_when_ended(call)
+            self._hanging.call_when_ended(lambda: self._power_failure.call_when_fenced(call))
 
     # ------------------------------------------------------------ elections
 
     def resume(self, shard: TxnShard) -> None:
         """Finish every Prepare of a shard that is elected, and let its open transactions go on."""
-        for transactional_id in self._prepared.plan_ends(shard, power_failed=False):
+        prepared = self._prepared.plan_ends(shard, power_failed=False)
+        self._power_failure.fence_again(shard)
+        for transactional_id in prepared:
             one = TransactionalId(self._services, shard, transactional_id)
             shard.start(transactional_id, one.finish())
         self._prepared.decide_again(shard)

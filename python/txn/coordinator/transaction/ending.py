@@ -72,6 +72,7 @@ class Ending:
         is_put_off: A disk refused a marker.
         is_fenced: Power failed behind it, so its client may mean a later transaction, now gone. Its
             Complete fences that client, and no end is answered before.
+        when_complete: Called once Complete is in the log.
         logged: The failure that was logged last.
     """
 
@@ -84,6 +85,7 @@ class Ending:
     written: list[UnsyncedMarker] = field(default_factory=list)
     is_put_off: bool = False
     is_fenced: bool = False
+    when_complete: Callable[[], object] | None = None
     logged: str = ""
 
     def __post_init__(self) -> None:
@@ -172,6 +174,8 @@ def finish(ending: Ending, write: Callable[[Txn], object], answer: object = None
     if completed.updated_ms != marked.at_ms or completed.unsynced_markers != marked.unsynced:
         completed = completed._replace(updated_ms=marked.at_ms, unsynced_markers=marked.unsynced)
     write(completed)
+    if ending.when_complete is not None:
+        ending.when_complete()
     if ending.is_commit and not prepare.last_offsets:
         yield COMMITTED
 
