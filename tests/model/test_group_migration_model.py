@@ -27,8 +27,19 @@ from model.test_consumer_group_model import (
     SideThread,
     require_single_owners,
 )
-from txn.coordinator.group import classic
-from txn.coordinator.group.classic import Group, GroupState, Join, JoinAnswer, Sync, SyncAnswer
+from txn.coordinator.group.classic import membership
+from txn.coordinator.group.classic.group import Group, GroupState, group_value
+from txn.coordinator.group.classic.group import Limits as ClassicLimits
+from txn.coordinator.group.classic.joining import join
+from txn.coordinator.group.classic.requests import (
+    Answer,
+    GroupTransition,
+    Join,
+    JoinAnswer,
+    Leaver,
+    Sync,
+    SyncAnswer,
+)
 from txn.coordinator.group.consumer import classic_members, target
 from txn.coordinator.group.consumer.beat import Refusal
 from txn.coordinator.group.consumer.decide import heartbeat
@@ -120,7 +131,7 @@ class MigrationMachine(RuleBasedStateMachine):
         if removal.classic is not None:
             self.store.put_live(removal.classic)
 
-    def carry_out(self, transition: classic.GroupTransition) -> None:
+    def carry_out(self, transition: GroupTransition) -> None:
         if transition.record is not None:
             group = self.group
             ended: Sequence[GroupLogRecord] = ()
@@ -131,7 +142,7 @@ class MigrationMachine(RuleBasedStateMachine):
             self.store.put_live(transition.group)
         self.deliver(transition.answers)
 
-    def deliver(self, answers: Sequence[classic.Answer]) -> None:
+    def deliver(self, answers: Sequence[Answer]) -> None:
         for ticket, answer in answers:
             client = self.tickets.pop(ticket, None)
             if client is None:
@@ -230,10 +241,8 @@ class MigrationMachine(RuleBasedStateMachine):
         client.waits = True
         self.tickets[ticket] = client
         known = group if isinstance(group, Group) else None
-        limits = classic.Limits(0)
-        self.carry_out(
-            classic.join(known, request, group_id="g", now_ms=self.now_ms, limits=limits)
-        )
+        limits = ClassicLimits(0)
+        self.carry_out(join(known, request, group_id="g", now_ms=self.now_ms, limits=limits))
 
     def sync(self, client: ClassicClient) -> None:
         group = self.group
@@ -258,7 +267,7 @@ class MigrationMachine(RuleBasedStateMachine):
             return
         client.waits = True
         self.tickets[ticket] = client
-        self.carry_out(classic.sync(group, request, now_ms=self.now_ms))
+        self.carry_out(membership.sync(group, request, now_ms=self.now_ms))
 
     def assigned_by(self, leader: ClassicClient) -> dict[str, bytes]:
         """Deal out each topic to the members that subscribe to it.
@@ -305,7 +314,7 @@ class MigrationMachine(RuleBasedStateMachine):
             if code is ErrorCode.REBALANCE_IN_PROGRESS:
                 group.step_deadlines.setdefault(client.member_id, self.now_ms + TIMEOUT_MS)
         else:
-            prolonged, code = classic.heartbeat(group, *named, now_ms=self.now_ms)
+            prolonged, code = membership.heartbeat(group, *named, now_ms=self.now_ms)
             if prolonged is not None:
                 self.store.put_live(prolonged)
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -360,7 +369,7 @@ class MigrationMachine(RuleBasedStateMachine):
         client = data.draw(st.sampled_from(self.classics))
         self.drop_classic(client)
         if says_so and client.member_id:
-            self.remove_named(classic.Leaver(client.member_id, client.instance_id))
+            self.remove_named(Leaver(client.member_id, client.instance_id))
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
@@ -368,10 +377,10 @@ class MigrationMachine(RuleBasedStateMachine):
         if not isinstance(self.group, ConsumerGroup):
             return
         client = self.consumers[data.draw(st.sampled_from(sorted(self.consumers)))]
-        self.remove_named(classic.Leaver(client.member_id, client.instance_id))
+        self.remove_named(Leaver(client.member_id, client.instance_id))
         client.reads.clear()  # it learns of it with its next heartbeat
 
-    def remove_named(self, leaver: classic.Leaver) -> None:
+    def remove_named(self, leaver: Leaver) -> None:
         group = self.group
         if isinstance(group, ConsumerGroup):
             gone, _ = classic_members.leavers(group, [leaver])
@@ -379,7 +388,7 @@ class MigrationMachine(RuleBasedStateMachine):
                 remove(group, gone, topics=self.cluster, rules=self.changes, at=self.at)
             )
         else:
-            transition, _ = classic.leave(group, (leaver,), now_ms=self.now_ms)
+            transition, _ = membership.leave(group, (leaver,), now_ms=self.now_ms)
             self.carry_out(transition)
 
     # ---- members of the consumer protocol
@@ -413,7 +422,7 @@ class MigrationMachine(RuleBasedStateMachine):
             return
         self.write([*before, *outcome.records] if outcome.records else [])
         if before and isinstance(group, Group):
-            self.deliver(classic.dismissed(group, ErrorCode.REBALANCE_IN_PROGRESS))
+            self.deliver(membership.dismissed(group, ErrorCode.REBALANCE_IN_PROGRESS))
         live = self.group
         if outcome.heard is not None and isinstance(live, ConsumerGroup):
             live.hear(outcome.heard, self.now_ms)
@@ -494,13 +503,13 @@ class MigrationMachine(RuleBasedStateMachine):
         group = self.group
         if isinstance(group, ConsumerGroup):
             return bool(group.overdue(self.now_ms, SESSION_MS))
-        due_ms = None if group is None else classic.next_deadline(group)
+        due_ms = None if group is None else membership.next_deadline(group)
         return due_ms is not None and due_ms <= self.now_ms
 
     def _expire(self) -> None:
         group = self.group
         if isinstance(group, Group):
-            self.carry_out(classic.expire(group, now_ms=self.now_ms))
+            self.carry_out(membership.expire(group, now_ms=self.now_ms))
         elif group is not None:
             late = overdue(
                 group, now_ms=self.now_ms, session_timeout_ms=SESSION_MS, bytes_max=1 << 20
@@ -516,7 +525,7 @@ class MigrationMachine(RuleBasedStateMachine):
         if isinstance(group, ConsumerGroup):
             group.is_outdated = True
         elif group is not None and group.is_unled:
-            self.store.put_live(classic.begin_round(group, now_ms=self.now_ms))
+            self.store.put_live(membership.begin_round(group, now_ms=self.now_ms))
 
     @precondition(lambda self: self.side.task)
     @rule()
@@ -581,7 +590,7 @@ class MigrationMachine(RuleBasedStateMachine):
             assert stored.facts() == group.facts()
         elif group is not None and group.state in (GroupState.STABLE, GroupState.EMPTY):
             assert isinstance(stored, Group)
-            assert classic.group_value(stored) == classic.group_value(group)
+            assert group_value(stored) == group_value(group)
 
     def teardown(self) -> None:
         """Once all is quiet, the group settles and every partition has its reader."""

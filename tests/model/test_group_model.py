@@ -25,13 +25,9 @@ from hypothesis.stateful import (
 
 from support.group_host import PARTITIONS_PER_TOPIC, GroupNode
 from support.group_rounds import Rounds
-from txn.coordinator.group.classic import (
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
-    GroupState,
-    Leaver,
-    Limits,
-    group_value,
-)
+from txn.coordinator.group.classic.draft import NEW_MEMBER_JOIN_TIMEOUT_MS
+from txn.coordinator.group.classic.group import GroupState, Limits, group_value
+from txn.coordinator.group.classic.requests import Leaver
 from txn.coordinator.group.records import OffsetKey, encode_offset_key, encode_offset_value
 from txn.identifiers import ProducerIdAndEpoch
 from txn.storage.base import Marker

@@ -55,7 +55,8 @@ from txn.broker.marker_sender import NONE_HELD, LocalMarkerSender, MarkersSent, 
 from txn.broker.shard import Shard
 from txn.broker.transactions.coordinator import TransactionCoordinator
 from txn.broker.transactions.producer_ids import InitProducerIdResult
-from txn.coordinator.group.classic import Group, commit_refusal
+from txn.coordinator.group.classic.group import Group
+from txn.coordinator.group.classic.refusals import commit_refusal
 from txn.coordinator.group.offsets import GroupOffsets, OffsetTable
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.operations import Request

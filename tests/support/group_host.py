@@ -12,7 +12,7 @@ from typing_extensions import override
 from support.eager_calls import EagerCalls
 from txn.broker.group_coordinator import Committer, GroupCoordinator
 from txn.broker.group_shards import GroupShards
-from txn.coordinator.group.classic import Join, JoinAnswer, Sync, SyncAnswer
+from txn.coordinator.group.classic.requests import Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.records import OffsetKey, OffsetValue
 from txn.coordinator.transaction.connections import ConnectionUse
 from txn.identifiers import ProducerIdAndEpoch

@@ -3,22 +3,16 @@
 import itertools
 from collections.abc import Mapping
 
-from txn.coordinator.group.classic import (
-    Group,
+from txn.coordinator.group.classic.group import Group, Limits, restore
+from txn.coordinator.group.classic.joining import join
+from txn.coordinator.group.classic.membership import expire, heartbeat, leave, next_deadline, sync
+from txn.coordinator.group.classic.requests import (
     GroupTransition,
     Join,
     JoinAnswer,
     Leaver,
-    Limits,
     Sync,
     SyncAnswer,
-    expire,
-    heartbeat,
-    join,
-    leave,
-    next_deadline,
-    restore,
-    sync,
 )
 from txn.coordinator.group.members import Protocols
 from txn.coordinator.group.records import GroupValue

@@ -3,18 +3,11 @@
 import pytest
 
 from support.group_rounds import REBALANCE_MS, SESSION_MS, Rounds
-from txn.coordinator.group.classic import (
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
-    Group,
-    GroupState,
-    JoinAnswer,
-    Leaver,
-    Limits,
-    SyncAnswer,
-    commit_refusal,
-    group_value,
-    subscribed_topics,
-)
+from txn.coordinator.group.classic.draft import NEW_MEMBER_JOIN_TIMEOUT_MS
+from txn.coordinator.group.classic.group import Group, GroupState, Limits, group_value
+from txn.coordinator.group.classic.refusals import commit_refusal
+from txn.coordinator.group.classic.requests import JoinAnswer, Leaver, SyncAnswer
+from txn.coordinator.group.classic.subscriptions import subscribed_topics
 from txn.wire.error_codes import ErrorCode
 
 S = GroupState

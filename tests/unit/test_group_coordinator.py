@@ -7,7 +7,8 @@ import pytest
 from support.group_host import TOPICS, GroupNode
 from txn.broker.group_coordinator import Committer
 from txn.broker.host import Durability
-from txn.coordinator.group.classic import GroupState, Leaver
+from txn.coordinator.group.classic.group import GroupState
+from txn.coordinator.group.classic.requests import Leaver
 from txn.coordinator.group.records import OffsetKey, OffsetValue, encode_offset_key
 from txn.errors import StorageError
 from txn.wire.error_codes import ErrorCode

@@ -14,16 +14,12 @@ from support.group_host import GroupNode
 from support.group_rounds import Rounds
 from support.steps import steps_of
 from txn.broker.host import Timer
-from txn.coordinator.group import classic
-from txn.coordinator.group.classic import (
-    Group,
-    GroupState,
-    Leaver,
-    expire,
-    join,
-    leave,
-    subscribed_topics,
-)
+from txn.coordinator.group.classic import subscriptions
+from txn.coordinator.group.classic.group import Group, GroupState, Limits
+from txn.coordinator.group.classic.joining import join
+from txn.coordinator.group.classic.membership import expire, leave
+from txn.coordinator.group.classic.requests import Join, Leaver
+from txn.coordinator.group.classic.subscriptions import subscribed_topics
 from txn.coordinator.group.members import Member, Members, Protocols
 from txn.coordinator.group.offsets import expired_offsets
 from txn.coordinator.group.records import OffsetKey
@@ -159,10 +155,8 @@ def refused_join(protocols: int) -> int:
     group = stable(100, tuple((f"p{number}", b"") for number in range(protocols)))
     rounds = Rounds()
     rounds.found = group
-    request = classic.Join(
-        5, "", "fresh", "i", "client", "/host", 1, 1, "consumer", (("other", b""),)
-    )
-    return steps_of(lambda: join(group, request, group_id="g", now_ms=0, limits=classic.Limits()))
+    request = Join(5, "", "fresh", "i", "client", "/host", 1, 1, "consumer", (("other", b""),))
+    return steps_of(lambda: join(group, request, group_id="g", now_ms=0, limits=Limits()))
 
 
 def test_a_join_reads_the_protocols_of_no_other_member() -> None:
@@ -179,7 +173,7 @@ def test_equal_subscriptions_are_read_once() -> None:
 def test_a_group_that_subscribes_to_too_many_topics_counts_as_subscribed_to_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(classic, "SUBSCRIBED_MAX", 2)
+    monkeypatch.setattr(subscriptions, "SUBSCRIBED_MAX", 2)
     members = [member(number, (("range", subscription(f"t{number}")),)) for number in range(3)]
     group = stable(1)._replace(members=Members(members[:2]))
     assert subscribed_topics(group) == frozenset({"t0", "t1"})

@@ -10,7 +10,8 @@ from support.group_host import TOPICS, GroupNode
 from txn.broker import consumer_groups, group_coordinator
 from txn.broker.group_coordinator import Committer
 from txn.broker.host import RETRY_MS
-from txn.coordinator.group.classic import GroupState, Join, JoinAnswer, Leaver, Sync, SyncAnswer
+from txn.coordinator.group.classic.group import GroupState
+from txn.coordinator.group.classic.requests import Join, JoinAnswer, Leaver, Sync, SyncAnswer
 from txn.coordinator.group.consumer.beat import Beat, BeatAnswer
 from txn.coordinator.group.consumer.embedded import decode_assignment, encode_assignment
 from txn.coordinator.group.consumer.group import ConsumerGroup

@@ -27,8 +27,8 @@ from txn.broker.audit import ACTS_AT_ONCE, NAME_MAX
 from txn.broker.group_coordinator import Committer
 from txn.broker.group_shards import BATCH_BYTES_MIN
 from txn.broker.host import Context
-from txn.coordinator.group import classic
-from txn.coordinator.group.classic import GROUP_BYTES, PENDING_BYTES, GroupState, Limits
+from txn.coordinator.group.classic import refusals
+from txn.coordinator.group.classic.group import GROUP_BYTES, PENDING_BYTES, GroupState, Limits
 from txn.coordinator.group.members import MEMBER_BYTES, text_bytes
 from txn.coordinator.group.records import OffsetKey
 from txn.wire.api_keys import ApiKey
@@ -159,7 +159,7 @@ def test_a_static_member_may_come_back_to_a_group_that_is_at_its_limit() -> None
 def test_ids_that_are_given_out_and_not_used_are_bounded_and_lapse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(classic, "PENDING_MAX", 10)
+    monkeypatch.setattr(refusals, "PENDING_MAX", 10)
     rounds = Rounds(Limits(initial_rebalance_delay_ms=0))
     for _ in range(10):
         rounds.join()

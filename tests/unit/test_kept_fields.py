@@ -4,7 +4,7 @@ from typing import Any
 
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
-from txn.coordinator.group.classic import Join
+from txn.coordinator.group.classic.requests import Join
 from txn.coordinator.group.consumer.beat import Beat, BeatAnswer
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.patterns import pattern_resolved

@@ -18,7 +18,7 @@ from support.requests import request_of
 from support.served import APIS
 from support.sessions import session
 from txn.broker.host import Context
-from txn.coordinator.group.classic import Sync, SyncAnswer
+from txn.coordinator.group.classic.requests import Sync, SyncAnswer
 from txn.coordinator.group.consumer.beat import Beat
 from txn.coordinator.group.consumer.records import (
     ClassicMember,

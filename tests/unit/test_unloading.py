@@ -11,7 +11,7 @@ from support.group_host import GroupNode
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import Durability
 from txn.broker.shard import Shard, ShardPhase
-from txn.coordinator.group.classic import GroupState
+from txn.coordinator.group.classic.group import GroupState
 from txn.coordinator.group.records import OffsetKey
 from txn.coordinator.operations import COMMITTED, Later, Request
 from txn.errors import StorageError

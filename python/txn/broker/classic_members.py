@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from txn.broker.consumer_groups import ConsumerGroups
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import Host
-from txn.coordinator.group.classic import Join, JoinAnswer, Leaver, Sync, SyncAnswer
+from txn.coordinator.group.classic.requests import Join, JoinAnswer, Leaver, Sync, SyncAnswer
 from txn.coordinator.group.consumer import classic_members as rules
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.errors import StorageError

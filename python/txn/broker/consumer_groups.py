@@ -32,7 +32,8 @@ from txn.broker.audit import short
 from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import Host
 from txn.config import split_list
-from txn.coordinator.group.classic import Group, dismissed
+from txn.coordinator.group.classic.group import Group
+from txn.coordinator.group.classic.membership import dismissed
 from txn.coordinator.group.consumer.beat import JOINS, Beat, BeatAnswer, Outcome, Refusal
 from txn.coordinator.group.consumer.decide import added_bytes, heartbeat
 from txn.coordinator.group.consumer.departures import leave, overdue

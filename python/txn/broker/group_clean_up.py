@@ -14,7 +14,7 @@ from txn.broker.audit import short
 from txn.broker.group_shards import GroupShards, delete_offsets
 from txn.broker.host import Host
 from txn.broker.turns import Turns
-from txn.coordinator.group.classic import Group, GroupState
+from txn.coordinator.group.classic.group import Group, GroupState
 from txn.coordinator.group.consumer.group import ConsumerGroupState
 from txn.coordinator.group.offsets import expired_offsets
 from txn.coordinator.group.store import AnyGroup

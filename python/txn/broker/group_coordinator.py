@@ -5,7 +5,7 @@ its name, and is a shard (`broker.runtime`). The order is always the same: decid
 answer. An append either happens or raises StorageError, and then nothing has changed: the group
 stays and the request is refused.
 
-    JoinGroup, SyncGroup, …   `coordinator/group/classic.py` → a transition: record, group, answers
+    JoinGroup, SyncGroup, …   `coordinator/group/classic/` → a transition: record, group, answers
     ConsumerGroupHeartbeat    `broker/consumer_groups.py`
     OffsetCommit              append offsets
     TxnOffsetCommit           join the transaction, append pending offsets
@@ -36,25 +36,17 @@ from txn.broker.group_shards import GroupShard, GroupShards, delete_offsets
 from txn.broker.host import RETRY_MS, Durability, Host
 from txn.broker.turns import ITEMS_PER_TURN
 from txn.broker.txn_verifier import TransactionVerifier
-from txn.coordinator.group.classic import (
-    Group,
-    GroupState,
+from txn.coordinator.group.classic.group import Group, GroupState, Limits, touch
+from txn.coordinator.group.classic.joining import join
+from txn.coordinator.group.classic.membership import expire, heartbeat, leave, next_deadline, sync
+from txn.coordinator.group.classic.refusals import commit_refusal, leave_refusal
+from txn.coordinator.group.classic.requests import (
     GroupTransition,
     Join,
     JoinAnswer,
     Leaver,
-    Limits,
     Sync,
     SyncAnswer,
-    commit_refusal,
-    expire,
-    heartbeat,
-    join,
-    leave,
-    leave_refusal,
-    next_deadline,
-    sync,
-    touch,
 )
 from txn.coordinator.group.consumer.departures import dissolve
 from txn.coordinator.group.consumer.group import ConsumerGroup

@@ -16,7 +16,8 @@ from typing_extensions import override
 from txn.broker.host import Host, Timer
 from txn.broker.shard import Shard
 from txn.broker.shards import Shards
-from txn.coordinator.group.classic import Group, begin_round
+from txn.coordinator.group.classic.group import Group
+from txn.coordinator.group.classic.membership import begin_round
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind
 from txn.coordinator.group.offsets import StoredOffset

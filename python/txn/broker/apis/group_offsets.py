@@ -19,13 +19,9 @@ from txn.broker.audit import audit
 from txn.broker.group_coordinator import Committer, GroupCoordinator, group_error
 from txn.broker.host import Context
 from txn.broker.turns import Turns
-from txn.coordinator.group.classic import (
-    CONSUMER_PROTOCOL_TYPE,
-    GROUP_NOT_FOUND_FROM,
-    Group,
-    GroupState,
-    subscribed_topics,
-)
+from txn.coordinator.group.classic.group import Group, GroupState
+from txn.coordinator.group.classic.requests import GROUP_NOT_FOUND_FROM
+from txn.coordinator.group.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.coordinator.group.store import AnyGroup

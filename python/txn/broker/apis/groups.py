@@ -20,15 +20,9 @@ from txn.broker.audit import audit
 from txn.broker.group_coordinator import GroupCoordinator, group_error
 from txn.broker.host import Context
 from txn.broker.turns import Turns
-from txn.coordinator.group.classic import (
-    CONSUMER_PROTOCOL_TYPE,
-    Group,
-    GroupState,
-    Join,
-    JoinAnswer,
-    Leaver,
-    Sync,
-)
+from txn.coordinator.group.classic.group import Group, GroupState
+from txn.coordinator.group.classic.requests import Join, JoinAnswer, Leaver, Sync
+from txn.coordinator.group.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from txn.coordinator.group.members import Member
 from txn.errors import StorageError
 from txn.metadata.image import OFFSETS_TOPIC

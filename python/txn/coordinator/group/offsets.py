@@ -18,12 +18,8 @@ Sources: KIP-98 (offsets in transactions), KIP-447 (pending offsets hold a fetch
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from txn.coordinator.group.classic import (
-    CONSUMER_PROTOCOL_TYPE,
-    Group,
-    GroupState,
-    subscribed_topics,
-)
+from txn.coordinator.group.classic.group import Group, GroupState
+from txn.coordinator.group.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.records import NEVER, OffsetKey, OffsetValue
 from txn.identifiers import TopicPartition

@@ -12,7 +12,8 @@ The record says that it is Stable, so only the order of the records shows a roun
 Pure.
 """
 
-from txn.coordinator.group.classic import Group, begin_round, restore
+from txn.coordinator.group.classic.group import Group, restore
+from txn.coordinator.group.classic.membership import begin_round
 from txn.coordinator.group.consumer.group import ConsumerGroup
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind
 from txn.coordinator.group.offsets import OffsetTable

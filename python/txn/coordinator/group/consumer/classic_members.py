@@ -24,8 +24,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from txn.coordinator.group.classic import (
-    CONSUMER_PROTOCOL_TYPE,
+from txn.coordinator.group.classic.requests import (
     MEMBER_ID_REQUIRED_FROM,
     Join,
     JoinAnswer,
@@ -33,6 +32,7 @@ from txn.coordinator.group.classic import (
     Sync,
     SyncAnswer,
 )
+from txn.coordinator.group.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from txn.coordinator.group.consumer.beat import JOINS, Beat, Outcome
 from txn.coordinator.group.consumer.decide import added_bytes, heartbeat, join_refusal
 from txn.coordinator.group.consumer.embedded import (

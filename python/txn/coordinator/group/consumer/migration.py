@@ -31,14 +31,9 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from txn.coordinator.group.classic import (
-    CONSUMER_PROTOCOL_TYPE,
-    Group,
-    GroupState,
-    begin_round,
-    group_value,
-    select_protocol,
-)
+from txn.coordinator.group.classic.group import Group, GroupState, group_value, select_protocol
+from txn.coordinator.group.classic.membership import begin_round
+from txn.coordinator.group.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from txn.coordinator.group.consumer.beat import Beat, Outcome, Refusal
 from txn.coordinator.group.consumer.decide import heartbeat
 from txn.coordinator.group.consumer.departures import dissolve, fence
