@@ -27,7 +27,7 @@ import pytest
 from sim.disk import SimCatalog
 from support.exploring import seed_of_run
 from txn import _core
-from txn.broker.group_coordinator import Committer
+from txn.broker.committed_offsets import Committer
 from txn.broker.metadata_log import NodeIdentity
 from txn.broker.node import Node
 from txn.config import BrokerSettings
@@ -174,7 +174,9 @@ def state_of(node: Node) -> BrokerState:
                 sorted(store.producer_state.describe()),
             )
     return BrokerState(
-        logs, dict(node.transactions.transactions.items()), dict(node.groups.committed("group"))
+        logs,
+        dict(node.transactions.transactions.items()),
+        dict(node.groups.offsets.committed("group")),
     )
 
 
@@ -191,7 +193,7 @@ async def write_history(node: Node) -> None:
                 outcome = TxnResult.COMMIT if turn % 2 else TxnResult.ABORT
                 await node.transactions.end(f"pay-{number}", producer, outcome, bumps_epoch=False)
             offset = OffsetValue(turn, -1, "", NOW_MS)
-            await node.groups.commit(
+            await node.groups.offsets.commit(
                 Committer("group"),
                 {OffsetKey("group", "orders", number % 2): offset},
                 knows_group_not_found=True,

@@ -391,7 +391,7 @@ class OffsetMachine(RuleBasedStateMachine):
     def offset_is_deleted(self, group: str, place: tuple[str, int]) -> None:
         key = OffsetKey(group, *place)
         self.written.append(Tombstone(key))
-        self.node.groups.delete_offsets(group, [key])
+        self.node.offsets.delete(group, [key])
 
     @rule(group=groups)
     def group_is_deleted(self, group: str) -> None:
@@ -468,7 +468,7 @@ class OffsetMachine(RuleBasedStateMachine):
                 for at, put in self._puts(key)
             )
             assert (
-                (key.topic, key.partition) in self.node.groups.offsets(key.group_id).pending
+                (key.topic, key.partition) in self.node.offsets.of_group(key.group_id).pending
             ) == is_open
 
 

@@ -185,7 +185,7 @@ def _judge_plain(
 def _judge_copies(broker: SimBroker, committed: View) -> Iterator[Anomaly]:
     """The output holds the input up to the group's offset: all of it, once, in order."""
     assert broker.node is not None, "it has started"
-    offsets = broker.node.groups.committed(GROUP)
+    offsets = broker.node.groups.offsets.committed(GROUP)
     for place in SOURCES:
         stored = offsets.get(place)
         position = 0 if stored is None else stored.value.offset
@@ -204,7 +204,7 @@ def _judge_copies(broker: SimBroker, committed: View) -> Iterator[Anomaly]:
 def _judge_offsets(history: History, broker: SimBroker) -> Iterator[Anomaly]:
     """Offsets without copies are those of a transaction that committed."""
     assert broker.node is not None, "it has started"
-    committed = broker.node.groups.committed(GROUP)
+    committed = broker.node.groups.offsets.committed(GROUP)
     for place in {place for each in history.attempts for place in each.offsets} - {*SOURCES}:
         owners = [each for each in history.attempts if place in each.offsets]
         stored = committed.get(place)
@@ -445,7 +445,7 @@ def judge_groups(broker: SimBroker) -> Iterator[Anomaly]:
             continue
         known = {
             place: (stored.record_offset, stored.value.offset)
-            for place, stored in broker.node.groups.committed(GROUP).items()
+            for place, stored in broker.node.groups.offsets.committed(GROUP).items()
         }
         if known != folded:
             yield Anomaly("recovery-divergence", f"group: {known}, its log says {folded}")

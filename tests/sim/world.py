@@ -527,8 +527,8 @@ class World(ClientsWorld):
         """The records that any reader may see at this moment."""
         self._follower.poll(broker, batches_max)
         groups = None if broker.node is None else broker.node.groups
-        if self._has_copiers and groups is not None and not groups.lacks_a_marker(GROUP):
-            committed = groups.committed(GROUP)
+        if self._has_copiers and groups is not None and not groups.offsets.lacks_a_marker(GROUP):
+            committed = groups.offsets.committed(GROUP)
             for place in SOURCES:
                 stored = committed.get(place)
                 offset = -1 if stored is None else stored.value.offset

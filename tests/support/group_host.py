@@ -10,7 +10,8 @@ from typing import Any
 from typing_extensions import override
 
 from support.eager_calls import EagerCalls
-from txn.broker.group_coordinator import Committer, GroupCoordinator
+from txn.broker.committed_offsets import Committer
+from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.coordinator.group.classic.requests import Join, JoinAnswer, Sync, SyncAnswer
 from txn.coordinator.group.records import OffsetKey, OffsetValue
@@ -164,6 +165,11 @@ class GroupNode:
 
     # ---- offsets
 
+    @property
+    def offsets(self) -> Any:
+        """The committed offsets, for calls that wait for nothing."""
+        return EagerCalls(self.coordinator.offsets)
+
     def value(self, offset: int, topic: str = "orders", metadata: str = "") -> OffsetValue:
         return OffsetValue(
             offset, -1, metadata, self.host.now_ms(), topic_id=self.host.topic_id(topic)
@@ -174,7 +180,7 @@ class GroupNode:
     ) -> ErrorCode:
         """Commit as a consumer outside any group."""
         key = OffsetKey(group_id, topic, partition)
-        code: ErrorCode = self.groups.commit(
+        code: ErrorCode = self.offsets.commit(
             Committer(group_id), {key: self.value(offset, topic)}, knows_group_not_found=True
         )
         return code
@@ -190,7 +196,7 @@ class GroupNode:
         committer: Committer | None = None,
     ) -> ErrorCode:
         key = OffsetKey(group_id, topic, partition)
-        code: ErrorCode = self.groups.commit_in_transaction(
+        code: ErrorCode = self.offsets.commit_in_transaction(
             committer or Committer(group_id),
             {key: self.value(offset, topic)},
             transactional_id="t",
@@ -207,11 +213,11 @@ class GroupNode:
         self.shards.on_offsets_marker(index, producer_id, is_commit)
 
     def offset(self, group_id: str, *, topic: str = "orders", partition: int = 0) -> int | None:
-        stored = self.groups.committed(group_id).get((topic, partition))
+        stored = self.offsets.committed(group_id).get((topic, partition))
         return None if stored is None else stored.value.offset
 
     def is_pending(self, group_id: str, *, topic: str = "orders", partition: int = 0) -> bool:
-        return (topic, partition) in self.coordinator.offsets(group_id).pending
+        return (topic, partition) in self.coordinator.offsets.of_group(group_id).pending
 
     def place_of(self, group_id: str) -> tuple[str, int]:
         return OFFSETS_TOPIC, self.coordinator.group_partition(group_id)

@@ -1,5 +1,6 @@
 """The steps of a call: the bytecodes it runs, which no other load on the machine changes."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -16,10 +17,13 @@ def steps_of(call: Callable[[], object]) -> int:
         steps += event == "opcode"
         return trace
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # a finalizer of another test's garbage has bytecodes too
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return steps

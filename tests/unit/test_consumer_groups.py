@@ -10,8 +10,9 @@ import pytest
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
 from txn.broker import consumer_groups, group_coordinator
+from txn.broker.committed_offsets import Committer
 from txn.broker.consumer_groups import RESOLVE_PAUSE_MS
-from txn.broker.group_coordinator import GROUP_BATCHES, Committer
+from txn.broker.group_coordinator import GROUP_BATCHES
 from txn.coordinator.group.consumer.beat import Beat, BeatAnswer
 from txn.coordinator.group.consumer.group import (
     ConsumerGroup,
@@ -406,7 +407,7 @@ def test_nothing_changes_while_the_disk_refuses(pair: Consumers) -> None:
 
 def commit(consumers: Consumers, member_id: str, epoch: int, partition: int) -> ErrorCode:
     key = OffsetKey("g", "orders", partition)
-    code: ErrorCode = consumers.node.groups.commit(
+    code: ErrorCode = consumers.node.offsets.commit(
         Committer("g", epoch, member_id),
         {key: consumers.node.value(5)},
         knows_group_not_found=True,
@@ -441,7 +442,7 @@ def test_anybody_commits_to_a_group_without_members(pair: Consumers) -> None:
 
 
 def test_offsets_are_fetched_by_members_of_the_present_epoch(pair: Consumers) -> None:
-    refusal = pair.node.coordinator.fetch_refusal
+    refusal = pair.node.coordinator.offsets.fetch_refusal
     assert refusal("g", None, -1) is ErrorCode.NONE
     assert refusal("g", "a", 3) is ErrorCode.NONE
     assert refusal("g", "a", 2) is ErrorCode.STALE_MEMBER_EPOCH

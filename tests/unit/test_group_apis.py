@@ -281,7 +281,7 @@ def test_each_partition_tells_why_its_offset_was_not_stored() -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
     ]
-    assert list(node.groups.committed("g")) == [("orders", 0)]
+    assert list(node.offsets.committed("g")) == [("orders", 0)]
 
 
 def test_commit_by_topic_id_tells_which_ids_are_unknown() -> None:
@@ -345,7 +345,7 @@ def test_commit_whose_expiry_is_beyond_64_bits_is_stored(monkeypatch: pytest.Mon
     node = GroupNode()
     monkeypatch.setattr(type(node.host), "now_ms", lambda _: (1 << 63) - 1000)
     commit(node, 2, offsets_of("orders", (0, 5)), retention_time=datetime.timedelta(days=1))
-    stored = node.groups.committed("g")["orders", 0]
+    stored = node.offsets.committed("g")["orders", 0]
     assert stored is not None
     assert stored.value.expire_timestamp_ms == (1 << 63) - 1
 
@@ -355,7 +355,7 @@ def test_commit_with_a_retention_time_has_an_expiry_of_its_own(version: int) -> 
     node = GroupNode()
     day = datetime.timedelta(days=1)
     commit(node, version, offsets_of("orders", (0, 5)), retention_time=day)
-    stored = node.groups.committed("g")["orders", 0]
+    stored = node.offsets.committed("g")["orders", 0]
     assert stored is not None
     assert stored.value.expire_timestamp_ms == node.host.now_ms() + 86_400_000
 
@@ -440,7 +440,7 @@ def test_offset_delete_spares_topics_that_members_consume() -> None:
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    assert list(node.groups.committed("g")) == [("orders", 0)]
+    assert list(node.offsets.committed("g")) == [("orders", 0)]
 
 
 def test_P2_offset_delete_spares_a_member_that_joined_meanwhile() -> None:
@@ -459,7 +459,7 @@ def test_P2_offset_delete_spares_a_member_that_joined_meanwhile() -> None:
         (0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
         (0, ErrorCode.NONE),
     )
-    assert list(node.groups.committed("g")) == [("orders", 0)]
+    assert list(node.offsets.committed("g")) == [("orders", 0)]
 
 
 def _rest(request: Any) -> Any:
@@ -553,7 +553,7 @@ def test_groups_are_deleted_each_by_itself(version: int) -> None:
         ("h", ErrorCode.NON_EMPTY_GROUP),
         ("nowhere", ErrorCode.GROUP_ID_NOT_FOUND),
     ]
-    assert not node.groups.committed("g")
+    assert not node.offsets.committed("g")
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

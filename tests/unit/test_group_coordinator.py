@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from support.group_host import TOPICS, GroupNode
-from txn.broker.group_coordinator import Committer
+from txn.broker.committed_offsets import Committer
 from txn.broker.host import Durability
 from txn.coordinator.group.classic.group import GroupState
 from txn.coordinator.group.classic.requests import Leaver
@@ -43,7 +43,7 @@ def test_P3_all_offsets_of_a_transaction_begin_to_count_together() -> None:
     node.commit_in_transaction("g", 2, partition=1)
     node.commit_in_transaction("g", 3, topic="payments")
     node.end_transaction("g", is_commit=True)
-    offsets = {pair: stored.value.offset for pair, stored in node.groups.committed("g").items()}
+    offsets = {pair: stored.value.offset for pair, stored in node.offsets.committed("g").items()}
     assert offsets == {("orders", 0): 1, ("orders", 1): 2, ("payments", 0): 3}
 
 
@@ -165,7 +165,7 @@ def test_commit_prolongs_the_session_of_its_member() -> None:
     member = node.form("g")
     node.host.pass_time(9_000)
     key = OffsetKey("g", "orders", 0)
-    node.groups.commit(member, {key: node.value(1)}, knows_group_not_found=True)
+    node.offsets.commit(member, {key: node.value(1)}, knows_group_not_found=True)
     node.host.pass_time(9_000)
     assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.NONE
 
@@ -196,7 +196,7 @@ def test_durability_always_syncs_the_partition_of_the_group() -> None:
     node = GroupNode()
     node.host.durability = Durability.ALWAYS
     node.commit("g", 3)
-    asyncio.run(node.coordinator.sync_offsets("g"))
+    asyncio.run(node.coordinator.offsets.sync("g"))
     assert node.host.syncs == [[node.place_of("g")]]
 
 
@@ -207,7 +207,7 @@ def test_offsets_in_a_transaction_that_another_system_decides_on_are_synced(
     node = GroupNode()
     node.host.durability = Durability.COMMIT
     node.transactions.two_phase.add("db")
-    asyncio.run(node.coordinator.sync_offsets("g", transactional_id=transactional_id))
+    asyncio.run(node.coordinator.offsets.sync("g", transactional_id=transactional_id))
     assert node.host.syncs == ([[node.place_of("g")]] if is_forced else [])
 
 
@@ -217,14 +217,14 @@ def test_a_commit_that_cannot_be_synced_is_to_be_tried_again() -> None:
     node.host.durability = Durability.ALWAYS
     node.log_of("g").is_unsyncable = True
     node.commit("g", 3)
-    assert asyncio.run(node.coordinator.sync_offsets("g")) is ErrorCode.NOT_COORDINATOR
+    assert asyncio.run(node.coordinator.offsets.sync("g")) is ErrorCode.NOT_COORDINATOR
 
 
 def test_durability_commit_leaves_plain_commits_to_the_page_cache() -> None:
     node = GroupNode()
     node.host.durability = Durability.COMMIT
     node.commit("g", 3)
-    asyncio.run(node.coordinator.sync_offsets("g"))
+    asyncio.run(node.coordinator.offsets.sync("g"))
     assert node.host.syncs == []
 
 
@@ -249,7 +249,7 @@ def test_offset_of_a_deleted_topic_is_not_shown_for_a_new_one_of_its_name() -> N
     node.commit("g", 1)
     node.host.topic_ids["orders"] = TOPICS["payments"]
     assert node.offset("g") is None
-    assert node.groups.committed("g") == {}
+    assert node.offsets.committed("g") == {}
 
 
 def test_deleted_group_leaves_nothing_even_of_an_open_transaction() -> None:
@@ -260,7 +260,7 @@ def test_deleted_group_leaves_nothing_even_of_an_open_transaction() -> None:
     node.end_transaction("g", is_commit=True)
     node.restart()
     assert node.groups.group("g") is None
-    assert node.groups.committed("g") == {}
+    assert node.offsets.committed("g") == {}
 
 
 def test_group_with_members_is_not_deleted() -> None:
@@ -289,7 +289,7 @@ def test_offsets_outside_any_group_expire_after_their_last_commit() -> None:
 def test_offsets_of_a_group_expire_only_after_it_became_empty() -> None:
     node = GroupNode(**RETENTION)
     member = node.form("g")
-    node.groups.commit(
+    node.offsets.commit(
         member, {OffsetKey("g", "orders", 0): node.value(1)}, knows_group_not_found=True
     )
     node.stay_alive(member, 12 * MINUTE_MS)
@@ -315,7 +315,7 @@ def test_offset_with_an_expiry_of_its_own_follows_it() -> None:
     node = GroupNode(**RETENTION)
     expires_ms = node.host.now_ms() + 2 * MINUTE_MS
     value = OffsetValue(1, -1, "", node.host.now_ms(), expires_ms)
-    node.groups.commit(
+    node.offsets.commit(
         Committer("g"), {OffsetKey("g", "orders", 0): value}, knows_group_not_found=True
     )
     node.restart()

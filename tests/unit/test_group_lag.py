@@ -53,7 +53,8 @@ class Clock:
 
 
 def lags_of(groups: Groups, clock: Clock) -> GroupLags:
-    node = SimpleNamespace(groups=groups, partitions={"orders": Partitions()})
+    both = SimpleNamespace(groups=groups.groups, offsets=groups)
+    node = SimpleNamespace(groups=both, partitions={"orders": Partitions()})
     return GroupLags(cast(Node, node), ROOM, lambda: clock.now_s, lambda: groups.cpu_s)
 
 

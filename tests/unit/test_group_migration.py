@@ -8,7 +8,7 @@ import pytest
 from support.eager_calls import EagerCalls
 from support.group_host import TOPICS, GroupNode
 from txn.broker import consumer_groups, group_coordinator
-from txn.broker.group_coordinator import Committer
+from txn.broker.committed_offsets import Committer
 from txn.broker.host import RETRY_MS
 from txn.coordinator.group.classic.group import GroupState
 from txn.coordinator.group.classic.requests import Join, JoinAnswer, Leaver, Sync, SyncAnswer
@@ -96,7 +96,7 @@ class Both:
         return answer.member_id
 
     def commit(self, member_id: str, epoch: int, partition: int = 0, *, knows: bool) -> ErrorCode:
-        code: ErrorCode = self.node.groups.commit(
+        code: ErrorCode = self.node.offsets.commit(
             Committer("g", epoch, member_id),
             {OffsetKey("g", "orders", partition): self.node.value(1)},
             knows_group_not_found=knows,
@@ -344,7 +344,7 @@ def test_a_classic_member_commits_with_its_epoch_as_generation(both: Both) -> No
     assert both.commit(a, 1, partition=2, knows=False) is ErrorCode.ILLEGAL_GENERATION
     assert both.commit(a, 3, knows=True) is ErrorCode.ILLEGAL_GENERATION
     assert both.commit("b", 2, knows=False) is ErrorCode.UNSUPPORTED_VERSION
-    refusal = both.node.coordinator.fetch_refusal
+    refusal = both.node.coordinator.offsets.fetch_refusal
     assert refusal("g", a, 1) is ErrorCode.ILLEGAL_GENERATION
     assert refusal("g", a, 2) is ErrorCode.NONE
 

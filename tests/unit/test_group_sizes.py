@@ -24,7 +24,7 @@ from txn.broker import group_coordinator as coordinator
 from txn.broker.apis import group_offset_fetch
 from txn.broker.apis import groups as apis
 from txn.broker.audit import ACTS_AT_ONCE, NAME_MAX
-from txn.broker.group_coordinator import Committer
+from txn.broker.committed_offsets import Committer
 from txn.broker.group_shards import BATCH_BYTES_MIN
 from txn.broker.host import Context
 from txn.coordinator.group.classic import refusals
@@ -132,7 +132,7 @@ def test_offsets_that_no_batch_holds_are_refused_whole() -> None:
     one = node()
     value = one.value(5)
     offsets = {OffsetKey("g", "orders", index): value for index in range(30_000)}
-    code = one.groups.commit(Committer("g"), offsets, knows_group_not_found=True)
+    code = one.offsets.commit(Committer("g"), offsets, knows_group_not_found=True)
     assert code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert one.groups.group("g") is None
 

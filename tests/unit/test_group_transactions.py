@@ -9,7 +9,8 @@ import pytest
 from support.flights import TOPIC, flights_host
 from support.sessions import session
 from txn.broker.apis.group_offset_fetch import offset_fetch
-from txn.broker.group_coordinator import Committer, GroupCoordinator
+from txn.broker.committed_offsets import Committer
+from txn.broker.group_coordinator import GroupCoordinator
 from txn.broker.group_shards import GroupShards
 from txn.broker.host import RETRY_MS, Context, Durability
 from txn.broker.marker_sender import LocalMarkerSender
@@ -56,7 +57,7 @@ class Both:
         self, producer: ProducerIdAndEpoch, offset: int, *keys: OffsetKey
     ) -> Coroutine[Any, Any, ErrorCode]:
         value = OffsetValue(offset, -1, "", self.host.now_ms())
-        return self.groups.commit_in_transaction(
+        return self.groups.offsets.commit_in_transaction(
             Committer("g"),
             dict.fromkeys(keys or (KEY,), value),
             transactional_id="t",
@@ -70,11 +71,11 @@ class Both:
         return ProducerIdAndEpoch(identity.producer.producer_id, identity.producer.producer_epoch)
 
     def offset(self) -> int | None:
-        stored = self.groups.committed("g").get((KEY.topic, KEY.partition))
+        stored = self.groups.offsets.committed("g").get((KEY.topic, KEY.partition))
         return None if stored is None else stored.value.offset
 
     def is_pending(self) -> bool:
-        return (KEY.topic, KEY.partition) in self.groups.offsets("g").pending
+        return (KEY.topic, KEY.partition) in self.groups.offsets.of_group("g").pending
 
     def open_transactions(self) -> int:
         stores = self.host.coordinator_partitions(OFFSETS_TOPIC)
@@ -184,7 +185,7 @@ def test_P3_a_long_answer_shows_a_transaction_whole(is_of_all: bool, is_stable_o
     async def story(both: Both) -> None:
         before = OffsetValue(5, -1, "", both.host.now_ms())
         offsets = {OffsetKey("g", TOPIC, index): before for index in MANY}
-        await both.groups.commit(Committer("g"), offsets, knows_group_not_found=True)
+        await both.groups.offsets.commit(Committer("g"), offsets, knows_group_not_found=True)
         producer = await both.begin()
         asked = asyncio.create_task(offset_fetch(both.groups, request, context))
         await asyncio.sleep(0)  # it gives way for the first time

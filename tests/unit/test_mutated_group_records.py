@@ -259,8 +259,8 @@ def use(node: Node, group_id: str) -> None:
                 **own,
             )
     node.commit(group_id, 5)
-    node.groups.committed(group_id)
-    node.groups.fetch_refusal(group_id, "a", 1)
+    node.offsets.committed(group_id)
+    node.offsets.fetch_refusal(group_id, "a", 1)
     node.ask(
         ApiKey.LEAVE_GROUP,
         5,

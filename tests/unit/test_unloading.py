@@ -164,7 +164,7 @@ def test_P8_groups_and_offsets_are_all_there_when_their_shard_is_loaded_again() 
     node.commit("other", 5)
     node.commit("g2", 7)
     key = OffsetKey("g", "orders", 0)
-    node.groups.commit(member, {key: node.value(3)}, knows_group_not_found=True)
+    node.offsets.commit(member, {key: node.value(3)}, knows_group_not_found=True)
     node.commit_in_transaction("g", 9, partition=1, committer=member)
     before = node.coordinator.groups()
     for index in range(len(node.host.offsets)):
@@ -187,7 +187,7 @@ def test_groups_of_an_unloaded_shard_are_answered_not_coordinator() -> None:
     key = OffsetKey("g", "orders", 0)
     assert node.coordinator.refusal("g") is ErrorCode.NOT_COORDINATOR
     assert node.groups.heartbeat("g", member.member_id, None, 1) is ErrorCode.NOT_COORDINATOR
-    committed = node.groups.commit(member, {key: node.value(3)}, knows_group_not_found=True)
+    committed = node.offsets.commit(member, {key: node.value(3)}, knows_group_not_found=True)
     assert committed is ErrorCode.NOT_COORDINATOR
     assert node.coordinator.group("g") is None
 

@@ -7,8 +7,7 @@ stays and the request is refused.
 
     JoinGroup, SyncGroup, …   `coordinator/group/classic/` → a transition: record, group, answers
     ConsumerGroupHeartbeat    `broker/consumer_groups.py`
-    OffsetCommit              append offsets
-    TxnOffsetCommit           join the transaction, append pending offsets
+    OffsetCommit, TxnOffsetCommit, OffsetFetch   `broker/committed_offsets.py`
     marker                    appended by the transactions   → `on_offsets_marker`
     live and at a start       every record goes through `GroupStore.replay`
 
@@ -17,29 +16,27 @@ when it rings too early it is set again. Deadlines are times of the monotonic cl
 of day that is set ends no session. When a group came to its state is stored, so that is a time of
 day (`_stamped`), as are the times of offsets.
 
-An offset remembers the id of its topic; one that belongs to a deleted topic of the same name is
-not shown. (Its tombstone is written when the topic is deleted; a crash may come between the two.)
-
-Sources: KIP-98, KIP-211, KIP-447; Apache Kafka's group coordinator.
+Source: Apache Kafka's group coordinator.
 """
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from txn.broker.audit import Allowance, short
 from txn.broker.classic_members import ClassicMembers
+from txn.broker.committed_offsets import CommittedOffsets, OffsetTransactions
 from txn.broker.consumer_groups import ConsumerGroups
 from txn.broker.group_clean_up import EMPTY_STATES, GroupCleanUp
 from txn.broker.group_shards import GroupShard, GroupShards, delete_offsets
-from txn.broker.host import RETRY_MS, Durability, Host
+from txn.broker.host import RETRY_MS, Host
 from txn.broker.turns import ITEMS_PER_TURN
 from txn.broker.txn_verifier import TransactionVerifier
-from txn.coordinator.group.classic.group import Group, GroupState, Limits, touch
+from txn.coordinator.group.classic.group import Group, Limits
 from txn.coordinator.group.classic.joining import join
 from txn.coordinator.group.classic.membership import expire, heartbeat, leave, next_deadline, sync
-from txn.coordinator.group.classic.refusals import commit_refusal, leave_refusal
+from txn.coordinator.group.classic.refusals import leave_refusal
 from txn.coordinator.group.classic.requests import (
     GroupTransition,
     Join,
@@ -50,24 +47,14 @@ from txn.coordinator.group.classic.requests import (
 )
 from txn.coordinator.group.consumer.departures import dissolve
 from txn.coordinator.group.consumer.group import ConsumerGroup
-from txn.coordinator.group.consumer.offsets import commit_refusal as consumer_commit_refusal
-from txn.coordinator.group.consumer.offsets import fetch_refusal as consumer_fetch_refusal
-from txn.coordinator.group.offsets import GroupOffsets, StoredOffset
 from txn.coordinator.group.records import (
     GroupKey,
     GroupRecord,
-    OffsetKey,
-    OffsetRecord,
-    OffsetValue,
 )
 from txn.coordinator.group.store import AnyGroup, GroupLogRecord
-from txn.coordinator.operations import COMMITTED, Later, Reply, Request, in_parts
-from txn.coordinator.transaction.connections import ConnectionUse
+from txn.coordinator.operations import Later, Reply, Request, in_parts
 from txn.errors import StorageError
-from txn.identifiers import ProducerIdAndEpoch
 from txn.logs import log
-from txn.metadata.image import OFFSETS_TOPIC
-from txn.security.sessions import Peer
 from txn.wire.error_codes import ErrorCode
 
 GROUP_BATCHES: Final = 8
@@ -76,36 +63,6 @@ its own and holds one of each member's protocols."""
 
 HELD_BYTES_MAX: Final = 256 << 20
 """Limit of all groups and their members together. Committed offsets do not count."""
-
-OFFSET_BYTES_MIN: Final = 42
-"""Size of a committed offset's record without names and metadata."""
-
-
-class OffsetTransactions(Protocol):
-    """The services of the transaction coordinator for offsets."""
-
-    def must_sync_before_answer_of(self, transactional_id: str) -> bool:
-        """Say whether answers to the client of an id wait until their state is on the disk."""
-        ...
-
-    async def hang_up_if_late(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        client: Peer,
-        use: ConnectionUse,
-    ) -> None:
-        """Raise HangUpError if the client of a TV1 request has left and the request is late."""
-        ...
-
-
-class Committer(NamedTuple):
-    """The sender of a commit; generation -1 without member id is a consumer outside the group."""
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 class GroupCoordinator:
@@ -130,10 +87,8 @@ class GroupCoordinator:
             make_id: Makes the ids of new members.
         """
         self.host = host
-        self.transactions = transactions
         self.make_id = make_id
         self._shards = shards
-        self._verifier = verifier
         self._tickets = itertools.count(1)
         self._allowances: dict[str, Allowance] = {}
         self.consumer = ConsumerGroups(
@@ -146,6 +101,10 @@ class GroupCoordinator:
             log_event=self._log_event,
         )
         """The groups of the consumer protocol."""
+        self.offsets = CommittedOffsets(
+            host, shards, self.consumer, transactions, verifier, self._prolong
+        )
+        """The committed offsets."""
         self._classic_members = ClassicMembers(host, shards, self.consumer, group_error)
         for shard in shards.shards:
             self._set_timers(shard)
@@ -304,7 +263,7 @@ class GroupCoordinator:
 
         of_consumers = self.consumer.get(group_id)
         if of_consumers is not None:
-            self._require_loaded(group_id)
+            self._shards.require_loaded(group_id)
             return self._classic_members.leave(of_consumers, leavers)
 
         def look_up(part: Sequence[Leaver]) -> None:
@@ -316,188 +275,13 @@ class GroupCoordinator:
                 codes.append(code)
 
         yield from in_parts(look_up, leavers, ITEMS_PER_TURN)
-        self._require_loaded(group_id)
+        self._shards.require_loaded(group_id)
         now_ms = self.host.monotonic_ms()
         transition, left = leave(self.group(group_id), tuple(leaving), now_ms=now_ms)
         yield from self._carry_out(group_id, transition)
         for position, code in zip(leaving.values(), left, strict=True):
             codes[position] = code
         return tuple(codes)
-
-    # ------------------------------------------------------------ offsets
-
-    async def commit(
-        self,
-        committer: Committer,
-        offsets: Mapping[OffsetKey, OffsetValue],
-        *,
-        knows_group_not_found: bool,
-    ) -> ErrorCode:
-        """Commit offsets, all or none. NONE: they are stored and count."""
-        if (refusal := self.refusal(committer.group_id)) is not ErrorCode.NONE:
-            return refusal
-        group = self.group(committer.group_id)
-        error = self._commit_refusal(
-            committer, offsets, is_transactional=False, knows_group_not_found=knows_group_not_found
-        )
-        if error is not ErrorCode.NONE:
-            return error
-        if group is not None and group.state in (
-            GroupState.STABLE,
-            GroupState.PREPARING_REBALANCE,
-        ):
-            prolonged = touch(group, committer.member_id, now_ms=self.host.monotonic_ms())
-            self._prolong(prolonged, committer.member_id)
-        return await self._append_offsets(committer.group_id, offsets, None)
-
-    async def commit_in_transaction(
-        self,
-        committer: Committer,
-        offsets: Mapping[OffsetKey, OffsetValue],
-        *,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        transaction_version: int,
-        knows_group_not_found: bool = False,
-    ) -> ErrorCode:
-        """Store offsets that count when the producer's transaction commits, all or none.
-
-        The partition joins the transaction first. If that had to wait for the disk, the transaction
-        may have ended meanwhile. Its marker would be in the log, and offsets appended behind it
-        would stay pending for ever. So membership is checked once more, with nothing between the
-        check and the append; the client tries again and learns how it ended.
-        """
-        if (refusal := self.refusal(committer.group_id)) is not ErrorCode.NONE:
-            return refusal
-        place = (OFFSETS_TOPIC, self.group_partition(committer.group_id))
-        joined = await self._verifier.join(
-            transactional_id,
-            producer.producer_id,
-            producer.producer_epoch,
-            transaction_version,
-            [place],
-        )
-        error = ErrorCode(joined[place])
-        owner = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch)
-        if not error and not self._verifier.is_joined(transactional_id, owner, place):
-            error = ErrorCode.CONCURRENT_TRANSACTIONS
-        if error is ErrorCode.NONE:
-            error = self._commit_refusal(
-                committer,
-                offsets,
-                is_transactional=True,
-                knows_group_not_found=knows_group_not_found,
-            )
-        if error is not ErrorCode.NONE:
-            return error
-        return await self._append_offsets(committer.group_id, offsets, producer)
-
-    def _commit_refusal(
-        self,
-        committer: Committer,
-        offsets: Mapping[OffsetKey, OffsetValue],
-        *,
-        is_transactional: bool,
-        knows_group_not_found: bool,
-    ) -> ErrorCode:
-        """Why a member may not commit offsets; NONE if it may."""
-        group_id, epoch, member_id, instance_id = committer
-        of_consumers = self.consumer.get(group_id)
-        if of_consumers is None:
-            return commit_refusal(
-                self.group(group_id),
-                member_id,
-                instance_id,
-                epoch,
-                is_transactional=is_transactional,
-                knows_group_not_found=knows_group_not_found,
-            )
-        error = consumer_commit_refusal(
-            of_consumers,
-            member_id,
-            instance_id,
-            epoch,
-            is_transactional=is_transactional,
-            partitions=((value.topic_id, key.partition) for key, value in offsets.items()),
-        )
-        member = of_consumers.members.get(member_id)
-        knows_epochs = member is None or member.is_classic or knows_group_not_found
-        if not is_transactional and not knows_epochs:
-            return ErrorCode.UNSUPPORTED_VERSION  # the version knows no member epochs
-        return error
-
-    def fetch_refusal(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
-        """Why a member may not fetch offsets; NONE if it may, or if no member asks."""
-        group = self.consumer.get(group_id)
-        if group is None:
-            return ErrorCode.NONE
-        return consumer_fetch_refusal(group, member_id, epoch)
-
-    async def sync_offsets(
-        self, group_id: str, *, transactional_id: str | None = None
-    ) -> ErrorCode:
-        """Wait until the committed offsets of a group are on the disk, if every commit has to be.
-
-        A generation is not waited for: members of one that was lost join again.
-
-        Args:
-            group_id: Whose offsets.
-            transactional_id: The id of the transaction they were sent in. Answers to its client
-                may have to wait for the disk where other commits do not.
-
-        Returns:
-            The error code for the committer. If the disk refused, it tries again; its offsets
-            count until a power failure.
-        """
-        is_forced = self.host.durability is Durability.ALWAYS or (
-            transactional_id is not None
-            and self.transactions.must_sync_before_answer_of(transactional_id)
-        )
-        if not is_forced:
-            return ErrorCode.NONE
-        return await self._shard_of(group_id).run(None, _committed(), lambda code: code)
-
-    def committed(self, group_id: str) -> Mapping[tuple[str, int], StoredOffset]:
-        """The offsets that count, (topic, partition) → offset, without those of deleted topics.
-
-        Another thread may call it.
-        """
-        table = self._shard_of(group_id).state.offsets
-        return {
-            (topic, partition): stored
-            for (topic, partition), stored in list(table.committed(group_id).items())
-            if not self.is_of_deleted_topic(topic, stored)
-        }
-
-    def groups_with_offsets(self) -> list[tuple[str, int]]:
-        """(group, number of its offsets) of each group with offsets, of deleted topics too.
-
-        Another thread may call it: tables that change are copied in single steps.
-        """
-        return [
-            (group_id, len(offsets))
-            for shard in self._shards.shards
-            for group_id, offsets in shard.state.offsets.by_group()
-        ]
-
-    def offsets(self, group_id: str) -> GroupOffsets:
-        """The offsets of a group as they change, those of deleted topics too."""
-        return self._shard_of(group_id).state.offsets.of_group(group_id)
-
-    def lacks_a_marker(self, group_id: str) -> bool:
-        """Say whether a commit of offsets of a group is decided, and the disk refuses its marker.
-
-        Clients may have fetched those offsets before a power failure. None below them may be
-        answered now.
-        """
-        state = self._shard_of(group_id).state
-        return any(state.offsets.has_pending(group_id, each) for each in state.unmarked)
-
-    async def delete_offsets(self, group_id: str, keys: Iterable[OffsetKey]) -> None:
-        """Delete offsets of a group. Raises StorageError."""
-        self._require_loaded(group_id)
-        shard = self._shard_of(group_id)
-        delete_offsets(shard, shard.state.offsets.keys_of_group(group_id) & set(keys))
 
     # ------------------------------------------------------------ groups
 
@@ -520,7 +304,7 @@ class GroupCoordinator:
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete a group without members and all its offsets. Raises StorageError."""
-        self._require_loaded(group_id)
+        self._shards.require_loaded(group_id)
         group = self.any_group(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -591,48 +375,11 @@ class GroupCoordinator:
             record=None if record is None else record._replace(state_timestamp_ms=at_ms),
         )
 
-    async def _append_offsets(
-        self,
-        group_id: str,
-        offsets: Mapping[OffsetKey, OffsetValue],
-        producer: ProducerIdAndEpoch | None,
-    ) -> ErrorCode:
-        if not offsets:
-            return ErrorCode.NONE
-        least_bytes = sum(
-            OFFSET_BYTES_MIN + len(group_id) + len(key.topic) + len(value.metadata)
-            for key, value in offsets.items()
-        )
-        if least_bytes > self.batch_bytes_max:
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        producer_id = None if producer is None else producer.producer_id
-        records = [OffsetRecord(key, value, producer_id) for key, value in offsets.items()]
-        try:
-            self._shard_of(group_id).append(records, producer)
-        except StorageError as error:
-            return commit_error(error)
-        return ErrorCode.NONE
-
-    def is_of_deleted_topic(self, topic: str, stored: StoredOffset) -> bool:
-        """Say whether an offset belongs to an earlier topic of the name."""
-        known = self.host.topic_id(topic)
-        return None not in (known, stored.value.topic_id) and known != stored.value.topic_id
-
     # ------------------------------------------------------------ shards
 
     def _shard_of(self, group_id: str) -> GroupShard:
         """The shard that keeps a group."""
         return self._shards.of(group_id)
-
-    def _require_loaded(self, group_id: str) -> None:
-        """Raises StorageError: the stored state of a group could not be read."""
-        if self.refusal(group_id) is not ErrorCode.NONE:
-            index = self.group_partition(group_id)
-            raise StorageError(
-                f"{OFFSETS_TOPIC}-{index}, which keeps group {group_id!r}, cannot be read",
-                topic=OFFSETS_TOPIC,
-                partition=index,
-            )
 
     # ------------------------------------------------------------ time
 
@@ -696,14 +443,6 @@ def _tombstones(group: AnyGroup) -> Sequence[GroupLogRecord]:
     return (GroupRecord(GroupKey(group.group_id), None),)
 
 
-def _committed() -> Request[ErrorCode]:
-    try:
-        yield COMMITTED
-    except StorageError as error:
-        return commit_error(error)
-    return ErrorCode.NONE
-
-
 def group_error(error: StorageError) -> ErrorCode:
     """The error code for a member whose group's generation could not be written.
 
@@ -711,17 +450,3 @@ def group_error(error: StorageError) -> ErrorCode:
     """
     is_too_large = error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
     return ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else ErrorCode.NOT_COORDINATOR
-
-
-def commit_error(error: StorageError) -> ErrorCode:
-    """The error code for a committer whose offsets could not be written.
-
-    A refusal by the partition's rules (an old producer epoch, above all) is passed on.
-    """
-    match ErrorCode(error.code):
-        case ErrorCode.KAFKA_STORAGE_ERROR:
-            return ErrorCode.NOT_COORDINATOR
-        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        case code:
-            return code

@@ -34,6 +34,7 @@ from txn.logs import log
 from txn.metadata.delta import Delta
 from txn.metadata.image import OFFSETS_TOPIC, Image
 from txn.storage.base import BatchKind, StoredBatch
+from txn.wire.error_codes import ErrorCode
 
 BATCH_BYTES_MIN: Final = 1_048_588
 """Least limit of a group's batch: Kafka's default, also where clients' batches are smaller."""
@@ -134,6 +135,16 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
     def of(self, group_id: str) -> GroupShard:
         """The shard that keeps a group."""
         return self.shards[self.index_of(group_id)]
+
+    def require_loaded(self, group_id: str) -> None:
+        """Raises StorageError: the stored state of a group could not be read."""
+        if self.of(group_id).refusal is not ErrorCode.NONE:
+            index = self.index_of(group_id)
+            raise StorageError(
+                f"{OFFSETS_TOPIC}-{index}, which keeps group {group_id!r}, cannot be read",
+                topic=OFFSETS_TOPIC,
+                partition=index,
+            )
 
     def committed(self) -> Iterator[tuple[str, Mapping[tuple[str, int], StoredOffset]]]:
         """The committed offsets of every group that has any."""

@@ -113,12 +113,12 @@ async def _fetched_of_group(
     """The offsets of a group, all of one moment: a transaction shows whole or not at all (P3)."""
     asked = sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
     await turns.next(asked)
-    fault = groups.fetch_refusal(group.group_id, group.member_id, group.member_epoch)
+    fault = groups.offsets.fetch_refusal(group.group_id, group.member_id, group.member_epoch)
     if fault is not ErrorCode.NONE:
         return FetchedGroup(group.group_id, fault, [])
     is_served = groups.refusal(group.group_id) is ErrorCode.NONE
-    if is_served and (is_stable_only or not groups.lacks_a_marker(group.group_id)):
-        offsets = groups.offsets(group.group_id)
+    if is_served and (is_stable_only or not groups.offsets.lacks_a_marker(group.group_id)):
+        offsets = groups.offsets.of_group(group.group_id)
         if group.group_id in moments:
             offsets = moments[group.group_id] = moments[group.group_id] or offsets.copied()
         elif group.topics is None or asked > ITEMS_PER_TURN:  # it gives way meanwhile
@@ -182,7 +182,7 @@ async def _fetched_all(
     for place, stored in offsets.committed.items():
         await turns.next()
         topic = place[0]
-        if not groups.is_of_deleted_topic(topic, stored):
+        if not groups.offsets.is_of_deleted_topic(topic, stored):
             fetched = _fetched_offset(groups, offsets, place, is_stable_only)
             by_topic.setdefault(topic, []).append(fetched)
     topics = [
@@ -200,7 +200,7 @@ def _fetched_offset(
     if is_stable_only and place in offsets.pending:
         return FetchedOffset(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     stored = offsets.committed.get(place)
-    if stored is None or groups.is_of_deleted_topic(topic, stored):
+    if stored is None or groups.offsets.is_of_deleted_topic(topic, stored):
         return FetchedOffset(partition, ErrorCode.NONE)
     value = stored.value
     return FetchedOffset(

@@ -16,7 +16,8 @@ from txn.broker.apis.api import Api, Area, Call
 from txn.broker.apis.groups import fits, is_group_id
 from txn.broker.apis.guards import GROUP_FAILED, ID_FAILED, READ_GROUP, TOPIC_FAILED, WRITE_ID
 from txn.broker.audit import audit
-from txn.broker.group_coordinator import Committer, GroupCoordinator, group_error
+from txn.broker.committed_offsets import Committer
+from txn.broker.group_coordinator import GroupCoordinator, group_error
 from txn.broker.host import Context
 from txn.broker.turns import Turns
 from txn.coordinator.group.classic.group import Group, GroupState
@@ -65,13 +66,13 @@ async def offset_commit(
     if not fits(request.group_id):
         fault = ErrorCode.INVALID_GROUP_ID
     elif checked.has_partitions:
-        fault = await groups.commit(
+        fault = await groups.offsets.commit(
             _committer(request),
             checked.offsets,
             knows_group_not_found=context.api_version >= GROUP_NOT_FOUND_FROM,
         )
         if fault is ErrorCode.NONE:
-            fault = await groups.sync_offsets(request.group_id)
+            fault = await groups.offsets.sync(request.group_id)
     else:
         fault = ErrorCode.NONE
     return await _committed(request.topics, checked, fault)
@@ -84,14 +85,14 @@ async def txn_offset_commit(
     has_own_epoch = context.api_version >= TV2_FROM
     if not has_own_epoch:
         owner = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        await groups.transactions.hang_up_if_late(
+        await groups.offsets.transactions.hang_up_if_late(
             request.transactional_id, owner, context.session.client, ConnectionUse.OFFSETS
         )
     checked = await _check_offsets(groups, request.group_id, request.topics)
     if not is_group_id(request.group_id):
         fault = ErrorCode.INVALID_GROUP_ID
     elif checked.has_partitions:
-        fault = await groups.commit_in_transaction(
+        fault = await groups.offsets.commit_in_transaction(
             _committer(request),
             checked.offsets,
             transactional_id=request.transactional_id,
@@ -100,7 +101,7 @@ async def txn_offset_commit(
             knows_group_not_found=context.api_version >= GROUP_NOT_FOUND_IN_TRANSACTION_FROM,
         )
         if fault is ErrorCode.NONE:
-            fault = await groups.sync_offsets(
+            fault = await groups.offsets.sync(
                 request.group_id, transactional_id=request.transactional_id
             )
     else:
@@ -250,7 +251,7 @@ async def offset_delete(
         elif code is ErrorCode.NONE:
             keys.append(key)
     try:
-        await groups.delete_offsets(request.group_id, keys)
+        await groups.offsets.delete(request.group_id, keys)
     except StorageError as error:
         return OffsetDeleteResponse(group_error(error))
     if keys:

@@ -114,7 +114,7 @@ class GroupLags:
         groups = {
             group_id: {
                 place: stored.value.offset
-                for place, stored in self._node.groups.committed(group_id).items()
+                for place, stored in self._node.groups.offsets.committed(group_id).items()
             }
             for group_id in choice.group_ids
         }
@@ -146,7 +146,7 @@ class GroupLags:
         if last is not None and (now - last.made_at) * TIME_SHARE < last.cost_s:
             return last
         began_s = self._cpu_clock()
-        found = self._node.groups.groups_with_offsets()
+        found = self._node.groups.offsets.groups_with_offsets()
         fitting = [(name, count) for name, count in found if len(name) <= GROUP_ID_MAX]
         if sum(count for _, count in fitting) <= self._offsets_max:
             every = [name for name, _ in fitting]
