@@ -3,41 +3,35 @@
     client → proxy (`proxy.py`) → broker (`engine.py`): in this process, or one of its own
                                   ↑ its clock (`clock.py`)
 
-Faults of connections and answers are the proxy's. Fencing and rebalances are requests of the kit,
-as any client could send them. So the broker is the one that production runs, and knows of no test.
+`TestBroker` has its life and its snapshots here; `broker_contents.py` has its topics, records and
+groups, `broker_faults.py` its faults. Faults of connections and answers are the proxy's. Fencing
+and rebalances are requests of the kit, as any client could send them. So the broker is the one that
+production runs, and knows of no test.
 """
 
 import atexit
 import itertools
 import threading
-import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from txn.errors import ConfigError, RejectedError
-from txn.hints import did_you_mean
-from txn.testing.client import DEAD, PREPARING, KitClient, Record
+from txn.testing.broker_contents import BrokerContents
+from txn.testing.broker_faults import BrokerFaults
+from txn.testing.client import PREPARING, KitClient
 from txn.testing.clock import Ahead
-from txn.testing.engine import Embedded, Engine, OwnProcess
-from txn.testing.errors import WaitError
-from txn.testing.faults import Effect, Fault
+from txn.testing.engine import Embedded, OwnProcess
 from txn.testing.kept_files import KeptFiles, empty
+from txn.testing.open_broker import WAIT_S, wait_until
 from txn.testing.places import ScratchDirectory
 from txn.testing.proxy import Proxy
-from txn.testing.wire import api_key, error_code
-from txn.wire.api_keys import ApiKey
-from txn.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from txn.testing.registry import SchemaRegistry
-
-WAIT_S: Final = 30.0
-PAUSE_S: Final = 0.002
-PAUSE_MAX_S: Final = 0.05
 
 PROPERTIES: Final[Mapping[str, object]] = {
     "durability": "process",
@@ -50,10 +44,8 @@ PROPERTIES: Final[Mapping[str, object]] = {
 
 BY_THE_PROXY: Final = ("listeners", "advertised.listeners")
 
-T = TypeVar("T")
 
-
-class TestBroker:
+class TestBroker(BrokerContents, BrokerFaults):
     """A Kafka broker behind a proxy, with the faults that a test asks for.
 
     It serves from the moment it is made until `close`, which the end of a `with` block calls. Its
@@ -98,7 +90,6 @@ class TestBroker:
                     "For listeners of your own open a txn.Broker",
                     property=name,
                 )
-        self._engine: Engine
         self._own_process = own_process
         self._properties = properties
         self._ahead = Ahead(0 if snapshot is None else snapshot.ahead_ms)
@@ -206,89 +197,6 @@ class TestBroker:
                 # Closing waits for threads, and a collection may come on one of them.
                 threading.Thread(target=self.close).start()
 
-    # ------------------------------------------------------------ topics and records
-
-    def create_topic(self, name: str | None = None, partitions: int = 1, **config: object) -> str:
-        """Create a topic and return its name; without one it gets a new one.
-
-        Args:
-            name: The name.
-            partitions: Number of partitions.
-            config: Topic settings with underscores for dots, `cleanup_policy="compact"`.
-
-        Raises:
-            RejectedError: it exists, or a setting does not fit.
-        """
-        kit = self._client()
-        if name is None:
-            # A branch has topics that another broker numbered; tests give such names themselves.
-            known = kit.topics()
-            names = (f"topic-{number}" for number in self._topic_numbers)
-            name = next(each for each in names if each not in known)
-        settings = {key.replace("_", "."): _text(value) for key, value in config.items()}
-        kit.create_topic(name, partitions, settings)
-        return name
-
-    def topics(self) -> list[str]:
-        """The names of the topics, without internal ones."""
-        return self._client().topics()
-
-    def produce(
-        self,
-        topic: str,
-        *records: "bytes | str | tuple[bytes | str | None, bytes | str | None]",
-        partition: int | None = None,
-        aborted: bool = False,
-    ) -> None:
-        """Append records, each a value or a (key, value), without a transaction.
-
-        Args:
-            topic: The topic.
-            records: Values, or pairs of key and value; text is encoded as UTF-8.
-            partition: The partition; None: by the hash of the key, as Java's producer does.
-            aborted: Append them in a transaction, and abort it: read_committed readers never get
-                them.
-
-        Raises:
-            RejectedError: there is no such topic or partition, or the broker refuses.
-        """
-        self._client().write(
-            topic, [_key_and_value(each) for each in records], partition, aborted=aborted
-        )
-
-    def records(self, topic: str, *, isolation: str = "read_committed") -> list[Record]:
-        """The records of a topic that a reader gets now, by partition, then by offset.
-
-        Raises:
-            RejectedError: there is no such topic, or no such isolation.
-        """
-        return self._client().read(topic, isolation=isolation)
-
-    def wait_for_records(
-        self, topic: str, count: int, *, isolation: str = "read_committed", timeout: float = WAIT_S
-    ) -> list[Record]:
-        """Wait until a topic has at least `count` records for a reader, and return them.
-
-        Raises:
-            WaitError: they did not come within `timeout` seconds; the message has their number.
-            RejectedError: there is no such topic.
-        """
-        found: list[Record] = []
-
-        def is_there() -> bool:
-            found[:] = self.records(topic, isolation=isolation)
-            return len(found) >= count
-
-        _wait(
-            is_there,
-            timeout,
-            lambda: (
-                f"topic {topic!r} has {len(found)} of {count} records for {isolation} readers "
-                f"after {timeout:g} s{self._describe_open_transactions()}"
-            ),
-        )
-        return found
-
     def schema_registry(self, *, user_info: str | None = None) -> "SchemaRegistry":
         """Open a schema registry on this broker: a `txn.testing.SchemaRegistry`.
 
@@ -306,94 +214,6 @@ class TestBroker:
         registry = SchemaRegistry(self._client(), user_info)
         self._registries.add(registry)
         return registry
-
-    def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """The committed offsets of a group, by (topic, partition). Empty for an unknown group."""
-        return self._client().committed(group)
-
-    def groups(self) -> list[str]:
-        """The ids of the consumer groups."""
-        return self._client().groups()
-
-    def members(self, group: str) -> list[str]:
-        """The ids of a group's members; empty for an unknown group."""
-        return list(self._client().group(group).members)
-
-    def wait_until_consumed(
-        self, group: str, topics: Iterable[str] | str | None = None, *, timeout: float = WAIT_S
-    ) -> None:
-        """Wait until a group has committed offsets behind all records for read_committed readers.
-
-        Markers of transactions do not count: a group that has read every record is done.
-
-        Args:
-            group: The group.
-            topics: Its topics. None means all topics for which it has offsets, or to which its
-                members subscribe.
-            timeout: Limit in seconds.
-
-        Raises:
-            WaitError: records are left; the message names partitions, offsets and the lag.
-            RejectedError: one of `topics` is not there.
-        """
-        self._client()
-        named = [topics] if isinstance(topics, str) else None if topics is None else list(topics)
-        left: list[str] = []
-
-        def is_consumed() -> bool:
-            found = self.unconsumed(group, named)
-            left[:] = ["it is not known"] if found is None else found
-            return not left
-
-        _wait(
-            is_consumed,
-            timeout,
-            lambda: (
-                f"group {group!r} has not consumed everything after {timeout:g} s: "
-                f"{'; '.join(left)}{did_you_mean(group, self._kit.groups())}"
-            ),
-        )
-
-    def unconsumed(self, group: str, topics: Iterable[str] | None = None) -> list[str] | None:
-        """The partitions with committed records that a group has not committed offsets behind.
-
-        Returns:
-            One text per partition with its lag; None where no member and no offset is known.
-        """
-        kit = self._client()
-        committed = kit.committed(group)
-        if topics is None:
-            described = kit.group(group)
-            known = {topic for topic, _ in committed} | described.topics
-            if not known and described.state == DEAD:
-                return None
-            topics = sorted(known & set(kit.topics()))
-            if not topics:
-                return ["it has neither offsets nor subscribed topics"]
-        left = []
-        for topic in topics:
-            starts = {  # the log's start may lie behind the group's offset: records are deleted
-                number: max(start, committed.get((topic, number), 0))
-                for number, start in enumerate(kit.starts(topic))
-            }
-            ends = kit.ends(topic, isolation="read_uncommitted")
-            beyond = {n: end for n, end in enumerate(ends) if starts[n] > end}
-            left += [
-                f"{topic}-{number} ends at offset {end}, below offset {starts.pop(number)}"
-                for number, end in beyond.items()
-            ]
-            lag: dict[int, int] = {}
-            for record in kit.read(topic, starts=starts):
-                lag[record.partition] = lag.get(record.partition, 0) + 1
-            left += [
-                f"{topic}-{number} lags by {behind} from offset {starts[number]}"
-                for number, behind in lag.items()
-            ]
-        return left
-
-    def transactions(self) -> dict[str, str]:
-        """The state of each transactional id, `Ongoing` or `CompleteCommit`."""
-        return self._client().transactions()
 
     # ------------------------------------------------------------ snapshots
 
@@ -419,123 +239,7 @@ class TestBroker:
                 files.put_into(self._place.path)
             self._ahead.ms = 0 if snapshot is None else snapshot.ahead_ms
 
-    # ------------------------------------------------------------ faults
-
-    def pause(self) -> None:
-        """Block all requests and answers until `resume`; connections stay open."""
-        self._require_open()
-        self._proxy.pause()
-
-    def resume(self) -> None:
-        """End a `pause`."""
-        self._require_open()
-        self._proxy.resume()
-
-    def delay(self, seconds: float) -> None:
-        """Delay every request and every answer; 0 ends it. Raises RejectedError: below 0."""
-        self._require_open()
-        if not 0 <= seconds < float("inf"):
-            raise RejectedError(f"a delay is 0 seconds or more, not {seconds!r}")
-        self._proxy.delay(seconds)
-
-    def cut(self, client_id: str | None = None) -> int:
-        """Cut the clients' connections, or those of one `client.id`; return their number.
-
-        Raises:
-            RejectedError: no client is connected.
-        """
-        self._require_open()
-        count = self._proxy.cut(client_id)
-        if not count:
-            of_id = "" if client_id is None else f" with client.id {client_id!r}"
-            raise RejectedError(
-                f"no client{of_id} is connected, so no connection was cut. Wait for its first "
-                "request, or hold() it"
-            )
-        return count
-
-    def lose_request(self, api: str, number: int = 1) -> Fault:
-        """Cut the connection of the next request of an API; the broker does not get it."""
-        return self._fault(Effect.LOSE_REQUEST, api, number)
-
-    def lose_answer(self, api: str, number: int = 1) -> Fault:
-        """Cut a connection instead of passing the next answer of an API on: the work is done.
-
-        Args:
-            api: Kafka's name of the API, `EndTxn`.
-            number: 1 for the next one, 2 for the one behind it.
-
-        Raises:
-            RejectedError: there is no such API.
-        """
-        return self._fault(Effect.LOSE_ANSWER, api, number)
-
-    def hold(self, api: str, number: int = 1) -> Fault:
-        """Hold the next request of an API before the broker gets it, until `Fault.release`."""
-        return self._fault(Effect.HOLD_REQUEST, api, number)
-
-    def hold_answer(self, api: str, number: int = 1) -> Fault:
-        """Hold the next answer of an API: the broker has done its work, the client waits."""
-        return self._fault(Effect.HOLD_ANSWER, api, number)
-
-    def refuse_next_append(
-        self, topic: str | None = None, *, error: str = "INVALID_RECORD"
-    ) -> Fault:
-        """Refuse the next Produce, or the next one to a topic.
-
-        Args:
-            topic: The topic.
-            error: Kafka's name of the error. A client tries again after a retriable one, such as
-                NOT_ENOUGH_REPLICAS.
-
-        Raises:
-            RejectedError: there is no such topic or error.
-        """
-        code = error_code(error)
-        if topic is not None:
-            self._client().partition_count(topic)
-        return self._fault(Effect.REFUSE, "Produce", 1, topic, code)
-
-    def fence(self, transactional_id: str) -> None:
-        """Take over a transactional id, as another instance of its producer does.
-
-        Raises:
-            RejectedError: no producer has it.
-        """
-        self._client().fence(transactional_id)
-
-    def rebalance(self, group: str) -> int:
-        """Remove every member from a group, so that they join again; return their number.
-
-        Members lose their partitions at once, and notice it at their next heartbeat or commit.
-
-        Raises:
-            RejectedError: the group has no members.
-        """
-        return self._client().remove_members(group)
-
-    def heal(self) -> None:
-        """End pauses and delays, release held requests, drop faults that did not happen."""
-        self._require_open()
-        self._proxy.heal()
-
-    def _fault(
-        self,
-        effect: Effect,
-        api: str,
-        number: int,
-        topic: str | None = None,
-        code: ErrorCode = ErrorCode.NONE,
-    ) -> Fault:
-        self._require_open()
-        key: ApiKey = api_key(api)
-        if number < 1:
-            raise RejectedError(f"number is 1 for the next {api}, not {number}")
-        fault = Fault(effect, key, number=number, topic=topic, code=code)
-        self._proxy.add(fault)
-        return fault
-
-    # ------------------------------------------------------------ below
+    # ------------------------------------------------------------ inside
 
     def _start(self) -> None:
         self._engine.start(self._place.path, self._proxy.port)
@@ -562,28 +266,11 @@ class TestBroker:
         kit = self._client()
         self._engine.advance(by_ms)
         # An expired transaction aborts now; readers see its end once the markers are written.
-        _wait(
+        wait_until(
             lambda: not kit.transactions(PREPARING),
             WAIT_S,
             lambda: f"expired transactions did not end: {kit.transactions(PREPARING)}",
         )
-
-    def _describe_open_transactions(self) -> str:
-        ongoing = [id for id, state in self._kit.transactions().items() if state == "Ongoing"]
-        if not ongoing:
-            return ""
-        return f". Open transactions: {', '.join(ongoing)}; clock.advance() expires them"
-
-    def _client(self) -> KitClient:
-        self._require_open()
-        if not self._engine.is_running:
-            raise RejectedError(f"{self!r} was killed; call restart() first")
-        return self._kit
-
-    def _require_open(self) -> None:
-        self._proxy.require_this_process()
-        if not self._is_open:
-            raise RejectedError(f"{self!r} is closed; open another one")
 
 
 _open: weakref.WeakSet[TestBroker] = weakref.WeakSet()
@@ -665,25 +352,3 @@ class Snapshot:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _key_and_value(record: object) -> tuple[bytes | None, bytes | None]:
-    pair = record if isinstance(record, tuple) else (None, record)
-    if len(pair) != 2 or not all(isinstance(each, bytes | str | None) for each in pair):
-        raise RejectedError(f"a record is bytes, text, or a tuple of key and value, not {record!r}")
-    key, value = (each.encode() if isinstance(each, str) else each for each in pair)
-    return key, value
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _wait(is_done: Callable[[], bool], timeout: float, message: Callable[[], str]) -> None:
-    ends_s = time.monotonic() + timeout
-    pause_s = PAUSE_S
-    while not is_done():
-        if time.monotonic() > ends_s:
-            raise WaitError(message())
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, PAUSE_MAX_S)
