@@ -16,6 +16,7 @@ from txn.manual.api_reference import MODULES, public_names
 from txn.manual.contents import sections_of
 from txn.manual.html import html_path
 from txn.manual.pages import OTHER_NAMES, PLACE, Page, all_pages, images, name_of
+from txn.testing import TestBroker
 
 ROOT: Final = Path(__file__).parent.parent
 SOURCES: Final = [
@@ -91,6 +92,13 @@ def test_each_public_name_of_a_module_is_described(module: str) -> None:
         assert found
         described = below.partition("\n## ")[0]
         assert re.sub(r"```.*?```", "", described, flags=re.DOTALL).strip(), name
+
+
+def test_a_class_is_described_with_what_its_parts_give_it() -> None:
+    text = PAGES["reference/python/txn-testing"].text
+    public = {name for name in dir(TestBroker) if not name.startswith("_")}
+    assert public == set(re.findall(r"^### TestBroker\.(\w+)", text, re.MULTILINE))
+    assert "class TestBroker\n" in text
 
 
 def test_the_reference_has_every_name_of_the_package() -> None:

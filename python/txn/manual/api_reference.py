@@ -5,7 +5,7 @@ Nothing is imported: the pages are the same with and without PySpark and OpenTel
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +74,8 @@ def _definition(module: str, name: str) -> tuple[str, ast.stmt, str]:
     for found in ast.walk(_tree(module)):
         if isinstance(found, ast.ImportFrom) and found.module and not found.level:
             for alias in found.names:
-                if (alias.asname or alias.name) == name:
+                is_ours = found.module.split(".")[0] == "txn"
+                if is_ours and (alias.asname or alias.name) == name:
                     return _definition(found.module, alias.name)
     raise LookupError(f"{module} does not define {name}")
 
@@ -97,12 +98,11 @@ def _name_lines(module: str, node: ast.stmt, text: str, name: str) -> Iterator[s
 
 
 def _class_lines(module: str, node: ast.ClassDef, name: str) -> Iterator[str]:
-    bases = ", ".join(ast.unparse(base) for base in node.bases)
+    parts = dict(_parts(module, node))
+    bases = ", ".join(text for base in node.bases if (text := ast.unparse(base)) not in parts)
     yield f"```python\nclass {name}({bases})\n```\n" if bases else f"```python\nclass {name}\n```\n"
     yield as_markdown(ast.get_docstring(node) or "")
-    for each in node.body:
-        if not isinstance(each, _Function):
-            continue
+    for each in _functions(node, parts.values()):
         if _is_property(each) and not each.name.startswith("_"):
             yield f"\n### {name}.{each.name}\n"
             yield as_markdown(ast.get_docstring(each) or "")
@@ -113,6 +113,30 @@ def _class_lines(module: str, node: ast.ClassDef, name: str) -> Iterator[str]:
             yield f"\n### {called}()\n" if each.name != "__init__" else ""
             yield f"```python\n{_signature(each, called)}\n```\n"
             yield as_markdown(ast.get_docstring(each) or "")
+
+
+def _parts(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
+    """The bases of a class that have no description of their own, and theirs in turn."""
+    public = {name for each in MODULES for name in public_names(each)}
+    for base in node.bases:
+        name = ast.unparse(base)
+        if name in public:
+            continue
+        try:
+            of_base, found, _ = _definition(module, name)
+        except LookupError:  # a builtin, or a class of another package
+            continue
+        if isinstance(found, ast.ClassDef):
+            yield name, found
+            yield from _parts(of_base, found)
+
+
+def _functions(node: ast.ClassDef, parts: Iterable[ast.ClassDef]) -> Iterator[_Function]:
+    known = set()
+    for each in (each for one in (node, *parts) for each in one.body):
+        if isinstance(each, _Function) and each.name not in known:
+            known.add(each.name)
+            yield each
 
 
 def _is_property(node: _Function) -> bool:
