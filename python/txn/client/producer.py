@@ -183,6 +183,7 @@ class Producer:
         self._broken: TxnError | None = None
         self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None  # and committed
         self._forked_from: int | None = None
+        self._waits_for_room = True  # False: `produce` raises BufferError while the queue is full
         self._kafka: ProducerEngine | None = self._connect(settings)
         self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         self._message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
@@ -190,7 +191,11 @@ class Producer:
         if self.transactional_id is None:
             unclosed.watch(self)
         else:
-            self._init_transactions(Deadline(timeout))
+            try:
+                self._init_transactions(Deadline(timeout))
+            except BaseException:
+                self._discard_client()
+                raise
 
     if not TYPE_CHECKING:
 
@@ -464,6 +469,11 @@ class Producer:
         self._reporting(lambda: client.poll(min(PAUSE_SECONDS, deadline.remaining)))
         self._callbacks.raise_kept()
 
+    def _await_reports(self, seconds: float) -> None:
+        """Wait for reports of delivery; an exception of a callback is kept for a later call."""
+        client = self._client()
+        self._reporting(lambda: client.poll(seconds))
+
     def _reporting(self, call: Callable[[], int]) -> int:
         try:
             return call()
@@ -515,9 +525,11 @@ class Producer:
             except BufferError:
                 # Room comes with every record stored, and with every one given up after
                 # message.timeout.ms; in a transaction one of those is enough to stop.
-                self._serve(Deadline(PAUSE_SECONDS))
+                self._serve(Deadline(PAUSE_SECONDS if self._waits_for_room else 0))
                 if self.transactional_id is not None:
                     self._raise_undelivered()
+                if not self._waits_for_room:
+                    raise
             except KafkaException as raised:
                 if error_of(raised).code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     size, limit = size_of(value, key), self._message_bytes_max

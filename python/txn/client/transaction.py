@@ -308,6 +308,9 @@ class Transaction:
         self._produced += 1
         try:
             self._producer._enqueue(topic, value, key, headers, partition, timestamp)
+        except BufferError:  # for `txn.aio`, which waits for room by itself
+            self._produced -= 1
+            raise
         except BaseException as raised:
             if isinstance(raised, Exception):  # after a signal it may be on its way
                 self._produced -= 1
