@@ -135,6 +135,39 @@ class Transaction:
         except BufferError as raised:
             raise self._producer.no_room(topic) from raised
 
+    async def send(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: "Headers | None" = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        **others: Never,
+    ) -> None:
+        """Add a record to the transaction, and wait for room in the queue if there is none.
+
+        The event loop goes on meanwhile. A task that was cancelled here has not added the record.
+        Arguments and errors are those of `txn.client.Transaction.produce`.
+        """
+        self._sends += 1
+        if self._sends % SENDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        while True:
+            try:
+                return self.produce(
+                    topic,
+                    value,
+                    key,
+                    headers=headers,
+                    partition=partition,
+                    timestamp=timestamp,
+                    **others,
+                )
+            except BufferError:
+                await self._producer.room()
+
     async def send_offsets(
         self,
         offsets: Sequence[TopicPartition],
