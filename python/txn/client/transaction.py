@@ -798,16 +798,17 @@ class Transaction:
 
 def require_consumer(consumer: object) -> None:
     """Raise TypeError for something that is no consumer, or one whose answers are awaited."""
+    awaited = (getattr(consumer, name, None) for name in ("consumer_group_metadata", "poll"))
+    if any(iscoroutinefunction(call) for call in awaited):
+        raise TypeError(
+            f"a transaction cannot use {type(consumer).__name__}, whose answers are awaited. Use a "
+            "txn.Consumer; in asyncio a txn.aio.Consumer with a txn.aio.Producer"
+        )
     if not hasattr(consumer, "consumer_group_metadata"):
         raise TypeError(
             f"transaction() takes the consumer whose offsets it commits, or nothing, not "
             f"{consumer!r}. The transactional id belongs to the producer: "
             "Producer(transactional_id=...)"
-        )
-    if iscoroutinefunction(consumer.consumer_group_metadata):
-        raise TypeError(
-            f"a transaction cannot use {type(consumer).__name__}, whose answers are awaited. Use a "
-            "txn.Consumer, and run the whole block in a thread: asyncio.to_thread(...)"
         )
 
 
