@@ -27,7 +27,7 @@ from txn.errors import (
 )
 
 if TYPE_CHECKING:
-    from txn.client import Consumer, Producer, rewind
+    from txn.client import Consumer, Delivery, Producer, ProducerPool, RecordMetadata, rewind
     from txn.server.lifecycle.broker import Broker
 
     __version__: str
@@ -41,11 +41,14 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "CorruptLogError",
+    "Delivery",
     "DirectoryError",
     "FencedError",
     "ForkedError",
     "InDoubtError",
     "Producer",
+    "ProducerPool",
+    "RecordMetadata",
     "RejectedError",
     "RetriableError",
     "StorageError",
@@ -58,7 +61,10 @@ __all__ = [
 _LAZY = {
     "Broker": "txn.server.lifecycle.broker",
     "Consumer": "txn.client",
+    "Delivery": "txn.client",
     "Producer": "txn.client",
+    "ProducerPool": "txn.client",
+    "RecordMetadata": "txn.client",
     "rewind": "txn.client",
 }
 """Loaded when first used: a Spark worker needs no broker, a producer no server."""
