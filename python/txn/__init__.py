@@ -29,7 +29,7 @@ from txn.errors import (
 
 if TYPE_CHECKING:
     from txn import aio as aio
-    from txn.client import Consumer, Producer, rewind
+    from txn.client import Consumer, Delivery, Producer, ProducerPool, RecordMetadata, rewind
     from txn.server.lifecycle.broker import Broker
 
     __version__: str
@@ -43,11 +43,14 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "CorruptLogError",
+    "Delivery",
     "DirectoryError",
     "FencedError",
     "ForkedError",
     "InDoubtError",
     "Producer",
+    "ProducerPool",
+    "RecordMetadata",
     "RejectedError",
     "RetriableError",
     "StorageError",
@@ -63,7 +66,10 @@ _LAZY_MODULES = ("aio",)
 _LAZY = {
     "Broker": "txn.server.lifecycle.broker",
     "Consumer": "txn.client",
+    "Delivery": "txn.client",
     "Producer": "txn.client",
+    "ProducerPool": "txn.client",
+    "RecordMetadata": "txn.client",
     "rewind": "txn.client",
 }
 """Loaded when first used: a Spark worker needs no broker, a producer no server."""

@@ -63,6 +63,7 @@ from txn.client.block_consumer import (
 from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import Consumer, Offsets
 from txn.client.deadline import Deadline
+from txn.client.delivery import Delivery, OnDelivery
 from txn.client.engine import ProducerEngine
 from txn.client.failures import StateLostError, error_of, reported_by
 from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_unknown_arguments
@@ -317,6 +318,44 @@ class Transaction:
             if not is_for_arguments(raised, topic, value, key, headers, partition, timestamp):
                 self._unproduced = self._unproduced or raised
             raise
+
+    def send(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: "Headers | None" = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Add a record as `produce` does, and return its delivery: when and where it is stored.
+
+        The offset is known before the transaction ends; readers of committed records see the record
+        after the commit. A record that fails makes the block abort, whoever asks its delivery.
+
+        Args:
+            on_delivery: Called with (None, metadata) or (error, None), as `Delivery.
+                add_done_callback` tells. The others are those of `produce`.
+
+        Raises:
+            ConfigError: `delivery.report.only.error=true`, which hides what is stored.
+            RejectedError, AbortableError, FencedError, TypeError: as `produce` raises them.
+        """
+        self._require_open(f"send to {topic!r}")
+        delivery = self._producer._new_delivery(on_delivery)
+        self._produced += 1
+        try:
+            self._producer._enqueue(topic, value, key, headers, partition, timestamp, delivery)
+        except BaseException as raised:
+            self._producer._reports.remove(delivery)
+            if isinstance(raised, Exception):  # after a signal it may be on its way
+                self._produced -= 1
+            if not is_for_arguments(raised, topic, value, key, headers, partition, timestamp):
+                self._unproduced = self._unproduced or raised
+            raise
+        return delivery
 
     def send_offsets(
         self,

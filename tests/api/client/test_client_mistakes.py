@@ -120,7 +120,7 @@ def test_an_address_without_a_broker_shows_one_traceback() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("send", r"txn.Producer has no 'send': it is produce\(topic, value, key\)"),
+        ("poll", "txn.Producer has no 'poll': it polls by itself"),
         ("commit", "its end commits"),
         ("abort", "an exception inside it aborts"),
     ],
