@@ -355,10 +355,12 @@ class Consumer:
 
     # ------------------------------------------------------------ for Transaction
 
-    async def idle(self) -> None:
-        """Wait until nothing is read for a task that was cancelled."""
+    async def idle(self) -> asyncio.CancelledError | None:
+        """Wait until nothing is read; return the cancellation that came meanwhile."""
+        cancelled: asyncio.CancelledError | None = None
         while self._reading is not None and not self._reading.is_over:
-            await self._reading.end()
+            cancelled = await self._reading.end() or cancelled
+        return cancelled
 
     async def _call(self, call: Callable[[txn.client.Consumer], T]) -> T:
         """Make a call on the worker; a cancellation waits for its end."""

@@ -1,5 +1,6 @@
 """`txn.aio.Producer`: a `txn.Producer` whose waits are awaited."""
 
+import asyncio
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,6 +12,7 @@ from txn.aio.client import Client
 from txn.aio.consumer import Consumer
 from txn.aio.transaction import Transaction, require_consumer
 from txn.aio.worker import Call
+from txn.client.delivery import Delivery, RecordMetadata
 from txn.client.engine import EngineName
 from txn.client.reach import CONNECT_TIMEOUT
 from txn.errors import RejectedError
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 ROOM_SECONDS: Final = 0.1
 """Longest wait for room in the queue, before a record is tried again."""
+
+RECORDS_PER_TURN: Final = 128
+"""After so many records the event loop gets a turn, although there was room."""
 
 
 class Producer:
@@ -81,6 +86,7 @@ class Producer:
         self.client: Final = Client("txn.aio.Producer", whose, make)
         self._open: weakref.ref[Transaction] | None = None
         self._room: Call[None] | None = None
+        self._added = 0
 
     @classmethod
     async def open(cls, *args: Any, **more: Any) -> Self:
@@ -152,6 +158,33 @@ class Producer:
         except BufferError as raised:
             raise self.no_room(topic) from raised
 
+    async def send(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: "Headers | None" = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record outside transactions, and wait until it is stored; return where.
+
+        Waits for room in the queue first. A cancellation ends the wait; the record may be stored
+        all the same.
+        Several records are sent together: `await asyncio.gather(*(producer.send(...) for ...))`.
+
+        Raises:
+            TxnError: the record was not stored; its class and `action` say why.
+        """
+        producer = self.client.sync()
+        delivery = await self.added(
+            lambda: producer.send(
+                topic, value, key, headers=headers, partition=partition, timestamp=timestamp
+            )
+        )
+        return await delivery
+
     async def flush(self, timeout: float = 60.0) -> None:
         """Wait until every record produced so far is stored.
 
@@ -202,9 +235,17 @@ class Producer:
             "added. Use `await send(...)`, which waits for room"
         )
 
-    async def room(self) -> None:
-        """Wait until there may be room in the queue."""
-        if self._room is None or self._room.is_over:
+    async def added(self, add: Callable[[], Delivery]) -> Delivery:
+        """Add a record once there is room in the queue; give the event loop its turns."""
+        self._added += 1
+        if self._added % RECORDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        while True:
             producer = self.client.sync()
-            self._room = self.client.call(lambda: producer._await_reports(ROOM_SECONDS))
-        await self._room.wait()
+            try:
+                return add()
+            except BufferError:
+                pass
+            if self._room is None or self._room.is_over:
+                self._room = self.client.call(partial(producer._await_reports, ROOM_SECONDS))
+            await self._room.wait()

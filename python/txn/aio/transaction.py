@@ -27,21 +27,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from confluent_kafka import TopicPartition
 
 from txn.aio.client import Client
 from txn.aio.consumer import Consumer
 from txn.client.block_consumer import reached_by
+from txn.client.delivery import Delivery
 from txn.client.transaction import BlockResult
 
 if TYPE_CHECKING:
     from txn.aio.producer import Producer
     from txn.client.producer import Headers
-
-SENDS_PER_TURN: Final = 128
-"""After so many sends without a wait the event loop gets a turn."""
 
 
 class Transaction:
@@ -58,7 +56,6 @@ class Transaction:
         )
         self._sends_positions = consumer is not None
         self._others: list[Consumer] = []  # whose offsets were sent beside those of its own
-        self._sends = 0
 
     @property
     def result(self) -> BlockResult | None:
@@ -144,29 +141,19 @@ class Transaction:
         headers: "Headers | None" = None,
         partition: int | None = None,
         timestamp: int | None = None,
-        **others: Never,
-    ) -> None:
+    ) -> Delivery:
         """Add a record to the transaction, and wait for room in the queue if there is none.
 
         The event loop goes on meanwhile. A task that was cancelled here has not added the record.
-        Arguments and errors are those of `txn.client.Transaction.produce`.
+        The delivery that it returns may be awaited for the record's offset; the end of the block
+        waits for every record all the same. Arguments and errors are those of
+        `txn.client.Transaction.produce`.
         """
-        self._sends += 1
-        if self._sends % SENDS_PER_TURN == 0:
-            await asyncio.sleep(0)
-        while True:
-            try:
-                return self.produce(
-                    topic,
-                    value,
-                    key,
-                    headers=headers,
-                    partition=partition,
-                    timestamp=timestamp,
-                    **others,
-                )
-            except BufferError:
-                await self._producer.room()
+        return await self._producer.added(
+            lambda: self._block.send(
+                topic, value, key, headers=headers, partition=partition, timestamp=timestamp
+            )
+        )
 
     async def send_offsets(
         self,
@@ -201,20 +188,21 @@ class Transaction:
         self, step: Callable[[], None]
     ) -> tuple[asyncio.CancelledError | None, BaseException | None]:
         """Make a call of the block; return the cancellation that came meanwhile, and its error."""
+        cancelled: asyncio.CancelledError | None = None
         for other in self._others:
-            await other.idle()
+            cancelled = await other.idle() or cancelled
         clients: list[Client[Any]] = [self._producer.client]
         if self._consumer is not None:
             clients.insert(0, self._consumer.client)
         for client in clients:
             if not client.is_closed and not client.is_abandoned:
                 call = client.call(step)
-                return await call.end(), call.error
+                return await call.end() or cancelled, call.error
         try:
             step()  # closed clients wait for nothing
         except BaseException as raised:
-            return None, raised
-        return None, None
+            return cancelled, raised
+        return cancelled, None
 
     def _begin(self) -> None:
         try:

@@ -50,8 +50,8 @@ def refuse_async(kind: str) -> NoReturn:
         TypeError: always; the message says what to use instead.
     """
     raise TypeError(
-        f"{kind} has no coroutines: use `with`, or open txn.aio.Producer and txn.aio.Consumer, which "
-        "are for asyncio"
+        f"{kind} has no coroutines: use `with`, or open txn.aio.Producer and txn.aio.Consumer, "
+        "which are for asyncio"
     )
 
 

@@ -46,7 +46,7 @@ from enum import Enum
 from functools import partial
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -309,13 +309,10 @@ class Transaction:
         self._produced += 1
         try:
             self._producer._enqueue(topic, value, key, headers, partition, timestamp)
-        except BufferError:  # for `txn.aio`, which waits for room by itself
-            self._produced -= 1
-            raise
         except BaseException as raised:
             if isinstance(raised, Exception):  # after a signal it may be on its way
                 self._produced -= 1
-            if not is_for_arguments(raised, topic, value, key, headers, partition, timestamp):
+            if not _leaves_block(raised, topic, value, key, headers, partition, timestamp):
                 self._unproduced = self._unproduced or raised
             raise
 
@@ -352,7 +349,7 @@ class Transaction:
             self._producer._reports.remove(delivery)
             if isinstance(raised, Exception):  # after a signal it may be on its way
                 self._produced -= 1
-            if not is_for_arguments(raised, topic, value, key, headers, partition, timestamp):
+            if not _leaves_block(raised, topic, value, key, headers, partition, timestamp):
                 self._unproduced = self._unproduced or raised
             raise
         return delivery
@@ -849,6 +846,14 @@ def require_consumer(consumer: object) -> None:
             f"{consumer!r}. The transactional id belongs to the producer: "
             "Producer(transactional_id=...)"
         )
+
+
+def _leaves_block(raised: BaseException, *record: Any) -> bool:
+    """Return True if an error of `produce` leaves the block as it was.
+
+    BufferError comes to `txn.aio` alone, which waits for room by itself.
+    """
+    return isinstance(raised, BufferError) or is_for_arguments(raised, *record)
 
 
 def _by_place(offsets: Iterable[TopicPartition]) -> dict[Place, int]:
