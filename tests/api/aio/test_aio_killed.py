@@ -24,7 +24,7 @@ async def copy_in_capitals(servers: str) -> None:
                 async with producer.transaction(consumer) as t:
                     messages = await consumer.consume(2, timeout)
                     for message in messages:
-                        await t.send("out", message.value().upper())
+                        await t.send("out", (message.value() or b"").upper())
             except txn.AbortableError:
                 continue  # the block has aborted and rewound: once more
             if not messages:

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from itertools import count
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -18,7 +19,7 @@ from txn.testing import TestBroker
 RECORDS_PER_STEP = 4
 WAIT_S = 30.0
 
-Copy = Callable[[txn.aio.Producer, txn.aio.Consumer, str, bool], Awaitable[None]]
+Copy = Callable[[txn.aio.Producer, txn.aio.Consumer, str, bool], Coroutine[Any, Any, None]]
 
 
 async def read_inside(
@@ -46,8 +47,10 @@ async def send_own_offsets(
         message = await consumer.poll(WAIT_S if waits else 0.5)
         if message is not None:
             t.produce(out, message.value())
-            place = TopicPartition(str(message.topic()), message.partition(), message.offset() + 1)
-            await t.send_offsets([place], consumer)
+            partition, offset = message.partition() or 0, (message.offset() or 0) + 1
+            await t.send_offsets(
+                [TopicPartition(str(message.topic()), partition, offset)], consumer
+            )
 
 
 async def catch_a_timeout_of_a_read(
@@ -56,8 +59,8 @@ async def catch_a_timeout_of_a_read(
     async with producer.transaction(consumer) as t:
         try:
             async with asyncio.timeout(0):
-                for message in await consumer.consume(1):
-                    t.produce(out, message.value())
+                for early in await consumer.consume(1):
+                    t.produce(out, early.value())
         except TimeoutError:
             pass
         message = await consumer.poll(WAIT_S if waits else 0.5)
@@ -103,6 +106,8 @@ def test_P1_P3_a_copy_that_is_cancelled_at_each_await_copies_each_record_once(
 
     steps = asyncio.run(run())
     assert steps > 3
-    assert Counter(record.value.decode() for record in broker.records(out)) == Counter(sent)
+    assert Counter((record.value or b"").decode() for record in broker.records(out)) == Counter(
+        sent
+    )
     stable, end = ends(broker.bootstrap_servers, out)
     assert stable == end
