@@ -178,7 +178,8 @@ class Consumer:
             while True:
                 if messages := self.handover.take(most):
                     return messages
-                if error := self._pop_fault():
+                if (error := self._fault) is not None:
+                    self._fault = None
                     raise error
                 if has_asked and deadline.has_passed:
                     return []
@@ -209,10 +210,6 @@ class Consumer:
                     return
         except BaseException as raised:
             self._fault = raised
-
-    def _pop_fault(self) -> BaseException | None:
-        fault, self._fault = self._fault, None
-        return fault
 
     # ------------------------------------------------------------ the other calls
 
@@ -256,7 +253,7 @@ class Consumer:
         """Assign partitions by hand, as `txn.Consumer.assign` does."""
 
         def assign(consumer: txn.client.Consumer) -> None:
-            self._put_back(consumer, consumer.assignment())
+            self.handover.put_back(consumer, places_of(consumer.assignment()))
             consumer.assign(partitions)
 
         await self._call(assign)
@@ -269,7 +266,7 @@ class Consumer:
         """Give up all partitions, as `txn.Consumer.unassign` does."""
 
         def unassign(consumer: txn.client.Consumer) -> None:
-            self._put_back(consumer, consumer.assignment())
+            self.handover.put_back(consumer, places_of(consumer.assignment()))
             consumer.unassign()
 
         await self._call(unassign)
@@ -278,7 +275,7 @@ class Consumer:
         """Give up partitions, as `txn.Consumer.incremental_unassign` does."""
 
         def unassign(consumer: txn.client.Consumer) -> None:
-            self._put_back(consumer, partitions)
+            self.handover.put_back(consumer, places_of(partitions))
             consumer.incremental_unassign(partitions)
 
         await self._call(unassign)
@@ -373,12 +370,3 @@ class Consumer:
                 self.handover.drop_moved(consumer)
 
         return await self.client.call(run).finish()
-
-    def _put_back(self, consumer: txn.client.Consumer, partitions: list[TopicPartition]) -> None:
-        """Put held records back before their partitions are unassigned.
-
-        The synchronous consumer keeps the positions of those, for the next commit.
-        """
-        for begin in self.handover.begins(places_of(partitions)):
-            consumer.seek(begin)
-            self.handover.drop([(begin.topic, begin.partition)])

@@ -60,9 +60,15 @@ class Handover:
         with self._lock:
             self._held.clear()
 
-    def begins(self, places: Collection[Place]) -> list[TopicPartition]:
-        """Return the first held record of each of some partitions."""
-        return [TopicPartition(*p, offset) for p, offset in self._begins().items() if p in places]
+    def put_back(self, consumer: Consumer, places: Collection[Place]) -> None:
+        """Put records of some partitions back, which are about to be unassigned.
+
+        The consumer keeps the positions of those partitions for the next commit.
+        """
+        for place, offset in self._begins().items():
+            if place in places:
+                consumer.seek(TopicPartition(*place, offset))
+                self.drop([place])
 
     def handed_out(self, positions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Return positions as the program knows them: in front of the held records."""

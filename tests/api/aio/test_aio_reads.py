@@ -140,6 +140,39 @@ def test_P3_a_partition_that_is_given_up_keeps_its_place_before_fetched_records(
     asyncio.run(run())
 
 
+def test_P1_P3_fetched_records_of_a_partition_that_is_taken_away_are_read_again(
+    broker: TestBroker, topic: str, engine: EngineName
+) -> None:
+    out = f"{topic[-190:]}-out"
+    broker.create_topic(out)
+
+    async def copy(producer: txn.aio.Producer, consumer: txn.aio.Consumer) -> None:
+        while len(broker.records(out)) < 3:
+            try:
+                async with producer.transaction(consumer) as t:
+                    for message in await consumer.consume(1, timeout=1):
+                        t.produce(out, message.value())
+            except txn.AbortableError:
+                continue  # it lost records with the partition, and is rewound
+
+    async def run() -> None:
+        async with (
+            opened(broker, topic) as consumer,
+            txn.aio.Producer(
+                bootstrap_servers=broker.bootstrap_servers, transactional_id=topic, engine=engine
+            ) as producer,
+        ):
+            async with producer.transaction(consumer) as t:
+                for value in await values_of(consumer, 1):
+                    t.produce(out, value)
+            await fetch_one_for_nobody(consumer)
+            broker.rebalance(topic)
+            await copy(producer, consumer)
+
+    asyncio.run(run())
+    assert [record.value for record in broker.records(out)] == [b"1", b"2", b"3"]
+
+
 def test_batches_end_if_nothing_comes_and_polls_return_none(broker: TestBroker, topic: str) -> None:
     async def run() -> None:
         async with opened(broker, topic) as consumer:
