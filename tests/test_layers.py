@@ -27,6 +27,7 @@ LAYERS = (
     {"cluster"},
     {
         "admin",
+        "aio",
         "client",
         "spark",
         "explain",

@@ -2,6 +2,7 @@
 
 - `Broker`: a Kafka broker inside this process.
 - `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
+- `txn.aio`: the same for asyncio.
 - `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
 
@@ -27,7 +28,8 @@ from txn.errors import (
 )
 
 if TYPE_CHECKING:
-    from txn.client import Consumer, Producer, rewind
+    from txn import aio as aio
+    from txn.client import Consumer, Delivery, Producer, ProducerPool, RecordMetadata, rewind
     from txn.server.lifecycle.broker import Broker
 
     __version__: str
@@ -41,11 +43,14 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "CorruptLogError",
+    "Delivery",
     "DirectoryError",
     "FencedError",
     "ForkedError",
     "InDoubtError",
     "Producer",
+    "ProducerPool",
+    "RecordMetadata",
     "RejectedError",
     "RetriableError",
     "StorageError",
@@ -55,10 +60,16 @@ __all__ = [
     "rewind",
 ]
 
+_LAZY_MODULES = ("aio",)
+"""Loaded when first used, by their names."""
+
 _LAZY = {
     "Broker": "txn.server.lifecycle.broker",
     "Consumer": "txn.client",
+    "Delivery": "txn.client",
     "Producer": "txn.client",
+    "ProducerPool": "txn.client",
+    "RecordMetadata": "txn.client",
     "rewind": "txn.client",
 }
 """Loaded when first used: a Spark worker needs no broker, a producer no server."""
@@ -69,4 +80,6 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("txn")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
+    if name in _LAZY_MODULES:
+        return import_module(f"txn.{name}")
     raise AttributeError(f"module 'txn' has no attribute {name!r}")

@@ -950,9 +950,11 @@ class NativeProducer:
         headers: list[tuple[str, str | bytes | None]] | None,
         partition: int | None,
         timestamp: int | None,
+        delivery: int | None = None,
     ) -> str | None:
         """Take a record and return None; or return why not: full, too-large, not-open, failed,
-        fatal. Raises TypeError for an argument of another type."""
+        fatal. Raises TypeError for an argument of another type. `delivery` is the number by which
+        `reports` tells how it ended, in place of `take_failures`."""
     def send_offsets(
         self,
         group: str,
@@ -972,7 +974,8 @@ class NativeProducer:
         """Send what lingers; await `stored`."""
     def wait(self, until: str, timeout_ms: int) -> bool:
         """Return True once it is so, False after the time-out: settled (the status is not
-        `working`), offsets (none are on their way), stored (no record is pending), room."""
+        `working`), offsets (none are on their way), stored (no record is pending), reports (there are some),
+        room."""
     def status(self) -> tuple[str, int, str]:
         """(new, working, ready, open, failed or fatal; its error's code and message)."""
     def pending(self) -> int:
@@ -980,6 +983,17 @@ class NativeProducer:
     def take_failures(self) -> list[tuple[str, int, int, int, int, bool, str]]:
         """Batches that were given up: (topic, partition, records, bytes of the largest, code, is
         retriable, message). Each is told once."""
+    def reports(
+        self,
+    ) -> tuple[int, list[tuple[int, str, int, int, int, int, tuple[int, bool, str] | None]]]:
+        """The ends of records that were sent with a number, oldest first, until they are forgotten.
+
+        Each is (the record's number, topic, partition, offset, timestamp in ms, bytes, error). The
+        error is None if the record is stored, else (code, is retriable, message), with code 0 for
+        one that was dropped by an abort. The first value is the argument of `forget_reports`.
+        """
+    def forget_reports(self, end: int) -> None:
+        """Forget the reports that `reports` returned with this number."""
     def has_connected(self) -> bool:
         """True once a node was reached."""
     def connect_errors(self) -> list[tuple[str, int, bool, str]]:

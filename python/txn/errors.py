@@ -77,12 +77,14 @@ class RetriableError(TxnError):
     Attributes:
         waiting: Number of records still on their way, if they are the reason for the time-out.
         count: How many records were not stored, if some were not.
+        size: Number of producers of a pool, if all were in use.
     """
 
     page = "errors/retriable"
     action = Action.RETRY
     waiting: int | None = None
     count: int | None = None
+    size: int | None = None
 
 
 class UnreachableError(RetriableError):

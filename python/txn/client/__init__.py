@@ -6,7 +6,17 @@ by hand. Nothing here is particular to txn's broker.
 
 from txn.client.block_consumer import rewind
 from txn.client.consumer import Consumer
+from txn.client.delivery import Delivery, RecordMetadata
+from txn.client.pool import ProducerPool
 from txn.client.producer import Producer
 from txn.client.transaction import Transaction
 
-__all__ = ["Consumer", "Producer", "Transaction", "rewind"]
+__all__ = [
+    "Consumer",
+    "Delivery",
+    "Producer",
+    "ProducerPool",
+    "RecordMetadata",
+    "Transaction",
+    "rewind",
+]

@@ -1,10 +1,35 @@
 """The time that an operation has left."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 SLICE_SECONDS = 1.0
 """Longest block of one call into librdkafka: between two calls Ctrl-C is heard."""
+
+INTERRUPTIBLE_SLICE_SECONDS = 0.1
+"""The same in a thread whose wait another thread may interrupt."""
+
+_interrupts = threading.local()
+
+
+class InterruptedWaitError(BaseException):
+    """Another thread has interrupted a wait, as Ctrl-C interrupts one of the main thread."""
+
+
+@contextmanager
+def interrupted_by(is_interrupted: Callable[[], bool]) -> Iterator[None]:
+    """Raise InterruptedWaitError between two slices of a wait of this thread, once asked to.
+
+    Args:
+        is_interrupted: Says whether the wait is to end; asked before each slice.
+    """
+    _interrupts.is_interrupted = is_interrupted
+    try:
+        yield
+    finally:
+        del _interrupts.is_interrupted
 
 
 class Deadline:
@@ -32,4 +57,9 @@ class Deadline:
 
     def slice(self) -> float:
         """Return how long the next blocking call may take."""
-        return min(SLICE_SECONDS, self.remaining)
+        is_interrupted: Callable[[], bool] | None = getattr(_interrupts, "is_interrupted", None)
+        if is_interrupted is None:
+            return min(SLICE_SECONDS, self.remaining)
+        if is_interrupted():
+            raise InterruptedWaitError
+        return min(INTERRUPTIBLE_SLICE_SECONDS, self.remaining)

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Protocol
 
 from confluent_kafka import TopicPartition
 
+from txn.client.delivery import Delivery
 from txn.errors import ConfigError
 
 EngineName = Literal["confluent-kafka", "native"]
@@ -36,6 +37,22 @@ class ProducerEngine(Protocol):
         timestamp: int,
     ) -> None:
         """Take a record; partition -1: by the key; timestamp 0: now. BufferError: it is full."""
+
+    def produce_tracked(
+        self,
+        topic: str,
+        *,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: Any,
+        partition: int,
+        timestamp: int,
+        delivery: Delivery,
+    ) -> None:
+        """Take a record as `produce` does, and report its end to the delivery."""
+
+    def collect(self, timeout: float, /) -> int:
+        """Wait for reports about deliveries, hand them out, and return how many there were."""
 
     def send_offsets_to_transaction(
         self, offsets: list[TopicPartition], metadata: Any, timeout: float, /

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -26,6 +26,9 @@ from txn.errors import (
     RetriableError,
     TxnError,
 )
+
+if TYPE_CHECKING:
+    from txn.client.delivery import Delivery
 
 FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -145,6 +148,13 @@ class DeliveryFailure:
     error: KafkaError
     record_bytes: int = 0
     """Size of its key and its value."""
+    delivery: "Delivery | None" = None
+    """Its delivery, if it was sent with one."""
+
+    @property
+    def is_told(self) -> bool:
+        """True if the program has asked its delivery for the result."""
+        return self.delivery is not None and self.delivery.is_told
 
 
 def error_of(raised: KafkaException) -> KafkaError:

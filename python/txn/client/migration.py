@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 
 ON_DELIVERY: Final = (
     "a record that is not stored makes the block, or flush(), raise. For a callback per record "
-    "give on_delivery= to the producer"
+    "call send(topic, value, on_delivery=...), which also returns a delivery to wait for"
 )
 BLOCK: Final = "use `with producer.transaction() as t:`"
 ADMIN: Final = "use a confluent_kafka.admin.AdminClient"
@@ -22,7 +22,6 @@ INSTEAD: Final[Mapping[str, str]] = {
     "list_topics": ADMIN,
     "on_delivery": ON_DELIVERY,
     "poll": "it polls by itself",
-    "send": "it is produce(topic, value, key)",
     "purge": "an exception inside the block drops its records",
     "send_offsets_to_transaction": "give transaction() the consumer, or call its send_offsets()",
 }
@@ -35,7 +34,6 @@ INSTEAD_IN_BLOCK: Final[Mapping[str, str]] = {
     "flush": "the end of the block waits for every record",
     "poll": "the producer polls by itself",
     "rollback": "raise an exception inside the block, which aborts",
-    "send": INSTEAD["send"],
     "send_offsets_to_transaction": "it is send_offsets(offsets, consumer)",
 }
 
@@ -52,8 +50,8 @@ def refuse_async(kind: str) -> NoReturn:
         TypeError: always; the message says what to use instead.
     """
     raise TypeError(
-        f"{kind} has no coroutines: use `with`, and run the whole block in a thread: "
-        "asyncio.to_thread(...)"
+        f"{kind} has no coroutines: use `with`, or open txn.aio.Producer and txn.aio.Consumer, "
+        "which are for asyncio"
     )
 
 

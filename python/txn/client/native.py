@@ -7,6 +7,7 @@ begins its own. Errors become librdkafka's `KafkaError` with its marks, so `fail
 
 import os
 import struct
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
@@ -15,6 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from txn import _core, forks
 from txn.access.connection import AUTHENTICATION_CODES, client_security
+from txn.client.delivery import Delivery
+from txn.client.reports import Reports
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client_names import READ
@@ -117,7 +120,9 @@ class NativeProducer:
     Args:
         settings: Its configuration, by Kafka's names; `require_native_settings` has passed it.
         whose: Which producer, as a message begins.
-        on_failure: Called with (topic, partition, error, bytes) of each record that is given up.
+        reports: The deliveries of its records.
+        on_failure: Called with (topic, partition, error, bytes, delivery) of each record that is
+            given up.
         on_refusal: Called with the reason if a node does not let the client in.
 
     Raises:
@@ -129,7 +134,8 @@ class NativeProducer:
         settings: Mapping[str, object],
         whose: str,
         *,
-        on_failure: Callable[[str, int, KafkaError, int], None],
+        reports: Reports,
+        on_failure: Callable[[str, int, KafkaError, int, Delivery | None], None],
         on_refusal: Callable[[str], None],
     ) -> None:
         given = {SECOND_NAMES.get(name, name): value for name, value in settings.items()}
@@ -163,6 +169,8 @@ class NativeProducer:
         self._whose = whose
         self._is_transactional = name is not None
         self._is_closed = False
+        self._reports = reports
+        self._handing_out = threading.RLock()
         self._on_failure = on_failure
         self._on_refusal = on_refusal
         forks.watch(self)
@@ -196,6 +204,32 @@ class NativeProducer:
         timestamp: int,
     ) -> None:
         """Take a record."""
+        self._send(topic, value, key, headers, partition, timestamp, None)
+
+    def produce_tracked(
+        self,
+        topic: str,
+        *,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: Any,
+        partition: int,
+        timestamp: int,
+        delivery: Delivery,
+    ) -> None:
+        """Take a record, and report its end to the delivery."""
+        self._send(topic, value, key, headers, partition, timestamp, delivery.number)
+
+    def _send(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: Any,
+        partition: int,
+        timestamp: int,
+        delivery: int | None,
+    ) -> None:
         pairs = list(headers.items()) if isinstance(headers, dict) else headers
         refusal = self._core.send(
             topic,
@@ -204,6 +238,7 @@ class NativeProducer:
             pairs,
             None if partition < 0 else partition,
             timestamp or None,
+            delivery,
         )
         if refusal is None:
             if not self._is_transactional:
@@ -277,6 +312,16 @@ class NativeProducer:
             self._core.wait("room", _ms(timeout))
         return self._report()
 
+    def collect(self, timeout: float, /) -> int:
+        """Wait for reports about deliveries, hand them out, and return how many there were."""
+        if not self._core.wait("reports", _ms(timeout)):
+            if self._is_closed:
+                time.sleep(CLOSED_PAUSE_S)
+            return 0
+        count = self._hand_out()
+        self._release_if_sent()
+        return count
+
     def purge(self) -> None:
         """Give up everything, and close the connections."""
         self._is_closed = True
@@ -292,21 +337,45 @@ class NativeProducer:
 
     def _report(self) -> int:
         """Report records that were given up, and a node that lets the client not in."""
+        if self._reports.waiting:
+            self._hand_out()
         failures = self._core.take_failures()
         self._release_if_sent()
         if failures:
-            kind, cause, _ = self._core.status()
             for topic, partition, count, size, code, is_retriable, message in failures:
-                # As with librdkafka: of records that fell with their producer, the cause is told.
-                number = KafkaError._PURGE_QUEUE if kind == "fatal" and code == cause else code
-                error = KafkaError(number, message, retriable=is_retriable)
+                error = self._delivery_error(code, is_retriable, message)
                 for _ in range(count):
-                    self._on_failure(topic, partition, error, size)
+                    self._on_failure(topic, partition, error, size, None)
         if not self._core.has_connected():
             for address, code, is_retriable, message in self._core.connect_errors():
                 if not is_retriable and code in AUTHENTICATION_CODES:
                     self._on_refusal(f"{address}: {message}")
         return len(failures)
+
+    def _hand_out(self) -> int:
+        """End the deliveries that there are reports about.
+
+        One thread at a time does so: reports of a partition come in their order. They are forgotten
+        afterwards, so none is lost to a signal.
+        """
+        with self._handing_out:
+            end, reports = self._core.reports()
+            for number, topic, partition, offset, timestamp, size, failed in reports:
+                delivery = self._reports.waiting.get(number)
+                if failed is not None:
+                    error = self._delivery_error(*failed)
+                    self._on_failure(topic, partition, error, size, delivery)
+                elif delivery is not None:
+                    self._reports.stored(delivery, topic, partition, offset, timestamp)
+            self._core.forget_reports(end)
+        return len(reports)
+
+    def _delivery_error(self, code: int, is_retriable: bool, message: str) -> KafkaError:
+        kind, cause, _ = self._core.status()
+        # As with librdkafka: of records that fell with their producer, the cause is told.
+        is_purged = code == 0 or (kind == "fatal" and code == cause)
+        number = KafkaError._PURGE_QUEUE if is_purged else code
+        return KafkaError(number, message, retriable=is_retriable)
 
     def _release_if_sent(self) -> None:
         if self._core.pending() == 0:

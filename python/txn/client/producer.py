@@ -16,8 +16,9 @@ producer before you ask for committed offsets.
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -33,10 +34,11 @@ from txn.client.arguments import (
     too_large,
     wrong_record,
 )
-from txn.client.callbacks import Callbacks, keeping_fatal_errors
+from txn.client.callbacks import Callbacks, keeping_fatal_error, keeping_fatal_errors
 from txn.client.cautions import Cautions
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
+from txn.client.delivery import Delivery, OnDelivery
 from txn.client.engine import EngineName, ProducerEngine, engine_name
 from txn.client.failures import (
     ENDED,
@@ -56,6 +58,7 @@ from txn.client.library_log import LibraryLog
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
+from txn.client.reports import Reports
 from txn.client.settings import producer_settings, refused, take_callback
 from txn.client.transaction import OpenBlock, Transaction, require_consumer
 from txn.errors import (
@@ -87,9 +90,22 @@ class Librdkafka(confluent_kafka.Producer):
     forked child must not free it either.
     """
 
-    def __init__(self, settings: dict[str, object]) -> None:
+    def __init__(
+        self,
+        settings: dict[str, object],
+        on_report: Callable[[Delivery, KafkaError | None, Message], None],
+    ) -> None:
         super().__init__(settings)
+        self._on_report = keeping_fatal_error(on_report)
         forks.watch(self)
+
+    def produce_tracked(self, topic: str, *, delivery: Delivery, **record: Any) -> None:
+        """Take a record, and report its end to the delivery."""
+        self.produce(topic, **record, on_delivery=partial(self._on_report, delivery))
+
+    def collect(self, timeout: float, /) -> int:
+        """Serve the callbacks that are due, those of reports among them."""
+        return int(self.poll(timeout))
 
     def _abandon(self, parent: int) -> None:
         """Do nothing: its `Producer` refuses every use in a forked child; see `txn.forks`."""
@@ -166,8 +182,7 @@ class Producer:
         self._callbacks = Callbacks()
         self._callbacks.guard(settings)
         self._on_delivery = take_callback(settings, "on_delivery")
-        if self._on_delivery is None:
-            settings.setdefault("delivery.report.only.error", True)
+        self._only_errors = _is_true(settings.get("delivery.report.only.error"))
         settings["on_delivery"] = self._note_delivery
         self._on_error = take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
@@ -178,19 +193,26 @@ class Producer:
         self._reach = Reach(settings, self._whose, connect_timeout)
         self._cautions = Cautions(self._whose)
         self._failures: deque[DeliveryFailure] = deque()
+        self._reports = Reports(self._whose, in_transaction=name is not None)
         self._produced = 0
         self._open: dict[str, OpenBlock] = {}  # at most one
         self._broken: TxnError | None = None
         self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None  # and committed
         self._forked_from: int | None = None
+        self._waits_for_room = True  # False: `produce` raises BufferError while the queue is full
         self._kafka: ProducerEngine | None = self._connect(settings)
+        self._reports.begin(self._kafka)
         self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         self._message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
         if self.transactional_id is None:
             unclosed.watch(self)
         else:
-            self._init_transactions(Deadline(timeout))
+            try:
+                self._init_transactions(Deadline(timeout))
+            except BaseException:
+                self._discard_client()
+                raise
 
     if not TYPE_CHECKING:
 
@@ -288,6 +310,42 @@ class Producer:
             )
         self._enqueue(topic, value, key, headers, partition, timestamp)
 
+    def send(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Send a record as `produce` does, and return its delivery: when and where it is stored.
+
+        A record that fails is raised by `flush` and `close` only if nobody has asked its delivery.
+
+        Args:
+            on_delivery: Called with (None, metadata) or (error, None), as `Delivery.
+                add_done_callback` tells. The others are those of `Transaction.produce`.
+
+        Raises:
+            ConfigError: `delivery.report.only.error=true`, which hides what is stored.
+            RejectedError, FencedError, TypeError: as `produce` raises them.
+        """
+        if self.transactional_id is not None:
+            raise RejectedError(
+                f"{self._whose} cannot send to {topic!r} outside a transaction; use "
+                "`with producer.transaction() as t: t.send(...)`"
+            )
+        delivery = self._new_delivery(on_delivery)
+        try:
+            self._enqueue(topic, value, key, headers, partition, timestamp, delivery)
+        except BaseException:
+            self._reports.remove(delivery)
+            raise
+        return delivery
+
     def flush(self, timeout: float = 60.0) -> None:
         """Wait until every record produced so far is stored.
 
@@ -360,6 +418,7 @@ class Producer:
     def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
         self._forked_from = parent
+        self._reports.abandon(parent)
 
     @property
     def _is_abandoned(self) -> bool:
@@ -464,6 +523,11 @@ class Producer:
         self._reporting(lambda: client.poll(min(PAUSE_SECONDS, deadline.remaining)))
         self._callbacks.raise_kept()
 
+    def _await_reports(self, seconds: float) -> None:
+        """Wait for reports of delivery; an exception of a callback is kept for a later call."""
+        client = self._client()
+        self._reporting(lambda: client.poll(seconds))
+
     def _reporting(self, call: Callable[[], int]) -> int:
         try:
             return call()
@@ -473,6 +537,15 @@ class Producer:
                 raise
             raise self._failure(error, "waiting for its records to be stored") from raised
 
+    def _new_delivery(self, on_delivery: OnDelivery | None) -> Delivery:
+        if self._only_errors:
+            raise ConfigError(
+                f"{self._whose} has delivery.report.only.error=true, so nothing tells it what is "
+                "stored: leave that out, or use produce()",
+                property="delivery.report.only.error",
+            )
+        return self._reports.add(on_delivery)
+
     def _enqueue(
         self,
         topic: str,
@@ -481,6 +554,7 @@ class Producer:
         headers: Headers | None,
         partition: int | None,
         timestamp: int | None,
+        delivery: Delivery | None = None,
     ) -> None:
         client = self._client()
         if timestamp == 0:
@@ -501,23 +575,38 @@ class Producer:
         self._produced += 1
         if self._produced % PRODUCES_PER_POLL == 0:
             self._serve(Deadline(0))
+        place = -1 if partition is None else partition
+        time_ms = 0 if timestamp is None else timestamp
         while True:
             try:
-                client.produce(
-                    topic,
-                    value=value,
-                    key=key,
-                    headers=headers,
-                    partition=-1 if partition is None else partition,
-                    timestamp=0 if timestamp is None else timestamp,
-                )
+                if delivery is None:
+                    client.produce(
+                        topic,
+                        value=value,
+                        key=key,
+                        headers=headers,
+                        partition=place,
+                        timestamp=time_ms,
+                    )
+                else:
+                    client.produce_tracked(
+                        topic,
+                        value=value,
+                        key=key,
+                        headers=headers,
+                        partition=place,
+                        timestamp=time_ms,
+                        delivery=delivery,
+                    )
                 return
             except BufferError:
                 # Room comes with every record stored, and with every one given up after
                 # message.timeout.ms; in a transaction one of those is enough to stop.
-                self._serve(Deadline(PAUSE_SECONDS))
+                self._serve(Deadline(PAUSE_SECONDS if self._waits_for_room else 0))
                 if self.transactional_id is not None:
                     self._raise_undelivered()
+                if not self._waits_for_room:
+                    raise
             except KafkaException as raised:
                 if error_of(raised).code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     size, limit = size_of(value, key), self._message_bytes_max
@@ -549,6 +638,10 @@ class Producer:
         if not failures:
             return
         is_transactional = self.transactional_id is not None
+        if not is_transactional:
+            failures = [failure for failure in failures if not failure.is_told]
+            if not failures:
+                return
         if is_transactional and all(f.error.code() in PURGED for f in failures):
             self._raise_cause()
         causes = (self._timed_out(failed.error) for failed in failures)
@@ -589,11 +682,12 @@ class Producer:
             return NativeProducer(
                 settings,
                 self._whose,
+                reports=self._reports,
                 on_failure=self._note_failure,
                 on_refusal=self._reach.refuse,
             )
         try:
-            return Librdkafka(keeping_fatal_errors(settings))
+            return Librdkafka(keeping_fatal_errors(settings), self._note_report)
         except KafkaException as raised:
             raise refused(self._whose, raised, settings) from None  # its text may have a secret
 
@@ -626,7 +720,9 @@ class Producer:
                     self._discard_client()
                     raise failure from raised
 
-    def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
+    def _note_delivery(
+        self, error: KafkaError | None, message: Message, delivery: Delivery | None = None
+    ) -> None:
         if error is not None:
             error = self._redaction.error(error)
             partition = message.partition()
@@ -635,12 +731,40 @@ class Producer:
                 -1 if partition is None else partition,
                 error,
                 size_of(message.value(), message.key()),
+                delivery,
             )
         if self._on_delivery is not None:
             self._on_delivery(error, message)
 
-    def _note_failure(self, topic: str, partition: int, error: KafkaError, size: int) -> None:
-        self._failures.append(DeliveryFailure(topic, partition, error, size))
+    def _note_report(self, delivery: Delivery, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            offset = message.offset()
+            self._reports.stored(
+                delivery,
+                message.topic() or "",
+                message.partition() or 0,
+                -1 if offset is None or offset < 0 else offset,
+                message.timestamp()[1],
+            )
+            if self._on_delivery is not None:
+                self._on_delivery(error, message)
+            return
+        self._note_delivery(error, message, delivery)
+
+    def _note_failure(
+        self,
+        topic: str,
+        partition: int,
+        error: KafkaError,
+        size: int,
+        delivery: Delivery | None = None,
+    ) -> None:
+        failure = DeliveryFailure(topic, partition, error, size, delivery)
+        while self._failures and self._failures[0].is_told and self.transactional_id is None:
+            self._failures.popleft()  # of a program that never flushes
+        self._failures.append(failure)
+        if delivery is not None:
+            self._reports.failed(delivery, failure)
 
     def _note_error(self, error: KafkaError) -> None:
         error = self._redaction.error(error)
@@ -655,4 +779,9 @@ class Producer:
         """Drop librdkafka's producer, with all that it still holds."""
         client, self._kafka = self._kafka, None
         if client is not None:
+            self._reports.close()
             client.purge()
+
+
+def _is_true(setting: object) -> bool:
+    return str(setting).lower() in ("true", "t", "1")

@@ -46,7 +46,7 @@ from enum import Enum
 from functools import partial
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -63,6 +63,7 @@ from txn.client.block_consumer import (
 from txn.client.bounded_call import BoundedCall
 from txn.client.consumer import Consumer, Offsets
 from txn.client.deadline import Deadline
+from txn.client.delivery import Delivery, OnDelivery
 from txn.client.engine import ProducerEngine
 from txn.client.failures import StateLostError, error_of, reported_by
 from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_unknown_arguments
@@ -311,9 +312,47 @@ class Transaction:
         except BaseException as raised:
             if isinstance(raised, Exception):  # after a signal it may be on its way
                 self._produced -= 1
-            if not is_for_arguments(raised, topic, value, key, headers, partition, timestamp):
+            if not _leaves_block(raised, topic, value, key, headers, partition, timestamp):
                 self._unproduced = self._unproduced or raised
             raise
+
+    def send(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: "Headers | None" = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Add a record as `produce` does, and return its delivery: when and where it is stored.
+
+        The offset is known before the transaction ends; readers of committed records see the record
+        after the commit. A record that fails makes the block abort, whoever asks its delivery.
+
+        Args:
+            on_delivery: Called with (None, metadata) or (error, None), as `Delivery.
+                add_done_callback` tells. The others are those of `produce`.
+
+        Raises:
+            ConfigError: `delivery.report.only.error=true`, which hides what is stored.
+            RejectedError, AbortableError, FencedError, TypeError: as `produce` raises them.
+        """
+        self._require_open(f"send to {topic!r}")
+        delivery = self._producer._new_delivery(on_delivery)
+        self._produced += 1
+        try:
+            self._producer._enqueue(topic, value, key, headers, partition, timestamp, delivery)
+        except BaseException as raised:
+            self._producer._reports.remove(delivery)
+            if isinstance(raised, Exception):  # after a signal it may be on its way
+                self._produced -= 1
+            if not _leaves_block(raised, topic, value, key, headers, partition, timestamp):
+                self._unproduced = self._unproduced or raised
+            raise
+        return delivery
 
     def send_offsets(
         self,
@@ -795,17 +834,26 @@ class Transaction:
 
 def require_consumer(consumer: object) -> None:
     """Raise TypeError for something that is no consumer, or one whose answers are awaited."""
+    awaited = (getattr(consumer, name, None) for name in ("consumer_group_metadata", "poll"))
+    if any(iscoroutinefunction(call) for call in awaited):
+        raise TypeError(
+            f"a transaction cannot use {type(consumer).__name__}, whose answers are awaited. Use a "
+            "txn.Consumer; in asyncio a txn.aio.Consumer with a txn.aio.Producer"
+        )
     if not hasattr(consumer, "consumer_group_metadata"):
         raise TypeError(
             f"transaction() takes the consumer whose offsets it commits, or nothing, not "
             f"{consumer!r}. The transactional id belongs to the producer: "
             "Producer(transactional_id=...)"
         )
-    if iscoroutinefunction(consumer.consumer_group_metadata):
-        raise TypeError(
-            f"a transaction cannot use {type(consumer).__name__}, whose answers are awaited. Use a "
-            "txn.Consumer, and run the whole block in a thread: asyncio.to_thread(...)"
-        )
+
+
+def _leaves_block(raised: BaseException, *record: Any) -> bool:
+    """Return True if an error of `produce` leaves the block as it was.
+
+    BufferError comes to `txn.aio` alone, which waits for room by itself.
+    """
+    return isinstance(raised, BufferError) or is_for_arguments(raised, *record)
 
 
 def _by_place(offsets: Iterable[TopicPartition]) -> dict[Place, int]:

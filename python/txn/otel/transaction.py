@@ -6,7 +6,8 @@ Tracing never changes the result of a block: see `txn.otel.faults`.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import Token
 from threading import Lock
 from types import TracebackType
@@ -27,6 +28,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from txn.client.delivery import Delivery, OnDelivery
 from txn.client.producer import Headers, Producer
 from txn.client.transaction import BlockResult, Transaction
 from txn.errors import FencedError, TxnError
@@ -161,7 +163,7 @@ class TracedTransaction(Transaction):
         send = self._send_to(topic)
         if send is not None:
             headers = send.stamp.on(headers)
-        try:
+        with self._counted(send):
             super().produce(
                 topic,
                 value,
@@ -171,6 +173,40 @@ class TracedTransaction(Transaction):
                 timestamp=timestamp,
                 **others,
             )
+
+    def send(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Add a record, as `Transaction.send` does, with the trace context in its headers.
+
+        A context that the headers have already is replaced.
+        """
+        send = self._send_to(topic)
+        if send is not None:
+            headers = send.stamp.on(headers)
+        with self._counted(send):
+            return super().send(
+                topic,
+                value,
+                key,
+                headers=headers,
+                partition=partition,
+                timestamp=timestamp,
+                on_delivery=on_delivery,
+            )
+
+    @contextmanager
+    def _counted(self, send: _TopicSend | None) -> Iterator[None]:
+        try:
+            yield
         except BaseException as error:
             if send is not None:
                 with log_faults("the error of a record"):

@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use txn_client::Interrupt;
 use txn_client::engine::{
-    Engine, Producer, ProducerClient, Record, SendError, Settings, Status, Unfinished,
+    Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
+    Unfinished,
 };
 use txn_client::messages::transactions::GroupMember;
 use txn_client::security::Security;
@@ -24,6 +25,17 @@ use crate::security::ClientSecurity;
 type StatusTuple = (&'static str, i16, String);
 /// (topic, partition, records, bytes of the largest, code, is retriable, message).
 type FailureTuple = (String, i32, u32, usize, i16, bool, String);
+/// (record's number, topic, partition, offset, timestamp in ms, bytes, error); the error is (code, is
+/// retriable, message), or None if the record is stored. The code of one that was dropped is 0.
+type ReportTuple = (
+    u64,
+    String,
+    i32,
+    i64,
+    i64,
+    usize,
+    Option<(i16, bool, String)>,
+);
 /// (address, code, is retriable, message).
 type ConnectTuple = (String, i16, bool, String);
 
@@ -117,8 +129,9 @@ impl NativeProducer {
     }
 
     /// None: taken.
-    #[pyo3(signature = (topic, value, key, headers, partition, timestamp))]
+    #[pyo3(signature = (topic, value, key, headers, partition, timestamp, delivery=None))]
     #[allow(clippy::needless_pass_by_value)] // pyo3 hands arguments over by value
+    #[allow(clippy::too_many_arguments)] // as the stub says
     fn send(
         &self,
         topic: &str,
@@ -127,6 +140,7 @@ impl NativeProducer {
         headers: Option<Vec<HeaderTuple<'_>>>,
         partition: Option<i32>,
         timestamp: Option<i64>,
+        delivery: Option<u64>,
     ) -> PyResult<Option<&'static str>> {
         let headers = headers.unwrap_or_default();
         let mut pairs = Vec::with_capacity(headers.len());
@@ -139,6 +153,7 @@ impl NativeProducer {
             value: value.as_ref().map(bytes_of).transpose()?,
             headers: &pairs,
             timestamp_ms: timestamp.unwrap_or_else(timestamp_ms),
+            delivery,
         };
         Ok(match self.client.send(topic, partition, &record) {
             Ok(()) => None,
@@ -187,6 +202,7 @@ impl NativeProducer {
             "settled" => |producer| !matches!(producer.status(), Status::Working),
             "offsets" => |producer| !producer.is_sending_offsets() || is_over(producer),
             "stored" => |producer| producer.pending() == 0 || is_over(producer),
+            "reports" => |producer| producer.has_reports(),
             "room" => |producer| producer.has_room() || is_over(producer),
             _ => return Err(PyValueError::new_err(format!("nothing is '{until}'"))),
         };
@@ -237,6 +253,23 @@ impl NativeProducer {
         failures.into_iter().map(tuple).collect()
     }
 
+    /// The reports that are not forgotten, and the number to forget them by.
+    fn reports(&self) -> (u64, Vec<ReportTuple>) {
+        self.client.look(|producer, _| {
+            let (first, reports) = producer.reports();
+            let (mut tuples, mut end) = (Vec::new(), first);
+            for report in reports {
+                end += 1;
+                tuples.extend(report_tuples(report));
+            }
+            (end, tuples)
+        })
+    }
+
+    fn forget_reports(&self, end: u64) {
+        self.client.look(|producer, _| producer.forget_reports(end));
+    }
+
     fn has_connected(&self) -> bool {
         self.client.look(|producer, _| producer.has_connected())
     }
@@ -261,6 +294,43 @@ impl NativeProducer {
 
 fn is_over(producer: &Producer) -> bool {
     matches!(producer.status(), Status::Failed(_) | Status::Fatal(_))
+}
+
+fn report_tuples(report: &Report) -> impl Iterator<Item = ReportTuple> {
+    report.records.iter().map(|record| {
+        let (mut offset, mut timestamp_ms, mut bytes, mut failed) =
+            (-1, record.timestamp_ms, 0, None);
+        match &report.outcome {
+            Outcome::Stored {
+                base_offset,
+                append_time_ms,
+            } => {
+                if *base_offset >= 0 {
+                    offset = base_offset + i64::from(record.index);
+                }
+                if *append_time_ms >= 0 {
+                    timestamp_ms = *append_time_ms;
+                }
+            }
+            Outcome::Failed {
+                error,
+                record_bytes,
+            } => {
+                bytes = *record_bytes;
+                failed = Some((error.code, error.is_retriable, error.message.clone()));
+            }
+            Outcome::Dropped => failed = Some((0, false, "it was dropped".to_owned())),
+        }
+        (
+            record.number,
+            report.topic.to_string(),
+            report.partition,
+            offset,
+            timestamp_ms,
+            bytes,
+            failed,
+        )
+    })
 }
 
 fn timestamp_ms() -> i64 {

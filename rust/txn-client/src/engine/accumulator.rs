@@ -43,6 +43,19 @@ pub struct Record<'a> {
     pub headers: &'a [(&'a [u8], Option<&'a [u8]>)],
     /// Milliseconds since 1970.
     pub timestamp_ms: i64,
+    /// Number by which its delivery is reported; None: only a failure is.
+    pub delivery: Option<u64>,
+}
+
+/// A record of a batch whose delivery is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracked {
+    /// Its number, `Record::delivery`.
+    pub number: u64,
+    /// Its index in the batch.
+    pub index: u32,
+    /// Milliseconds since 1970, as it was sent.
+    pub timestamp_ms: i64,
 }
 
 impl Record<'_> {
@@ -77,6 +90,7 @@ pub(crate) struct Batch {
     /// Bytes before compression, which count against `buffer.memory`.
     pub(crate) bytes: usize,
     pub(crate) record_bytes_max: usize,
+    pub(crate) tracked: Vec<Tracked>,
     pub(crate) created: Millis,
     /// Its sequence, and its place among the batches sent under one identity.
     sequence: Option<(i32, u64)>,
@@ -163,6 +177,7 @@ impl Partition {
                 records: 0,
                 bytes: 0,
                 record_bytes_max: 0,
+                tracked: Vec::new(),
                 created: now,
                 sequence: None,
                 is_in_flight: false,
@@ -178,6 +193,13 @@ impl Partition {
                 record.value,
                 record.headers,
             );
+        }
+        if let Some(number) = record.delivery {
+            last.tracked.push(Tracked {
+                number,
+                index: last.records,
+                timestamp_ms: record.timestamp_ms,
+            });
         }
         last.records += 1;
         last.bytes += bytes;

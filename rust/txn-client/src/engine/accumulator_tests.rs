@@ -25,6 +25,7 @@ fn partition(batches: u64) -> Partition {
             value: Some(&value),
             headers: &[],
             timestamp_ms: 1,
+            delivery: None,
         };
         partition.push(&record, 150, Codec::None, now, &mut number);
     }

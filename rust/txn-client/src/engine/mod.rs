@@ -41,7 +41,7 @@ mod simulation;
 pub(crate) mod topics;
 pub(crate) mod transaction;
 
-pub use accumulator::Record;
+pub use accumulator::{Record, Tracked};
 pub use driver::{Engine, ProducerClient, Unfinished};
 pub use producer::{Producer, SendError, Status};
 pub use request::{Request, Response};
@@ -89,10 +89,44 @@ pub struct DeliveryFailure {
     pub topic: std::sync::Arc<str>,
     /// Partition; -1 if none was chosen.
     pub partition: i32,
-    /// Number of records.
+    /// Number of records whose delivery is not reported one by one.
     pub records: u32,
     /// Bytes of the largest one's key and value.
     pub record_bytes: usize,
     /// The reason.
     pub error: KafkaError,
+}
+
+/// The end of records whose deliveries are reported one by one.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Topic name.
+    pub topic: std::sync::Arc<str>,
+    /// Partition; -1 if none was chosen.
+    pub partition: i32,
+    /// The records of one batch; never empty.
+    pub records: Vec<Tracked>,
+    /// Their end.
+    pub outcome: Outcome,
+}
+
+/// The end of a record.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// A node has stored its batch.
+    Stored {
+        /// Offset of the batch's first record; -1 if the node no longer remembers it.
+        base_offset: i64,
+        /// When the node appended it, in ms; -1 unless the topic has `LogAppendTime`.
+        append_time_ms: i64,
+    },
+    /// It was not stored, as far as is known.
+    Failed {
+        /// The reason.
+        error: KafkaError,
+        /// Bytes of the key and value of the batch's largest record.
+        record_bytes: usize,
+    },
+    /// An abort dropped it before it was sent, or the producer was closed.
+    Dropped,
 }

@@ -22,7 +22,8 @@ pub(crate) struct Unplaced {
     key: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
     headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    timestamp_ms: i64,
+    pub(crate) timestamp_ms: i64,
+    pub(crate) delivery: Option<u64>,
     pub(crate) created: Millis,
     pub(crate) bytes: usize,
 }
@@ -37,6 +38,7 @@ impl Unplaced {
             value: record.value.map(<[u8]>::to_vec),
             headers: record.headers.iter().map(owned).collect(),
             timestamp_ms: record.timestamp_ms,
+            delivery: record.delivery,
             created: now,
             bytes: record.bytes(),
         }
@@ -54,6 +56,7 @@ impl Unplaced {
             value: self.value.as_deref(),
             headers: &headers,
             timestamp_ms: self.timestamp_ms,
+            delivery: self.delivery,
         })
     }
 

@@ -11,7 +11,7 @@ use crate::engine::accumulator::{Settled, may_be_stored};
 use crate::engine::request::Part;
 use crate::engine::topics::Place as Found;
 use crate::engine::transaction::{Place, State};
-use crate::engine::{Effect, Millis, NodeId, Request};
+use crate::engine::{Effect, Millis, NodeId, Outcome, Request};
 use crate::error::KafkaError;
 use crate::messages::cluster::Metadata;
 use crate::messages::produce::PartitionResponse;
@@ -152,7 +152,7 @@ impl Producer {
                     });
                     batches.push((place, number));
                 }
-                Some(Err((batch, error))) => self.give_up(place, &batch, &error),
+                Some(Err((batch, error))) => self.give_up(place, batch, &error),
             }
         }
         if batches.is_empty() {
@@ -187,11 +187,12 @@ impl Producer {
                 is_retriable: true,
                 ..KafkaError::malformed(&node, "Produce", &what)
             };
-            return self.settle(place, number, Some(error), true, now);
+            return self.settle(place, number, Err(error), true, now);
         };
         let code = response.error_code;
         if matches!(code, codes::NONE | codes::DUPLICATE_SEQUENCE_NUMBER) {
-            return self.settle(place, number, None, false, now);
+            let stored = (response.base_offset, response.append_time_ms);
+            return self.settle(place, number, Ok(stored), false, now);
         }
         let subject = format!("partition {name}-{}", place.1);
         let detail = response.message.as_deref();
@@ -199,24 +200,31 @@ impl Producer {
         if error.is_retriable {
             self.topics.mark_stale(place.0);
         }
-        self.settle(place, number, Some(error), may_be_stored(code), now);
+        self.settle(place, number, Err(error), may_be_stored(code), now);
     }
 
+    /// `result`: the batch's base offset and append time, or why it was not stored.
     pub(super) fn settle(
         &mut self,
         place: Place,
         number: u64,
-        error: Option<KafkaError>,
+        result: Result<(i64, i64), KafkaError>,
         may_be_stored: bool,
         now: Millis,
     ) {
+        let (base_offset, append_time_ms) = *result.as_ref().unwrap_or(&(-1, -1));
         let retry_ms = self.settings.retry_backoff_ms;
         let partition = &mut self.topics.all[place.0].partitions[place.1];
-        match partition.settle(number, error, may_be_stored, now, retry_ms) {
-            Settled::Stored(batch) => {
+        match partition.settle(number, result.err(), may_be_stored, now, retry_ms) {
+            Settled::Stored(mut batch) => {
                 self.stored += u64::from(batch.records);
                 self.release(u64::from(batch.records), batch.bytes);
                 self.last_error = None;
+                let outcome = Outcome::Stored {
+                    base_offset,
+                    append_time_ms,
+                };
+                self.report(place, &mut batch, outcome);
             }
             Settled::Again(error) => {
                 if let Some(error) = error {
@@ -229,7 +237,7 @@ impl Producer {
                     self.drop_waiting();
                 }
             }
-            Settled::GivenUp(batch, error) => self.give_up(place, &batch, &error),
+            Settled::GivenUp(batch, error) => self.give_up(place, batch, &error),
             Settled::Unknown => {}
         }
         self.forget_if_empty(place);

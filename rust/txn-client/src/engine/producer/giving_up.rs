@@ -8,19 +8,27 @@ use super::Producer;
 use crate::engine::accumulator::Batch;
 use crate::engine::topics::{Unplaced, no_topic};
 use crate::engine::transaction::Place;
-use crate::engine::{DeliveryFailure, Millis};
+use crate::engine::{DeliveryFailure, Millis, Outcome};
 use crate::error::KafkaError;
 
 impl Producer {
-    pub(super) fn give_up(&mut self, place: Place, batch: &Batch, error: &KafkaError) {
+    pub(super) fn give_up(&mut self, place: Place, mut batch: Batch, error: &KafkaError) {
         self.release(u64::from(batch.records), batch.bytes);
-        self.failures.push(DeliveryFailure {
-            topic: Arc::clone(&self.topics.all[place.0].name),
-            partition: place.1 as i32,
-            records: batch.records,
-            record_bytes: batch.record_bytes_max,
+        let untold = batch.records - batch.tracked.len() as u32;
+        if untold > 0 {
+            self.failures.push(DeliveryFailure {
+                topic: Arc::clone(&self.topics.all[place.0].name),
+                partition: place.1 as i32,
+                records: untold,
+                record_bytes: batch.record_bytes_max,
+                error: error.clone(),
+            });
+        }
+        let outcome = Outcome::Failed {
             error: error.clone(),
-        });
+            record_bytes: batch.record_bytes_max,
+        };
+        self.report(place, &mut batch, outcome);
         let is_fatal = error.code == codes::PRODUCER_FENCED
             || error.code == codes::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
         if is_fatal && self.transaction.id.is_some() {
@@ -38,13 +46,20 @@ impl Producer {
         error: &KafkaError,
     ) {
         self.release(1, unplaced.bytes);
-        self.failures.push(DeliveryFailure {
-            topic: Arc::clone(&self.topics.all[index].name),
-            partition: unplaced.partition.unwrap_or(-1),
-            records: 1,
-            record_bytes: unplaced.record_bytes(),
+        if unplaced.delivery.is_none() {
+            self.failures.push(DeliveryFailure {
+                topic: Arc::clone(&self.topics.all[index].name),
+                partition: unplaced.partition.unwrap_or(-1),
+                records: 1,
+                record_bytes: unplaced.record_bytes(),
+                error: error.clone(),
+            });
+        }
+        let outcome = Outcome::Failed {
             error: error.clone(),
-        });
+            record_bytes: unplaced.record_bytes(),
+        };
+        self.report_unplaced(index, unplaced, outcome);
         self.transaction.fail(error.clone());
     }
 
@@ -64,7 +79,7 @@ impl Producer {
             let partition = &mut self.topics.all[place.0].partitions[place.1];
             for batch in partition.expire(created_max) {
                 let error = self.expiry();
-                self.give_up(place, &batch, &error);
+                self.give_up(place, batch, &error);
             }
         }
         self.expire_topics(now, Some(created_max));
@@ -102,7 +117,7 @@ impl Producer {
         for place in self.active.clone() {
             let partition = &mut self.topics.all[place.0].partitions[place.1];
             for batch in partition.expire(Millis::MAX) {
-                self.give_up(place, &batch, error);
+                self.give_up(place, batch, error);
             }
         }
         for index in 0..self.topics.all.len() {
@@ -114,8 +129,9 @@ impl Producer {
     pub(super) fn drop_waiting(&mut self) {
         for place in self.active.clone() {
             let partition = &mut self.topics.all[place.0].partitions[place.1];
-            for batch in partition.drop_waiting() {
+            for mut batch in partition.drop_waiting() {
                 self.release(u64::from(batch.records), batch.bytes);
+                self.report(place, &mut batch, Outcome::Dropped);
             }
             self.forget_if_empty(place);
         }
@@ -123,6 +139,7 @@ impl Producer {
             self.topics.all[index].unknown_since = None;
             for unplaced in std::mem::take(&mut self.topics.all[index].unplaced) {
                 self.release(1, unplaced.bytes);
+                self.report_unplaced(index, &unplaced, Outcome::Dropped);
             }
         }
     }

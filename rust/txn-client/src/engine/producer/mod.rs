@@ -5,9 +5,10 @@
 
 mod batches;
 mod giving_up;
+mod reports;
 mod steps;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::accumulator::Record;
 use super::nodes::{InFlight, Nodes};
@@ -15,7 +16,7 @@ use super::request::Offsets;
 use super::settings::Settings;
 use super::topics::{Place as Found, Topics, Unplaced};
 use super::transaction::{Place, State, Step, Transaction};
-use super::{DeliveryFailure, Effect, Millis, NodeId, Response};
+use super::{DeliveryFailure, Effect, Millis, NodeId, Report, Response};
 use crate::connection::Address;
 use crate::error::KafkaError;
 use crate::messages::cluster::CoordinatorOf;
@@ -84,6 +85,9 @@ pub struct Producer {
     stored: u64,
     is_flushing: bool,
     failures: Vec<DeliveryFailure>,
+    reports: VecDeque<Report>,
+    /// Number of the first of them.
+    first_report: u64,
     last_error: Option<KafkaError>,
     /// Effects of events, until the next `poll`.
     outbox: Vec<Effect>,
@@ -105,6 +109,8 @@ impl Producer {
             stored: 0,
             is_flushing: false,
             failures: Vec::new(),
+            reports: VecDeque::new(),
+            first_report: 0,
             last_error: None,
             outbox: Vec::new(),
         }
@@ -347,7 +353,7 @@ impl Producer {
                     ..error.clone()
                 };
                 for (place, number) in batches {
-                    self.settle(place, number, Some(error.clone()), true, now);
+                    self.settle(place, number, Err(error.clone()), true, now);
                 }
             }
         }
@@ -378,7 +384,7 @@ impl Producer {
             }
             (Purpose::Produce(batches), Err(error)) if !error.is_retriable => {
                 for (place, number) in batches {
-                    self.settle(place, number, Some(error.clone()), true, now);
+                    self.settle(place, number, Err(error.clone()), true, now);
                 }
             }
             (purpose, result) => {

@@ -294,6 +294,7 @@ impl World {
             value: Some(value.as_bytes()),
             headers: &[],
             timestamp_ms: 1,
+            delivery: None,
         };
         self.producer
             .send(topic, Some(partition), &record, self.now)
