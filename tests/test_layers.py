@@ -28,6 +28,7 @@ LAYERS = (
     {
         "admin",
         "client",
+        "processor",
         "spark",
         "explain",
         "cli",

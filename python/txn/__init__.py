@@ -2,6 +2,7 @@
 
 - `Broker`: a Kafka broker inside this process.
 - `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
+- `Processor`: the loop that consumes, transforms and produces, with dead letters.
 - `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
 
@@ -28,6 +29,7 @@ from txn.errors import (
 
 if TYPE_CHECKING:
     from txn.client import Consumer, Producer, rewind
+    from txn.processor import Output, Processor
     from txn.server.lifecycle.broker import Broker
 
     __version__: str
@@ -45,6 +47,8 @@ __all__ = [
     "FencedError",
     "ForkedError",
     "InDoubtError",
+    "Output",
+    "Processor",
     "Producer",
     "RejectedError",
     "RetriableError",
@@ -58,6 +62,8 @@ __all__ = [
 _LAZY = {
     "Broker": "txn.server.lifecycle.broker",
     "Consumer": "txn.client",
+    "Output": "txn.processor",
+    "Processor": "txn.processor",
     "Producer": "txn.client",
     "rewind": "txn.client",
 }
