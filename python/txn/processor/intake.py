@@ -9,6 +9,7 @@ again.
 Everything happens on one thread, the worker's. Rebalances are seen in `poll` alone.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
@@ -24,6 +25,9 @@ from txn.processor.records import offset_of, place_of, record_of
 BEAT_S: Final = 0.2
 """Seconds of one poll while partitions are paused."""
 
+ASK_S: Final = 1.0
+ASK_TIMEOUT_S: Final = 5.0
+
 
 class Intake:
     """Hands out records in batches.
@@ -34,6 +38,8 @@ class Intake:
         delayed: Retry topics, whose records have a time at which they are due.
         now_ms: The clock of due times, milliseconds since 1970.
         note_end: Called with a partition, and whether the consumer has reached its end.
+        ask_end: Asks whether a partition has nothing at an offset or behind it, for one whose end
+            is not reported; None: nobody waits for ends.
     """
 
     def __init__(
@@ -43,8 +49,11 @@ class Intake:
         delayed: Collection[str],
         now_ms: Callable[[], int],
         note_end: Callable[[Place, bool], None],
+        ask_end: Callable[[Place, int | None], bool] | None,
     ) -> None:
         self.consumer = consumer
+        self._ask_end = ask_end
+        self._asked_s = self._handed_out_s = time.monotonic()
         self._delayed = delayed
         self._now_ms = now_ms
         self._note_end = note_end
@@ -91,6 +100,19 @@ class Intake:
         self._taken.update(map(place_of, batch))
         return batch
 
+    def ask_ends(self) -> None:
+        """Ask for ends that were not reported, if nothing has come for a while."""
+        now_s = time.monotonic()
+        if self._ask_end is None or now_s < ASK_S + max(self._asked_s, self._handed_out_s):
+            return
+        self._asked_s = now_s
+        unknown = [place for place in self._next if place not in self._at_end | self._held.keys()]
+        for place in unknown:
+            offset = self._next[place] if self._next[place] >= 0 else self._committed(place)
+            if self._ask_end(place, offset):
+                self._at_end.add(place)
+                self._note_end(place, True)
+
     def beat(self) -> None:
         """Poll with every partition paused: a member that polls stays in its group."""
         self._pause(self.consumer.assignment())
@@ -110,11 +132,11 @@ class Intake:
 
     def rewind(self, timeout: float) -> None:
         """Return to the committed offsets, and forget what is held. Raises TxnError."""
+        for place in self._taken | self._held.keys():  # others stay where they are, at their end
+            self._left_end(place)
         self._held.clear()
         self._lost.clear()
         self._taken.clear()
-        for place in list(self._at_end):
-            self._left_end(place)
         self._resume(set(self._paused))
         txn.client.rewind(self.consumer, timeout)
 
@@ -133,6 +155,10 @@ class Intake:
                 continue
             behind += max(0, high - following) if following >= 0 else max(0, high)
         return behind
+
+    def _committed(self, place: Place) -> int | None:
+        (found,) = self.consumer.committed([TopicPartition(*place)], ASK_TIMEOUT_S)
+        return found.offset if found.offset >= 0 else None
 
     def _due(self, count: int) -> list[Message]:
         batch: list[Message] = []
@@ -159,6 +185,7 @@ class Intake:
                 self._note_end(place, True)
                 continue
             self._left_end(place)
+            self._handed_out_s = time.monotonic()
             self._next[place] = offset_of(message) + 1
             if batch is not None and place not in self._held and self._is_due(message):
                 batch.append(message)

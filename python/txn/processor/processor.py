@@ -20,6 +20,7 @@ from txn.client.settings import consumer_settings
 from txn.errors import ConfigError, RejectedError
 from txn.identifiers import TopicPartition as Place
 from txn.logs import EventLog
+from txn.processor.ends import is_at_end
 from txn.processor.handling import Handling, require_handler
 from txn.processor.intake import Intake
 from txn.processor.metrics import Counters, Metrics
@@ -170,6 +171,7 @@ class Processor:
         self._is_forced = threading.Event()
         self._lock = threading.Lock()
         self._is_running = False
+        self._needs_ends = False
         self._ends: set[Place] = set()  # partitions that a worker has read to their end
         self._errors: list[BaseException] = []
         self._workers: list[Worker] = []
@@ -231,6 +233,7 @@ class Processor:
             self._is_forced.clear()
 
     def _process(self, until_caught_up: bool, timeout: float | None) -> None:
+        self._needs_ends = until_caught_up
         self._ends.clear()
         self._errors.clear()
         self._workers.clear()
@@ -300,7 +303,14 @@ class Processor:
             consumer = txn.client.Consumer(self._consumer_config, group_id=self._rules.group)
             try:
                 delayed = [delay.topic for delay in self._rules.delays]
-                intake = Intake(consumer, self._topics, delayed, self._rules.now_ms, self._note_end)
+                intake = Intake(
+                    consumer,
+                    self._topics,
+                    delayed,
+                    self._rules.now_ms,
+                    self._note_end,
+                    self._ask_end if self._needs_ends else None,
+                )
                 worker = Worker(
                     number,
                     self._rules,
@@ -331,6 +341,9 @@ class Processor:
                 self._ends.add(place)
             else:
                 self._ends.discard(place)
+
+    def _ask_end(self, place: Place, offset: int | None) -> bool:
+        return is_at_end(self._consumer_config, self._rules.group, place, offset)
 
     def _note_written(self, topics: set[str]) -> None:
         """Forget that retry topics were read to their ends: a transaction has written to them."""

@@ -174,6 +174,7 @@ class Worker:
             self._drop()
             return
         if not messages:
+            self._intake.ask_ends()
             return
         try:
             outputs = self._outputs(messages)
