@@ -15,8 +15,15 @@ def invoice(record):
 
 def run(servers):
     txn.Processor(
-        "orders", invoice, "invoices", "orders-dead",
-        group_id="shop", transactional_id="shop", bootstrap_servers=servers, attempts=1, batch_size=3,
+        "orders",
+        invoice,
+        "invoices",
+        "orders-dead",
+        group_id="shop",
+        transactional_id="shop",
+        bootstrap_servers=servers,
+        attempts=1,
+        batch_size=3,
     ).run()
 
 

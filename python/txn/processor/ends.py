@@ -1,9 +1,9 @@
 """Whether a partition has records behind an offset: asked where its end was not reported.
 
 librdkafka reports the end of a partition once for each offset. A rewind drops a report that waits
-in its queue, and after it the same end is not reported again. The last offset of a partition does not
-answer the question, since markers of transactions have offsets too. So a consumer without a group
-membership reads on from the offset, until it gets a record or the end.
+in its queue, and after it the same end is not reported again. The last offset of a partition does
+not answer the question, since markers of transactions have offsets too. So a consumer without a
+group membership reads on from the offset, until it gets a record or the end.
 """
 
 import time

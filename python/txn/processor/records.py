@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from confluent_kafka import Message
 
+from txn.client.headers import headers_of
 from txn.errors import RejectedError
 from txn.identifiers import TopicPartition as Place
 
@@ -70,7 +70,7 @@ Returned = One | Iterable[One] | None
 
 
 def record_of(message: Message) -> Record:
-    """Return a message of a consumer as a record."""
+    """Return a message of a consumer as a record, without headers whose names are no UTF-8."""
     kind, timestamp = message.timestamp()
     topic, partition = place_of(message)
     return Record(
@@ -80,13 +80,8 @@ def record_of(message: Message) -> Record:
         timestamp if kind and timestamp >= 0 else None,
         _bytes(message.key()),
         _bytes(message.value()),
-        tuple((name, _bytes(value)) for name, value in _pairs(message.headers())),
+        tuple((name, _bytes(value)) for name, value in headers_of(message)[0]),
     )
-
-
-def _pairs(headers: Any) -> Headers:
-    """The headers of a message: a list of pairs, though their type allows a mapping."""
-    return headers or ()
 
 
 def place_of(message: Message) -> Place:

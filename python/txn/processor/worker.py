@@ -322,8 +322,8 @@ class Worker:
         self._note_committed(messages, outputs)
 
     def _note_committed(self, messages: Sequence[Message], outputs: Sequence[Output]) -> None:
-        keys = {_key(message) for message in messages}
-        failed = {key: self._failures.pop(key) for key in keys & self._failures.keys()}
+        keys = [_key(message) for message in messages]
+        failed = {key: self._failures.pop(key) for key in keys if key in self._failures}
         topics = {each.topic for each in outputs}
         dead = self._rules.dead_letter
         letters_sent = [each for each in outputs if _is_letter(each)]
@@ -346,7 +346,7 @@ class Worker:
             self._results.pop(key, None)
         if len(self._results) > self._rules.batch_size * RESULTS_PER_RECORD:
             self._results.clear()  # of partitions that went to another worker
-        self._suspects -= keys
+        self._suspects.difference_update(keys)
         self._note_written(topics & {delay.topic for delay in self._rules.delays})
 
     def _is_rejection(self, error: Exception) -> bool:

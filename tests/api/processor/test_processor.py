@@ -26,7 +26,9 @@ def test_outputs_and_offsets_are_committed_together(
     shared.produce(topics["in"], ("key", "a"), ("other", "b"))
     processor = make(lambda record: record.value.upper())
     processor.run_until_caught_up(WAIT_S)
-    assert [(r.key, r.value) for r in sorted(shared.records(topics["out"]), key=lambda r: r.value)] == [
+    assert [
+        (r.key, r.value) for r in sorted(shared.records(topics["out"]), key=lambda r: r.value)
+    ] == [
         (b"key", b"A"),
         (b"other", b"B"),
     ]
@@ -49,7 +51,11 @@ def test_a_handler_returns_nothing_one_value_an_output_or_several(
     make(lambda record: answers[record.value]).run_until_caught_up(WAIT_S)
     assert values(shared, topics["out"]) == [b"as text", b"first"]
     elsewhere, tombstone = shared.records(other)
-    assert (elsewhere.value, elsewhere.key, elsewhere.headers) == (b"elsewhere", b"k", (("h", b"1"),))
+    assert (elsewhere.value, elsewhere.key, elsewhere.headers) == (
+        b"elsewhere",
+        b"k",
+        (("h", b"1"),),
+    )
     assert tombstone.value is None
 
 
@@ -111,7 +117,9 @@ def test_without_a_topic_of_dead_letters_the_error_names_the_record(
     shared: TestBroker, topics: Topics, make: MakeProcessor
 ) -> None:
     shared.produce(topics["in"], "6", "7", partition=1)
-    with pytest.raises(txn.RejectedError, match=rf"{topics['in']}-1 offset 1: ValueError") as raised:
+    with pytest.raises(
+        txn.RejectedError, match=rf"{topics['in']}-1 offset 1: ValueError"
+    ) as raised:
         make(refuse_seven, dead_letter=None).run_until_caught_up(WAIT_S)
     assert isinstance(raised.value.__cause__, ValueError)
     assert (raised.value.topic, raised.value.partition) == (topics["in"], 1)

@@ -130,7 +130,9 @@ print("done", flush=True)
 """
 
 
-def start(broker: TestBroker, topics: Topics, handler_s: float, stop_s: float) -> subprocess.Popen[str]:
+def start(
+    broker: TestBroker, topics: Topics, handler_s: float, stop_s: float
+) -> subprocess.Popen[str]:
     words = [broker.bootstrap_servers, topics["in"], topics["out"], str(handler_s), str(stop_s)]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, text=True
