@@ -4,16 +4,19 @@ import json
 import sys
 
 import txn
+from txn.processor import Record
 
 PRICES = {"apple": 2, "pear": 3}
 
 
-def invoice(record):
+def invoice(record: Record) -> str:
+    """Return the invoice of an order."""
     order = json.loads(record.value)
     return json.dumps({"item": order["item"], "total": order["count"] * PRICES[order["item"]]})
 
 
-def run(servers):
+def run(servers: str) -> None:
+    """Process orders until SIGTERM."""
     txn.Processor(
         "orders",
         invoice,

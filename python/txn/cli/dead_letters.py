@@ -1,7 +1,7 @@
 """`txn dead-letters`: list the letters of a topic, show one, and redrive them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -150,7 +150,7 @@ def redrive(
     """
     choice = _choice(original, error, place)
     with _opened(topic, bootstrap, command_config, settings) as letters:
-        planned = planned_counts(letters, choice, to)
+        planned = planned_counts(letters.letters(choice), to)
         if place is not None and not planned.total and not planned.unaddressed:
             raise _no_letter(topic, place)
         done = planned
@@ -166,12 +166,12 @@ def redrive(
     print_lines([f"{verb}: {_words(done)}", *_unaddressed_lines(done)])
 
 
-def planned_counts(letters: "DeadLetters", choice: "Choice", to: str | None) -> "Redriven":
+def planned_counts(letters: "Iterable[DeadLetter]", to: str | None) -> "Redriven":
     """Count the letters that a redrive would produce, by the topic that they would go to."""
     from txn.processor.redrive import Redriven
 
     planned = Redriven()
-    for dead in letters.letters(choice):
+    for dead in letters:
         target = to or dead.letter.topic
         if target is None:
             planned.unaddressed += 1
@@ -236,12 +236,13 @@ def _opened(
     """The letters of a topic of the cluster that the options name."""
     from txn.access.librdkafka import librdkafka_settings
     from txn.client.library_log import silence_unless_handled
-    from txn.processor.redrive import DeadLetters
+    from txn.processor.redrive import GROUP_ID, DeadLetters
 
     silence_unless_handled()
     chosen = cluster(bootstrap, config, settings)
     with running_cluster(bootstrap, config, settings) as running:
         running.require_topics([topic])
+        running.committed_offsets(GROUP_ID)  # librdkafka waits long for a user without the right
     way_in = {**librdkafka_settings(chosen.security), "bootstrap.servers": chosen.servers}
     return DeadLetters(way_in, topic)
 

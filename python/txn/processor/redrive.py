@@ -52,16 +52,20 @@ class Choice:
         error: The class of the error, with its module or without; or its digest; or a part of its
             message.
         place: Partition and offset of one letter.
+        last: Partition → the last offset that is wanted of it; no letter of other partitions.
     """
 
     original: str | None = None
     error: str | None = None
     place: tuple[int, int] | None = None
+    last: Mapping[int, int] | None = None
 
     def has(self, dead: DeadLetter) -> bool:
         """Return True if a letter is chosen."""
         letter, record = dead.letter, dead.record
         if self.place is not None and self.place != (record.partition, record.offset):
+            return False
+        if self.last is not None and record.offset > self.last.get(record.partition, -1):
             return False
         if self.original is not None and self.original != letter.topic:
             return False
