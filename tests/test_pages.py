@@ -550,8 +550,9 @@ LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"txn log (verify|dump) .*": try_log,
     r"txn log (accept-loss|lost-cache) .*": try_on_damage,
     r"txn .* --command-config \S+": try_command_config,
-    r"(seq \d+ \| )?txn (topics|produce|consume|offsets|configs|groups|cluster|top|users|explain|dead-letters)\b"
+    r"(seq \d+ \| )?txn (topics|produce|consume|offsets|configs|groups|cluster|top|users|explain)\b"
     r".*": try_on_a_broker,
+    r"txn dead-letters .*": try_on_a_broker,
     r"txn transactions .*": try_on_a_broker,
     r"perf record -g -p \$\(pgrep .*\)": try_perf,
 }

@@ -44,7 +44,8 @@ def test_a_slow_handler_keeps_its_partitions_and_holds_no_reader_back(
         assert states.get(f"id-{topics['in']}-0") != "Ongoing"
         shared.wait_for_records(topics["out"], 2, timeout=WAIT_S)
     assert errors == []
-    assert sorted(calls) == [b"1", b"slow"]
+    assert set(calls) == {b"1", b"slow"}
+    assert len(calls) == 2
     assert processor.metrics().aborted == 0
 
 
@@ -110,7 +111,7 @@ def test_the_results_of_an_aborted_transaction_are_not_computed_again(
     processor.run_until_caught_up(WAIT_S)
     assert processor.metrics().aborted >= 1
     assert values(shared, topics["out"]) == [b"1", b"2", b"3"]
-    assert sorted(handled) == [b"1", b"2", b"3"]
+    assert handled == [b"1", b"2", b"3"]
 
 
 PROGRAM = """
