@@ -38,6 +38,7 @@ class Intake:
         delayed: Retry topics, whose records have a time at which they are due.
         now_ms: The clock of due times, milliseconds since 1970.
         note_end: Called with a partition, and whether the consumer has reached its end.
+        knows_end: Whether a partition was read to its end, and nothing was written to it since.
         ask_end: Asks whether a partition has nothing at an offset or behind it, for one whose end
             is not reported; None: nobody waits for ends.
     """
@@ -49,9 +50,11 @@ class Intake:
         delayed: Collection[str],
         now_ms: Callable[[], int],
         note_end: Callable[[Place, bool], None],
+        knows_end: Callable[[Place], bool],
         ask_end: Callable[[Place, int | None], bool] | None,
     ) -> None:
         self.consumer = consumer
+        self._knows_end = knows_end
         self._ask_end = ask_end
         self._asked_s = self._handed_out_s = time.monotonic()
         self._delayed = delayed
@@ -106,9 +109,13 @@ class Intake:
         if self._ask_end is None or now_s < ASK_S + max(self._asked_s, self._handed_out_s):
             return
         self._asked_s = now_s
-        unknown = [place for place in self._next if place not in self._at_end | self._held.keys()]
-        for place in unknown:
-            offset = self._next[place] if self._next[place] >= 0 else self._committed(place)
+        for place, following in self._next.items():
+            if place in self._held or self._knows_end(place):
+                continue
+            try:
+                offset = following if following >= 0 else self._committed(place)
+            except KafkaException:
+                continue  # asked again later
             if self._ask_end(place, offset):
                 self._at_end.add(place)
                 self._note_end(place, True)

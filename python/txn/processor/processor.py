@@ -309,6 +309,7 @@ class Processor:
                     delayed,
                     self._rules.now_ms,
                     self._note_end,
+                    self._knows_end,
                     self._ask_end if self._needs_ends else None,
                 )
                 worker = Worker(
@@ -342,11 +343,15 @@ class Processor:
             else:
                 self._ends.discard(place)
 
+    def _knows_end(self, place: Place) -> bool:
+        with self._lock:
+            return place in self._ends
+
     def _ask_end(self, place: Place, offset: int | None) -> bool:
         return is_at_end(self._consumer_config, self._rules.group, place, offset)
 
     def _note_written(self, topics: set[str]) -> None:
-        """Forget that retry topics were read to their ends: a transaction has written to them."""
+        """Forget that retry topics were read to their ends: a transaction writes to them."""
         with self._lock:
             self._ends = {place for place in self._ends if place[0] not in topics}
 

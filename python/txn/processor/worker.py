@@ -105,7 +105,7 @@ class Worker:
         counters: Shared with the other workers.
         is_stopping: Set: finish the batch under way, then return.
         is_forced: Set: drop the batch under way, and return.
-        note_written: Called with the retry topics that a transaction wrote to.
+        note_written: Called with the retry topics that a transaction is about to write to.
     """
 
     def __init__(
@@ -301,6 +301,9 @@ class Worker:
         for message in messages:
             following[place_of(message)] = offset_of(message) + 1
         consumer = self._intake.consumer
+        # Before the commit: behind it another worker may read such a topic to its end at once.
+        delayed = {delay.topic for delay in self._rules.delays}
+        self._note_written(delayed & {each.topic for each in outputs})
         begun_s = time.monotonic()
         try:
             with producer.transaction(consumer, self._rules.timeout) as t:
@@ -324,7 +327,6 @@ class Worker:
     def _note_committed(self, messages: Sequence[Message], outputs: Sequence[Output]) -> None:
         keys = [_key(message) for message in messages]
         failed = {key: self._failures.pop(key) for key in keys if key in self._failures}
-        topics = {each.topic for each in outputs}
         dead = self._rules.dead_letter
         letters_sent = [each for each in outputs if _is_letter(each)]
         buried = sum(each.topic == dead for each in letters_sent)
@@ -347,7 +349,6 @@ class Worker:
         if len(self._results) > self._rules.batch_size * RESULTS_PER_RECORD:
             self._results.clear()  # of partitions that went to another worker
         self._suspects.difference_update(keys)
-        self._note_written(topics & {delay.topic for delay in self._rules.delays})
 
     def _is_rejection(self, error: Exception) -> bool:
         """Return True if the transaction was rejected for one of its records."""
