@@ -29,6 +29,7 @@ LAYERS = (
         "admin",
         "aio",
         "client",
+        "processor",
         "spark",
         "explain",
         "cli",

@@ -401,10 +401,11 @@ def try_on_a_broker(line: str, place: Path) -> None:
         (place / name).write_bytes(content)
     with txn.Broker() as broker:
         servers = broker.bootstrap_servers
-        for topic in ("orders", "copies"):
+        for topic in ("orders", "copies", "orders-dead"):
             clients.create_topic(servers, topic, retention_ms="-1")
         producer = clients.plain_producer(servers)
         clients.send(producer, "orders", [b"1", b"2", b"3"])
+        clients.send(producer, "orders-dead", [b"1"])
         for prepared in (
             ("groups", "reset-offsets", "shop", "--topic", "orders", "--to", "2", "--yes"),
             ("users", "add", "ann", "--password-file", place / "ann.txt"),
@@ -551,6 +552,7 @@ LINES: Final[dict[str, Callable[[str, Path], None]]] = {
     r"txn .* --command-config \S+": try_command_config,
     r"(seq \d+ \| )?txn (topics|produce|consume|offsets|configs|groups|cluster|top|users|explain)\b"
     r".*": try_on_a_broker,
+    r"txn dead-letters .*": try_on_a_broker,
     r"txn transactions .*": try_on_a_broker,
     r"perf record -g -p \$\(pgrep .*\)": try_perf,
 }

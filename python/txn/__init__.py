@@ -3,6 +3,7 @@
 - `Broker`: a Kafka broker inside this process.
 - `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
 - `txn.aio`: the same for asyncio.
+- `Processor`: the loop that consumes, transforms and produces, with dead letters.
 - `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
 
@@ -30,6 +31,7 @@ from txn.errors import (
 if TYPE_CHECKING:
     from txn import aio as aio
     from txn.client import Consumer, Delivery, Producer, ProducerPool, RecordMetadata, rewind
+    from txn.processor import Output, Processor
     from txn.server.lifecycle.broker import Broker
 
     __version__: str
@@ -48,6 +50,8 @@ __all__ = [
     "FencedError",
     "ForkedError",
     "InDoubtError",
+    "Output",
+    "Processor",
     "Producer",
     "ProducerPool",
     "RecordMetadata",
@@ -67,6 +71,8 @@ _LAZY = {
     "Broker": "txn.server.lifecycle.broker",
     "Consumer": "txn.client",
     "Delivery": "txn.client",
+    "Output": "txn.processor",
+    "Processor": "txn.processor",
     "Producer": "txn.client",
     "ProducerPool": "txn.client",
     "RecordMetadata": "txn.client",

@@ -23,7 +23,12 @@ from txn.identifiers import TopicPartition
 READERS = frozenset({"text", "raw", "parsed", "chosen", "flag", "number"})
 """The methods of a Visit that read a parameter of the address."""
 
-TEXTS = frozenset({"name", "text", "prefix", "key", "value", "header", "id", "topic"})
+TEXTS = frozenset(
+    {
+        *("name", "text", "prefix", "key", "value", "header", "id", "topic"),
+        *("original", "error"),
+    }
+)
 """Parameters that are texts to look for, or names: any is understood."""
 
 PACKAGES = {
@@ -31,6 +36,7 @@ PACKAGES = {
     "/transactions": "transactions",
     "/topics": "topics",
     "/groups": "groups",
+    "/dead-letters": "dead_letters",
     "/activity": "activity",
     "/cluster": "cluster",
     "/access": "rights",
@@ -64,6 +70,9 @@ QUERIES: dict[str, tuple[str, dict[str, str]]] = {
     "/groups": ("", {"part": "x"}),
     "/groups/one": ("id=g", {"exact": "2", "part": "x", "id": ""}),
     "/groups/reset": ("id=g&topic=orders&to=0", {"to": "nowhere", "shift_by": "x", "id": ""}),
+    "/dead-letters": ("topic=orders", {"part": "x"}),
+    "/dead-letters/one": ("topic=orders&letter=0:0", {"letter": "x"}),
+    "/dead-letters/redrive": ("topic=orders", {"letter": "x"}),
     "/activity": ("", {}),
     "/cluster": ("", {}),
     "/cluster/{node:int}": ("", {"all": "no"}),

@@ -166,3 +166,13 @@ def test_sessions_of_two_users_stay_apart(secured: Secured) -> None:
     for _ in range(3):
         assert "secrets" in root.get("/topics").text
         assert "secrets" not in reader.get("/topics").text
+
+
+def test_dead_letters_are_read_and_redriven_with_the_rights_of_the_user(secured: Secured) -> None:
+    root, reader = secured.user("root")[0], secured.user("reader")[0]
+    page = root.get("/dead-letters?topic=orders").text
+    assert "0:0" in page
+    refused = reader.get("/dead-letters?topic=orders")
+    assert refused.status == 403
+    assert "GROUP_AUTHORIZATION_FAILED" in refused.text
+    assert reader.get("/dead-letters?topic=secrets").status in (403, 404)

@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "cluster": ("txn.cli.clusters", "cluster_app"),
     "groups": ("txn.cli.groups", "groups_app"),
     "transactions": ("txn.cli.transactions", "transactions_app"),
+    "dead-letters": ("txn.cli.dead_letters", "dead_letters_app"),
     "acls": ("txn.cli.acls", "acls_app"),
     "users": ("txn.cli.users", "users_app"),
     "quotas": ("txn.cli.quotas", "quotas_app"),

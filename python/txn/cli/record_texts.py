@@ -70,9 +70,9 @@ def as_json_line(record: Record) -> bytes:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
-        "key": _json_of(record.key),
-        "value": _json_of(record.value),
-        "headers": [{"key": key, "value": _json_of(value)} for key, value in record.headers],
+        "key": json_of(record.key),
+        "value": json_of(record.value),
+        "headers": [{"key": key, "value": json_of(value)} for key, value in record.headers],
     }
     return json.dumps(data, ensure_ascii=False).encode(TEXT) + b"\n"
 
@@ -140,7 +140,8 @@ def record_of(line: str, place: str) -> Record:
     )
 
 
-def _json_of(content: bytes | None) -> Any:
+def json_of(content: bytes | None) -> Any:
+    """Return a key or a value as JSON has it: null, text, or `{"base64": "…"}`."""
     if content is None:
         return None
     try:

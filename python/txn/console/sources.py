@@ -124,6 +124,19 @@ class Sources:
                 )
             yield source
 
+    def client_settings(self) -> dict[str, object]:
+        """The properties by which a producer or a consumer connects as the same user.
+
+        Raises:
+            ConfigError: files are read; or librdkafka has nothing like a setting.
+        """
+        from txn.access.librdkafka import librdkafka_settings
+
+        if not self.way.is_running:
+            raise ConfigError("a stopped broker takes no records. Start it first")
+        settings = dict(librdkafka_settings(self._security))
+        return settings | {"bootstrap.servers": self.way.cluster.servers}
+
     def close(self) -> None:
         """Close the idle sources; a borrowed one is closed when it comes back."""
         with self._lock:

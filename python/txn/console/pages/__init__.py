@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from typing import Final
 
-from txn.console.pages import activity, cluster, groups, readers, rights, topics, transactions
+from txn.console.pages import (
+    activity,
+    cluster,
+    dead_letters,
+    groups,
+    readers,
+    rights,
+    topics,
+    transactions,
+)
 from txn.console.site import Page
 
 PAGES: Final[Sequence[Page]] = (
@@ -11,6 +20,7 @@ PAGES: Final[Sequence[Page]] = (
     transactions.PAGE,
     topics.PAGE,
     groups.PAGE,
+    dead_letters.PAGE,
     activity.PAGE,
     cluster.PAGE,
     rights.PAGE,
