@@ -2,6 +2,7 @@
 
 - `Broker`: a Kafka broker inside this process.
 - `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
+- `txn.sql`: one transaction over topics and a database.
 - `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
 
@@ -27,7 +28,7 @@ from txn.errors import (
 )
 
 if TYPE_CHECKING:
-    from txn.client import Consumer, Producer, rewind
+    from txn.client import Consumer, PreparedTxnState, Producer, rewind
     from txn.server.lifecycle.broker import Broker
 
     __version__: str
@@ -45,6 +46,7 @@ __all__ = [
     "FencedError",
     "ForkedError",
     "InDoubtError",
+    "PreparedTxnState",
     "Producer",
     "RejectedError",
     "RetriableError",
@@ -58,6 +60,7 @@ __all__ = [
 _LAZY = {
     "Broker": "txn.server.lifecycle.broker",
     "Consumer": "txn.client",
+    "PreparedTxnState": "txn.client",
     "Producer": "txn.client",
     "rewind": "txn.client",
 }

@@ -8,5 +8,6 @@ from txn.client.block_consumer import rewind
 from txn.client.consumer import Consumer
 from txn.client.producer import Producer
 from txn.client.transaction import Transaction
+from txn.client.two_phase import PreparedTxnState
 
-__all__ = ["Consumer", "Producer", "Transaction", "rewind"]
+__all__ = ["Consumer", "PreparedTxnState", "Producer", "Transaction", "rewind"]

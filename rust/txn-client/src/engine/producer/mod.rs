@@ -6,6 +6,7 @@
 mod batches;
 mod giving_up;
 mod steps;
+mod two_phase;
 
 use std::collections::BTreeSet;
 
@@ -62,6 +63,8 @@ pub enum Status {
     Ready,
     /// A transaction is open.
     Open,
+    /// A transaction is prepared: it can only end.
+    Prepared,
     /// The open transaction can only be aborted.
     Failed(KafkaError),
     /// The producer is finished.
@@ -128,6 +131,7 @@ impl Producer {
             State::Initializing | State::Ending { .. } => Status::Working,
             State::Ready => Status::Ready,
             State::Open => Status::Open,
+            State::Prepared => Status::Prepared,
             State::Failed(error) => Status::Failed(error.clone()),
             State::Fatal(error) => Status::Fatal(error.clone()),
         }
@@ -286,12 +290,12 @@ impl Producer {
 
     fn ask_end(&mut self, commit: bool) -> Result<(), Status> {
         match (&self.transaction.state, commit) {
-            (State::Open, true) => {
+            (State::Open | State::Prepared, true) => {
                 self.transaction.state = State::Ending { commit: true };
                 self.flush();
                 Ok(())
             }
-            (State::Open | State::Failed(_), false) => {
+            (State::Open | State::Prepared | State::Failed(_), false) => {
                 self.transaction.abort();
                 self.drop_waiting();
                 Ok(())
