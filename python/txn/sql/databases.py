@@ -136,8 +136,8 @@ class Sqlite:
 
     def has_rolled_back(self, error: BaseException) -> bool:
         """A COMMIT that found the database busy leaves its transaction open."""
-        is_open = self.connection.in_transaction
-        return isinstance(error, sqlite3.Error) and is_open and not self._is_always_open
+        is_open = self.is_conflict(error) and self.connection.in_transaction
+        return is_open and not self._is_always_open
 
     def is_conflict(self, error: BaseException) -> bool:
         """The database is locked by another connection."""

@@ -66,9 +66,11 @@ def test_a_commit_whose_answer_is_lost_is_found_and_finished(
 
     with monkeypatch.context() as patch:
         patch.setattr(kind, "commit", lose_the_answer)
-        with pytest.raises(txn.InDoubtError, match=r"txn\.sql\.recover") as raised:
-            with txn.sql.transaction(producer, connection) as t:
-                order(t, 1)
+        with (
+            pytest.raises(txn.InDoubtError, match=r"txn\.sql\.recover") as raised,
+            txn.sql.transaction(producer, connection) as t,
+        ):
+            order(t, 1)
     assert raised.value.action is txn.Action.REOPEN
     assert values(broker) == []
     assert txn.sql.recover(open_producer(), connect())
@@ -91,9 +93,11 @@ def test_a_commit_that_never_arrives_is_found_and_aborted(
 
     with monkeypatch.context() as patch:
         patch.setattr(adapter(connection), "commit", lose_the_request)
-        with pytest.raises(txn.InDoubtError):
-            with txn.sql.transaction(producer, connection) as t:
-                order(t, 1)
+        with (
+            pytest.raises(txn.InDoubtError),
+            txn.sql.transaction(producer, connection) as t,
+        ):
+            order(t, 1)
     assert not txn.sql.recover(open_producer(), connect())
     assert values(broker) == rows(connect) == []
     run_on(broker, open_producer, connect)
@@ -127,9 +131,11 @@ def test_topics_whose_commit_has_no_answer_are_committed_by_the_next_start(
 ) -> None:
     producer, connection = open_producer(), connect()
     held = broker.hold("EndTxn")
-    with pytest.raises(txn.InDoubtError) as raised:
-        with txn.sql.transaction(producer, connection, timeout=0.5) as t:
-            order(t, 1)
+    with (
+        pytest.raises(txn.InDoubtError) as raised,
+        txn.sql.transaction(producer, connection, timeout=0.5) as t,
+    ):
+        order(t, 1)
     assert "The database has committed" in "".join(raised.value.__notes__)
     producer.close()
     held.release()
@@ -166,12 +172,11 @@ def test_an_instance_thought_dead_can_decide_nothing_any_more(
     broker: TestBroker, open_producer: Open, connect: Connect
 ) -> None:
     old, connection = open_producer(), connect()
-    with pytest.raises(txn.FencedError):
-        with txn.sql.transaction(old, connection) as t:
-            t.produce("orders", "order 1")
-            t._topics.prepare()  # it stands still here, at the edge of its decision
-            assert not txn.sql.recover(open_producer(), connect())
-            t.connection.execute("INSERT INTO orders VALUES (1, 'order 1')")
+    with pytest.raises(txn.FencedError), txn.sql.transaction(old, connection) as t:
+        t.produce("orders", "order 1")
+        t._topics.prepare()  # it stands still here, at the edge of its decision
+        assert not txn.sql.recover(open_producer(), connect())
+        t.connection.execute("INSERT INTO orders VALUES (1, 'order 1')")
     run_on(broker, open_producer, connect)
     assert rows(connect) == ["order 9"]
 
@@ -227,9 +232,12 @@ def test_postgres_that_ends_the_connection_in_commit_is_asked_again(
     def connect() -> psycopg.Connection:
         return psycopg.connect(postgres.uri("postgres", "shop"))
 
-    with connect() as connection, pytest.raises(txn.InDoubtError):
-        with txn.sql.transaction(open_producer(), connection) as t:
-            order(t, 1)
+    with (
+        connect() as connection,
+        pytest.raises(txn.InDoubtError),
+        txn.sql.transaction(open_producer(), connection) as t,
+    ):
+        order(t, 1)
     with connect() as connection:
         assert not txn.sql.recover(open_producer(), connection)
     with connect() as connection, txn.sql.transaction(open_producer(), connection) as t:
@@ -249,10 +257,12 @@ def test_postgres_that_refuses_the_commit_undoes_both_and_the_producer_goes_on(
         )
     producer = open_producer()
     with psycopg.connect(postgres.uri("postgres", "shop")) as connection:
-        with pytest.raises(psycopg.errors.UniqueViolation):
-            with txn.sql.transaction(producer, connection) as t:
-                order(t, 1)
-                order(t, 1)
+        with (
+            pytest.raises(psycopg.errors.UniqueViolation),
+            txn.sql.transaction(producer, connection) as t,
+        ):
+            order(t, 1)
+            order(t, 1)
         with txn.sql.transaction(producer, connection) as t:
             order(t, 2)
     assert values(broker) == ["order 2"]

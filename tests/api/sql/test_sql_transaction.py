@@ -56,10 +56,12 @@ def test_an_error_of_the_database_undoes_both(
     producer, connection = open_producer(), connect()
     with txn.sql.transaction(producer, connection) as t:
         order(t, 1)
-    with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
-        with txn.sql.transaction(producer, connection) as t:
-            t.produce("orders", "twice")
-            order(t, 1)
+    with (
+        pytest.raises(Exception, match=r"(?i)unique|duplicate"),
+        txn.sql.transaction(producer, connection) as t,
+    ):
+        t.produce("orders", "twice")
+        order(t, 1)
     with txn.sql.transaction(producer, connection) as t:
         order(t, 2)
     assert values(broker) == rows(connect) == ["order 1", "order 2"]
@@ -94,9 +96,11 @@ def test_a_connection_with_an_open_transaction_is_refused(
     txn.sql.recover(producer, connection)
     connection.execute("BEGIN")
     connection.execute("INSERT INTO orders VALUES (1, 'before')")
-    with pytest.raises(txn.RejectedError, match="before the block"):
-        with txn.sql.transaction(producer, connection) as t:
-            order(t, 2)
+    with (
+        pytest.raises(txn.RejectedError, match="before the block"),
+        txn.sql.transaction(producer, connection) as t,
+    ):
+        order(t, 2)
     connection.commit()
     with txn.sql.transaction(producer, connection) as t:
         order(t, 3)
@@ -128,10 +132,12 @@ def test_the_offsets_of_a_consumer_belong_to_the_decision(
     )
     with consumer:
         consumer.subscribe(["in"])
-        with pytest.raises(ZeroDivisionError):
-            with txn.sql.transaction(producer, connection, consumer):
-                assert len(consumer.consume(2, timeout=30)) == 2
-                raise ZeroDivisionError
+        with (
+            pytest.raises(ZeroDivisionError),
+            txn.sql.transaction(producer, connection, consumer),
+        ):
+            assert len(consumer.consume(2, timeout=30)) == 2
+            raise ZeroDivisionError
         with txn.sql.transaction(producer, connection, consumer) as t:
             for message in consumer.consume(2, timeout=30):
                 order(t, int(message.value() or b""))
@@ -142,11 +148,13 @@ def test_the_offsets_of_a_consumer_belong_to_the_decision(
 def test_a_producer_without_two_phase_commit_is_refused(
     broker: TestBroker, connect: Connect
 ) -> None:
-    with txn.Producer(
-        bootstrap_servers=broker.bootstrap_servers, transactional_id="plain"
-    ) as producer:
-        with pytest.raises(txn.ConfigError, match="two_phase_commit=True"):
-            txn.sql.transaction(producer, connect())
+    with (
+        txn.Producer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id="plain"
+        ) as producer,
+        pytest.raises(txn.ConfigError, match="two_phase_commit=True"),
+    ):
+        txn.sql.transaction(producer, connect())
 
 
 def test_another_kind_of_connection_is_refused(open_producer: Open) -> None:
