@@ -29,6 +29,7 @@ LAYERS = (
         "admin",
         "client",
         "spark",
+        "sql",
         "explain",
         "cli",
         "console",

@@ -50,6 +50,9 @@ class Database(Protocol):
     def run(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement in the open transaction; return its rows, if it gives any."""
 
+    def change(self, statement: str, parameters: Sequence[object] = ()) -> int:
+        """Execute an INSERT, UPDATE or DELETE in the open transaction; return its rows' number."""
+
     def commit(self) -> None:
         """Commit; raises the driver's error."""
 
@@ -67,6 +70,9 @@ class Database(Protocol):
 
     def require_durable(self) -> None:
         """Raise ConfigError if a commit may be lost in a crash; in the open transaction."""
+
+    def limit_waits(self, seconds: float) -> None:
+        """Let a statement of the open transaction wait no longer for another transaction."""
 
 
 def database_of(connection: object) -> Database:
@@ -120,6 +126,10 @@ class Sqlite:
         cursor.row_factory = None
         return cursor.execute(statement, tuple(parameters)).fetchall()
 
+    def change(self, statement: str, parameters: Sequence[object] = ()) -> int:
+        """Execute a statement."""
+        return self.connection.execute(statement, tuple(parameters)).rowcount
+
     def commit(self) -> None:
         """Commit."""
         if self._is_always_open:
@@ -161,6 +171,9 @@ class Sqlite:
                 value=level,
             )
 
+    def limit_waits(self, seconds: float) -> None:
+        """The `timeout` of `sqlite3.connect` is the limit."""
+
 
 class Postgres:
     """PostgreSQL by psycopg 3, whose `transaction` refuses commit() inside."""
@@ -196,6 +209,11 @@ class Postgres:
         with self.connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(statement.replace("?", "%s"), tuple(parameters))
             return [] if cursor.description is None else list(cursor.fetchall())
+
+    def change(self, statement: str, parameters: Sequence[object] = ()) -> int:
+        """Execute a statement."""
+        with self.connection.cursor() as cursor:
+            return int(cursor.execute(statement.replace("?", "%s"), tuple(parameters)).rowcount)
 
     def commit(self) -> None:
         """Commit."""
@@ -235,12 +253,22 @@ class Postgres:
                 value=level,
             )
 
+    def limit_waits(self, seconds: float) -> None:
+        """Set `lock_timeout` for the transaction."""
+        self.run("SELECT set_config('lock_timeout', ?, true)", (f"{int(seconds * 1000) + 1}ms",))
+
     def _status(self) -> str:
         return str(self.connection.info.transaction_status.name)
 
 
 class DuckDb:
-    """DuckDB, whose transactions are optimistic and have no savepoints."""
+    """DuckDB, whose transactions are optimistic and have no savepoints.
+
+    Of two transactions that write one row DuckDB 2.0 notices a conflict only if both are a plain
+    UPDATE of the same column. It lets both commit, and loses one, after an `ON CONFLICT DO UPDATE`,
+    after a RETURNING on a table with a primary key, and after updates of different columns.
+    `decisions.py` has no such statement, and each one there sets `owner`.
+    """
 
     blob = "BLOB"
     numbered = "id BIGINT DEFAULT nextval('txn_outbox_ids')"
@@ -274,6 +302,10 @@ class DuckDb:
         """Execute a statement."""
         return list(self.connection.execute(statement, list(parameters)).fetchall())
 
+    def change(self, statement: str, parameters: Sequence[object] = ()) -> int:
+        """Execute a statement, which answers with one row."""
+        return int(self.run(statement, parameters)[0][0])
+
     def commit(self) -> None:
         """Commit."""
         self.connection.commit()
@@ -302,6 +334,9 @@ class DuckDb:
 
     def require_durable(self) -> None:
         """DuckDB syncs its log at each commit."""
+
+    def limit_waits(self, seconds: float) -> None:
+        """DuckDB never waits for another transaction."""
 
     def _number(self) -> object:
         return self.run("SELECT txid_current()")[0][0]

@@ -6,7 +6,8 @@
     producer_epoch     -1, -1 before the first one
 
 `take_over` and `decide` are the only writers. Both write the row, so the database orders them: a
-take-over waits for a transaction that has decided, or that transaction fails.
+take-over waits for a transaction that has decided, or that transaction fails. Each writer sets
+`owner` by a plain UPDATE, even to what it is: see `DuckDb` for the reason.
 """
 
 import time
@@ -50,10 +51,13 @@ def take_over(
         database.require_durable()
         if not database.has_table("txn_decisions"):
             database.run(TABLE)
-        database.run(
-            "INSERT INTO txn_decisions VALUES (?, ?, -1, -1) "
-            "ON CONFLICT (transactional_id) DO UPDATE SET owner = excluded.owner",
+        database.change(
+            "INSERT INTO txn_decisions VALUES (?, ?, -1, -1) ON CONFLICT DO NOTHING",
             (transactional_id, owner),
+        )
+        database.change(
+            "UPDATE txn_decisions SET owner = ? WHERE transactional_id = ?",
+            (owner, transactional_id),
         )
         [row] = database.run(
             "SELECT producer_id, producer_epoch FROM txn_decisions WHERE transactional_id = ?",
@@ -70,12 +74,12 @@ def decide(database: Database, transactional_id: str, owner: str, state: Prepare
     Raises:
         FencedError: the row has another owner.
     """
-    rows = database.run(
-        "UPDATE txn_decisions SET producer_id = ?, producer_epoch = ? "
-        "WHERE transactional_id = ? AND owner = ? RETURNING 1",
+    changed = database.change(
+        "UPDATE txn_decisions SET owner = owner, producer_id = ?, producer_epoch = ? "
+        "WHERE transactional_id = ? AND owner = ?",
         (state.producer_id, state.producer_epoch, transactional_id, owner),
     )
-    _require_one(rows, transactional_id)
+    _require_one(changed, transactional_id)
 
 
 def require_owner(database: Database, transactional_id: str, owner: str) -> None:
@@ -84,16 +88,15 @@ def require_owner(database: Database, transactional_id: str, owner: str) -> None
     Raises:
         FencedError: the row has another owner.
     """
-    rows = database.run(
-        "UPDATE txn_decisions SET owner = owner WHERE transactional_id = ? AND owner = ? "
-        "RETURNING 1",
+    changed = database.change(
+        "UPDATE txn_decisions SET owner = owner WHERE transactional_id = ? AND owner = ?",
         (transactional_id, owner),
     )
-    _require_one(rows, transactional_id)
+    _require_one(changed, transactional_id)
 
 
-def _require_one(rows: list[tuple[object, ...]], transactional_id: str) -> None:
-    if not rows:
+def _require_one(changed: int, transactional_id: str) -> None:
+    if changed != 1:
         raise FencedError(
             f"producer {transactional_id!r} does not own its row in txn_decisions any more: "
             "another instance took it over, or the connection is to another database. Nothing is "
@@ -114,6 +117,7 @@ def in_transaction(database: Database, work: Callable[[], T], timeout: float) ->
         try:
             database.begin()
             try:
+                database.limit_waits(max(0.0, deadline - time.monotonic()))
                 result = work()
                 database.commit()
                 return result

@@ -127,13 +127,13 @@ class Inbox:
         key = (self._consumer.group_id, *place)
         before = self._stored.get(place)
         if before is None:
-            moved = self._database.run(
-                "INSERT INTO txn_offsets VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1",
+            moved = self._database.change(
+                "INSERT INTO txn_offsets VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (*key, offset),
             )
         else:
-            moved = self._database.run(
-                f"UPDATE txn_offsets SET next_offset = ? {WHERE} AND next_offset = ? RETURNING 1",
+            moved = self._database.change(
+                f"UPDATE txn_offsets SET next_offset = ? {WHERE} AND next_offset = ?",
                 (offset, *key, before),
             )
         if not moved:

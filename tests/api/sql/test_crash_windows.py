@@ -3,6 +3,7 @@
 A program that is killed leaves a producer that is closed without a word, and a connection too.
 """
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -172,11 +173,16 @@ def test_an_instance_thought_dead_can_decide_nothing_any_more(
     broker: TestBroker, open_producer: Open, connect: Connect
 ) -> None:
     old, connection = open_producer(), connect()
-    with pytest.raises(txn.FencedError), txn.sql.transaction(old, connection) as t:
-        t.produce("orders", "order 1")
-        t._topics.prepare()  # it stands still here, at the edge of its decision
+    if isinstance(connection, sqlite3.Connection):
+        pytest.skip("an open block holds SQLite's only write lock, so the next start waits for it")
+    with (
+        pytest.raises(Exception, match=r"does not own its row|Conflict on update"),
+        txn.sql.transaction(old, connection) as t,
+    ):
+        order(t, 1)
+        broker.wait_for_records("orders", 1, isolation="read_uncommitted")
         assert not txn.sql.recover(open_producer(), connect())
-        t.connection.execute("INSERT INTO orders VALUES (1, 'order 1')")
+        t._topics.prepare = lambda: txn.PreparedTxnState(0, 0)  # type: ignore[method-assign]
     run_on(broker, open_producer, connect)
     assert rows(connect) == ["order 9"]
 
@@ -242,7 +248,8 @@ def test_postgres_that_ends_the_connection_in_commit_is_asked_again(
         assert not txn.sql.recover(open_producer(), connection)
     with connect() as connection, txn.sql.transaction(open_producer(), connection) as t:
         order(t, 2)
-    assert values(broker) == rows(connect) == ["order 2"]
+    with connect() as connection:
+        assert values(broker) == rows(lambda: connection) == ["order 2"]
 
 
 def test_postgres_that_refuses_the_commit_undoes_both_and_the_producer_goes_on(
