@@ -29,6 +29,9 @@ Crashes and failures, by the step that they follow:
   the next start. The row refuses its decision, since the take-over changed the owner. If its COMMIT
   was there before the take-over, that start has read its decision, and commits.
 
+One thing breaks this, as KIP-939 has it: a producer without two-phase commit that opens under the
+same transactional id. The cluster aborts the prepared transaction for it, decided or not.
+
 The order of a start matters for the last case: the cluster first (opening the producer), the row
 then. The other way round, an instance could prepare a transaction that nobody looks for.
 """

@@ -264,10 +264,11 @@ class Postgres:
 class DuckDb:
     """DuckDB, whose transactions are optimistic and have no savepoints.
 
-    Of two transactions that write one row DuckDB 2.0 notices a conflict only if both are a plain
-    UPDATE of the same column. It lets both commit, and loses one, after an `ON CONFLICT DO UPDATE`,
-    after a RETURNING on a table with a primary key, and after updates of different columns.
-    `decisions.py` has no such statement, and each one there sets `owner`.
+    Of two transactions that write one row DuckDB 2.0 notices a conflict only if both change the
+    value of the same column by a plain UPDATE. It lets both commit, and loses one, after an `ON
+    CONFLICT DO UPDATE`, after a RETURNING on a table with a primary key, after updates of different
+    columns, and after one that sets a column to its value. So each writer of `decisions.py` counts
+    up `writes`, and `inbox.py` moves an offset.
     """
 
     blob = "BLOB"

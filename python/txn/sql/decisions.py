@@ -4,10 +4,11 @@
     owner              a random token of the producer that is allowed to decide
     producer_id,       the last transaction that was decided to commit, as `PreparedTxnState`;
     producer_epoch     -1, -1 before the first one
+    writes             how often the row was written
 
 `take_over` and `decide` are the only writers. Both write the row, so the database orders them: a
-take-over waits for a transaction that has decided, or that transaction fails. Each writer sets
-`owner` by a plain UPDATE, even to what it is: see `DuckDb` for the reason.
+take-over waits for a transaction that has decided, or that transaction fails. Each writer changes
+`writes` by a plain UPDATE, without which DuckDB would not notice the conflict: see `DuckDb`.
 """
 
 import time
@@ -23,7 +24,8 @@ TABLE: Final = """CREATE TABLE IF NOT EXISTS txn_decisions (
     transactional_id VARCHAR(255) PRIMARY KEY,
     owner VARCHAR(32) NOT NULL,
     producer_id BIGINT NOT NULL,
-    producer_epoch INTEGER NOT NULL
+    producer_epoch INTEGER NOT NULL,
+    writes BIGINT NOT NULL
 )"""
 """The statement that makes the table, where a program may not make it at its first start."""
 
@@ -52,11 +54,11 @@ def take_over(
         if not database.has_table("txn_decisions"):
             database.run(TABLE)
         database.change(
-            "INSERT INTO txn_decisions VALUES (?, ?, -1, -1) ON CONFLICT DO NOTHING",
+            "INSERT INTO txn_decisions VALUES (?, ?, -1, -1, 0) ON CONFLICT DO NOTHING",
             (transactional_id, owner),
         )
         database.change(
-            "UPDATE txn_decisions SET owner = ? WHERE transactional_id = ?",
+            "UPDATE txn_decisions SET writes = writes + 1, owner = ? WHERE transactional_id = ?",
             (owner, transactional_id),
         )
         [row] = database.run(
@@ -75,7 +77,7 @@ def decide(database: Database, transactional_id: str, owner: str, state: Prepare
         FencedError: the row has another owner.
     """
     changed = database.change(
-        "UPDATE txn_decisions SET owner = owner, producer_id = ?, producer_epoch = ? "
+        "UPDATE txn_decisions SET writes = writes + 1, producer_id = ?, producer_epoch = ? "
         "WHERE transactional_id = ? AND owner = ?",
         (state.producer_id, state.producer_epoch, transactional_id, owner),
     )
@@ -89,7 +91,7 @@ def require_owner(database: Database, transactional_id: str, owner: str) -> None
         FencedError: the row has another owner.
     """
     changed = database.change(
-        "UPDATE txn_decisions SET owner = owner WHERE transactional_id = ? AND owner = ?",
+        "UPDATE txn_decisions SET writes = writes + 1 WHERE transactional_id = ? AND owner = ?",
         (transactional_id, owner),
     )
     _require_one(changed, transactional_id)

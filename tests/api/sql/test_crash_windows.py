@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import txn
+import txn.client
 import txn.sql
 from txn.sql import databases
 from txn.testing import TestBroker
@@ -170,19 +171,29 @@ def raise_killed(*_: object) -> None:
 
 
 def test_an_instance_thought_dead_can_decide_nothing_any_more(
-    broker: TestBroker, open_producer: Open, connect: Connect
+    broker: TestBroker,
+    open_producer: Open,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old, connection = open_producer(), connect()
     if isinstance(connection, sqlite3.Connection):
         pytest.skip("an open block holds SQLite's only write lock, so the next start waits for it")
+    prepare = txn.client.Transaction.prepare
+
+    def stand_still(self: txn.client.Transaction) -> txn.PreparedTxnState:
+        """Prepare; and go on when the next start has finished."""
+        state = prepare(self)
+        assert not txn.sql.recover(open_producer(), connect())
+        return state
+
     with (
+        monkeypatch.context() as patch,
         pytest.raises(Exception, match=r"does not own its row|Conflict on update"),
         txn.sql.transaction(old, connection) as t,
     ):
         order(t, 1)
-        broker.wait_for_records("orders", 1, isolation="read_uncommitted")
-        assert not txn.sql.recover(open_producer(), connect())
-        t._topics.prepare = lambda: txn.PreparedTxnState(0, 0)  # type: ignore[method-assign]
+        patch.setattr(txn.client.Transaction, "prepare", stand_still)
     run_on(broker, open_producer, connect)
     assert rows(connect) == ["order 9"]
 

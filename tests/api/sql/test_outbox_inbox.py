@@ -76,9 +76,19 @@ def test_a_relay_stopped_before_it_deletes_publishes_nothing_twice(
     broker: TestBroker, shop: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(shop, 1, 2)
+    in_transaction = txn.sql.outbox.in_transaction
+    calls: list[object] = []
+
+    def only_claim(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise InterruptedError("killed")
+        return in_transaction(*arguments)
+
     with relay(broker, connect) as first, monkeypatch.context() as patch:
-        patch.setattr(txn.sql.outbox.Relay, "_delete", lambda _: None)
-        first.run_once()
+        patch.setattr(txn.sql.outbox, "in_transaction", only_claim)
+        with pytest.raises(InterruptedError):
+            first.run_once()
     assert left(shop) == 2
     place(shop, 3)
     with relay(broker, connect) as second:
@@ -179,7 +189,7 @@ def test_a_consumer_whose_records_another_has_read_is_refused(
             other.commit()
             return messages
 
-        consumer.consume = consume_late  # type: ignore[method-assign]
+        consumer.consume = consume_late  # type: ignore[method-assign,assignment]
         with pytest.raises(txn.AbortableError, match="elsewhere"):
             read(box, connection, 1)
     assert rows(connect) == ["of the other"]
