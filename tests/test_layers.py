@@ -31,6 +31,7 @@ LAYERS = (
         "client",
         "processor",
         "spark",
+        "sql",
         "explain",
         "cli",
         "console",

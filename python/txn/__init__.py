@@ -4,6 +4,7 @@
 - `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
 - `txn.aio`: the same for asyncio.
 - `Processor`: the loop that consumes, transforms and produces, with dead letters.
+- `txn.sql`: one transaction over topics and a database.
 - `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
 
@@ -30,7 +31,15 @@ from txn.errors import (
 
 if TYPE_CHECKING:
     from txn import aio as aio
-    from txn.client import Consumer, Delivery, Producer, ProducerPool, RecordMetadata, rewind
+    from txn.client import (
+        Consumer,
+        Delivery,
+        PreparedTxnState,
+        Producer,
+        ProducerPool,
+        RecordMetadata,
+        rewind,
+    )
     from txn.processor import Output, Processor
     from txn.server.lifecycle.broker import Broker
 
@@ -51,6 +60,7 @@ __all__ = [
     "ForkedError",
     "InDoubtError",
     "Output",
+    "PreparedTxnState",
     "Processor",
     "Producer",
     "ProducerPool",
@@ -73,6 +83,7 @@ _LAZY = {
     "Delivery": "txn.client",
     "Output": "txn.processor",
     "Processor": "txn.processor",
+    "PreparedTxnState": "txn.client",
     "Producer": "txn.client",
     "ProducerPool": "txn.client",
     "RecordMetadata": "txn.client",

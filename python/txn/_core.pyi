@@ -925,6 +925,7 @@ class NativeProducer:
         security: ClientSecurity | None,
         transactional_id: str | None,
         transaction_timeout_ms: int,
+        is_two_phase: bool,
         linger_ms: int,
         batch_size: int,
         buffer_memory: int,
@@ -965,6 +966,11 @@ class NativeProducer:
     ) -> bool:
         """Send (topic, partition, next offset) with the transaction; await `offsets`. False: none
         is open."""
+    def prepare(self) -> tuple[int, int] | None:
+        """Prepare the open transaction, whose records and offsets are stored (KIP-939). Return its
+        producer id and epoch, (-1, -1) if it is empty; None: the status does not allow it."""
+    def kept(self) -> tuple[int, int] | None:
+        """Producer id and epoch of the transaction that was kept for this producer, until it ends."""
     def end(self, commit: bool) -> bool:
         """Commit or abort; await `settled`. False: the status does not allow it."""
     def has_ended(self, commit: bool) -> bool:
@@ -977,7 +983,7 @@ class NativeProducer:
         `working`), offsets (none are on their way), stored (no record is pending), reports (there are some),
         room."""
     def status(self) -> tuple[str, int, str]:
-        """(new, working, ready, open, failed or fatal; its error's code and message)."""
+        """(new, working, ready, open, prepared, failed or fatal; its error's code and message)."""
     def pending(self) -> int:
         """Number of records that are neither stored nor given up."""
     def take_failures(self) -> list[tuple[str, int, int, int, int, bool, str]]:

@@ -10,10 +10,12 @@ from txn.client.delivery import Delivery, RecordMetadata
 from txn.client.pool import ProducerPool
 from txn.client.producer import Producer
 from txn.client.transaction import Transaction
+from txn.client.two_phase import PreparedTxnState
 
 __all__ = [
     "Consumer",
     "Delivery",
+    "PreparedTxnState",
     "Producer",
     "ProducerPool",
     "RecordMetadata",

@@ -58,6 +58,7 @@ FIXED: Final = frozenset(
     """
     bootstrap.servers client.id transactional.id compression.type partitioner
     allow.auto.create.topics enable.idempotence request.required.acks retries logger oauth_cb
+    transaction.two.phase.commit.enable
     """.split()
 )
 """Other properties that are read, or that say what this engine does in any case."""
@@ -160,6 +161,7 @@ class NativeProducer:
                 transactional_id=None if name is None else str(name),
                 compression=codec,
                 makes_topics=creates in ("true", "t", "1"),
+                is_two_phase=given.get("transaction.two.phase.commit.enable") is True,
                 **numbers,
             )
         except ValueError as error:
@@ -186,7 +188,8 @@ class NativeProducer:
         self._report()
         if not is_settled:
             raise self._timed_out("the transactional id was not taken over")
-        self._require("ready")
+        if self._core.kept() is None:
+            self._require("ready")
 
     def begin_transaction(self) -> None:
         """Begin a transaction."""
@@ -272,6 +275,20 @@ class NativeProducer:
             raise self._timed_out("the offsets were not accepted")
         self._report()
         self._require("open")
+
+    def prepare_transaction(self) -> tuple[int, int]:
+        """Prepare the open transaction; see `two_phase.py`."""
+        prepared = self._core.prepare()
+        if prepared is None:
+            self._report()
+            self._refuse(
+                "it cannot be prepared: it is not open, or its cluster has gone back to version 1"
+            )
+        return prepared
+
+    def kept_transaction(self) -> tuple[int, int] | None:
+        """The transaction that was kept for this producer, until it ends."""
+        return self._core.kept()
 
     def commit_transaction(self, timeout: float, /) -> None:
         """Commit, or go on with the commit."""

@@ -61,6 +61,12 @@ from txn.client.redaction import Redaction
 from txn.client.reports import Reports
 from txn.client.settings import producer_settings, refused, take_callback
 from txn.client.transaction import OpenBlock, Transaction, require_consumer
+from txn.client.two_phase import (
+    PreparedTxnState,
+    TwoPhaseEngine,
+    refused_two_phase,
+    take_two_phase,
+)
 from txn.errors import (
     AbortableError,
     Action,
@@ -140,6 +146,8 @@ class Producer:
             resolves to nothing. Once the cluster was reached, `timeout` applies.
         engine: `confluent-kafka` (librdkafka), or `native`: txn's own client. It speaks version 2
             of the transaction protocol, and has no callbacks.
+        two_phase_commit: Its transactions can be prepared, and then do not end by themselves:
+            see `txn.client.two_phase`. Needs the native engine.
         more: Further properties, with `_` for `.`: `linger_ms=5`.
 
     An exception of a callback (`error_cb`, `on_delivery`, `stats_cb`, `throttle_cb`) is raised by
@@ -163,6 +171,7 @@ class Producer:
         timeout: float = 60.0,
         connect_timeout: float = CONNECT_TIMEOUT,
         engine: EngineName = "confluent-kafka",
+        two_phase_commit: bool = False,
         **more: object,
     ) -> None:
         self._engine = engine_name(engine)
@@ -175,6 +184,9 @@ class Producer:
         name = settings.get("transactional.id")
         self.transactional_id: str | None = None if name is None else str(name)
         self._whose = "the producer" if name is None else f"producer {name!r}"
+        self.two_phase_commit = take_two_phase(
+            settings, is_wanted=two_phase_commit, engine=self._engine, whose=self._whose
+        )
         if self._engine == "native":
             from txn.client.native import require_native_settings
 
@@ -279,6 +291,48 @@ class Producer:
     ) -> Transaction:
         """Return the block of `transaction`, not begun. `txn.otel` makes one with spans."""
         return Transaction(self, consumer, timeout)
+
+    @property
+    def kept_transaction(self) -> PreparedTxnState | None:
+        """The prepared transaction of the producer before, until `complete_transaction` ends it.
+
+        None if nothing was left open. Only with `two_phase_commit`.
+        """
+        client = self._client()
+        kept = client.kept_transaction() if isinstance(client, TwoPhaseEngine) else None
+        return None if kept is None else PreparedTxnState(*kept)
+
+    def complete_transaction(self, state: PreparedTxnState, timeout: float = 60.0) -> bool:
+        """End the prepared transaction of the producer before, as the other system has decided.
+
+        Commits if `state` is the state of the transaction that was left open, else aborts it. Does
+        nothing if none was left open. Can be repeated after an error.
+
+        Args:
+            state: The last decision to commit, or `PreparedTxnState()` if there is none.
+            timeout: Seconds that the end may take.
+
+        Returns:
+            Whether a transaction was committed.
+
+        Raises:
+            RetriableError: the cluster did not answer in time; nothing is lost, call it again.
+            FencedError: another producer took this transactional id, and completes it.
+        """
+        kept = self.kept_transaction
+        if kept is None:
+            return False
+        client, deadline = self._client(), Deadline(timeout)
+        is_commit = kept == state
+        end = client.commit_transaction if is_commit else client.abort_transaction
+        while True:
+            try:
+                end(deadline.slice() or PAUSE_SECONDS)
+                return is_commit
+            except KafkaException as raised:
+                error = error_of(raised)
+                if error.fatal() or not error.retriable() or deadline.has_passed:
+                    raise self._failure(error, "completing a prepared transaction") from raised
 
     def produce(
         self,
@@ -437,6 +491,12 @@ class Producer:
                 "transactional_id='a name that stays the same over restarts'"
             )
         self._end_lost(timeout)
+        if self.two_phase_commit and (kept := self.kept_transaction) is not None:
+            raise RejectedError(
+                f"{self._whose} found the prepared transaction {kept} of the producer before it. "
+                "Call complete_transaction(state) first, with the last state that the other system "
+                "has stored; txn.sql.recover does it for a database"
+            )
         self._client()
         # One step for all threads, and no lock that a signal could leave locked.
         if self._open.setdefault("transaction", place) is not place:
@@ -715,6 +775,8 @@ class Producer:
                     raise
                 if is_over or deadline.has_passed:
                     failure = self._failure(error, "taking over its id")
+                    if self.two_phase_commit:
+                        failure = refused_two_phase(error, self._whose) or failure
                     if self._last_report:
                         failure.add_note(f"librdkafka said last: {self._last_report}")
                     self._discard_client()

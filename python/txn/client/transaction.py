@@ -67,8 +67,10 @@ from txn.client.delivery import Delivery, OnDelivery
 from txn.client.engine import ProducerEngine
 from txn.client.failures import StateLostError, error_of, reported_by
 from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_unknown_arguments
+from txn.client.two_phase import PreparedTxnState, TwoPhaseEngine
 from txn.errors import (
     AbortableError,
+    ConfigError,
     FencedError,
     InDoubtError,
     RejectedError,
@@ -131,6 +133,7 @@ class OpenBlock:
     others: list[Consumer]
     """Its consumers beside its own, until they are committed or rewound."""
     has_asked_commit: bool = False
+    is_prepared: bool = False
 
     def is_open(self) -> bool:
         """Return True if the block is there and has not ended."""
@@ -168,6 +171,7 @@ class Transaction:
         self._others: list[Consumer] = []  # beside its own, until committed or rewound
         self._place = OpenBlock(weakref.ref(self), self._others)
         self._begun_at: float | None = None
+        self._prepared_offsets: Offsets | None = None  # sent, once it is prepared
 
     if not TYPE_CHECKING:
 
@@ -230,8 +234,8 @@ class Transaction:
         if error is not None and self._producer._is_abandoned:
             return  # of a forked child, which ends so: the transaction is its parent's
         try:
-            if self._phase is BlockPhase.ENDED:  # by `close`
-                if error is None:
+            if self._phase is BlockPhase.ENDED:  # by `close` or `leave_prepared`
+                if error is None and not self._place.is_prepared:
                     raise RejectedError(
                         f"the transaction was aborted: {self._producer._whose} was closed in its "
                         "block"
@@ -243,7 +247,9 @@ class Transaction:
             try:
                 self._finish()
             except BaseException as reason:
-                if self._phase is BlockPhase.OPEN:
+                if self._phase is BlockPhase.OPEN and self._place.is_prepared:
+                    self.leave_prepared()  # the other system has decided
+                elif self._phase is BlockPhase.OPEN:
                     self._abort(reason)
                 raise
         finally:
@@ -255,7 +261,9 @@ class Transaction:
         Can be repeated. One that was about to end makes the producer unfit for another.
         """
         try:
-            if self._phase in (BlockPhase.NEW, BlockPhase.OPEN):
+            if self._place.is_prepared and self._phase is not BlockPhase.ENDED:
+                self.leave_prepared()
+            elif self._phase in (BlockPhase.NEW, BlockPhase.OPEN):
                 self._abort(RejectedError(f"{self._producer._whose} lost the block"))
         finally:
             self._give_up_unended()
@@ -403,7 +411,64 @@ class Transaction:
         if isinstance(consumer, Consumer) and consumer in self._sent:
             self._sent[consumer].update(_by_place(offsets))
 
+    def prepare(self) -> PreparedTxnState:
+        """Prepare the transaction: every record and offset is stored, and nothing can be added.
+
+        See `txn.client.two_phase`. Leaving the block then commits; an exception aborts. Can be
+        repeated.
+
+        Returns:
+            The state for the other system to store as its decision to commit. It has no
+            transaction if the block has written nothing.
+
+        Raises:
+            ConfigError: the producer was not opened with `two_phase_commit`.
+            AbortableError, RetriableError, FencedError, RejectedError: as at the end of a block.
+        """
+        client = self._producer._client()
+        if not (self._producer.two_phase_commit and isinstance(client, TwoPhaseEngine)):
+            raise ConfigError(
+                f"{self._producer._whose} cannot prepare a transaction: open it with "
+                "engine='native' and two_phase_commit=True"
+            )
+        if not self._place.is_prepared:
+            self._require_open("prepare")
+            self._prepared_offsets = self._store()
+        try:
+            state = PreparedTxnState(*client.prepare_transaction())
+        except KafkaException as raised:
+            raise self._failure(error_of(raised), "preparing a transaction") from raised
+        self._place.is_prepared = True
+        return state
+
+    def leave_prepared(self) -> None:
+        """Leave a prepared transaction open, since it is not known how the other system decided.
+
+        The producer is of no use afterwards. The next producer of this transactional id completes
+        the transaction. A consumer of the block is rewound.
+
+        Raises:
+            RejectedError: the transaction is not prepared.
+        """
+        if not self._place.is_prepared:
+            raise RejectedError(f"{self._producer._whose} has no prepared transaction to leave")
+        doubt = InDoubtError(
+            f"{self._producer._whose} left its transaction prepared. Open another producer with "
+            "this transactional id and two_phase_commit=True, which completes it as the other "
+            "system has decided"
+        )
+        self._producer._give_up(doubt)
+        self._result = BlockResult.IN_DOUBT
+        self._phase = BlockPhase.ENDED
+        self._producer._last_sent = None
+        self._rewind_or_note(doubt)
+
     def _require_open(self, doing: str) -> None:
+        if self._place.is_prepared and self._phase is BlockPhase.OPEN:
+            raise RejectedError(
+                f"{self._producer._whose} cannot {doing}: the transaction is prepared, so it can "
+                "only end. Do it before prepare()"
+            )
         if self._phase is not BlockPhase.OPEN:
             is_new = self._phase is BlockPhase.NEW
             raise RejectedError(
@@ -492,6 +557,17 @@ class Transaction:
     # ------------------------------------------------------------ the good end
 
     def _finish(self) -> None:
+        sent = self._prepared_offsets
+        if sent is None:
+            sent = self._store()
+        # With time of its own: a commit that is asked for and cut short leaves a doubt.
+        self._commit(Deadline(self._timeout), sent)
+        if self._consumer is None and self._produced > 0 and not self._has_sent_offsets:
+            assert self._begun_at is not None
+            self._producer._cautions.of_forgotten_consumer(self._begun_at)
+
+    def _store(self) -> Offsets:
+        """Wait until every record is stored, and send the consumer's offsets, which it returns."""
         before_commit = Deadline(self._timeout)
         if self._sending is not None:
             raise AbortableError(
@@ -503,12 +579,7 @@ class Transaction:
         self._flush(before_commit)
         for other in self._others:
             self._require_kept(other._describe_loss())
-        sent = self._send_positions(before_commit)
-        # With time of its own: a commit that is asked for and cut short leaves a doubt.
-        self._commit(Deadline(self._timeout), sent)
-        if self._consumer is None and self._produced > 0 and not self._has_sent_offsets:
-            assert self._begun_at is not None
-            self._producer._cautions.of_forgotten_consumer(self._begun_at)
+        return self._send_positions(before_commit)
 
     def _refusal_after(self, caught: BaseException) -> TxnError:
         """Return the error for a block that caught one of these; it has the same next step."""

@@ -66,7 +66,7 @@ struct NativeProducer {
 impl NativeProducer {
     #[new]
     #[pyo3(signature = (thread, bootstrap_servers, *, client_id, security, transactional_id,
-                        transaction_timeout_ms, linger_ms, batch_size, buffer_memory,
+                        transaction_timeout_ms, is_two_phase, linger_ms, batch_size, buffer_memory,
                         max_request_size, delivery_timeout_ms, request_timeout_ms,
                         max_in_flight, compression, retry_backoff_ms, metadata_max_age_ms,
                         unknown_topic_max_ms, makes_topics))]
@@ -79,6 +79,7 @@ impl NativeProducer {
         security: Option<PyRef<'_, ClientSecurity>>,
         transactional_id: Option<String>,
         transaction_timeout_ms: i32,
+        is_two_phase: bool,
         linger_ms: u64,
         batch_size: usize,
         buffer_memory: usize,
@@ -97,6 +98,7 @@ impl NativeProducer {
         let settings = Settings {
             transactional_id,
             transaction_timeout_ms,
+            is_two_phase,
             linger_ms,
             batch_bytes: batch_size,
             buffer_bytes: buffer_memory,
@@ -183,6 +185,16 @@ impl NativeProducer {
             .call(|producer, _| producer.send_offsets(group, member, offsets).is_ok())
     }
 
+    /// Its producer id and epoch, (-1, -1) if it is empty; None: it cannot be prepared.
+    fn prepare(&self) -> Option<(i64, i16)> {
+        let prepared = self.client.look(|producer, _| producer.prepare());
+        prepared.ok().map(|identity| identity.unwrap_or((-1, -1)))
+    }
+
+    fn kept(&self) -> Option<(i64, i16)> {
+        self.client.look(|producer, _| producer.kept())
+    }
+
     fn end(&self, commit: bool) -> bool {
         self.client.call(|producer, _| producer.end(commit).is_ok())
     }
@@ -227,6 +239,7 @@ impl NativeProducer {
             Status::Working => ("working", 0, String::new()),
             Status::Ready => ("ready", 0, String::new()),
             Status::Open => ("open", 0, String::new()),
+            Status::Prepared => ("prepared", 0, String::new()),
             Status::Failed(error) => ("failed", error.code, error.message),
             Status::Fatal(error) => ("fatal", error.code, error.message),
         }

@@ -7,6 +7,7 @@ use txn_protocol::{Malformed, Reader};
 use crate::messages::cluster::{self, BrokerAddress, CoordinatorOf, Metadata};
 use crate::messages::produce::{self, PartitionBatch, PartitionResponse};
 use crate::messages::transactions::{self, GroupMember, ProducerIdAndEpoch};
+use crate::messages::two_phase;
 use crate::messages::{self, ClientApi};
 
 /// One sealed batch and where it goes.
@@ -48,6 +49,17 @@ pub enum Request {
         timeout_ms: i32,
         /// The identity to go on from; (-1, -1): none.
         current: ProducerIdAndEpoch,
+    },
+    /// An identity for two-phase commit.
+    InitTwoPhase {
+        /// Whose.
+        transactional_id: String,
+        /// `transaction.timeout.ms`.
+        timeout_ms: i32,
+        /// The identity to go on from; (-1, -1): none.
+        current: ProducerIdAndEpoch,
+        /// Whether an open transaction stays open, for this producer to end it.
+        keeps_prepared: bool,
     },
     /// Version 1: partitions join the transaction.
     AddPartitions {
@@ -115,6 +127,8 @@ pub enum Response {
     Coordinator(Result<BrokerAddress, (i16, Option<String>)>),
     /// To `InitProducerId`.
     Identity(i16, ProducerIdAndEpoch),
+    /// To `InitTwoPhase`: (error code, identity, identity of the transaction that was kept).
+    TwoPhaseIdentity(i16, ProducerIdAndEpoch, ProducerIdAndEpoch),
     /// To `AddPartitions` and `CommitOffsets`.
     Partitions(Vec<(String, i32, i16)>),
     /// To `AddOffsets`.
@@ -133,6 +147,7 @@ impl Request {
             Self::Metadata { .. } => messages::METADATA,
             Self::FindCoordinator { .. } => messages::FIND_COORDINATOR,
             Self::InitProducerId { .. } => messages::INIT_PRODUCER_ID,
+            Self::InitTwoPhase { .. } => messages::INIT_TWO_PHASE_PRODUCER_ID,
             Self::AddPartitions { .. } => messages::ADD_PARTITIONS_TO_TXN,
             Self::AddOffsets { .. } => messages::ADD_OFFSETS_TO_TXN,
             Self::CommitOffsets { is_v2: true, .. } => messages::TXN_OFFSET_COMMIT.at_least(5),
@@ -168,6 +183,15 @@ impl Request {
             } => {
                 let id = transactional_id.as_deref();
                 transactions::encode_init_producer_id(&mut e, version, id, *timeout_ms, *current);
+            }
+            Self::InitTwoPhase {
+                transactional_id,
+                timeout_ms,
+                current,
+                keeps_prepared,
+            } => {
+                let (id, keeps) = (transactional_id, *keeps_prepared);
+                two_phase::encode_init(&mut e, id, *timeout_ms, *current, keeps);
             }
             Self::AddPartitions {
                 transactional_id,
@@ -220,6 +244,10 @@ impl Request {
             Self::InitProducerId { .. } => |r, v| {
                 transactions::decode_init_producer_id(r, v)
                     .map(|(code, who)| Response::Identity(code, who))
+            },
+            Self::InitTwoPhase { .. } => |r, _| {
+                two_phase::decode_init(r)
+                    .map(|(code, who, kept)| Response::TwoPhaseIdentity(code, who, kept))
             },
             Self::AddPartitions { .. } | Self::CommitOffsets { .. } => {
                 |r, _| transactions::decode_partition_errors(r).map(Response::Partitions)

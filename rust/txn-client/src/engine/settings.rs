@@ -11,6 +11,8 @@ pub struct Settings {
     pub transactional_id: Option<String>,
     /// `transaction.timeout.ms`.
     pub transaction_timeout_ms: i32,
+    /// `transaction.two.phase.commit.enable` (KIP-939).
+    pub is_two_phase: bool,
     /// `linger.ms`.
     pub linger_ms: Millis,
     /// `batch.size`: bytes before compression.
@@ -45,6 +47,7 @@ impl Default for Settings {
         Self {
             transactional_id: None,
             transaction_timeout_ms: 60_000,
+            is_two_phase: false,
             linger_ms: 5,
             batch_bytes: 1_000_000,
             buffer_bytes: 32 << 20,

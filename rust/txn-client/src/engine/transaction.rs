@@ -6,6 +6,8 @@
 //!                 │                  ▼ │         ▼
 //!                 │                Failed ─► Ending{abort} ─► Ready        any ─► Fatal
 //!                 └── a new epoch is needed ◄────┘
+//!
+//!   Two-phase commit:  Initializing ─► Prepared,  Open ─► Prepared ─► Ending
 //! ```
 //!
 //! `next` is a function of the state: it names the one request that is to be sent now. So a lost
@@ -36,6 +38,8 @@ pub(crate) enum State {
     Initializing,
     Ready,
     Open,
+    /// The transaction can only end, as another system decides (KIP-939).
+    Prepared,
     Ending {
         commit: bool,
     },
@@ -99,6 +103,8 @@ pub(crate) struct Transaction {
     pub(crate) ended_as: Option<bool>,
     /// The coordinator has forgotten the producer id, so the next identity is a new one.
     is_forgotten: bool,
+    /// The identity of a transaction that the coordinator kept for this producer, until it ends.
+    pub(crate) kept: Option<ProducerIdAndEpoch>,
     coordinators: HashMap<(CoordinatorOf, String), NodeId>,
     pub(crate) is_asking: bool,
     pub(crate) ask_at: Millis,
@@ -123,6 +129,7 @@ impl Transaction {
             sendings: 0,
             ended_as: None,
             is_forgotten: false,
+            kept: None,
             coordinators: HashMap::new(),
             is_asking: false,
             ask_at: 0,
@@ -304,6 +311,14 @@ impl Transaction {
         self.progress();
     }
 
+    /// A transaction of the producer before is kept, and only ends. It is of version 2.
+    pub(crate) fn keep(&mut self, kept: ProducerIdAndEpoch) {
+        self.begin(true);
+        self.state = State::Prepared;
+        self.kept = Some(kept);
+        self.has_started = true;
+    }
+
     /// Partitions have joined.
     pub(crate) fn joined(&mut self, places: &[Place]) {
         for place in places {
@@ -344,6 +359,7 @@ impl Transaction {
             self.ended_as = Some(commit);
         }
         self.has_started = false;
+        self.kept = None;
         self.progress();
         match next.filter(|who| who.0 >= 0) {
             Some(who) => self.identify(who),

@@ -15,6 +15,7 @@ pub mod fetch;
 pub mod produce;
 pub mod sasl;
 pub mod transactions;
+pub mod two_phase;
 
 #[cfg(test)]
 mod golden;

@@ -7,6 +7,7 @@ mod batches;
 mod giving_up;
 mod reports;
 mod steps;
+mod two_phase;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -63,6 +64,8 @@ pub enum Status {
     Ready,
     /// A transaction is open.
     Open,
+    /// A transaction is prepared: it can only end.
+    Prepared,
     /// The open transaction can only be aborted.
     Failed(KafkaError),
     /// The producer is finished.
@@ -134,6 +137,7 @@ impl Producer {
             State::Initializing | State::Ending { .. } => Status::Working,
             State::Ready => Status::Ready,
             State::Open => Status::Open,
+            State::Prepared => Status::Prepared,
             State::Failed(error) => Status::Failed(error.clone()),
             State::Fatal(error) => Status::Fatal(error.clone()),
         }
@@ -292,12 +296,12 @@ impl Producer {
 
     fn ask_end(&mut self, commit: bool) -> Result<(), Status> {
         match (&self.transaction.state, commit) {
-            (State::Open, true) => {
+            (State::Open | State::Prepared, true) => {
                 self.transaction.state = State::Ending { commit: true };
                 self.flush();
                 Ok(())
             }
-            (State::Open | State::Failed(_), false) => {
+            (State::Open | State::Prepared | State::Failed(_), false) => {
                 self.transaction.abort();
                 self.drop_waiting();
                 Ok(())

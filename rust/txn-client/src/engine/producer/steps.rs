@@ -94,6 +94,12 @@ impl Producer {
         let who = transaction.identity.map_or(NOBODY, |identity| identity.who);
         let is_v2 = transaction.is_v2;
         match step {
+            Step::Init if self.settings.is_two_phase => Request::InitTwoPhase {
+                transactional_id,
+                timeout_ms: self.settings.transaction_timeout_ms,
+                current: transaction.current(),
+                keeps_prepared: transaction.identity.is_none(),
+            },
             Step::Init => Request::InitProducerId {
                 transactional_id: transaction.id.clone(),
                 timeout_ms: self.settings.transaction_timeout_ms,
@@ -176,7 +182,7 @@ impl Producer {
 
     pub(super) fn stepped(&mut self, step: &Step, response: Response, node: NodeId, now: Millis) {
         let (code, subject) = match (step, &response) {
-            (Step::Init, Response::Identity(code, _))
+            (Step::Init, Response::Identity(code, _) | Response::TwoPhaseIdentity(code, ..))
             | (Step::End { .. }, Response::End(code, _)) => (*code, String::new()),
             (Step::AddOffsets(group), Response::Code(code)) => {
                 (*code, format!(" of group '{group}'"))
@@ -221,6 +227,9 @@ impl Producer {
         self.last_error = None;
         match (step, response) {
             (Step::Init, Response::Identity(_, who)) => self.transaction.identify(who),
+            (Step::Init, Response::TwoPhaseIdentity(_, who, kept)) => {
+                self.identify_two_phase(who, kept);
+            }
             (Step::AddPartitions(places), _) => self.transaction.joined(places),
             (Step::AddOffsets(group), _) => self.transaction.joined_group(group),
             (Step::CommitOffsets(_, number), _) => self.transaction.committed_offsets(*number),

@@ -163,6 +163,7 @@ impl Cluster {
                 0 => self.init(id, *current),
                 code => Response::Identity(code, (-1, -1)),
             },
+            Request::InitTwoPhase { .. } => unreachable!("no client here prepares"),
             Request::AddPartitions {
                 transactional_id,
                 who,
