@@ -172,9 +172,9 @@ def test_only_the_shells_import_the_extension() -> None:
     assert others == []
 
 
-def test_only_the_commands_and_the_console_import_what_explains() -> None:
+def test_only_commands_the_console_and_administrators_import_what_explains() -> None:
     importers = {part_of(each.importer) for each in INSIDE if part_of(each.imported) == "explain"}
-    assert importers == {"explain", "cli", "console"}
+    assert importers == {"explain", "cli", "console", "admin"}
 
 
 def test_only_the_console_imports_the_packages_of_its_extra() -> None:

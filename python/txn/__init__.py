@@ -2,6 +2,7 @@
 
 - `Broker`: a Kafka broker inside this process.
 - `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
+- `txn.admin`: topics, groups, settings and transactions of any cluster, as functions.
 - `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
 
@@ -27,6 +28,7 @@ from txn.errors import (
 )
 
 if TYPE_CHECKING:
+    from txn import admin as admin
     from txn.client import Consumer, Producer, rewind
     from txn.server.lifecycle.broker import Broker
 
@@ -67,6 +69,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("txn")
+    if name == "admin":
+        return import_module("txn.admin")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'txn' has no attribute {name!r}")
