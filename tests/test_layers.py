@@ -29,6 +29,7 @@ LAYERS = (
         "admin",
         "client",
         "spark",
+        "table",
         "explain",
         "cli",
         "console",
@@ -71,6 +72,7 @@ MAY_IMPORT_CORE = (
     "txn.wire.checksums",  # a pure function of bytes
     "txn.client.callbacks",  # looks at the interpreter's own state
     "txn.client.native",  # the engine in Rust
+    "txn.table.changelog",
 )
 
 NOT_OURS = ("crc32c", "kio.records")

@@ -2,6 +2,7 @@
 
 - `Broker`: a Kafka broker inside this process.
 - `Producer`, `Consumer`: transactions in Python, against txn or any Kafka cluster.
+- `Table`: a compacted topic as a mapping, written in the same transactions.
 - `txn.admin`: topics, groups, settings and transactions of any cluster, as functions.
 - `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from txn import admin as admin
     from txn.client import Consumer, Producer, rewind
     from txn.server.lifecycle.broker import Broker
+    from txn.table import Table
 
     __version__: str
 
@@ -51,6 +53,7 @@ __all__ = [
     "RejectedError",
     "RetriableError",
     "StorageError",
+    "Table",
     "TxnError",
     "UnreachableError",
     "__version__",
@@ -61,6 +64,7 @@ _LAZY = {
     "Broker": "txn.server.lifecycle.broker",
     "Consumer": "txn.client",
     "Producer": "txn.client",
+    "Table": "txn.table",
     "rewind": "txn.client",
 }
 """Loaded when first used: a Spark worker needs no broker, a producer no server."""

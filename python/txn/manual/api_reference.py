@@ -15,6 +15,7 @@ MODULES: Final[Mapping[str, str]] = {
     "txn": "The package `txn`",
     "txn.client": "The module `txn.client`",
     "txn.admin": "The module `txn.admin`",
+    "txn.table": "The module `txn.table`",
     "txn.spark": "The module `txn.spark`",
     "txn.testing": "The module `txn.testing`",
     "txn.testing.plugin": "The fixtures of `txn.testing`",
