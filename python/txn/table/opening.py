@@ -73,7 +73,7 @@ class TableSettings:
         if policy != "compact":
             raise ConfigError(
                 f"the topic {self.topic!r} has cleanup.policy={policy}, so a table on it would "
-                "lose rows. Set it: txn configs alter topic "
+                "lose rows. Set it: txn configs set --topic "
                 f"{self.topic} cleanup.policy=compact",
                 property="cleanup.policy",
                 value=policy,

@@ -11,7 +11,8 @@ def test_a_killed_program_counts_each_record_once(store: str) -> None:
     report = crash_everywhere(
         function_of("table/totals", store),
         input=prepare_table,
-        stops=["kill before", "kill after"],
+        output=["out", "totals"],
+        stops=["kill", "kill after", "lose answer", "rebalance"],
         steps=["Produce", "AddOffsetsToTxn", "EndTxn"],
         quick=8,
         jobs=2,
