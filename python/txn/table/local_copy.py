@@ -22,7 +22,7 @@ from txn.table.stores import Place, Store
 PAUSE_S: Final = 0.02
 """Between two looks for the end of an open transaction."""
 
-NOTED_MS: Final = 60_000
+NOTED_MS: Final = 15_000
 """An idle partition is noted as current so often."""
 
 DELETE_RETENTION_MS: Final = 86_400_000

@@ -18,6 +18,9 @@ from txn.table.stores import MemoryStore, Store
 
 MEMORY: Final = "memory"
 
+RETENTION_MS_MIN: Final = 60_000
+"""The shortest delete.retention.ms: a copy looks at the topic more often than that."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
@@ -54,7 +57,7 @@ class TableSettings:
             raise
 
     def _delete_retention_ms(self) -> int:
-        """Return delete.retention.ms; check that the topic is compacted and nothing else."""
+        """Return delete.retention.ms; check that the topic keeps all rows, and deletions long."""
         try:
             running = RunningCluster(
                 self.servers, security=self.security, timeout_s=self.timeout_s, advice=ADVICE
@@ -69,7 +72,7 @@ class TableSettings:
                 settings = {each.name: each.value for each in entries}
         finally:
             running.close()
-        policy = settings.get("cleanup.policy", "compact")
+        policy = settings.get("cleanup.policy") or "compact"
         if policy != "compact":
             raise ConfigError(
                 f"the topic {self.topic!r} has cleanup.policy={policy}, so a table on it would "
@@ -78,4 +81,12 @@ class TableSettings:
                 property="cleanup.policy",
                 value=policy,
             )
-        return int(settings.get("delete.retention.ms") or DELETE_RETENTION_MS)
+        retention_ms = int(settings.get("delete.retention.ms") or DELETE_RETENTION_MS)
+        if retention_ms < RETENTION_MS_MIN:
+            raise ConfigError(
+                f"the topic {self.topic!r} has delete.retention.ms={retention_ms}, so a table on "
+                f"it could miss deletions. Set it to at least {RETENTION_MS_MIN}",
+                property="delete.retention.ms",
+                value=retention_ms,
+            )
+        return retention_ms
