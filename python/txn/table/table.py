@@ -150,17 +150,17 @@ class Table:
         self._require_partitions(topics)
 
         def assigned(member: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
-            self._note_assigned(partitions)
+            self.on_assign(member, partitions)
             if on_assign is not None:
                 on_assign(member, partitions)
 
         def revoked(member: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
-            self._note_revoked(partitions)
+            self.on_revoke(member, partitions)
             if on_revoke is not None:
                 on_revoke(member, partitions)
 
         def lost(member: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
-            self._note_revoked(partitions)
+            self.on_revoke(member, partitions)
             callback = on_lost or on_revoke
             if callback is not None:
                 callback(member, partitions)
@@ -179,7 +179,7 @@ class Table:
         for partition in self.partitions:
             self._drop(partition)
         self._inputs = {topic: set() for topic in topics}
-        self._note_assigned(partitions)
+        self.on_assign(consumer, partitions)
         consumer.assign(partitions)
 
     def within(self, transaction: Transaction) -> TableView:
@@ -333,11 +333,21 @@ class Table:
                     f"of the table with {count} partitions"
                 )
 
-    def _note_assigned(self, partitions: list[TopicPartition]) -> None:
+    def on_assign(
+        self, consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]
+    ) -> None:
+        """Take partitions, as they come to the consumer of a table that shares it.
+
+        For a second table in the same transactions: `second.subscribe(consumer, topics,
+        on_assign=first.on_assign, on_revoke=first.on_revoke)`, after `first.subscribe`.
+        """
         for each in partitions:
             self._inputs.setdefault(each.topic, set()).add(each.partition)
 
-    def _note_revoked(self, partitions: list[TopicPartition]) -> None:
+    def on_revoke(
+        self, consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]
+    ) -> None:
+        """Let go of partitions; see `on_assign`."""
         for each in partitions:
             self._inputs.get(each.topic, set()).discard(each.partition)
             self._drop(each.partition)

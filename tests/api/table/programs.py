@@ -8,6 +8,7 @@ from typing import Any
 
 import txn
 from support.clients import WAIT_S, plain_producer
+from txn.client.engine import EngineName
 from txn.table import JSON, TEXT
 
 
@@ -69,14 +70,20 @@ def share(*programs: Program) -> None:
 
 @contextmanager
 def program(
-    servers: str, orders: str, totals: str, *, name: str, group: str = "", **settings: Any
+    servers: str,
+    orders: str,
+    totals: str,
+    *,
+    name: str,
+    engine: EngineName = "confluent-kafka",
+    **settings: Any,
 ) -> Iterator[Program]:
     """A program that is subscribed; its transactional id is `name`."""
     with (
-        txn.Producer(bootstrap_servers=servers, transactional_id=name) as producer,
+        txn.Producer(bootstrap_servers=servers, transactional_id=name, engine=engine) as producer,
         txn.Consumer(
             bootstrap_servers=servers,
-            group_id=group or f"group-of-{orders}",
+            group_id=f"group-of-{orders}",
             auto_offset_reset="earliest",
         ) as consumer,
         table_on(servers, totals, **settings) as table,

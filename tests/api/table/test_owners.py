@@ -42,13 +42,14 @@ def test_a_transaction_that_lost_its_partition_does_not_commit(
     with program(servers, orders, totals, name=unique("one")) as one:
         with (
             program(servers, orders, totals, name=unique("two")) as two,
-            pytest.raises(AbortableError),
+            pytest.raises(AbortableError, match="a rebalance took partition"),
             one.producer.transaction(one.consumer) as t,
         ):
             rows = one.table.within(t)
             for record in one.take(2):
                 rows[record.key().decode()] = 99
             share(one, two)
+            rows["ann"] = rows["ben"] = 100
         one.await_partitions(2)
         assert read(servers, totals) == {}
         assert one.run_block(2) == {"ann": 7, "ben": 3}
