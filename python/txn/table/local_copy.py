@@ -12,15 +12,20 @@ Otherwise the partition is built again from its start.
 
 import threading
 import time
+from itertools import islice
 from typing import Final
 
 from txn.clock import now_ms
-from txn.errors import ConfigError, RetriableError
+from txn.errors import ConfigError, RejectedError, RetriableError
 from txn.table.changelog import Changelog, Ends, OutOfRangeError
-from txn.table.stores import Place, Store
+from txn.table.partitioner import partition_of
+from txn.table.stores import Place, Rows, Store
 
 PAUSE_S: Final = 0.02
 """Between two looks for the end of an open transaction."""
+
+LOOKED_AT: Final = 16
+"""Keys of a piece of the topic whose partition is checked."""
 
 NOTED_MS: Final = 15_000
 """An idle partition is noted as current so often."""
@@ -38,16 +43,25 @@ class LocalCopy:
         changelog: The topic.
         count: The number of its partitions.
         records_read: Rows read so far, of all partitions.
+
+    With `is_keyed`, a record whose key belongs to another partition is refused, as far as a
+    few records of each piece show it: another partitioner would put all of them elsewhere.
     """
 
     def __init__(
-        self, store: Store, changelog: Changelog, *, delete_retention_ms: int = DELETE_RETENTION_MS
+        self,
+        store: Store,
+        changelog: Changelog,
+        *,
+        delete_retention_ms: int = DELETE_RETENTION_MS,
+        is_keyed: bool = False,
     ) -> None:
         self.store = store
         self.lock = threading.RLock()
         self.changelog = changelog
         self.records_read = 0
         self._delete_retention_ms = delete_retention_ms
+        self._is_keyed = is_keyed
         self.count, topic_id = changelog.describe()
         store.belong_to(changelog.topic, topic_id)
 
@@ -129,6 +143,8 @@ class LocalCopy:
             return  # the leader has changed, and does not know yet what is decided
         try:
             for rows, next_offset in self.changelog.read(partition, place.next_offset, stable):
+                if self._is_keyed:
+                    self._require_partition(partition, rows)
                 with self.lock:
                     self.records_read += len(rows)
                     self.store.apply(partition, rows, Place(next_offset, place.current_ms))
@@ -141,3 +157,16 @@ class LocalCopy:
             ) from error
         with self.lock:
             self.store.apply(partition, {}, Place(stable, began_ms))
+
+    def _require_partition(self, partition: int, rows: Rows) -> None:
+        for key in islice(rows, LOOKED_AT):
+            other = partition_of(key, self.count)
+            if other != partition:
+                topic = self.changelog.topic
+                raise RejectedError(
+                    f"{topic}-{partition} has records whose keys belong to {topic}-{other}: "
+                    "another partitioner wrote them. A table is written by txn.Table alone; other "
+                    "producers need Java's partitioner (librdkafka's partitioner=murmur2_random)",
+                    topic=topic,
+                    partition=partition,
+                )

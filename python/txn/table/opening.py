@@ -34,8 +34,8 @@ class TableSettings:
     value: Serde
     timeout_s: float
 
-    def open(self) -> LocalCopy:
-        """Open the store and connect to the cluster.
+    def open(self, *, is_keyed: bool) -> LocalCopy:
+        """Open the store and connect to the cluster; `LocalCopy` explains `is_keyed`.
 
         Raises:
             ConfigError: the topic does not exist or is not compacted, or the store keeps another.
@@ -48,7 +48,9 @@ class TableSettings:
         try:
             changelog = Changelog(self.topic, self.servers, self.security, self.timeout_s)
             try:
-                return LocalCopy(store, changelog, delete_retention_ms=retention_ms)
+                return LocalCopy(
+                    store, changelog, delete_retention_ms=retention_ms, is_keyed=is_keyed
+                )
             except BaseException:
                 changelog.close()
                 raise

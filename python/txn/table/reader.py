@@ -37,7 +37,7 @@ class TableReader(Mapping[Any, Any]):
         self.topic = settings.topic
         self._settings = settings
         self._interval_s = poll_interval
-        self._copy: LocalCopy = settings.open()
+        self._copy: LocalCopy = settings.open(is_keyed=False)
         self._lock = threading.Condition(self._copy.lock)
         self._is_asked = False  # to look now
         self._is_closing = False
@@ -70,7 +70,7 @@ class TableReader(Mapping[Any, Any]):
         data = self._settings.key.to_bytes(key, "key")
         with self._lock:
             self._require_open()
-            value = self._copy.store.get(partition_of(data, self._copy.count), data)
+            value = self._value(data)
         if value is None:
             raise KeyError(key)
         return self._settings.value.loads(value)
@@ -128,6 +128,15 @@ class TableReader(Mapping[Any, Any]):
         self._thread.join(STOP_S)
         with self._lock:
             self._release()
+
+    def _value(self, key: bytes) -> bytes | None:
+        """Return a value; a producer with another partitioner may have put it anywhere."""
+        count = self._copy.count
+        first = partition_of(key, count)
+        for partition in (first, *(each for each in range(count) if each != first)):
+            if (value := self._copy.store.get(partition, key)) is not None:
+                return value
+        return None
 
     def _release(self) -> None:
         self._copy.changelog.close()

@@ -89,7 +89,7 @@ class Table:
         servers, security = servers_of(given[0]), security_of(properties)
         self.settings = TableSettings(topic, servers, security, store, key, value, timeout)
         self.topic = topic
-        self._copy: LocalCopy | None = None
+        self._opened: LocalCopy | None = None
         self._changes: Changes | None = None
         self._inputs: dict[str, set[int]] = {}  # topic → partitions that the consumer owns
         self._ready: set[int] = set()  # read since they came
@@ -234,7 +234,7 @@ class Table:
     @property
     def rows_read(self) -> int:
         """The number of records read from the topic so far, as after an assignment."""
-        return 0 if self._copy is None else self._copy.records_read
+        return 0 if self._opened is None else self._opened.records_read
 
     def close(self) -> None:
         """Keep the rows of the last transaction, and let go of the store. Can be repeated.
@@ -243,7 +243,7 @@ class Table:
         """
         if self._is_closed or os.getpid() != self._pid:
             return
-        copy = self._copy
+        copy = self._opened
         if copy is None:
             self._is_closed = True
             return
@@ -267,9 +267,9 @@ class Table:
             raise opened_elsewhere(f"the table {self.topic!r}", self._pid)
         if self._is_closed:
             raise RejectedError(f"the table {self.topic!r} is closed; open another")
-        if self._copy is None:
-            self._copy = self.settings.open()
-        return self._copy
+        if self._opened is None:
+            self._opened = self.settings.open(is_keyed=True)
+        return self._opened
 
     def partition_of(self, key: bytes) -> int:
         """Return the partition of a key."""
@@ -355,8 +355,8 @@ class Table:
     def _drop(self, partition: int) -> None:
         """Forget rows in memory. Those of a file stay, and are read on from their place."""
         self._ready.discard(partition)
-        if self._copy is not None and not self._copy.store.is_kept:
-            self._copy.store.clear(partition)
+        if self._opened is not None and not self._opened.store.is_kept:
+            self._opened.store.clear(partition)
 
     # ------------------------------------------------------------ after a transaction
 

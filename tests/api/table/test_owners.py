@@ -114,3 +114,18 @@ def test_rows_of_another_writer_show_after_the_partition_came_back(
         one.table.subscribe(one.consumer, [orders])
         produce(servers, orders, ("ann", 1))
         assert one.run_block(1) == {"ann": 51}
+
+
+def test_a_topic_that_another_partitioner_wrote_is_refused_by_its_writer(
+    servers: str, orders: str, totals: str, unique: Unique
+) -> None:
+    """Its rows would never be found, and counted anew from 0."""
+    produce(servers, orders, ("ann", 7))
+    other = plain_producer(servers)
+    other.produce(totals, b"50", b"ben", partition=partition_of(b"ann", 2))
+    assert other.flush(WAIT_S) == 0
+    with (
+        program(servers, orders, totals, name=unique("one")) as one,
+        pytest.raises(RejectedError, match="another partitioner"),
+    ):
+        one.run_block(1)

@@ -56,6 +56,14 @@ def test_a_reader_does_not_show_what_is_not_committed(
         assert dict(rows) == {"ann": 8}
 
 
+def test_a_reader_finds_keys_that_another_partitioner_placed(servers: str, totals: str) -> None:
+    producer = plain_producer(servers)
+    producer.produce(totals, b"7", b"ann", partition=1 - partition_of(b"ann", 2))
+    assert producer.flush(WAIT_S) == 0
+    with table_on(servers, totals).reader() as rows:
+        assert (rows["ann"], dict(rows)) == (7, {"ann": 7})
+
+
 def test_a_reader_that_is_closed_refuses(servers: str, totals: str) -> None:
     rows = table_on(servers, totals).reader()
     rows.close()

@@ -8,7 +8,7 @@ import pytest
 
 import txn
 from api.table.programs import produce, program, table_on
-from support.clients import create_topic
+from support.clients import WAIT_S, create_topic, plain_producer
 
 Unique = Callable[[str], str]
 
@@ -81,9 +81,13 @@ def test_a_topic_that_was_created_anew_is_read_from_its_start(
     with txn.admin.connect(servers) as cluster:
         cluster.topics.delete(totals)
     create_topic(servers, totals, partitions=2, cleanup_policy="compact")
+    other = plain_producer(servers, partitioner="murmur2_random")
+    for number in range(9):  # so that the old place lies within the log
+        other.produce(totals, b"5", f"new-{number}")
+    assert other.flush(WAIT_S) == 0
     produce(servers, orders, ("ann", 1))
     with program(servers, orders, totals, name=unique("adder"), store=path) as adder:
-        assert adder.run_block(1) == {"ann": 1}
+        assert adder.run_block(1) == {"ann": 1} | {f"new-{n}": 5 for n in range(9)}
 
 
 def test_a_file_that_missed_deletions_for_long_is_built_again(
