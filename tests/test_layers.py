@@ -32,6 +32,7 @@ LAYERS = (
         "processor",
         "spark",
         "sql",
+        "table",
         "explain",
         "cli",
         "console",
@@ -74,6 +75,7 @@ MAY_IMPORT_CORE = (
     "txn.wire.checksums",  # a pure function of bytes
     "txn.client.callbacks",  # looks at the interpreter's own state
     "txn.client.native",  # the engine in Rust
+    "txn.table.changelog",
 )
 
 NOT_OURS = ("crc32c", "kio.records")
@@ -175,9 +177,9 @@ def test_only_the_shells_import_the_extension() -> None:
     assert others == []
 
 
-def test_only_the_commands_and_the_console_import_what_explains() -> None:
+def test_only_commands_the_console_and_administrators_import_what_explains() -> None:
     importers = {part_of(each.importer) for each in INSIDE if part_of(each.imported) == "explain"}
-    assert importers == {"explain", "cli", "console"}
+    assert importers == {"explain", "cli", "console", "admin"}
 
 
 def test_only_the_console_imports_the_packages_of_its_extra() -> None:

@@ -5,6 +5,8 @@
 - `txn.aio`: the same for asyncio.
 - `Processor`: the loop that consumes, transforms and produces, with dead letters.
 - `txn.sql`: one transaction over topics and a database.
+- `Table`: a compacted topic as a mapping, written in the same transactions.
+- `txn.admin`: topics, groups, settings and transactions of any cluster, as functions.
 - `txn.spark`: an exactly-once source and sink for PySpark (the extra `spark`).
 """
 
@@ -30,7 +32,9 @@ from txn.errors import (
 )
 
 if TYPE_CHECKING:
+    from txn import admin as admin
     from txn import aio as aio
+    from txn import sql as sql
     from txn.client import (
         Consumer,
         Delivery,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     )
     from txn.processor import Output, Processor
     from txn.server.lifecycle.broker import Broker
+    from txn.table import Table
 
     __version__: str
 
@@ -68,13 +73,14 @@ __all__ = [
     "RejectedError",
     "RetriableError",
     "StorageError",
+    "Table",
     "TxnError",
     "UnreachableError",
     "__version__",
     "rewind",
 ]
 
-_LAZY_MODULES = ("aio",)
+_LAZY_MODULES = ("admin", "aio", "sql")
 """Loaded when first used, by their names."""
 
 _LAZY = {
@@ -87,6 +93,7 @@ _LAZY = {
     "Producer": "txn.client",
     "ProducerPool": "txn.client",
     "RecordMetadata": "txn.client",
+    "Table": "txn.table",
     "rewind": "txn.client",
 }
 """Loaded when first used: a Spark worker needs no broker, a producer no server."""

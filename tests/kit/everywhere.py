@@ -10,13 +10,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from txn.testing import STOPS, crash_everywhere
+from txn.testing import STOPS, TestBroker, crash_everywhere
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+
+AMOUNTS: Final = [("ann", "7"), ("ben", "3"), ("ann", "1"), ("ben", "4")]
+
+
+def prepare_table(broker: TestBroker) -> None:
+    """Make the topics of `table/totals`, and its input."""
+    broker.create_topic("in", partitions=2)
+    broker.create_topic("totals", partitions=2, cleanup_policy="compact")
+    broker.produce("in", *AMOUNTS)
+
 
 RIGHT: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "testing/right": ("copy", {}),
     "etl/test_etl": ("etl", {"input": {"raw": ["ann,7", "x", "ben,3", "cat,1"]}}),
+    "table/totals": ("in_a_file", {"input": prepare_table, "output": ["out", "totals"]}),
     "outbox/test_outbox": ("relay", {"input": lambda broker: None, "output": "events"}),
 }
 MISTAKES: Final[dict[str, dict[str, Any]]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from txn.admin.cluster import RunningCluster, no_partition
 from txn.admin.offset_specs import OffsetSpec, offsets_at
 from txn.admin.refusals import require, unknown
-from txn.cluster.groups import DEAD
+from txn.cluster.groups import DEAD, PartitionLag
 from txn.cluster.source import EARLIEST, LATEST
 from txn.errors import ConfigError, RejectedError
 from txn.hints import did_you_mean, nearest
@@ -143,6 +143,59 @@ def delete_group(cluster: RunningCluster, group_id: str) -> None:
         raise unknown_group(cluster, group_id)
     refused = f"group {group_id!r} is not deleted"
     require(result.error_code, None, refused, needs="Delete on the group")
+
+
+def delete_offsets(
+    cluster: RunningCluster, group_id: str, partitions: Collection[TopicPartition]
+) -> None:
+    """Delete committed offsets of a group.
+
+    Raises:
+        ConfigError: there is no such group; the message has the nearest name.
+        RejectedError: a member reads the topic, or its user may not. Other partitions may be done.
+
+    Source: KIP-496.
+    """
+    by_topic: dict[str, list[dict[str, int]]] = {}
+    for topic, index in sorted(partitions):
+        by_topic.setdefault(topic, []).append({"partition_index": index})
+    request = {
+        "group_id": group_id,
+        "topics": [{"name": name, "partitions": entries} for name, entries in by_topic.items()],
+    }
+    coordinator = cluster.group_coordinator(group_id)
+    answer = coordinator.call(ApiKey.OFFSET_DELETE, range(1), request)
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise unknown_group(cluster, group_id)
+    refused = f"offsets of group {group_id!r} are not deleted"
+    require(answer.error_code, None, refused, needs="Delete on the group")
+    for topic in answer.topics:
+        for each in topic.partitions:
+            refused = f"the offset of {group_id!r} in {topic.name}-{each.partition_index} is kept"
+            require(each.error_code, None, refused, needs="Read on the topic")
+
+
+def is_drained(cluster: RunningCluster, group_id: str, topics: Collection[str]) -> bool | None:
+    """Return True if a group has read every committed record of topics; None: not known.
+
+    A partition in which it has no offset counts as unread from its start.
+
+    Raises:
+        ConfigError: a topic is not there.
+        RejectedError: its user may not see the group or a topic.
+    """
+    cluster.require_topics(topics)
+    committed = cluster.committed_offsets(group_id)
+    places = [(topic, index) for topic in topics for index in cluster.topics()[topic]]
+    ends = cluster.ends(places)
+    left = [PartitionLag(each, committed.get(each), ends.get(each), None) for each in places]
+    for lag in left:
+        if lag.offsets is None or not lag.offsets_left:
+            continue
+        end = lag.offsets.last_stable_offset
+        if cluster.has_committed(lag.partition, end - lag.offsets_left, end):
+            return False
+    return None if any(lag.offsets_left is None for lag in left) else True
 
 
 def unknown_group(cluster: RunningCluster, group_id: str) -> ConfigError:

@@ -7,7 +7,7 @@ variable of the environment, as by Kafka's EnvVarConfigProvider.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,6 @@ from txn.security.client import PLAIN, SecuritySettings
 if TYPE_CHECKING:
     from txn.admin.cluster import RunningCluster
     from txn.cluster.brokers import RemoteBroker
-
-SERVERS: Final = "bootstrap.servers"
 
 CONFIG_BYTES_MAX: Final = 1 << 20
 _VARIABLE: Final = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -76,6 +74,7 @@ def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] 
     if config is None and not settings:
         servers = bootstrap or DEFAULT_SERVERS
         return Cluster(servers, options=f"--bootstrap {servers}")
+    from txn.admin.way_in import SERVERS, require_known
     from txn.security.client_reader import read_security
 
     properties = {} if config is None else _of_file(config)
@@ -85,7 +84,7 @@ def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] 
             raise ConfigError("-X takes NAME=VALUE, for example -X security.protocol=SSL")
         properties[name.strip()] = value
     properties = {name: _filled(name, value) for name, value in properties.items()}
-    _require_known(properties)
+    require_known(properties)
     servers = bootstrap or properties.get(SERVERS) or DEFAULT_SERVERS
     again = [f"--bootstrap {servers}"] + ([] if config is None else [f"--command-config {config}"])
     return Cluster(servers, read_security(properties), " ".join(again))
@@ -183,15 +182,3 @@ def _filled(name: str, value: str) -> str:
             ) from None
 
     return _VARIABLE.sub(variable, value)
-
-
-def _require_known(properties: Mapping[str, str]) -> None:
-    """Refuse a misspelled name; a setting of another family tunes a client that is not used."""
-    from txn.hints import nearest
-    from txn.security.client_names import READ
-    from txn.security.given_settings import is_about_security
-
-    for name in properties:
-        close = None if is_about_security(name) else nearest(name, READ | {SERVERS})
-        if close is not None and close != name:
-            raise ConfigError(f"unknown setting {name!r}; did you mean {close}?", property=name)

@@ -40,8 +40,8 @@ Sources: librdkafka's transactional producer API (resumable calls, marks), KIP-9
 
 import time
 import weakref
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from inspect import iscoroutinefunction
@@ -134,6 +134,8 @@ class OpenBlock:
     """Its consumers beside its own, until they are committed or rewound."""
     has_asked_commit: bool = False
     is_prepared: bool = False
+    at_end: "list[Callable[[BlockResult], object]]" = field(default_factory=list)
+    """Called once with the result, when the block has ended."""
 
     def is_open(self) -> bool:
         """Return True if the block is there and has not ended."""
@@ -194,6 +196,16 @@ class Transaction:
     def result(self) -> BlockResult | None:
         """The result of the block; None before its end."""
         return self._result
+
+    def call_at_end(self, callback: "Callable[[BlockResult], object]") -> None:
+        """Call back with the result when the block has ended; the callback must not raise.
+
+        A signal at the end may come before the callback. `txn.Table` keeps its rows so.
+
+        Raises RejectedError: the block is not open.
+        """
+        self._require_open("call back at its end")
+        self._place.at_end.append(callback)
 
     @property
     def _is_open(self) -> bool:
@@ -481,14 +493,15 @@ class Transaction:
         """Free the producer for its next transaction, and set the result of this one."""
         self._producer._end_block(self._place)
         _ahead.update((id(other), (other, self._place)) for other in self._others)
-        if self._result is not None:
-            return
-        if self._phase is BlockPhase.COMMITTING:
-            self._result = BlockResult.IN_DOUBT
-        elif self._producer._broken is not None:
-            self._result = BlockResult.FENCED
-        else:
-            self._result = BlockResult.ABORTED
+        if self._result is None:
+            if self._phase is BlockPhase.COMMITTING:
+                self._result = BlockResult.IN_DOUBT
+            elif self._producer._broken is not None:
+                self._result = BlockResult.FENCED
+            else:
+                self._result = BlockResult.ABORTED
+        while self._place.at_end:
+            self._place.at_end.pop()(self._result)
 
     def _prepare_consumer(self, consumer: confluent_kafka.Consumer) -> None:
         try:

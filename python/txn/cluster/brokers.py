@@ -87,11 +87,23 @@ class Brokers:
             RetriableError: the leader does not answer.
             RejectedError: it refuses, or the records cannot be read.
         """
+        return sum(self._committed_rows(topic, partition, start, end))
+
+    def has_committed(self, topic: str, partition: int, start: int, end: int) -> bool:
+        """Return True if a read_committed reader gets a record of `[start, end)`.
+
+        It reads up to the first one. Raises as `count_committed`.
+        """
+        return any(self._committed_rows(topic, partition, start, end))
+
+    def _committed_rows(self, topic: str, partition: int, start: int, end: int) -> Iterator[int]:
+        """The numbers of committed records in the pieces of `[start, end)`."""
         try:
             fetch = self._client.fetch(
                 topic, partition, start, end, include_keys=False, include_values=False
             )
-            return sum(cast(int, columns["rows"]) for columns in fetch)
+            for columns in fetch:
+                yield cast(int, columns["rows"])
         except _core.KafkaError as error:
             kind = RetriableError if error.args[2] else RejectedError
             raise authentication_error(error) or kind(str(error)) from error

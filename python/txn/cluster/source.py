@@ -444,6 +444,10 @@ class ClusterSource(RoutedCluster):
         """The committed records of `[start, end)`, by reading them."""
         return self._brokers.count_committed(*partition, start, end)
 
+    def has_committed(self, partition: TopicPartition, start: int, end: int) -> bool:
+        """Return True if read_committed gets a record of `[start, end)`; reads up to that."""
+        return self._brokers.has_committed(*partition, start, end)
+
     def _offsets(
         self, partitions: Collection[TopicPartition], timestamp: int, isolation_level: int
     ) -> dict[TopicPartition, int]:
