@@ -910,6 +910,153 @@ class ClientThread:
     def __new__(cls) -> ClientThread: ...
 
 @final
+class Message:
+    """A record that `NativeConsumer.take` returned, with the methods of confluent-kafka's."""
+
+    def topic(self) -> str:
+        """Topic."""
+    def partition(self) -> int:
+        """Partition."""
+    def offset(self) -> int:
+        """Offset."""
+    def key(self) -> bytes | None:
+        """Key."""
+    def value(self) -> bytes | None:
+        """Value."""
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """Headers; None without any."""
+    def timestamp(self) -> tuple[int, int]:
+        """(0: none, 1: of the producer, 2: of the log; milliseconds since 1970)."""
+    def leader_epoch(self) -> int | None:
+        """Leader epoch of its batch."""
+    def error(self) -> None:
+        """None: an error is another class's."""
+    def latency(self) -> float | None:
+        """None: a record that was read has none."""
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+
+class MessageColumns(TypedDict):
+    """Records as Arrow buffers, little endian."""
+
+    rows: int
+    topics: list[str]
+    topic_indices: bytes
+    partitions: bytes
+    offsets: bytes
+    timestamps_ms: bytes
+    key_offsets: bytes
+    key_data: bytes
+    key_validity: bytes | None
+    value_offsets: bytes
+    value_data: bytes
+    value_validity: bytes | None
+    header_list_offsets: bytes
+    header_key_offsets: bytes
+    header_key_data: bytes
+    header_key_validity: bytes | None
+    header_value_offsets: bytes
+    header_value_data: bytes
+    header_value_validity: bytes | None
+    firsts: list[tuple[str, int, int]]
+
+@final
+class NativeConsumer:
+    """A consumer on the native engine. Only `take`, `take_columns`, `answer` and `wait_until_left`
+    wait; they run signal handlers meanwhile.
+
+    Raises ValueError for addresses that are none.
+    """
+
+    def __new__(
+        cls,
+        thread: ClientThread,
+        bootstrap_servers: str,
+        *,
+        client_id: str,
+        security: ClientSecurity | None,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        assignor: str | None,
+        reset: str,
+        max_poll_interval_ms: int,
+        request_timeout_ms: int,
+        retry_backoff_ms: int,
+        metadata_max_age_ms: int,
+        unknown_topic_max_ms: int,
+        fetch_wait_ms: int,
+        fetch_min_bytes: int,
+        fetch_max_bytes: int,
+        partition_fetch_bytes: int,
+        queued_kbytes: int,
+        batch_bytes: int,
+    ) -> NativeConsumer: ...
+    def subscribe(self, topics: list[str], pattern: str | None) -> None:
+        """Join the group, or change the subscription. `pattern` is RE2, for whole names."""
+    def unsubscribe(self) -> None:
+        """Leave the group, once the event that revokes its partitions is done."""
+    def wait_until_left(self, timeout_ms: int) -> bool:
+        """True once the coordinator was told that the member leaves."""
+    def take_event(self) -> tuple[int, str, list[tuple[str, int]]] | None:
+        """The next change of the group: (number, assign, revoke or lost; partitions)."""
+    def event_done(self, number: int) -> None:
+        """The program has seen a change."""
+    def take_report(self) -> tuple[int, bool, str, str | None, int, bool] | None:
+        """The next error: (code, is retriable, message, topic, partition, is without begin)."""
+    def membership(self) -> tuple[int, str]:
+        """(member epoch, member id); (-1, "") without a membership."""
+    def assign(self, partitions: list[tuple[str, int, int]]) -> None:
+        """Read (topic, partition, offset or librdkafka's name of one), too. Raises ValueError."""
+    def unassign(self, places: list[tuple[str, int]]) -> None:
+        """Read these partitions no longer."""
+    def assignment(self) -> list[tuple[str, int]]:
+        """The partitions that are read."""
+    def seek(self, topic: str, partition: int, offset: int) -> bool:
+        """Go on elsewhere; False: it is not assigned."""
+    def pause(self, topic: str, partition: int, is_paused: bool) -> bool:
+        """Hand out nothing of it, or go on; False: it is not assigned."""
+    def position(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """(offset, leader epoch) behind the last record handed out."""
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """(first offset, end) as the last answer told them."""
+    def take(self, max: int, timeout_ms: int) -> list[Message]:
+        """Records; none after the time-out, and if there is an event or a report."""
+    def take_columns(self, max: int, timeout_ms: int) -> MessageColumns | None:
+        """`take` as columns."""
+    def ask_by_time(self, wanted: list[tuple[str, int, int]]) -> int:
+        """Ask for offsets at (topic, partition, ms; -1: the end, -2: the first)."""
+    def ask_committed(self, places: list[tuple[str, int]]) -> int:
+        """Ask for the committed offsets of the group."""
+    def ask_commit(self, offsets: list[tuple[str, int, int, int, str]]) -> int:
+        """Commit (topic, partition, offset, leader epoch, metadata)."""
+    def ask_topics(self, names: list[str] | None) -> int:
+        """Ask for topics; None: all."""
+    def answer(
+        self, number: int, timeout_ms: int, drops: bool
+    ) -> (
+        tuple[
+            tuple[int, bool, str] | None,
+            list[tuple[str, int, int, int, int, str]],
+            list[tuple[int, str, int]],
+            list[tuple[str, int, list[tuple[int, int, int]]]],
+        ]
+        | None
+    ):
+        """The answer to a question: its error (code, is retriable, message); (topic, partition,
+        error code, offset, leader epoch, metadata) of each partition; brokers (id, host, port);
+        topics (name, error code, partitions (error code, partition, leader)). None after the
+        time-out, which drops the question if `drops`."""
+    def has_connected(self) -> bool:
+        """True once a node was reached."""
+    def connect_errors(self) -> list[tuple[str, int, bool, str]]:
+        """(address, code, is retriable, message) of addresses that cannot be reached."""
+    def last_error(self) -> str | None:
+        """The error that keeps it waiting."""
+    def close(self) -> None:
+        """Close the connections."""
+
+@final
 class NativeProducer:
     """A producer on the native engine. Only `wait` waits; it runs signal handlers meanwhile.
 

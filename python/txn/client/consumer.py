@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import (
@@ -46,6 +46,7 @@ from txn.client.beginnings import NO_OFFSET, Beginnings
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
 from txn.client.cautions import note_read
 from txn.client.deadline import Deadline
+from txn.client.engine import EngineName, engine_name
 from txn.client.existence import Existence
 from txn.client.failures import is_refusal, not_copied, opened_elsewhere, translate
 from txn.client.library_log import LibraryLog
@@ -54,8 +55,11 @@ from txn.client.places import names_of, places_of, positions_of
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.settings import consumer_settings, is_false, refused, take_callback
-from txn.errors import RejectedError, TxnError, UnreachableError
+from txn.errors import ConfigError, RejectedError, TxnError, UnreachableError
 from txn.identifiers import TopicPartition as Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Offsets = Mapping[Place, int]
 
@@ -96,6 +100,8 @@ class Consumer(confluent_kafka.Consumer):
         connect_timeout: Seconds to wait for a first broker before `poll` and `consume` raise
             UnreachableError, if every address refuses or resolves to nothing. Once the cluster was
             reached, the consumer waits for it without a limit.
+        engine: `confluent-kafka` (librdkafka), or `native`: txn's own client, whose groups are
+            those of KIP-848.
         more: Further properties, with `_` for `.`: `auto_offset_reset="earliest"`.
 
     It belongs to the process that opened it: in a forked child closing it does nothing, and every
@@ -105,6 +111,14 @@ class Consumer(confluent_kafka.Consumer):
         ConfigError: before any I/O; the message names the property.
     """
 
+    engine: EngineName = "confluent-kafka"
+
+    def __new__(cls, *_: object, engine: EngineName | None = None, **__: object) -> Self:
+        """Return an object of the engine's class: `NativeConsumer` is a `Consumer`, too."""
+        if engine is not None and engine_name(engine) != cls.engine:
+            return super().__new__(_class_of(cls, engine))
+        return super().__new__(cls)
+
     def __init__(
         self,
         config: Mapping[str, object] | None = None,
@@ -113,10 +127,13 @@ class Consumer(confluent_kafka.Consumer):
         group_id: str | None = None,
         bootstrap_servers: str | list[str] | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
+        engine: EngineName | None = None,
         **more: object,
     ) -> None:
-        settings = consumer_settings(
-            config, group_id=group_id, bootstrap_servers=bootstrap_servers, keywords=more
+        settings = self._checked(
+            consumer_settings(
+                config, group_id=group_id, bootstrap_servers=bootstrap_servers, keywords=more
+            )
         )
         self._redaction = Redaction(settings)
         settings.setdefault("logger", LibraryLog())
@@ -131,7 +148,7 @@ class Consumer(confluent_kafka.Consumer):
             super().__init__(keeping_fatal_errors(settings))
         except KafkaException as raised:
             raise refused("the consumer", raised, settings) from None  # it may have a secret
-        self._beginnings = Beginnings(self, settings, self._note_report)
+        self._beginnings = self._beginnings_of(settings)
         self._existence = Existence(self, self._whose)
         self._is_subscribed = self._is_assigned = False  # by the program
         self._has_answered = False  # in `on_assign`, by an assignment of the program's
@@ -156,6 +173,14 @@ class Consumer(confluent_kafka.Consumer):
         self._broken: TxnError | None = None  # a fatal one, to be raised by every one of them
         self._was_interrupted = False  # poll or consume raised: the records it had taken are gone
         forks.watch(self)
+
+    @classmethod
+    def _checked(cls, settings: dict[str, object]) -> dict[str, object]:
+        """Return the settings that the engine takes. Raises ConfigError."""
+        return settings
+
+    def _beginnings_of(self, settings: Mapping[str, object]) -> Beginnings:
+        return Beginnings(self, settings, self._note_report)
 
     def _note_error(self, error: KafkaError) -> None:
         error = self._redaction.error(error)
@@ -401,6 +426,25 @@ class Consumer(confluent_kafka.Consumer):
         """
         return self._read(num_messages, timeout, is_poll=False)
 
+    def poll_arrow(self, max_rows: int = 100_000, timeout: float = -1) -> "pa.RecordBatch | None":
+        """Return the next records as an Arrow record batch; None after the time-out.
+
+        Its columns are key, value (binary), headers (a list of key and value), topic (a
+        dictionary), partition, offset and timestamp (milliseconds). No record becomes an object of
+        Python. The native engine alone has it.
+
+        Args:
+            max_rows: Rows of the batch at most. It comes as soon as there is one.
+            timeout: Seconds to wait for a first row; -1 waits without end.
+
+        Raises:
+            ConfigError: the engine is confluent-kafka.
+            TxnError: as `poll`.
+        """
+        raise ConfigError(
+            f"{self._whose} has no poll_arrow: give it engine='native'", property="engine"
+        )
+
     def _read(self, num_messages: int, timeout: float, *, is_poll: bool) -> list[Message]:
         if fault := wrong_wait(num_messages, timeout):
             raise TypeError(f"{'poll' if is_poll else 'consume'}(): {fault}")
@@ -627,7 +671,10 @@ class Consumer(confluent_kafka.Consumer):
         assert topic is not None
         assert partition is not None
         assert offset is not None
-        place = (topic, partition)
+        self._note_first((topic, partition), offset)
+
+    def _note_first(self, place: Place, offset: int) -> None:
+        """Remember a record handed out; the first one since an assignment or a seek matters."""
         self._sought.pop(place, None)
         start = self._unread.pop(place, None)
         if start is not None:
@@ -747,6 +794,19 @@ class _Abandoned(Consumer):
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+def _class_of(cls: "type[Consumer]", engine: EngineName) -> "type[Consumer]":
+    """Return the class of a consumer with this engine. Raises ConfigError."""
+    if cls is not Consumer or engine != "native":
+        raise ConfigError(
+            f"{cls.__name__} cannot have engine={engine!r}: call txn.Consumer itself, or derive "
+            "from the class that it returns",
+            property="engine",
+        )
+    from txn.client.native_consumer import NativeConsumer
+
+    return NativeConsumer
 
 
 def _outside_block() -> bool:

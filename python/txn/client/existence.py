@@ -26,7 +26,7 @@ class Existence:
     """Looks for the assigned partitions of one consumer.
 
     Args:
-        consumer: Its own methods are called, not those of a subclass.
+        consumer: Who lists the topics.
         whose: Which consumer, as a message begins.
         clock: Monotonic seconds.
     """
@@ -59,7 +59,7 @@ class Existence:
         self._next_s = self._clock() + LOOK_AGAIN_S
         for topic in {topic for topic, _ in self._unseen}:
             try:
-                found = Consumer.list_topics(self._consumer, topic, LOOK_S).topics[topic]
+                found = self._consumer.list_topics(topic, LOOK_S).topics[topic]
             except (KafkaException, KeyError):  # no answer now
                 return None
             if found.error is None or found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

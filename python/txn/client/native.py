@@ -81,7 +81,8 @@ _threads: Final[dict[int, _core.ClientThread]] = {}
 """The I/O thread of each process that this one descends from, and its own, by process id."""
 
 
-def _thread() -> _core.ClientThread:
+def client_thread() -> _core.ClientThread:
+    """Return the I/O thread of this process; the first call starts it."""
     pid = os.getpid()
     if pid not in _threads:
         _threads[pid] = _core.ClientThread()
@@ -154,10 +155,10 @@ class NativeProducer:
         creates = str(given.get("allow.auto.create.topics", True)).lower()
         try:
             self._core = _core.NativeProducer(
-                _thread(),
+                client_thread(),
                 str(given["bootstrap.servers"]),
                 client_id=str(given.get("client.id", "txn")),
-                security=_security(settings),
+                security=security_of(settings),
                 transactional_id=None if name is None else str(name),
                 compression=codec,
                 makes_topics=creates in ("true", "t", "1"),
@@ -443,7 +444,8 @@ def _number(name: str, value: object) -> int:
     return number
 
 
-def _security(settings: Mapping[str, object]) -> _core.ClientSecurity | None:
+def security_of(settings: Mapping[str, object]) -> _core.ClientSecurity | None:
+    """Return TLS and SASL of a client's settings; None if it has neither."""
     about = {name: str(value) for name, value in settings.items() if name in READ}
     if "security.protocol" in about:
         about["security.protocol"] = about["security.protocol"].upper()

@@ -42,11 +42,11 @@ pub struct BinaryColumn {
     pub data: Vec<u8>,
     /// `None`: no null.
     pub validity: Option<Vec<u8>>,
-    rows: usize,
+    pub(crate) rows: usize,
 }
 
 impl BinaryColumn {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             offsets: vec![0; 4],
             ..Self::default()
@@ -57,7 +57,7 @@ impl BinaryColumn {
         self.offsets.len() + self.data.len() + bits_bytes(self.validity.as_ref())
     }
 
-    fn push(&mut self, value: Option<&[u8]>) {
+    pub(crate) fn push(&mut self, value: Option<&[u8]>) {
         self.data.extend_from_slice(value.unwrap_or_default());
         self.offsets
             .extend_from_slice(&(self.data.len() as i32).to_le_bytes());

@@ -536,7 +536,7 @@ struct Whole {
 
 /// The aborted transactions of one answer, followed batch by batch.
 #[derive(Debug, Default)]
-struct Aborted {
+pub(crate) struct Aborted {
     /// (first offset, producer id) still ahead, by first offset.
     ahead: VecDeque<(i64, i64)>,
     /// Producers between the first offset of an aborted transaction and its marker.
@@ -546,7 +546,7 @@ struct Aborted {
 impl Aborted {
     /// From (producer id, first offset) as the node lists them.
     #[must_use]
-    fn new(listed: Vec<(i64, i64)>) -> Self {
+    pub(crate) fn new(listed: Vec<(i64, i64)>) -> Self {
         let mut ahead: Vec<_> = listed
             .into_iter()
             .map(|(producer_id, first)| (first, producer_id))
@@ -560,7 +560,7 @@ impl Aborted {
 
     /// True if the records of the next batch belong to an aborted transaction. Batches come by
     /// offset.
-    fn covers(&mut self, batch: &BatchView<'_>) -> bool {
+    pub(crate) fn covers(&mut self, batch: &BatchView<'_>) -> bool {
         while let Some(&(first, producer_id)) = self.ahead.front() {
             if first > batch.last_offset() {
                 break;

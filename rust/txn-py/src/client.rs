@@ -487,7 +487,11 @@ fn columns_dict<'py>(
     Ok(dict)
 }
 
-fn set_column(dict: &Bound<'_, PyDict>, name: &str, column: &BinaryColumn) -> PyResult<()> {
+pub(crate) fn set_column(
+    dict: &Bound<'_, PyDict>,
+    name: &str,
+    column: &BinaryColumn,
+) -> PyResult<()> {
     let py = dict.py();
     dict.set_item(format!("{name}_offsets"), PyBytes::new(py, &column.offsets))?;
     dict.set_item(format!("{name}_data"), PyBytes::new(py, &column.data))?;

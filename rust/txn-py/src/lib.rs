@@ -8,6 +8,7 @@ mod apis;
 mod checksum;
 mod client;
 mod compaction;
+mod consumer;
 mod disk;
 mod durability;
 mod error_codes;
@@ -40,6 +41,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     durability::register(module)?;
     client::register(module)?;
     producer::register(module)?;
+    consumer::register(module)?;
     security::register(module)?;
     inspect::register(module)
 }

@@ -44,7 +44,7 @@ type HeaderTuple<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyAny>>);
 
 /// The thread that does the I/O of a process's native clients.
 #[pyclass(frozen, module = "txn._core")]
-struct ClientThread(Arc<Engine>);
+pub(crate) struct ClientThread(pub(crate) Arc<Engine>);
 
 #[pymethods]
 impl ClientThread {

@@ -1,4 +1,5 @@
-//! The native engine: a producer as machines without I/O, and the thread that does their I/O.
+//! The native engine: a producer and a consumer as machines without I/O, and the thread that does
+//! their I/O. `consumer` describes its machines itself.
 //!
 //! ```text
 //!   Python ─ send, commit … ─► driver::Engine ── events ──► Producer (machines, below)
@@ -30,6 +31,7 @@
 pub(crate) mod accumulator;
 #[cfg(test)]
 mod accumulator_tests;
+pub mod consumer;
 pub mod driver;
 mod link;
 pub(crate) mod nodes;
@@ -42,7 +44,8 @@ pub(crate) mod topics;
 pub(crate) mod transaction;
 
 pub use accumulator::{Record, Tracked};
-pub use driver::{Engine, ProducerClient, Unfinished};
+pub use consumer::{Consumer, ConsumerSettings};
+pub use driver::{ConsumerClient, Engine, Machine, ProducerClient, Unfinished};
 pub use producer::{Producer, SendError, Status};
 pub use request::{Request, Response};
 pub use settings::Settings;

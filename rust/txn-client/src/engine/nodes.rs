@@ -10,6 +10,10 @@ use crate::messages::cluster::BrokerAddress;
 
 const RECONNECT_FIRST_MS: Millis = 50;
 
+/// Added to a node's id: a second connection, for `Fetch` alone, whose answers may take long. A
+/// heartbeat or a commit must not wait behind them.
+pub(crate) const FETCHER: NodeId = 1 << 30;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Idle,
@@ -156,8 +160,8 @@ impl<P> Nodes<P> {
         }
         if self
             .by_id
-            .values()
-            .any(|node| node.link == Link::Connecting)
+            .iter()
+            .any(|(&id, node)| id < FETCHER && node.link == Link::Connecting)
         {
             return None;
         }
@@ -171,7 +175,8 @@ impl<P> Nodes<P> {
     }
 
     fn with(&self, is_wanted: impl Fn(&Node) -> bool) -> Vec<NodeId> {
-        let nodes = self.by_id.iter().filter(|(_, node)| is_wanted(node));
+        let nodes = self.by_id.iter();
+        let nodes = nodes.filter(|&(&id, node)| id < FETCHER && is_wanted(node));
         nodes.map(|(&id, _)| id).collect()
     }
 

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use txn_protocol::{Malformed, Reader};
 
 use crate::messages::cluster::{self, BrokerAddress, CoordinatorOf, Metadata};
+use crate::messages::consumer::{
+    self, Commit, FetchBounds, Fetched, HeartbeatAnswer, HeartbeatNews, Membership, OffsetAnswer,
+    Place, TopicId, Wanted,
+};
 use crate::messages::produce::{self, PartitionBatch, PartitionResponse};
 use crate::messages::transactions::{self, GroupMember, ProducerIdAndEpoch};
 use crate::messages::two_phase;
@@ -116,6 +120,47 @@ pub enum Request {
         /// The batches.
         parts: Vec<Part>,
     },
+    /// All topics.
+    AllTopics,
+    /// Names of topics.
+    TopicsById(Vec<TopicId>),
+    /// Records of partitions.
+    Fetch {
+        /// Its bounds.
+        bounds: FetchBounds,
+        /// The partitions.
+        wanted: Vec<Wanted>,
+    },
+    /// Offsets by timestamps; -1: the end, -2: the first.
+    ListOffsets {
+        /// Whether the end is that of committed records.
+        read_committed: bool,
+        /// (partition, timestamp).
+        wanted: Vec<(Place, i64)>,
+    },
+    /// Committed offsets.
+    FetchOffsets {
+        /// Group.
+        group: String,
+        /// The partitions.
+        places: Vec<Place>,
+    },
+    /// Offsets to commit outside transactions.
+    Commit {
+        /// The consumer's place in its group.
+        member: Membership,
+        /// The offsets.
+        offsets: Vec<Commit>,
+    },
+    /// A sign of life of a group's member (KIP-848).
+    Heartbeat {
+        /// The member.
+        member: Membership,
+        /// What the coordinator does not know yet.
+        news: Option<HeartbeatNews>,
+        /// Partitions by topic that the member has, if the coordinator does not know.
+        owned: Option<Vec<(TopicId, Vec<i32>)>>,
+    },
 }
 
 /// The answer to a request of the same kind.
@@ -137,6 +182,12 @@ pub enum Response {
     End(i16, Option<ProducerIdAndEpoch>),
     /// To `Produce`.
     Produce(Vec<PartitionResponse>),
+    /// To `Fetch`: the error code of the whole, and the partitions.
+    Fetch(i16, Vec<Fetched>),
+    /// To `ListOffsets` and `FetchOffsets`: the error code of the whole, and the partitions.
+    Offsets(i16, Vec<OffsetAnswer>),
+    /// To `Heartbeat`.
+    Heartbeat(HeartbeatAnswer),
 }
 
 impl Request {
@@ -144,7 +195,17 @@ impl Request {
     #[must_use]
     pub fn api(&self) -> ClientApi {
         match self {
-            Self::Metadata { .. } => messages::METADATA,
+            Self::Metadata { .. } | Self::AllTopics => messages::METADATA,
+            Self::TopicsById(_) => messages::METADATA.at_least(12),
+            Self::Fetch { .. } => messages::FETCH,
+            Self::ListOffsets { .. } => messages::LIST_OFFSETS,
+            Self::FetchOffsets { .. } => messages::OFFSET_FETCH,
+            Self::Commit { .. } => messages::OFFSET_COMMIT,
+            Self::Heartbeat { news, .. } => {
+                let has_pattern = |news: &HeartbeatNews| news.subscription.pattern.is_some();
+                let needs_pattern = news.as_ref().is_some_and(has_pattern);
+                messages::CONSUMER_GROUP_HEARTBEAT.at_least(i16::from(needs_pattern))
+            }
             Self::FindCoordinator { .. } => messages::FIND_COORDINATOR,
             Self::InitProducerId { .. } => messages::INIT_PRODUCER_ID,
             Self::InitTwoPhase { .. } => messages::INIT_TWO_PHASE_PRODUCER_ID,
@@ -174,6 +235,27 @@ impl Request {
             } => {
                 let names: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
                 cluster::encode_metadata(&mut e, version, Some(&names), *makes_missing);
+            }
+            Self::AllTopics => cluster::encode_metadata(&mut e, version, None, false),
+            Self::TopicsById(ids) => consumer::encode_metadata_by_id(&mut e, ids),
+            Self::Fetch { bounds, wanted } => consumer::encode_fetch(&mut e, *bounds, wanted),
+            Self::ListOffsets {
+                read_committed,
+                wanted,
+            } => consumer::encode_list_offsets(&mut e, wanted, *read_committed),
+            Self::FetchOffsets { group, places } => {
+                consumer::encode_offset_fetch(&mut e, group, places);
+            }
+            Self::Commit { member, offsets } => {
+                consumer::encode_offset_commit(&mut e, member, offsets);
+            }
+            Self::Heartbeat {
+                member,
+                news,
+                owned,
+            } => {
+                let (news, owned) = (news.as_ref(), owned.as_deref());
+                consumer::encode_heartbeat(&mut e, version, member, news, owned);
             }
             Self::FindCoordinator { of, key } => cluster::encode_find_coordinator(&mut e, *of, key),
             Self::InitProducerId {
@@ -237,7 +319,22 @@ impl Request {
     #[must_use]
     pub fn decoder(&self) -> fn(&mut Reader<'_>, i16) -> Result<Response, Malformed> {
         match self {
-            Self::Metadata { .. } => |r, v| cluster::decode_metadata(r, v).map(Response::Metadata),
+            Self::Metadata { .. } | Self::AllTopics | Self::TopicsById(_) => {
+                |r, v| cluster::decode_metadata(r, v).map(Response::Metadata)
+            }
+            Self::Fetch { .. } => {
+                |r, _| consumer::decode_fetch(r).map(|(code, all)| Response::Fetch(code, all))
+            }
+            Self::ListOffsets { .. } => {
+                |r, _| consumer::decode_list_offsets(r).map(|all| Response::Offsets(0, all))
+            }
+            Self::FetchOffsets { .. } => |r, _| {
+                consumer::decode_offset_fetch(r).map(|(code, all)| Response::Offsets(code, all))
+            },
+            Self::Commit { .. } => {
+                |r, _| transactions::decode_partition_errors(r).map(Response::Partitions)
+            }
+            Self::Heartbeat { .. } => |r, _| consumer::decode_heartbeat(r).map(Response::Heartbeat),
             Self::FindCoordinator { .. } => {
                 |r, _| cluster::decode_find_coordinator(r).map(Response::Coordinator)
             }

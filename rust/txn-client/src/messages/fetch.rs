@@ -94,7 +94,8 @@ pub fn decode<'a>(r: &mut Reader<'a>, partition: i32) -> Result<Option<Response<
     Ok(found)
 }
 
-fn decode_partition<'a>(r: &mut Reader<'a>) -> Result<(i32, Response<'a>), Malformed> {
+/// Reads the answer for one partition, with its number.
+pub(super) fn decode_partition<'a>(r: &mut Reader<'a>) -> Result<(i32, Response<'a>), Malformed> {
     let index = r.i32()?;
     let mut response = Response {
         error_code: r.i16()?,

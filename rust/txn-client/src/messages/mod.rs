@@ -11,6 +11,7 @@
 )]
 
 pub mod cluster;
+pub mod consumer;
 pub mod fetch;
 pub mod produce;
 pub mod sasl;
@@ -79,6 +80,12 @@ pub const ADD_OFFSETS_TO_TXN: ClientApi = ClientApi::of(apis::ADD_OFFSETS_TO_TXN
 pub const END_TXN: ClientApi = ClientApi::of(apis::END_TXN, 3, 5);
 /// 5 joins the group to the transaction by itself (KIP-890).
 pub const TXN_OFFSET_COMMIT: ClientApi = ClientApi::of(apis::TXN_OFFSET_COMMIT, 3, 5);
+/// 8 and later name several groups.
+pub const OFFSET_FETCH: ClientApi = ClientApi::of(apis::OFFSET_FETCH, 7, 7);
+/// 9 is the first that members of KIP-848 may send; 10 would need topic ids.
+pub const OFFSET_COMMIT: ClientApi = ClientApi::of(apis::OFFSET_COMMIT, 8, 9);
+/// See `consumer`. 1 has patterns.
+pub const CONSUMER_GROUP_HEARTBEAT: ClientApi = ClientApi::of(apis::CONSUMER_GROUP_HEARTBEAT, 0, 1);
 /// See `transactions`.
 pub const DESCRIBE_TRANSACTIONS: ClientApi = ClientApi::of(apis::DESCRIBE_TRANSACTIONS, 0, 0);
 /// See `transactions`.

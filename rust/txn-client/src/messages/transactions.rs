@@ -73,7 +73,7 @@ pub fn encode_add_partitions(
 }
 
 /// Groups pairs by their topic, keeping the order in which topics and members first came.
-fn by_topic<'a, T>(pairs: impl Iterator<Item = (&'a str, T)>) -> Vec<(&'a str, Vec<T>)> {
+pub(super) fn by_topic<'a, T>(pairs: impl Iterator<Item = (&'a str, T)>) -> Vec<(&'a str, Vec<T>)> {
     let mut topics: Vec<(&str, Vec<T>)> = Vec::new();
     for (topic, member) in pairs {
         match topics.iter_mut().find(|(known, _)| *known == topic) {

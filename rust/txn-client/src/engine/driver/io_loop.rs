@@ -11,7 +11,7 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
-use super::{Command, Engine, Shared, WAKE};
+use super::{Command, Engine, Machine, Shared, WAKE};
 use crate::connection::{Address, BrokerConnection};
 use crate::engine::link::Link;
 use crate::engine::{Effect, Millis, NodeId, Request};
@@ -32,7 +32,7 @@ struct Peer {
 }
 
 struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<Shared<dyn Machine>>,
     peers: HashMap<NodeId, Peer>,
     due: Option<Millis>,
 }
@@ -149,15 +149,15 @@ impl Loop {
                 return;
             };
             let now = self.engine.now();
-            let mut producer = client.shared.lock();
-            producer.poll(now, &mut effects);
+            let mut machine = client.shared.lock();
+            machine.poll(now, &mut effects);
             // It comes by once more after an action: a busy program need not wake it for each record.
             let again =
                 (!effects.is_empty() || is_active).then_some(now + client.shared.linger_ms.max(1));
-            client.due = [producer.deadline(now), again].into_iter().flatten().min();
+            client.due = [machine.deadline(now), again].into_iter().flatten().min();
             let due = client.due.unwrap_or(Millis::MAX);
             client.shared.due.store(due, Ordering::Release); // under the lock, as `send` reads it after
-            drop(producer);
+            drop(machine);
             client.shared.changed.notify_all();
             if effects.is_empty() {
                 return;
@@ -305,9 +305,9 @@ impl Loop {
         }
         if !answers.is_empty() {
             let now = self.engine.now();
-            let mut producer = client.shared.lock();
+            let mut machine = client.shared.lock();
             for (id, response) in answers {
-                producer.answered(id, response, now);
+                machine.answered(id, response, now);
             }
         }
         if let Err(error) = result {

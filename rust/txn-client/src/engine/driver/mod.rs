@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 use mio::{Poll, Token, Waker};
 
 use super::accumulator::Record;
+use super::consumer::{Consumer, ConsumerSettings};
 use super::producer::{Producer, SendError};
-use super::{Millis, Settings};
+use super::{Effect, Millis, NodeId, Response, Settings};
 use crate::cluster::parse_bootstrap;
 use crate::connection::BrokerConnection;
 use crate::error::KafkaError;
@@ -29,9 +30,11 @@ use crate::security::Security;
 use io_loop::Loop;
 
 const WAKE: Token = Token(usize::MAX);
+/// Time after an action at which a consumer's machine is looked at again.
+const CONSUMER_LOOK_MS: Millis = 1_000;
 
 enum Command {
-    Add(Arc<Shared>),
+    Add(Arc<Shared<dyn Machine>>),
     Poke(u64),
     Remove(u64),
     Opened {
@@ -98,10 +101,23 @@ impl Engine {
     }
 }
 
+/// A client without I/O, as the I/O thread sees it.
+pub trait Machine: Send {
+    /// A connection is ready; `features` are the node's (epoch, level of `transaction.version`).
+    fn connected(&mut self, node: NodeId, features: (i64, i16));
+    /// A connection could not be made, or is lost with all requests in flight on it.
+    fn disconnected(&mut self, node: NodeId, error: &KafkaError, now: Millis);
+    /// An answer has come, or one that makes no sense (an error).
+    fn answered(&mut self, id: u64, result: Result<Response, KafkaError>, now: Millis);
+    /// Adds the effects that are due.
+    fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>);
+    /// When `poll` is to be called next, if nothing happens before.
+    fn deadline(&self, now: Millis) -> Option<Millis>;
+}
+
 /// A machine, and those who wait for it.
-struct Shared {
+struct Shared<M: ?Sized> {
     number: u64,
-    producer: Mutex<Producer>,
     changed: Condvar,
     client_id: String,
     security: Security,
@@ -109,25 +125,31 @@ struct Shared {
     is_closed: Arc<AtomicBool>,
     /// When the I/O thread calls the machines next by itself; `Millis::MAX`: never.
     due: AtomicU64,
+    machine: Mutex<M>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Producer> {
-        self.producer
+impl<M: ?Sized> Shared<M> {
+    fn lock(&self) -> MutexGuard<'_, M> {
+        self.machine
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// A producer, driven by the I/O thread. Closed when it is dropped.
-pub struct ProducerClient {
+/// A machine, driven by the I/O thread. Closed when it is dropped.
+pub struct Client<M: Machine + 'static> {
     engine: Arc<Engine>,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<M>>,
 }
 
-impl std::fmt::Debug for ProducerClient {
+/// A producer, driven by the I/O thread.
+pub type ProducerClient = Client<Producer>;
+/// A consumer, driven by the I/O thread.
+pub type ConsumerClient = Client<Consumer>;
+
+impl<M: Machine> std::fmt::Debug for Client<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ProducerClient")
+        f.write_str("Client")
     }
 }
 
@@ -138,11 +160,11 @@ pub enum Unfinished {
     TimedOut,
     /// The user asked to stop.
     Interrupted,
-    /// The producer is closed.
+    /// The client is closed.
     Closed,
 }
 
-impl ProducerClient {
+impl Client<Producer> {
     /// A producer that connects with its first record or call.
     ///
     /// # Errors
@@ -156,19 +178,10 @@ impl ProducerClient {
     ) -> Result<Self, KafkaError> {
         let bootstrap = parse_bootstrap(bootstrap_servers)?;
         let linger_ms = settings.linger_ms;
-        let shared = Arc::new(Shared {
-            linger_ms,
-            due: AtomicU64::new(Millis::MAX),
-            number: engine.clients.fetch_add(1, Ordering::Relaxed),
-            producer: Mutex::new(Producer::new(&bootstrap, settings)),
-            changed: Condvar::new(),
-            client_id: client_id.to_owned(),
-            security,
-            is_closed: Arc::new(AtomicBool::new(false)),
-        });
-        engine.push(Command::Add(Arc::clone(&shared)));
-        let engine = Arc::clone(engine);
-        Ok(Self { engine, shared })
+        let producer = Producer::new(&bootstrap, settings);
+        Ok(Self::drive(
+            engine, client_id, security, linger_ms, producer,
+        ))
     }
 
     /// Adds a record. The I/O thread is woken only if it would come too late by itself.
@@ -190,16 +203,69 @@ impl ProducerClient {
         }
         sent.map(|_| ())
     }
+}
+
+impl Client<Consumer> {
+    /// A consumer that connects with its first assignment, subscription or call.
+    ///
+    /// # Errors
+    /// 42 for addresses that are none.
+    pub fn new(
+        engine: &Arc<Engine>,
+        bootstrap_servers: &str,
+        client_id: &str,
+        security: Security,
+        settings: ConsumerSettings,
+    ) -> Result<Self, KafkaError> {
+        let bootstrap = parse_bootstrap(bootstrap_servers)?;
+        let consumer = Consumer::new(&bootstrap, settings);
+        Ok(Self::drive(
+            engine,
+            client_id,
+            security,
+            CONSUMER_LOOK_MS,
+            consumer,
+        ))
+    }
+}
+
+impl<M: Machine> Client<M> {
+    fn drive(
+        engine: &Arc<Engine>,
+        client_id: &str,
+        security: Security,
+        linger_ms: Millis,
+        machine: M,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            linger_ms,
+            due: AtomicU64::new(Millis::MAX),
+            number: engine.clients.fetch_add(1, Ordering::Relaxed),
+            machine: Mutex::new(machine),
+            changed: Condvar::new(),
+            client_id: client_id.to_owned(),
+            security,
+            is_closed: Arc::new(AtomicBool::new(false)),
+        });
+        engine.push(Command::Add(Arc::clone(&shared) as Arc<Shared<dyn Machine>>));
+        let engine = Arc::clone(engine);
+        Self { engine, shared }
+    }
 
     /// Calls the machine and has its effects carried out.
-    pub fn call<T>(&self, step: impl FnOnce(&mut Producer, Millis) -> T) -> T {
+    pub fn call<T>(&self, step: impl FnOnce(&mut M, Millis) -> T) -> T {
         let result = self.look(step);
         self.engine.push(Command::Poke(self.shared.number));
         result
     }
 
+    /// Has effects carried out that calls of `look` left.
+    pub fn poke(&self) {
+        self.engine.push(Command::Poke(self.shared.number));
+    }
+
     /// Calls the machine; its effects are carried out with those of a later `call`.
-    pub fn look<T>(&self, step: impl FnOnce(&mut Producer, Millis) -> T) -> T {
+    pub fn look<T>(&self, step: impl FnOnce(&mut M, Millis) -> T) -> T {
         let now = self.engine.now();
         step(&mut self.shared.lock(), now)
     }
@@ -212,13 +278,13 @@ impl ProducerClient {
         &self,
         timeout: Duration,
         interrupt: &Interrupt,
-        outcome: impl Fn(&mut Producer) -> Option<T>,
+        outcome: impl Fn(&mut M) -> Option<T>,
     ) -> Result<T, Unfinished> {
         let began = Instant::now();
         let mut looked = Instant::now();
-        let mut producer = self.shared.lock();
+        let mut machine = self.shared.lock();
         loop {
-            if let Some(result) = outcome(&mut producer) {
+            if let Some(result) = outcome(&mut machine) {
                 return Ok(result);
             }
             if self.shared.is_closed.load(Ordering::Acquire) || self.engine.is_over() {
@@ -231,15 +297,15 @@ impl ProducerClient {
             let waited = self
                 .shared
                 .changed
-                .wait_timeout(producer, left.min(INTERRUPT_LOOK));
-            producer = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+                .wait_timeout(machine, left.min(INTERRUPT_LOOK));
+            machine = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
             if looked.elapsed() >= INTERRUPT_LOOK {
-                drop(producer); // a signal's handler may call this very producer
+                drop(machine); // a signal's handler may call this very client
                 if interrupt.is_raised() {
                     return Err(Unfinished::Interrupted);
                 }
                 looked = Instant::now();
-                producer = self.shared.lock();
+                machine = self.shared.lock();
             }
         }
     }
@@ -253,7 +319,7 @@ impl ProducerClient {
     }
 }
 
-impl Drop for ProducerClient {
+impl<M: Machine> Drop for Client<M> {
     fn drop(&mut self) {
         self.close();
     }

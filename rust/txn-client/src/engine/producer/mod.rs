@@ -12,6 +12,7 @@ mod two_phase;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::accumulator::Record;
+use super::driver::Machine;
 use super::nodes::{InFlight, Nodes};
 use super::request::Offsets;
 use super::settings::Settings;
@@ -456,5 +457,27 @@ impl Producer {
             }
         }
         due.map(|at| at.max(now))
+    }
+}
+
+impl Machine for Producer {
+    fn connected(&mut self, node: NodeId, features: (i64, i16)) {
+        Self::connected(self, node, features);
+    }
+
+    fn disconnected(&mut self, node: NodeId, error: &KafkaError, now: Millis) {
+        Self::disconnected(self, node, error, now);
+    }
+
+    fn answered(&mut self, id: u64, result: Result<Response, KafkaError>, now: Millis) {
+        Self::answered(self, id, result, now);
+    }
+
+    fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        Self::poll(self, now, effects);
+    }
+
+    fn deadline(&self, now: Millis) -> Option<Millis> {
+        Self::deadline(self, now)
     }
 }

@@ -1,0 +1,116 @@
+"""The settings of a consumer on the native engine, by Kafka's names."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from txn.errors import ConfigError
+from txn.hints import did_you_mean
+from txn.security.client_names import READ
+
+NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
+    "max.poll.interval.ms": ("max_poll_interval_ms", 300_000),
+    "request.timeout.ms": ("request_timeout_ms", 30_000),
+    "retry.backoff.ms": ("retry_backoff_ms", 20),
+    "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
+    "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 1_000),
+    "fetch.wait.max.ms": ("fetch_wait_ms", 500),
+    "fetch.min.bytes": ("fetch_min_bytes", 1),
+    "fetch.max.bytes": ("fetch_max_bytes", 52_428_800),
+    "max.partition.fetch.bytes": ("partition_fetch_bytes", 1_048_576),
+    "queued.max.messages.kbytes": ("queued_kbytes", 65_536),
+    "fetch.batch.bytes": ("batch_bytes", 1 << 30),
+}
+"""Properties with a number: the argument of `_core.NativeConsumer`, and the default."""
+
+FROM_ONE: Final = frozenset(
+    "max.poll.interval.ms request.timeout.ms fetch.max.bytes max.partition.fetch.bytes "
+    "queued.max.messages.kbytes fetch.batch.bytes".split()
+)
+"""Properties that cannot be 0."""
+
+SECOND_NAMES: Final[Mapping[str, str]] = {
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+}
+
+FIXED: Final = frozenset(
+    """
+    bootstrap.servers client.id group.id group.instance.id group.protocol group.remote.assignor
+    auto.offset.reset isolation.level enable.auto.commit enable.auto.offset.store check.crcs
+    allow.auto.create.topics logger oauth_cb error_cb on_commit
+    """.split()
+)
+"""Other properties that are read, or that say what this engine does in any case."""
+
+RESETS: Final[Mapping[str, str]] = {
+    "smallest": "earliest",
+    "earliest": "earliest",
+    "beginning": "earliest",
+    "largest": "latest",
+    "latest": "latest",
+    "end": "latest",
+    "error": "error",
+    "none": "error",
+}
+"""Values of auto.offset.reset, librdkafka's and Java's, and what they mean."""
+
+
+def require_native_consumer(settings: Mapping[str, object], whose: str) -> None:
+    """Refuse settings that only the other engine has. Raises ConfigError."""
+    known = NUMBERS.keys() | SECOND_NAMES.keys() | FIXED | READ
+    for name in settings:
+        if name not in known:
+            raise ConfigError(
+                f"{whose} knows no property {name!r} with the native engine"
+                f"{did_you_mean(name, frozenset(known))}; "
+                "engine='confluent-kafka' takes librdkafka's",
+                property=name,
+            )
+    protocol = str(settings.get("group.protocol", "consumer")).lower()
+    if protocol != "consumer":
+        raise ConfigError(
+            f"group.protocol={protocol} does not fit: the native engine has groups of the "
+            "consumer protocol (KIP-848) alone. Leave it out, or take engine='confluent-kafka'",
+            property="group.protocol",
+        )
+    if str(settings.get("check.crcs", True)).lower() not in ("true", "t", "1"):
+        raise ConfigError(
+            "check.crcs=false does not fit: the native engine checks each batch. Leave it out, or "
+            "take engine='confluent-kafka'",
+            property="check.crcs",
+        )
+    reset = str(settings.get("auto.offset.reset", "latest"))
+    if reset not in RESETS:
+        raise ConfigError(
+            f"auto.offset.reset={reset} is none of earliest, latest and error",
+            property="auto.offset.reset",
+        )
+
+
+def by_first_names(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings without second names of properties."""
+    return {SECOND_NAMES.get(name, name): value for name, value in settings.items()}
+
+
+def numbers_of(given: Mapping[str, object]) -> dict[str, int]:
+    """Return the arguments of `_core.NativeConsumer` that are numbers. Raises ConfigError."""
+    return {
+        argument: _number(name, given.get(name, default))
+        for name, (argument, default) in NUMBERS.items()
+    }
+
+
+def reset_of(settings: Mapping[str, object]) -> str:
+    """Return earliest, latest or error, as auto.offset.reset says."""
+    return RESETS[str(settings.get("auto.offset.reset", "latest"))]
+
+
+def _number(name: str, value: object) -> int:
+    least = 1 if name in FROM_ONE else 0
+    try:
+        number = int(float(str(value)))
+    except (ValueError, OverflowError):
+        number = -1
+    if not least <= number < 2**31:
+        raise ConfigError(f"{name}={value} is no whole number from {least} on", property=name)
+    return number
