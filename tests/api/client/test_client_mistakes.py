@@ -148,7 +148,9 @@ def test_a_call_that_a_block_does_by_itself_is_told_so(
         getattr(t, name)
 
 
-def test_an_async_with_is_told_to_use_the_clients_for_asyncio(broker: TestBroker, producer: txn.Producer) -> None:
+def test_an_async_with_is_told_to_use_the_clients_for_asyncio(
+    broker: TestBroker, producer: txn.Producer
+) -> None:
     consumer = txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g")
 
     async def use(thing: Any) -> None:
