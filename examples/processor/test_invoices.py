@@ -34,6 +34,6 @@ def test_each_order_is_invoiced_or_buried_once_wherever_the_processor_is_stopped
         invoices().run,
         input={"orders": ORDERS},
         output=["invoices", "orders-dead"],
-        quick=12,
+        quick=6,
     )
     assert {"Produce 1", "EndTxn 1"} <= set(report.steps)
