@@ -16,7 +16,7 @@ def public(client: type) -> set[str]:
     [
         (txn.Consumer, public(confluent_kafka.Consumer)),
         (txn.Producer, {"close", "flush", "make_transaction", "produce", "transaction"}),
-        (Transaction, {"open_ms", "produce", "result", "send_offsets"}),
+        (Transaction, {"open_ms", "produce", "result", "send_offsets", "call_at_end"}),
     ],
 )
 def test_a_client_has_the_names_that_are_for_users_alone(client: type, names: set[str]) -> None:

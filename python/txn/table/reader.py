@@ -37,8 +37,8 @@ class TableReader(Mapping[Any, Any]):
         self.topic = settings.topic
         self._settings = settings
         self._interval_s = poll_interval
-        self._copy: LocalCopy = settings.open(is_keyed=False)
-        self._lock = threading.Condition(self._copy.lock)
+        self._opened: LocalCopy = settings.open(is_keyed=False)
+        self._lock = threading.Condition(self._opened.lock)
         self._is_asked = False  # to look now
         self._is_closing = False
         self._passes_begun = 0
@@ -79,19 +79,19 @@ class TableReader(Mapping[Any, Any]):
         """Iterate over the keys that are there now."""
         with self._lock:
             self._require_open()
-            store = self._copy.store
-            keys = [key for each in range(self._copy.count) for key in store.keys(each)]
+            store = self._opened.store
+            keys = [key for each in range(self._opened.count) for key in store.keys(each)]
         return map(self._settings.key.loads, keys)
 
     def __len__(self) -> int:
         with self._lock:
             self._require_open()
-            return sum(self._copy.store.count(each) for each in range(self._copy.count))
+            return sum(self._opened.store.count(each) for each in range(self._opened.count))
 
     @property
     def rows_read(self) -> int:
         """The number of records read from the topic so far."""
-        return self._copy.records_read
+        return self._opened.records_read
 
     def wait_until(self, offset: int, partition: int = 0, timeout: float = 60.0) -> None:
         """Wait until the rows contain the record at an offset of a partition.
@@ -100,11 +100,11 @@ class TableReader(Mapping[Any, Any]):
             RetriableError: it takes longer. The record may belong to an open transaction.
             ConfigError: the topic has no such partition.
         """
-        if not 0 <= partition < self._copy.count:
+        if not 0 <= partition < self._opened.count:
             raise ConfigError(f"the table {self.topic!r} has no partition {partition}")
 
         def is_reached() -> bool:
-            place = self._copy.store.place(partition)
+            place = self._opened.store.place(partition)
             return place is not None and place.next_offset > offset
 
         self._await(is_reached, timeout, f"offset {offset} of {self.topic}-{partition}")
@@ -131,16 +131,16 @@ class TableReader(Mapping[Any, Any]):
 
     def _value(self, key: bytes) -> bytes | None:
         """Return a value; a producer with another partitioner may have put it anywhere."""
-        count = self._copy.count
+        count = self._opened.count
         first = partition_of(key, count)
         for partition in (first, *(each for each in range(count) if each != first)):
-            if (value := self._copy.store.get(partition, key)) is not None:
+            if (value := self._opened.store.get(partition, key)) is not None:
                 return value
         return None
 
     def _release(self) -> None:
-        self._copy.changelog.close()
-        self._copy.store.close()
+        self._opened.changelog.close()
+        self._opened.store.close()
 
     def _await(self, is_reached: Any, timeout: float, goal: str) -> None:
         ends_s = time.monotonic() + timeout
@@ -197,11 +197,11 @@ class TableReader(Mapping[Any, Any]):
             number = self._passes_begun
         if time.monotonic() - self._checked_s >= CHECK_S:
             self._checked_s = time.monotonic()
-            self._copy.check_topic()
-        partitions = list(range(self._copy.count))
-        stable = self._copy.changelog.stable(partitions)
+            self._opened.check_topic()
+        partitions = list(range(self._opened.count))
+        stable = self._opened.changelog.stable(partitions)
         for partition, offset in zip(partitions, stable, strict=True):
-            self._copy.follow(partition, offset)
+            self._opened.follow(partition, offset)
         with self._lock:
             self._retried = None
             self._pass_done = number
