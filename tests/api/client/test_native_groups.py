@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterator
 
+import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -57,7 +58,7 @@ def places(consumer: txn.Consumer) -> set[int]:
 
 def poll_until(is_so: Callable[[], bool], *consumers: txn.Consumer) -> list[bytes]:
     """Poll the consumers in turn; return the values that they handed out."""
-    values = []
+    values: list[bytes] = []
     for _ in range(600):
         if is_so():
             return values
@@ -88,13 +89,13 @@ def test_two_members_share_the_partitions_and_one_that_leaves_gives_its_own(
 
 
 def test_partitions_are_given_back_before_another_has_them(topic: str, opened: Open) -> None:
-    owners: dict[int, txn.Consumer] = {}
+    owners: dict[int, confluent_kafka.Consumer] = {}
 
-    def taken(consumer: txn.Consumer, partitions: list[TopicPartition]) -> None:
+    def taken(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
             assert owners.setdefault(each.partition, consumer) is consumer
 
-    def given(_: txn.Consumer, partitions: list[TopicPartition]) -> None:
+    def given(_: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
             del owners[each.partition]
 

@@ -22,6 +22,8 @@ mod group;
 mod leaders;
 mod queries;
 mod records;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -243,6 +243,7 @@ impl Cluster {
                         .collect(),
                 )
             }
+            of_consumers => unreachable!("no producer sends {of_consumers:?}"),
         }
     }
 
