@@ -961,10 +961,10 @@ class NativeProducer:
         generation: int,
         member_id: str,
         instance_id: str | None,
-        offsets: list[tuple[str, int, int]],
+        offsets: list[tuple[str, int, int, int, str | None]],
     ) -> bool:
-        """Send (topic, partition, next offset) with the transaction; await `offsets`. False: none
-        is open."""
+        """Send (topic, partition, next offset, leader epoch or -1, metadata) with the transaction;
+        await `offsets`. False: none is open."""
     def end(self, commit: bool) -> bool:
         """Commit or abort; await `settled`. False: the status does not allow it."""
     def has_ended(self, commit: bool) -> bool:

@@ -6,7 +6,7 @@ use txn_protocol::{Malformed, Reader};
 
 use crate::messages::cluster::{self, BrokerAddress, CoordinatorOf, Metadata};
 use crate::messages::produce::{self, PartitionBatch, PartitionResponse};
-use crate::messages::transactions::{self, GroupMember, ProducerIdAndEpoch};
+use crate::messages::transactions::{self, GroupMember, GroupOffset, ProducerIdAndEpoch};
 use crate::messages::{self, ClientApi};
 
 /// One sealed batch and where it goes.
@@ -20,8 +20,8 @@ pub struct Part {
     pub batch: Arc<Vec<u8>>,
 }
 
-/// Offsets to commit in a transaction: (topic, partition, next offset).
-pub type Offsets = Arc<Vec<(String, i32, i64)>>;
+/// Offsets to commit in a transaction.
+pub type Offsets = Arc<Vec<GroupOffset>>;
 
 /// A request to one node. `is_v2`: under transaction version 2.
 #[derive(Clone, Debug)]
