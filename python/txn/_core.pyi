@@ -1109,10 +1109,10 @@ class NativeProducer:
         generation: int,
         member_id: str,
         instance_id: str | None,
-        offsets: list[tuple[str, int, int]],
+        offsets: list[tuple[str, int, int, int, str | None]],
     ) -> bool:
-        """Send (topic, partition, next offset) with the transaction; await `offsets`. False: none
-        is open."""
+        """Send (topic, partition, next offset, leader epoch or -1, metadata) with the transaction;
+        await `offsets`. False: none is open."""
     def prepare(self) -> tuple[int, int] | None:
         """Prepare the open transaction, whose records and offsets are stored (KIP-939). Return its
         producer id and epoch, (-1, -1) if it is empty; None: the status does not allow it."""

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txn.client.engine import ProducerEngine
 from txn.client.producer import Producer
 from txn.client.transaction import _ahead
 from txn.errors import FencedError, InDoubtError, RejectedError, RetriableError
@@ -180,7 +180,7 @@ class ModelProducer(Producer):
         self._cluster = cluster
         super().__init__(bootstrap_servers="h:1", transactional_id="p")
 
-    def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
+    def _connect(self, settings: dict[str, object]) -> ProducerEngine:
         return Librdkafka(self._cluster)  # type: ignore[return-value]
 
 

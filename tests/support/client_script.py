@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from txn.client.engine import ProducerEngine
 from txn.client.producer import Producer
 from txn.client.transaction import Transaction
 
@@ -72,8 +72,8 @@ class ScriptedProducer(Producer):
         self.script = script
         super().__init__(bootstrap_servers="h:1", transactional_id="p", timeout=0)
 
-    def _connect(self, settings: dict[str, object]) -> confluent_kafka.Producer:
-        return self.script  # type: ignore[return-value]
+    def _connect(self, settings: dict[str, object]) -> ProducerEngine:
+        return self.script
 
 
 class FakeConsumer:

@@ -63,6 +63,14 @@ FIXED: Final = frozenset(
 )
 """Other properties that are read, or that say what this engine does in any case."""
 
+INSTEAD_OF_CALLBACKS: Final[Mapping[str, str]] = {
+    "on_delivery": "give on_delivery= to send(), which also returns a delivery to wait for",
+    "error_cb": "leave it out; a call raises the errors that concern it",
+    "stats_cb": "leave it out; it has no statistics",
+    "throttle_cb": "leave it out; a broker over its quota answers later by itself",
+}
+"""Callbacks of librdkafka's producer, and what to do without them."""
+
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("murmur2_random", "murmur2")
 
@@ -95,10 +103,10 @@ def require_native_settings(settings: Mapping[str, object], whose: str) -> None:
     for name in settings:
         if name in known:
             continue
-        if name.endswith("_cb") or name == "on_delivery":
+        if name in INSTEAD_OF_CALLBACKS:
             raise ConfigError(
-                f"{whose} has {name}, and the native engine has no callbacks: leave it out, or "
-                "take engine='confluent-kafka'",
+                f"{whose} has {name}, which the native engine does not call: "
+                f"{INSTEAD_OF_CALLBACKS[name]}. Or take engine='confluent-kafka'",
                 property=name,
             )
         raise ConfigError(
@@ -262,12 +270,11 @@ class NativeProducer:
     ) -> None:
         """Send offsets with the open transaction."""
         group, generation, member, instance = group_member(metadata)
-        if any(o.metadata for o in offsets):
-            raise ValueError(
-                "the native engine commits offsets without metadata: leave it out, or take "
-                "engine='confluent-kafka'"
-            )
-        places = [(o.topic, o.partition, o.offset) for o in offsets if o.offset >= 0]
+        places = [
+            (o.topic, o.partition, o.offset, _leader_epoch(o), o.metadata)
+            for o in offsets
+            if o.offset >= 0
+        ]
         if not places:
             return
         if not self._core.send_offsets(group, generation, member, instance, places):
@@ -333,8 +340,6 @@ class NativeProducer:
     def collect(self, timeout: float, /) -> int:
         """Wait for reports about deliveries, hand them out, and return how many there were."""
         if not self._core.wait("reports", _ms(timeout)):
-            if self._is_closed:
-                time.sleep(CLOSED_PAUSE_S)
             return 0
         count = self._hand_out()
         self._release_if_sent()
@@ -427,6 +432,10 @@ def _error(
     code: int, message: str, *, fatal: bool = False, txn_requires_abort: bool = False
 ) -> KafkaError:
     return KafkaError(code, message, fatal=fatal, txn_requires_abort=txn_requires_abort)
+
+
+def _leader_epoch(offset: TopicPartition) -> int:
+    return -1 if offset.leader_epoch is None else int(offset.leader_epoch)
 
 
 def _ms(seconds: float) -> int:

@@ -16,9 +16,8 @@ producer before you ask for committed offsets.
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -34,7 +33,7 @@ from txn.client.arguments import (
     too_large,
     wrong_record,
 )
-from txn.client.callbacks import Callbacks, keeping_fatal_error, keeping_fatal_errors
+from txn.client.callbacks import Callbacks, keeping_fatal_errors
 from txn.client.cautions import Cautions
 from txn.client.consumer import Offsets
 from txn.client.deadline import Deadline
@@ -55,6 +54,7 @@ from txn.client.failures import (
     undelivered,
 )
 from txn.client.library_log import LibraryLog
+from txn.client.librdkafka import Librdkafka
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
@@ -87,34 +87,6 @@ PAUSE_SECONDS: Final = 0.1
 
 TIMEOUT_MS: Final = 60_000
 """transaction.timeout.ms where it is left out."""
-
-
-class Librdkafka(confluent_kafka.Producer):
-    """librdkafka's producer, known to `txn.forks` by itself.
-
-    The traceback of an error may keep it from being freed after its `Producer` was closed. A
-    forked child must not free it either.
-    """
-
-    def __init__(
-        self,
-        settings: dict[str, object],
-        on_report: Callable[[Delivery, KafkaError | None, Message], None],
-    ) -> None:
-        super().__init__(settings)
-        self._on_report = keeping_fatal_error(on_report)
-        forks.watch(self)
-
-    def produce_tracked(self, topic: str, *, delivery: Delivery, **record: Any) -> None:
-        """Take a record, and report its end to the delivery."""
-        self.produce(topic, **record, on_delivery=partial(self._on_report, delivery))
-
-    def collect(self, timeout: float, /) -> int:
-        """Serve the callbacks that are due, those of reports among them."""
-        return int(self.poll(timeout))
-
-    def _abandon(self, parent: int) -> None:
-        """Do nothing: its `Producer` refuses every use in a forked child; see `txn.forks`."""
 
 
 class Producer:
@@ -452,7 +424,7 @@ class Producer:
         # Records without a report keep it from being collected: librdkafka holds its callback.
         # An error of the constructor may come before all that is asked for here.
         if self.__dict__.get("_kafka") is not None and self.transactional_id is None:
-            unclosed.log_failures(self._whose, self._failures)
+            unclosed.log_failures(self._whose, [f for f in self._failures if not f.is_told])
 
     def _close_forgotten(self, timeout: float) -> None:
         client = self._kafka
@@ -843,6 +815,10 @@ class Producer:
         if client is not None:
             self._reports.close()
             client.purge()
+            del (
+                client
+            )  # librdkafka's threads end with the last reference, which the thread may have
+            self._reports.stop()
 
 
 def _is_true(setting: object) -> bool:

@@ -87,6 +87,7 @@ class Reports:
     def close(self) -> None:
         """End every delivery that is left: its producer sends nothing more."""
         self._is_over = True
+        self._source = None  # librdkafka's threads end with the last reference to it
         for delivery in list(self.waiting.values()):
             error = RetriableError(
                 f"{self.whose} was closed before a record was known to be stored. It may be "

@@ -456,6 +456,12 @@ impl Client {
         group: &str,
         offsets: &[(String, i32, i64)],
     ) -> Result<(), KafkaError> {
+        let offsets: Vec<_> = offsets
+            .iter()
+            .map(|(topic, partition, offset)| {
+                transactions::GroupOffset::new(topic, *partition, *offset)
+            })
+            .collect();
         let api = if self.transaction_version()? == 2 {
             messages::TXN_OFFSET_COMMIT.at_least(5)
         } else {
@@ -471,7 +477,7 @@ impl Client {
                     who,
                     group,
                     &transactions::GroupMember::none(),
-                    offsets,
+                    &offsets,
                 );
             };
             let (results, name) = retry.call(&node, api, encode, |r, _| {

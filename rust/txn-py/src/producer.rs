@@ -14,7 +14,7 @@ use txn_client::engine::{
     Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
     Unfinished,
 };
-use txn_client::messages::transactions::GroupMember;
+use txn_client::messages::transactions::{GroupMember, GroupOffset};
 use txn_client::security::Security;
 use txn_protocol::batch::Codec;
 
@@ -36,6 +36,8 @@ type ReportTuple = (
     usize,
     Option<(i16, bool, String)>,
 );
+/// (topic, partition, next offset, leader epoch, metadata).
+type OffsetTuple = (String, i32, i64, i32, Option<String>);
 /// (address, code, is retriable, message).
 type ConnectTuple = (String, i16, bool, String);
 
@@ -173,14 +175,21 @@ impl NativeProducer {
         generation: i32,
         member_id: String,
         instance_id: Option<String>,
-        offsets: Vec<(String, i32, i64)>,
+        offsets: Vec<OffsetTuple>,
     ) -> bool {
         let member = GroupMember {
             generation,
             member_id,
             instance_id,
         };
-        let offsets = Arc::new(offsets);
+        let offset = |(topic, partition, offset, leader_epoch, metadata)| GroupOffset {
+            topic,
+            partition,
+            offset,
+            leader_epoch,
+            metadata,
+        };
+        let offsets = Arc::new(offsets.into_iter().map(offset).collect());
         self.client
             .call(|producer, _| producer.send_offsets(group, member, offsets).is_ok())
     }

@@ -137,7 +137,6 @@ def test_a_method_of_another_client_is_told_with_its_replacement(
     [
         ("commit", "a transaction has no 'commit': the end of the block commits"),
         ("abort", "raise an exception inside the block, which aborts"),
-        ("send", r"it is produce\(topic, value, key\)"),
         ("colour", "a transaction has no 'colour'$"),
     ],
 )

@@ -102,11 +102,41 @@ def test_offsets_that_replace_others_on_their_way_are_the_ones_committed(
     assert broker.committed(consumer.group_id) == {("in", 0): 2}
 
 
-def test_metadata_of_offsets_is_refused_rather_than_lost(
-    native: txn.Producer, consumer: txn.Consumer
+def test_offsets_are_committed_with_their_metadata_and_leader_epoch(
+    broker: TestBroker, native: txn.Producer, consumer: txn.Consumer
 ) -> None:
-    with pytest.raises(ValueError, match="without metadata"), native.transaction() as t:
-        t.send_offsets([TopicPartition("in", 0, 1, metadata="m")], consumer)
+    with native.transaction() as t:
+        assert consumer.consume(1, 60)
+        mine = TopicPartition("in", 0, 1, metadata="mine", leader_epoch=0)
+        t.send_offsets([mine], consumer)
+    # Asked for by hand: confluent-kafka writes and reads a text with bytes of memory behind it.
+    wanted = [{"name": "in", "partition_indexes": [0]}]
+    with RawConnection(broker.bootstrap_servers) as connection:
+        answer = connection.ask(
+            ApiKey.OFFSET_FETCH, 7, group_id=consumer.group_id, topics=wanted, require_stable=True
+        )
+    [stored] = answer.topics[0].partitions
+    assert stored.committed_offset == 1
+    assert (stored.metadata, stored.committed_leader_epoch) == ("mine", 0)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_batch_that_the_topic_does_not_take_is_split(broker: TestBroker, codec: str) -> None:
+    topic = broker.create_topic(f"split-{codec}", partitions=1, max_message_bytes=2_000)
+    with txn.Producer(
+        bootstrap_servers=broker.bootstrap_servers,
+        linger_ms=200,
+        compression_type=codec,
+        engine="native",
+    ) as producer:
+        sent = [
+            producer.send(topic, os.urandom(100), key=b"%d" % n, headers={"n": b"%d" % n})
+            for n in range(200)
+        ]
+        assert [each.result(60).offset for each in sent] == list(range(200))
+    records = broker.records(topic)
+    assert [record.key for record in records] == [b"%d" % number for number in range(200)]
+    assert [record.headers for record in records] == [(("n", b"%d" % n),) for n in range(200)]
 
 
 def test_a_commit_stands_although_the_next_epoch_is_refused() -> None:
@@ -259,9 +289,21 @@ def test_a_forked_child_opens_a_producer_of_its_own(broker: TestBroker) -> None:
     assert values == [b"before", b"child", b"after"]
 
 
-def test_a_callback_is_refused_with_the_engine_that_has_it() -> None:
-    with pytest.raises(txn.ConfigError, match=r"on_delivery.*engine='confluent-kafka'"):
-        txn.Producer(bootstrap_servers="h:1", engine="native", on_delivery=print)
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("on_delivery", r"give on_delivery= to send\(\)"),
+        ("error_cb", "a call raises the errors that concern it"),
+        ("stats_cb", "it has no statistics"),
+        ("throttle_cb", "a broker over its quota answers later"),
+    ],
+)
+def test_a_callback_is_refused_with_what_to_do_and_the_engine_that_has_it(
+    name: str, instead: str
+) -> None:
+    callback: dict[str, object] = {name: print}
+    with pytest.raises(txn.ConfigError, match=rf"{name}.*{instead}.*engine='confluent-kafka'"):
+        txn.Producer(callback, bootstrap_servers="h:1", engine="native")
 
 
 def test_a_property_of_librdkafka_alone_is_refused_by_its_name() -> None:

@@ -75,7 +75,7 @@ fn length(field: Option<&[u8]>) -> usize {
 }
 
 #[derive(Debug)]
-enum Content {
+pub(super) enum Content {
     Open(BatchBuilder),
     Sealed(Arc<Vec<u8>>),
 }
@@ -85,7 +85,7 @@ enum Content {
 pub(crate) struct Batch {
     /// Number that no other batch of the producer has.
     pub(crate) number: u64,
-    content: Content,
+    pub(super) content: Content,
     pub(crate) records: u32,
     /// Bytes before compression, which count against `buffer.memory`.
     pub(crate) bytes: usize,
@@ -93,11 +93,11 @@ pub(crate) struct Batch {
     pub(crate) tracked: Vec<Tracked>,
     pub(crate) created: Millis,
     /// Its sequence, and its place among the batches sent under one identity.
-    sequence: Option<(i32, u64)>,
-    is_in_flight: bool,
+    pub(super) sequence: Option<(i32, u64)>,
+    pub(super) is_in_flight: bool,
     /// True if a node may have stored it without our knowing.
-    may_be_stored: bool,
-    is_closed: bool,
+    pub(super) may_be_stored: bool,
+    pub(super) is_closed: bool,
 }
 
 impl Batch {
@@ -123,15 +123,15 @@ pub(crate) enum Settled {
 /// A partition's batches; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
-    queue: VecDeque<Batch>,
+    pub(super) queue: VecDeque<Batch>,
     generation: u64,
     who: ProducerIdAndEpoch,
     next_sequence: i32,
-    next_place: u64,
+    pub(super) next_place: u64,
     is_gapped: bool,
     /// Where its batches in flight are.
     node: Option<NodeId>,
-    in_flight: usize,
+    pub(super) in_flight: usize,
     failures: u32,
     retry_at: Millis,
 }
@@ -418,7 +418,7 @@ fn stamped(bytes: &Arc<Vec<u8>>, who: ProducerIdAndEpoch, sequence: i32) -> Arc<
 }
 
 /// The sequence after a batch of `records`: after 2³¹ − 1 comes 0.
-fn sequence_after(base: i32, records: u32) -> i32 {
+pub(super) fn sequence_after(base: i32, records: u32) -> i32 {
     ((i64::from(base) + i64::from(records)) & i64::from(i32::MAX)) as i32
 }
 

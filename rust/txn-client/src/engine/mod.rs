@@ -40,6 +40,7 @@ pub mod request;
 pub mod settings;
 #[cfg(test)]
 mod simulation;
+mod splitting;
 pub(crate) mod topics;
 pub(crate) mod transaction;
 

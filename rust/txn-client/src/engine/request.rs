@@ -10,7 +10,7 @@ use crate::messages::consumer::{
     Place, TopicId, Wanted,
 };
 use crate::messages::produce::{self, PartitionBatch, PartitionResponse};
-use crate::messages::transactions::{self, GroupMember, ProducerIdAndEpoch};
+use crate::messages::transactions::{self, GroupMember, GroupOffset, ProducerIdAndEpoch};
 use crate::messages::two_phase;
 use crate::messages::{self, ClientApi};
 
@@ -25,8 +25,8 @@ pub struct Part {
     pub batch: Arc<Vec<u8>>,
 }
 
-/// Offsets to commit in a transaction: (topic, partition, next offset).
-pub type Offsets = Arc<Vec<(String, i32, i64)>>;
+/// Offsets to commit in a transaction.
+pub type Offsets = Arc<Vec<GroupOffset>>;
 
 /// A request to one node. `is_v2`: under transaction version 2.
 #[derive(Clone, Debug)]

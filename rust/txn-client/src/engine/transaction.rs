@@ -29,6 +29,9 @@ use crate::error::{KafkaError, is_retriable};
 use crate::messages::cluster::CoordinatorOf;
 use crate::messages::transactions::{GroupMember, ProducerIdAndEpoch};
 
+/// How often a coordinator may refuse an abort with `TRANSACTION_ABORTABLE`.
+const ABORT_REFUSALS_MAX: u32 = 5;
+
 /// No identity.
 pub(crate) const NOBODY: ProducerIdAndEpoch = (-1, -1);
 
@@ -407,7 +410,11 @@ impl Transaction {
         self.sending = None;
         match self.state {
             // The abort goes on without the refused part.
-            State::Ending { commit: false } => self.retry(now, retry_ms),
+            State::Ending { commit: false } if !ends_it || self.failures < ABORT_REFUSALS_MAX => {
+                self.retry(now, retry_ms);
+            }
+            // Asked for ever, it would say so for ever; a new producer's identity ends it.
+            State::Ending { commit: false } => self.fail_for_good(error),
             _ => self.fail(error),
         }
     }

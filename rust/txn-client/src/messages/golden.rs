@@ -344,17 +344,19 @@ fn offsets_inside_a_transaction() {
         decoded("00000000005a00", transactions::decode_add_offsets),
         90
     );
-    let offsets = [
-        ("a".to_owned(), 0, 11),
-        ("b".to_owned(), 1, 12),
-        ("a".to_owned(), 2, 13),
+    let mut offsets = [
+        transactions::GroupOffset::new("a", 0, 11),
+        transactions::GroupOffset::new("b", 1, 12),
+        transactions::GroupOffset::new("a", 2, 13),
     ];
+    offsets[1].leader_epoch = 5;
+    offsets[1].metadata = Some("m".to_owned());
     let member = transactions::GroupMember::none();
     let request = encoded(|e| {
         transactions::encode_txn_offset_commit(e, "pay", (7, 3), "g", &member, &offsets);
     });
     let expected = "04706179026700000000000000070003ffffffff01000302610300000000000000000000000bffffffff000000\
-        000002000000000000000dffffffff00000002620200000001000000000000000cffffffff00000000";
+        000002000000000000000dffffffff00000002620200000001000000000000000c00000005026d000000";
     assert_eq!(request, expected);
     let results = decoded(
         "0000000002026102000000000000000000",

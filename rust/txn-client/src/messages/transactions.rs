@@ -139,6 +139,35 @@ impl GroupMember {
     }
 }
 
+/// The next offset that a group reads in a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupOffset {
+    /// Topic name.
+    pub topic: String,
+    /// Partition.
+    pub partition: i32,
+    /// The offset.
+    pub offset: i64,
+    /// Leader epoch of the record before it; -1: unknown.
+    pub leader_epoch: i32,
+    /// The program's own text.
+    pub metadata: Option<String>,
+}
+
+impl GroupOffset {
+    /// An offset without leader epoch and metadata.
+    #[must_use]
+    pub fn new(topic: &str, partition: i32, offset: i64) -> Self {
+        Self {
+            topic: topic.to_owned(),
+            partition,
+            offset,
+            leader_epoch: -1,
+            metadata: None,
+        }
+    }
+}
+
 /// Writes `TxnOffsetCommit` v3–5.
 pub fn encode_txn_offset_commit(
     e: &mut Vec<u8>,
@@ -146,7 +175,7 @@ pub fn encode_txn_offset_commit(
     who: ProducerIdAndEpoch,
     group: &str,
     member: &GroupMember,
-    offsets: &[(String, i32, i64)],
+    offsets: &[GroupOffset],
 ) {
     e.put_compact_string(transactional_id);
     e.put_compact_string(group);
@@ -155,18 +184,14 @@ pub fn encode_txn_offset_commit(
     e.put_i32(member.generation);
     e.put_compact_string(&member.member_id);
     e.put_compact_nullable_string(member.instance_id.as_deref());
-    let topics = by_topic(
-        offsets
-            .iter()
-            .map(|(topic, partition, offset)| (topic.as_str(), (*partition, *offset))),
-    );
+    let topics = by_topic(offsets.iter().map(|each| (each.topic.as_str(), each)));
     e.put_compact_array(topics.iter(), |e, (topic, partitions)| {
         e.put_compact_string(topic);
-        e.put_compact_array(partitions.iter(), |e, (partition, offset)| {
-            e.put_i32(*partition);
-            e.put_i64(*offset);
-            e.put_i32(-1); // leader epoch: unknown
-            e.put_compact_nullable_string(None); // metadata
+        e.put_compact_array(partitions.iter(), |e, each| {
+            e.put_i32(each.partition);
+            e.put_i64(each.offset);
+            e.put_i32(each.leader_epoch);
+            e.put_compact_nullable_string(each.metadata.as_deref());
             e.put_no_tags(true);
         });
         e.put_no_tags(true);

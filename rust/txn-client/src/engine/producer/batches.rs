@@ -212,6 +212,17 @@ impl Producer {
         may_be_stored: bool,
         now: Millis,
     ) {
+        let code = result.as_ref().err().map(|error| error.code);
+        if code == Some(codes::MESSAGE_TOO_LARGE) {
+            let partition = &mut self.topics.all[place.0].partitions[place.1];
+            if partition.split(number, &mut self.batches) {
+                self.last_error = result.err();
+                if matches!(self.transaction.state, State::Ending { commit: false }) {
+                    self.drop_waiting();
+                }
+                return;
+            }
+        }
         let (base_offset, append_time_ms) = *result.as_ref().unwrap_or(&(-1, -1));
         let retry_ms = self.settings.retry_backoff_ms;
         let partition = &mut self.topics.all[place.0].partitions[place.1];

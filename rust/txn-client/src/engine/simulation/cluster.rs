@@ -69,6 +69,12 @@ pub(super) struct Cluster {
     pub(super) forgets: bool,
     /// Chance in 1,000 that a request that could succeed is refused for a while.
     pub(super) refusals: u64,
+    /// Largest batch that it stores, in bytes.
+    pub(super) batch_bytes_max: usize,
+    /// Batches that it has refused for their size.
+    pub(super) too_large: u64,
+    /// It answers every EndTxn(abort) with TRANSACTION_ABORTABLE.
+    pub(super) refuses_aborts: bool,
     pub(super) coordinator: i32,
     pub(super) offsets: BTreeMap<(String, i32), i64>,
     transactions: BTreeMap<String, Txn>,
@@ -94,6 +100,9 @@ impl Cluster {
             logs,
             forgets: false,
             refusals: 0,
+            batch_bytes_max: usize::MAX,
+            too_large: 0,
+            refuses_aborts: false,
             coordinator: 1,
             offsets: BTreeMap::new(),
             transactions: BTreeMap::new(),
@@ -210,13 +219,16 @@ impl Cluster {
                 };
                 if code == 0 {
                     let txn = self.txn(transactional_id);
-                    txn.pending
-                        .extend(offsets.iter().map(|(t, p, o)| ((t.clone(), *p), *o)));
+                    txn.pending.extend(
+                        offsets
+                            .iter()
+                            .map(|o| ((o.topic.clone(), o.partition), o.offset)),
+                    );
                 }
                 Response::Partitions(
                     offsets
                         .iter()
-                        .map(|(t, p, _)| (t.clone(), *p, code))
+                        .map(|o| (o.topic.clone(), o.partition, code))
                         .collect(),
                 )
             }
@@ -226,6 +238,9 @@ impl Cluster {
                 who,
                 commit,
             } => match of_coordinator {
+                0 if self.refuses_aborts && !commit => {
+                    Response::End(codes::TRANSACTION_ABORTABLE, is_v2.then_some((-1, -1)))
+                }
                 0 => self.end(*is_v2, transactional_id, *who, *commit),
                 code => Response::End(code, is_v2.then_some((-1, -1))),
             },
@@ -414,7 +429,9 @@ impl Cluster {
         batch: &[u8],
         random: &mut Random,
     ) -> i16 {
+        let bytes = batch.len();
         let batch = BatchView::parse(batch).expect("a sound batch");
+        batch.validate().expect("a sound batch");
         let header = *batch.header();
         let who = (header.producer_id, header.producer_epoch);
         let Some(log) = self.logs.get(place) else {
@@ -422,6 +439,10 @@ impl Cluster {
         };
         if log.leader != node {
             return codes::NOT_LEADER_OR_FOLLOWER;
+        }
+        if bytes > self.batch_bytes_max {
+            self.too_large += 1;
+            return codes::MESSAGE_TOO_LARGE;
         }
         if random.below(1000) < self.refusals {
             return codes::NOT_ENOUGH_REPLICAS;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
-use crate::messages::transactions::GroupMember;
+use crate::engine::{Outcome, Tracked};
+use crate::messages::transactions::{GroupMember, GroupOffset};
 
 /// No call takes longer, in simulated time, whatever the faults.
 const PATIENCE_MS: Millis = 600_000;
@@ -47,8 +48,18 @@ fn transactions(
     faults: Faults,
     forgets: bool,
 ) -> Result<(u64, u64), String> {
+    transactions_with(seed, is_v2, faults, |cluster| cluster.forgets = forgets)
+}
+
+/// Runs transactions against a cluster that `prepare` has changed.
+fn transactions_with(
+    seed: u64,
+    is_v2: bool,
+    faults: Faults,
+    prepare: impl FnOnce(&mut Cluster),
+) -> Result<(u64, u64), String> {
     let mut world = World::new(seed, is_v2, settings(Some("pay")), faults);
-    world.cluster.forgets = forgets;
+    prepare(&mut world.cluster);
     world.producer.init();
     world.run_until(PATIENCE_MS, "init", |p| matches!(p.status(), Status::Ready));
     let mut expected: BTreeMap<Place, Vec<String>> = BTreeMap::new();
@@ -73,13 +84,15 @@ fn transactions(
         }
         let sends_offsets = world.random.happens(400);
         if sends_offsets {
-            let offsets = Arc::new(vec![("in".to_owned(), 0, number)]);
+            let offsets = Arc::new(vec![GroupOffset::new("in", 0, number)]);
             if world
                 .producer
                 .send_offsets("g", GroupMember::none(), offsets)
                 .is_ok()
             {
-                world.run_until(PATIENCE_MS, "offsets", |p| !p.is_sending_offsets());
+                world.run_until(PATIENCE_MS, "offsets", |p| {
+                    !p.is_sending_offsets() || !matches!(p.status(), Status::Open)
+                });
             }
         }
         let commit = world.random.happens(800);
@@ -205,7 +218,7 @@ fn the_last_offsets_that_were_sent_are_committed() {
         world.run_until(PATIENCE_MS, "init", |p| matches!(p.status(), Status::Ready));
         world.producer.begin().unwrap();
         for (group, offset) in [("g", 3), ("other", 5), ("g", 10)] {
-            let offsets = Arc::new(vec![("in".to_owned(), 0, offset)]);
+            let offsets = Arc::new(vec![GroupOffset::new("in", 0, offset)]);
             let sent = world
                 .producer
                 .send_offsets(group, GroupMember::none(), offsets);
@@ -370,4 +383,163 @@ fn a_full_buffer_refuses_records_until_some_are_stored() {
     assert!(taken > 1);
     world.run_until(PATIENCE_MS, "storing", |p| p.pending() == 0);
     assert!(world.write("a", 0, "x").is_ok());
+}
+
+/// Batches that are larger than the cluster takes are split, also under faults.
+#[test]
+fn a_batch_that_is_too_large_is_split_and_each_record_is_stored_once_and_in_order() {
+    for seed in 0..40 {
+        let settings = Settings {
+            batch_bytes: 2_000,
+            linger_ms: 50,
+            ..settings(None)
+        };
+        let mut world = World::new(seed, true, settings, ROUGH);
+        world.cluster.batch_bytes_max = 200;
+        let mut numbers = BTreeMap::new();
+        let mut taken: BTreeMap<Place, Vec<String>> = BTreeMap::new();
+        for number in 0..300_u64 {
+            let place = places()[world.random.below(5) as usize].clone();
+            let value = format!("{number:05}");
+            let record = Record {
+                key: None,
+                value: Some(value.as_bytes()),
+                headers: &[],
+                timestamp_ms: number as i64,
+                delivery: Some(number),
+            };
+            let (topic, partition) = (place.0.as_str(), place.1);
+            let sent = world
+                .producer
+                .send(topic, Some(partition), &record, world.now);
+            sent.unwrap();
+            numbers.insert(number, place.clone());
+            taken.entry(place).or_default().push(value);
+            if world.random.happens(50) {
+                world.advance();
+            }
+        }
+        world.producer.flush();
+        world.run_until(PATIENCE_MS, "flush", |p| p.pending() == 0);
+        assert!(world.cluster.too_large > 0, "seed {seed}");
+        for (place, values) in taken {
+            assert_eq!(
+                world.cluster.visible(&place),
+                values,
+                "seed {seed}, {place:?}"
+            );
+        }
+        let (end, reports) = world.producer.reports();
+        let mut count = 0;
+        for report in reports {
+            count += 1;
+            assert!(
+                matches!(report.outcome, Outcome::Stored { .. }),
+                "seed {seed}"
+            );
+            for (index, record) in report.records.iter().enumerate() {
+                let expected = Tracked {
+                    number: record.number,
+                    index: index as u32,
+                    timestamp_ms: record.number as i64,
+                };
+                assert_eq!(*record, expected, "seed {seed}");
+                let place = numbers.remove(&record.number).expect("it is reported once");
+                assert_eq!((&*report.topic, report.partition), (&*place.0, place.1));
+            }
+        }
+        assert!(numbers.is_empty(), "seed {seed}: no report of {numbers:?}");
+        world.producer.forget_reports(end + count);
+        assert!(!world.producer.has_reports());
+    }
+}
+
+#[test]
+fn transactions_with_batches_that_are_too_large_are_atomic_and_complete() {
+    for (seed, is_v2) in (0..30).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let result = transactions_with(seed, is_v2, ROUGH, |cluster| cluster.batch_bytes_max = 120);
+        assert!(
+            result.is_ok(),
+            "seed {seed}, version 2: {is_v2}: {result:?}"
+        );
+    }
+}
+
+#[test]
+fn a_single_record_that_is_too_large_is_given_up_and_the_others_are_stored() {
+    let mut world = World::new(1, true, settings(None), CALM);
+    world.cluster.batch_bytes_max = 150;
+    world.write("a", 0, "first").unwrap();
+    world.write("a", 0, &"x".repeat(100)).unwrap();
+    world.write("a", 0, "last").unwrap();
+    world.run_until(PATIENCE_MS, "flush", |p| p.pending() == 0);
+    let failures = world.producer.take_failures();
+    assert_eq!((failures.len(), failures[0].records), (1, 1));
+    assert_eq!(failures[0].error.code, 10);
+    assert_eq!(
+        world.cluster.visible(&("a".to_owned(), 0)),
+        ["first", "last"]
+    );
+}
+
+#[test]
+fn an_abort_that_is_refused_again_and_again_ends_the_producer_in_bounded_time() {
+    for is_v2 in [false, true] {
+        let mut world = World::new(1, is_v2, settings(Some("pay")), CALM);
+        world.producer.init();
+        world.run_until(PATIENCE_MS, "init", |p| matches!(p.status(), Status::Ready));
+        world.cluster.refuses_aborts = true;
+        world.producer.begin().unwrap();
+        world.write("a", 0, "x").unwrap();
+        world.run_until(PATIENCE_MS, "storing", |p| p.pending() == 0);
+        world.producer.end(false).unwrap();
+        world.run_until(20_000, "abort", |p| !matches!(p.status(), Status::Working));
+        let Status::Fatal(error) = world.producer.status() else {
+            panic!("{:?}", world.producer.status());
+        };
+        assert_eq!(error.code, 120);
+    }
+}
+
+/// Else a broker without KIP-890 would store the records in a transaction that nobody ends.
+#[test]
+fn an_abort_waits_for_the_records_in_flight() {
+    for (seed, is_v2) in (0..40).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut world = World::new(seed, is_v2, settings(Some("pay")), CALM);
+        world.producer.init();
+        world.run_until(PATIENCE_MS, "init", |p| matches!(p.status(), Status::Ready));
+        world.producer.begin().unwrap();
+        for number in 0..20 {
+            let (topic, partition) = &places()[number % 5];
+            world.write(topic, *partition, "x").unwrap();
+            world.advance();
+        }
+        world.producer.end(false).unwrap();
+        while matches!(world.producer.status(), Status::Working) {
+            let is_end = |event: &Event| {
+                matches!(
+                    event,
+                    Event::Arrive {
+                        request: Request::EndTxn { .. },
+                        ..
+                    }
+                )
+            };
+            let is_produce = |event: &Event| {
+                matches!(
+                    event,
+                    Event::Arrive {
+                        request: Request::Produce { .. },
+                        ..
+                    }
+                )
+            };
+            let ends = world.events.values().any(is_end);
+            assert!(
+                !ends || !world.events.values().any(is_produce),
+                "seed {seed}"
+            );
+            world.advance();
+        }
+    }
 }
