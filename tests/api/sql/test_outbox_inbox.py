@@ -9,6 +9,7 @@ import pytest
 import txn
 import txn.sql
 from txn.client.engine import EngineName
+from txn.sql import decisions
 from txn.testing import TestBroker
 
 Connect = Callable[[], Any]
@@ -76,7 +77,7 @@ def test_a_relay_stopped_before_it_deletes_publishes_nothing_twice(
     broker: TestBroker, shop: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(shop, 1, 2)
-    in_transaction = txn.sql.outbox.in_transaction
+    in_transaction = decisions.in_transaction
     calls: list[object] = []
 
     def only_claim(*arguments: Any) -> Any:
