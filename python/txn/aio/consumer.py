@@ -71,16 +71,15 @@ class Consumer:
         bootstrap_servers: str | list[str] | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         engine: EngineName | None = None,
-        **more: object,
+        **more: Any,
     ) -> None:
-        if engine is not None:
-            more["engine"] = engine
         make: Callable[[], txn.client.Consumer] = partial(
             txn.client.Consumer,
             config,
             group_id=group_id,
             bootstrap_servers=bootstrap_servers,
             connect_timeout=connect_timeout,
+            engine=engine,
             **more,
         )
         group = group_id or (config or {}).get("group.id")

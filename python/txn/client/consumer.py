@@ -113,7 +113,7 @@ class Consumer(confluent_kafka.Consumer):
 
     engine: EngineName = "confluent-kafka"
 
-    def __new__(cls, *_: object, engine: EngineName | None = None, **__: object) -> Self:
+    def __new__(cls, *_: object, engine: EngineName | None = None, **__: object) -> "Consumer":
         """Return an object of the engine's class: `NativeConsumer` is a `Consumer`, too."""
         if engine is not None and engine_name(engine) != cls.engine:
             return super().__new__(_class_of(cls, engine))

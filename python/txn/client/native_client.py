@@ -20,7 +20,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import (
+from confluent_kafka.admin._metadata import (
     BrokerMetadata,
     ClusterMetadata,
     PartitionMetadata,
@@ -229,7 +229,7 @@ class NativeClient(confluent_kafka.Consumer):
 
     # ------------------------------------------------------------ offsets
 
-    def commit(
+    def commit(  # type: ignore[override]  # the overloads of the base say the same
         self, message: Any = None, offsets: Any = None, asynchronous: bool = True
     ) -> list[TopicPartition] | None:
         """Commit outside transactions."""
@@ -311,7 +311,7 @@ class NativeClient(confluent_kafka.Consumer):
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
-    ) -> tuple[int, int] | None:
+    ) -> tuple[int, int]:
         """Return the first offset of a partition and its end."""
         self._require_open()
         place = partition.topic, partition.partition

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import confluent_kafka
 
@@ -101,7 +101,7 @@ class ProducerPool:
         self.prefix = prefix
         self.size = size
         self._config = config
-        self._settings = more
+        self._settings: dict[str, Any] = more
         self._bootstrap_servers = bootstrap_servers
         self._timeout = timeout
         self._connect_timeout = connect_timeout

@@ -91,12 +91,12 @@ impl PyMessage {
         Some(self.0.leader_epoch()).filter(|&epoch| epoch >= 0)
     }
 
-    #[allow(clippy::unused_self)]
+    #[expect(clippy::unused_self, reason = "Python calls it as a method")]
     fn error(&self) -> Option<i32> {
         None
     }
 
-    #[allow(clippy::unused_self)]
+    #[expect(clippy::unused_self, reason = "Python calls it as a method")]
     fn latency(&self) -> Option<f64> {
         None
     }
@@ -105,6 +105,7 @@ impl PyMessage {
         self.0.value().map_or(0, <[u8]>::len)
     }
 
+    #[expect(clippy::unused_self, reason = "Python calls it as a method")]
     fn __bool__(&self) -> bool {
         true
     }

@@ -1,6 +1,6 @@
 //! Records of any partitions as columns; see `crate::columns` for their layout.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Message, Place};
@@ -53,7 +53,7 @@ impl MessageColumns {
             header_values: BinaryColumn::new(),
             firsts: Vec::new(),
         };
-        let mut known: HashMap<Place, ()> = HashMap::new();
+        let mut known: HashSet<Place> = HashSet::new();
         let mut last: Option<(Arc<str>, i32)> = None;
         let mut topic_index = 0_i32;
         for message in messages {
@@ -63,7 +63,7 @@ impl MessageColumns {
             if !is_same {
                 let place = (Arc::clone(message.topic()), message.partition());
                 topic_index = columns.index_of(message.topic());
-                if known.insert(place.clone(), ()).is_none() {
+                if known.insert(place.clone()) {
                     columns.firsts.push((place.clone(), message.offset()));
                 }
                 last = Some(place);

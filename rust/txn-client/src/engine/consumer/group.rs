@@ -52,6 +52,17 @@ enum Life {
     Refused,
 }
 
+/// What the coordinator does not know yet.
+#[derive(Debug)]
+struct Unsaid {
+    /// The subscription.
+    subscription: bool,
+    /// The partitions that are owned.
+    partitions: bool,
+    /// That the member leaves; it goes before anything else.
+    departure: bool,
+}
+
 /// The membership; see the module.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -67,12 +78,7 @@ pub(super) struct Group {
     heartbeat_at: Millis,
     interval_ms: Millis,
     failures: u32,
-    /// The coordinator does not know the subscription.
-    has_news: bool,
-    /// The coordinator does not know the partitions.
-    has_changed: bool,
-    /// It has to tell the coordinator that it leaves, before anything else.
-    must_leave: bool,
+    unsaid: Unsaid,
 }
 
 impl Default for Group {
@@ -90,9 +96,11 @@ impl Default for Group {
             heartbeat_at: 0,
             interval_ms: INTERVAL_FIRST_MS,
             failures: 0,
-            has_news: true,
-            has_changed: false,
-            must_leave: false,
+            unsaid: Unsaid {
+                subscription: true,
+                partitions: false,
+                departure: false,
+            },
         }
     }
 }
@@ -100,13 +108,13 @@ impl Default for Group {
 impl Group {
     /// True if the coordinator is needed.
     pub(super) fn needs_coordinator(&self) -> bool {
-        matches!(self.life, Life::In) || self.must_leave
+        matches!(self.life, Life::In) || self.unsaid.departure
     }
 
     /// When it next has something to do.
     pub(super) fn due(&self) -> Option<Millis> {
         let waits = !self.is_asking && self.needs_coordinator();
-        waits.then_some(if self.must_leave {
+        waits.then_some(if self.unsaid.departure {
             0
         } else {
             self.heartbeat_at
@@ -140,8 +148,8 @@ impl Group {
         }
         self.epoch = 0;
         self.target = None;
-        self.has_news = true;
-        self.has_changed = true;
+        self.unsaid.subscription = true;
+        self.unsaid.partitions = true;
         self.heartbeat_at = 0;
     }
 }
@@ -151,7 +159,7 @@ impl Consumer {
     pub fn subscribe(&mut self, subscription: Subscription, now: Millis) {
         let group = &mut self.group;
         group.subscription = subscription;
-        group.has_news = true;
+        group.unsaid.subscription = true;
         group.life = Life::In;
         group.heartbeat_at = now;
         self.polled_at = now;
@@ -175,7 +183,7 @@ impl Consumer {
         let owned: Vec<Place> = group.owned.keys().cloned().collect();
         if owned.is_empty() {
             group.life = Life::Out;
-            group.must_leave = group.epoch > 0 || group.is_asking;
+            group.unsaid.departure = group.epoch > 0 || group.is_asking;
             group.target = None;
         } else {
             group.raise(Change::Revoke(owned));
@@ -185,7 +193,7 @@ impl Consumer {
     /// True until the coordinator was told that the member leaves.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
-        self.group.life == Life::Leaving || self.group.must_leave
+        self.group.life == Life::Leaving || self.group.unsaid.departure
     }
 
     /// The member's place in its group; epoch -1 and no id while it has none.
@@ -231,7 +239,7 @@ impl Consumer {
             group.owned.retain(|place, _| !places.contains(place));
         }
         group.is_told = false;
-        group.has_changed = true;
+        group.unsaid.partitions = true;
         group.heartbeat_at = 0;
         if group.life == Life::Leaving {
             self.revoke_all();
@@ -287,7 +295,7 @@ impl Consumer {
         if self.is_polling || now < limit || self.group.life != Life::In {
             return;
         }
-        self.group.must_leave = self.group.epoch > 0;
+        self.group.unsaid.departure = self.group.epoch > 0;
         self.group.life = Life::Idle;
         self.group.lose();
     }
@@ -313,7 +321,7 @@ impl Consumer {
         if self.group.due().is_none_or(|at| at > now) {
             return;
         }
-        let is_leaving = self.group.must_leave;
+        let is_leaving = self.group.unsaid.departure;
         if !is_leaving && self.group.epoch == 0 && self.group.event.is_some() {
             return; // it joins with nothing in its hands
         }
@@ -336,13 +344,13 @@ impl Consumer {
             member_id: settings.member_id.clone(),
             instance_id: settings.instance_id.clone(),
         };
-        let is_full = !is_leaving && (group.has_news || group.epoch == 0);
+        let is_full = !is_leaving && (group.unsaid.subscription || group.epoch == 0);
         let news = is_full.then(|| HeartbeatNews {
             rebalance_timeout_ms: settings.max_poll_interval_ms as i32,
             subscription: group.subscription.clone(),
             assignor: settings.assignor.clone(),
         });
-        let names_owned = !is_leaving && (group.has_changed || is_full);
+        let names_owned = !is_leaving && (group.unsaid.partitions || is_full);
         let owned = names_owned.then(|| {
             let mut topics: BTreeMap<TopicId, Vec<i32>> = BTreeMap::new();
             for (place, id) in &group.owned {
@@ -351,8 +359,8 @@ impl Consumer {
             topics.into_iter().collect()
         });
         group.is_asking = true;
-        group.has_news = false;
-        group.has_changed = false;
+        group.unsaid.subscription = false;
+        group.unsaid.partitions = false;
         let request = Request::Heartbeat {
             member,
             news,
@@ -366,9 +374,9 @@ impl Consumer {
     pub(super) fn heartbeat_lost(&mut self, is_leaving: bool, error: &KafkaError, now: Millis) {
         let group = &mut self.group;
         group.is_asking = false;
-        (group.has_news, group.has_changed) = (true, true);
+        (group.unsaid.subscription, group.unsaid.partitions) = (true, true);
         if is_leaving {
-            group.must_leave = false; // its session ends by itself
+            group.unsaid.departure = false; // its session ends by itself
             group.epoch = 0;
             return;
         }
@@ -391,26 +399,26 @@ impl Consumer {
         let group = &mut self.group;
         group.is_asking = false;
         if is_leaving {
-            group.must_leave = false;
+            group.unsaid.departure = false;
             group.epoch = 0;
-            (group.has_news, group.has_changed) = (true, true);
+            (group.unsaid.subscription, group.unsaid.partitions) = (true, true);
             return;
         }
         if answer.error_code == 0 {
             group.failures = 0;
             group.epoch = answer.epoch;
             group.interval_ms = Millis::try_from(answer.interval_ms).unwrap_or(0).max(1);
-            let is_due = group.has_news || group.has_changed;
+            let is_due = group.unsaid.subscription || group.unsaid.partitions;
             group.heartbeat_at = if is_due { now } else { now + group.interval_ms };
             if answer.assignment.is_some() {
                 group.target = answer.assignment;
             }
             if group.life != Life::In && group.life != Life::Leaving {
-                group.must_leave = true; // it left while this was on its way
+                group.unsaid.departure = true; // it left while this was on its way
             }
             return;
         }
-        (group.has_news, group.has_changed) = (true, true);
+        (group.unsaid.subscription, group.unsaid.partitions) = (true, true);
         group.failures += 1;
         group.heartbeat_at = now + backoff(self.settings.retry_backoff_ms, group.failures);
         let code = answer.error_code;

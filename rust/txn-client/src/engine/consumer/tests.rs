@@ -33,6 +33,9 @@ fn settings() -> ConsumerSettings {
 }
 
 /// A consumer, and a cluster of one node that connects at once.
+/// Topic ids with their partitions; None: not said.
+type Owned = Option<Vec<([u8; 16], Vec<i32>)>>;
+
 struct Script {
     consumer: Consumer,
     now: Millis,
@@ -114,7 +117,7 @@ impl Script {
         self.settle();
     }
 
-    fn heartbeat(&mut self) -> (u64, Membership, Option<Vec<([u8; 16], Vec<i32>)>>) {
+    fn heartbeat(&mut self) -> (u64, Membership, Owned) {
         let (_, id, request) = self.due(|request| matches!(request, Request::Heartbeat { .. }));
         let Request::Heartbeat { member, owned, .. } = request else {
             unreachable!()

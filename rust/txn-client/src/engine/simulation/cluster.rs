@@ -73,7 +73,7 @@ pub(super) struct Cluster {
     pub(super) batch_bytes_max: usize,
     /// Batches that it has refused for their size.
     pub(super) too_large: u64,
-    /// It answers every EndTxn(abort) with TRANSACTION_ABORTABLE.
+    /// It answers every EndTxn(abort) with `TRANSACTION_ABORTABLE`.
     pub(super) refuses_aborts: bool,
     pub(super) coordinator: i32,
     pub(super) offsets: BTreeMap<(String, i32), i64>,
