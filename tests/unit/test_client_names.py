@@ -14,9 +14,21 @@ def public(client: type) -> set[str]:
 @pytest.mark.parametrize(
     ("client", "names"),
     [
-        (txn.Consumer, public(confluent_kafka.Consumer)),
-        (txn.Producer, {"close", "flush", "make_transaction", "produce", "transaction"}),
-        (Transaction, {"open_ms", "produce", "result", "send_offsets", "call_at_end"}),
+        (txn.Consumer, public(confluent_kafka.Consumer) | {"engine", "poll_arrow"}),
+        (
+            txn.Producer,
+            {
+                *("close", "flush", "make_transaction", "produce", "send", "transaction"),
+                *("complete_transaction", "kept_transaction"),  # KIP-939
+            },
+        ),
+        (
+            Transaction,
+            {
+                *("call_at_end", "open_ms", "produce", "result", "send", "send_offsets"),
+                *("leave_prepared", "prepare"),  # KIP-939
+            },
+        ),
     ],
 )
 def test_a_client_has_the_names_that_are_for_users_alone(client: type, names: set[str]) -> None:

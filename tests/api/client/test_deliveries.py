@@ -225,7 +225,10 @@ def test_a_block_fails_with_its_record_whoever_has_asked_the_delivery(
     broker: TestBroker, producer: txn.Producer, engine: EngineName
 ) -> None:
     topic = broker.create_topic(f"small-block-{engine}", partitions=1, max_message_bytes=1_000)
-    with pytest.raises(txn.RejectedError), producer.transaction() as t:
+    with (
+        pytest.raises(txn.RejectedError, match="record of 5000 bytes"),
+        producer.transaction() as t,
+    ):
         assert isinstance(t.send(topic, b"." * 5_000).exception(WAIT_S), txn.RejectedError)
 
 

@@ -102,7 +102,7 @@ def test_a_relay_stopped_after_its_claim_loses_nothing(
 ) -> None:
     place(shop, 1, 2)
     broker.refuse_next_append("orders")
-    with relay(broker, connect) as first, pytest.raises(txn.TxnError):
+    with relay(broker, connect) as first, pytest.raises(txn.TxnError, match="INVALID_RECORD"):
         first.run_once()
     with relay(broker, connect) as second:
         assert second.run_once() == 2

@@ -71,7 +71,10 @@ def test_a_refused_record_undoes_the_rows(
     broker: TestBroker, open_producer: Open, connect: Connect
 ) -> None:
     broker.refuse_next_append("orders")
-    with pytest.raises(txn.TxnError), txn.sql.transaction(open_producer(), connect()) as t:
+    with (
+        pytest.raises(txn.TxnError, match="INVALID_RECORD"),
+        txn.sql.transaction(open_producer(), connect()) as t,
+    ):
         order(t, 1)
     assert values(broker) == rows(connect) == []
 

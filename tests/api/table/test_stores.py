@@ -65,7 +65,7 @@ def test_a_file_whose_rows_were_not_settled_is_right_after_a_restart(
     with program(servers, orders, totals, name=unique("adder"), store=path) as adder:
         adder.run_block(1)
         adder.table.copy.store.close()  # nothing can be kept any more
-        with pytest.raises(txn.StorageError):
+        with pytest.raises(txn.StorageError, match="refused a change"):
             adder.table.close()
     with program(servers, orders, totals, name=unique("adder"), store=path) as adder:
         produce(servers, orders, ("ann", 1))

@@ -163,11 +163,11 @@ def _fetch_into(place: Path, jars: JarSet) -> None:
                 "install pyspark into this environment (pip install '.[spark]')"
             )
         _run_fetcher(command, jars)
-        fetched = {jar.name for jar in target.glob("*.jar")}
+        # Another artifact may need a newer version, which then takes the place of the one named.
         missing = [
             f"{artifact.name}-{artifact.version}.jar"
             for artifact in jars.artifacts
-            if f"{artifact.name}-{artifact.version}.jar" not in fetched
+            if not any(target.glob(f"{artifact.name}-[0-9]*.jar"))
         ]
         if missing:
             raise PeerUnavailableError(
