@@ -18,6 +18,7 @@ MODULES: Final[Mapping[str, str]] = {
     "txn.admin": "The module `txn.admin`",
     "txn.table": "The module `txn.table`",
     "txn.sql": "The module `txn.sql`",
+    "txn.sql.outbox": "The module `txn.sql.outbox`",
     "txn.spark": "The module `txn.spark`",
     "txn.testing": "The module `txn.testing`",
     "txn.testing.plugin": "The fixtures of `txn.testing`",
@@ -48,10 +49,21 @@ def public_names(module: str) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(node.value)
-            return [name for name in names if not name.startswith("__")]
+            submodules = _submodules(tree, module)
+            return [name for name in names if not name.startswith("__") and name not in submodules]
     return [
         node.name for node in tree.body if isinstance(node, ast.FunctionDef) and _is_fixture(node)
     ]
+
+
+def _submodules(tree: ast.Module, module: str) -> set[str]:
+    """The modules of a package that it imports by name; they have pages of their own."""
+    return {
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == module
+        for alias in node.names
+    }
 
 
 def _is_fixture(node: ast.FunctionDef) -> bool:

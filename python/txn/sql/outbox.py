@@ -39,6 +39,8 @@ from txn.errors import ConfigError
 from txn.sql.databases import Database, database_of
 from txn.sql.decisions import in_transaction, require_owner, take_over
 
+__all__ = ["Relay", "add", "create"]
+
 LIMIT: Final = 500
 """Rows of a transaction, if the caller gives no number."""
 
