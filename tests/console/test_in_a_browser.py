@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 from starlette.routing import compile_path
 
-from console.conftest import HOSTILE_ID, Story
+import txn
+import txn.processor
+from console.conftest import HOSTILE_ID, SCRIPT, Story
 from support.clients import (
     commit_values,
     create_topic,
@@ -51,6 +53,9 @@ PATHS = {
     "access": "/access",
     "users": "/access/users",
     "quotas": "/access/quotas",
+    "dead-letters": "/dead-letters?topic=parcels-dead",
+    "dead-letter": "/dead-letters/one?topic=parcels-dead&letter=0:0",
+    "redrive": "/dead-letters/redrive?topic=parcels-dead",
     "missing": "/nothing/here",
     "login": "/login",
 }
@@ -59,6 +64,7 @@ PATHS = {
 ACTIONS = {
     "/transactions/do/abort": "test_the_keyboard_alone_finds_a_transaction_and_aborts_it",
     "/groups/do/reset": "test_the_keyboard_alone_moves_the_offsets_of_a_group",
+    "/dead-letters/do/redrive": "test_the_keyboard_alone_redrives_the_letters_of_a_topic",
     "/logout": "test_a_log_out_leads_to_the_log_in",
     "/login": "test_a_log_out_leads_to_the_log_in",
 }
@@ -71,6 +77,12 @@ FOCUSABLE_MAX = 200
 def shelf(story: Story) -> None:
     """A group with offsets and without members."""
     make_group(story, "shelf")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parcels(story: Story) -> None:
+    """A topic of dead letters."""
+    make_letters(story, "parcels")
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +316,24 @@ def test_the_keyboard_alone_moves_the_offsets_of_a_group(chromium: Browser, stor
         page.wait_for_url("**/groups/one**")
 
 
+def test_the_keyboard_alone_redrives_the_letters_of_a_topic(
+    chromium: Browser, story: Story
+) -> None:
+    make_letters(story, "typed")
+    with open_page(chromium, story.console.url) as (page, _):
+        page.goto(f"{story.console.base}/dead-letters")
+        tab_to(page, "typed-dead")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/dead-letters?topic=typed-dead")
+        tab_to(page, "See what a redrive of these would do")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/dead-letters/redrive**")
+        expect(page.get_by_text("Nothing is done yet")).to_be_visible()
+        tab_to(page, "Redrive them")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("No dead letter is left")).to_be_visible()
+
+
 def test_a_log_out_leads_to_the_log_in(chromium: Browser, story: Story) -> None:
     with open_page(chromium, story.console.url) as (page, _):
         tab_to(page, "Log out")
@@ -318,6 +348,26 @@ def test_a_log_out_leads_to_the_log_in(chromium: Browser, story: Story) -> None:
 def make_group(story: Story, name: str) -> None:
     words = ("reset-offsets", name, "--topic", "orders", "--to", "earliest", "--yes")
     assert run_txn("groups", *words, "--bootstrap", story.servers)[0] == 0
+
+
+def refuse(record: txn.processor.Record) -> None:
+    """Fail on every record."""
+    raise ValueError(f"no price for {record.value!r}")
+
+
+def make_letters(story: Story, topic: str) -> None:
+    """Records that a handler has refused, in a topic of dead letters."""
+    create_topic(story.servers, topic)
+    send(plain_producer(story.servers), topic, [b"a parcel", SCRIPT])
+    txn.Processor(
+        topic,
+        refuse,
+        dead_letter=f"{topic}-dead",
+        group_id=topic,
+        transactional_id=topic,
+        bootstrap_servers=story.servers,
+        attempts=1,
+    ).run_until_caught_up(30)
 
 
 def tab_to(page: Page, words: str) -> None:
