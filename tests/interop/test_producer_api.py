@@ -595,7 +595,10 @@ def test_the_calls_of_confluent_kafkas_producer_tell_their_replacements(
         old.pool(0)
     with pytest.raises(TypeError, match="'callback': a record that is not stored makes"):
         old.produce(sink, b"a", callback=print)
-    with producer.transaction() as t, pytest.raises(TypeError, match="give on_delivery= to the"):
+    with (
+        producer.transaction() as t,
+        pytest.raises(TypeError, match=r"call send\(topic, value, on"),
+    ):
         cast("Any", t).produce(sink, b"a", on_delivery=print)
 
 
