@@ -25,6 +25,7 @@ ROWS: Final = {
 NOT_EVENTS: Final = {
     ("txn/logs.py", "event"): "passes on those of others",
     ("txn/client/cautions.py", "text"): "advice to the program's author, in whole sentences",
+    ("txn/client/delivery.py", "A callb"): "a sentence to the program's author",
     ("txn/client/unclosed.py", "%s was"): "a sentence to the program's author",
     ("txn/client/unclosed.py", "A produ"): "a sentence to the program's author",
     ("txn/otel/faults.py", "tracing"): "a sentence to the program's author",
