@@ -15,7 +15,7 @@ import pytest
 
 import txn
 from support.own_process import in_own_process
-from txn.broker.hanging_transactions import HangingTransactions
+from txn.broker.unfinished import Unfinished
 from txn.errors import DirectoryError
 from txn.storage import directory
 from txn.storage.checkpoints import Checkpoint
@@ -212,7 +212,7 @@ def test_P5_while_a_disk_refuses_to_end_orphans_no_start_forgets_the_power_failu
     (data / directory.CLEAN).unlink()
     boot.write_text("second")
     with monkeypatch.context() as patched:
-        patched.setattr(HangingTransactions, "are_ended", False)
+        patched.setattr(Unfinished, "is_empty", False)
         with txn.Broker(data):
             pass
     assert not (data / directory.CLEAN).exists()

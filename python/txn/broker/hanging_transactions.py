@@ -7,11 +7,12 @@ would ever end such a transaction (P5), so the start does. But while a partition
 be decided. Such a transaction stays open, and a log line names the partition that it waits for.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from txn.broker.host import RETRY_MS, Host
 from txn.broker.marker_sender import MarkerSender, to_be_retried
+from txn.broker.unfinished import Unfinished
 from txn.coordinator.transaction.open_transactions import OpenTransaction
 from txn.coordinator.transaction.recovery_decisions import result_of_hanging
 from txn.coordinator.transaction.states import Txn, TxnResult
@@ -33,27 +34,14 @@ def log_left_open(held: OpenTransaction, unread: Sequence[str]) -> None:
 
 
 class HangingTransactions:
-    """Ends hanging transactions, and remembers those that a disk refuses to end."""
+    """Ends hanging transactions; those that a disk refuses to end are `unfinished`."""
 
-    def __init__(self, host: Host, markers: MarkerSender) -> None:
+    def __init__(self, host: Host, markers: MarkerSender, unfinished: Unfinished) -> None:
         self._host = host
         self._markers = markers
         self.marked: set[TopicPartition] = set()
         """The partitions that took a marker."""
-        self._waiting: set[tuple[TopicPartition, ProducerIdAndEpoch]] = set()
-        self._when_ended: list[Callable[[], object]] = []
-
-    @property
-    def are_ended(self) -> bool:
-        """True if no disk refuses any of them."""
-        return not self._waiting
-
-    def call_when_ended(self, call: Callable[[], object]) -> None:
-        """Make a call once the last of them is ended: at once, if none is left."""
-        if self.are_ended:
-            call()
-        else:
-            self._when_ended.append(call)
+        self._unfinished = unfinished
 
     def end(
         self,
@@ -85,7 +73,7 @@ class HangingTransactions:
                 if owner is None and unread:
                     held = OpenTransaction(partition, producer, active.current_txn_start_offset)
                     log_left_open(held, unread)
-                    self._waiting.add((partition, producer))
+                    self._unfinished.add((partition, producer))
                     continue
                 epoch = max(active.coordinator_epoch, 0)
                 self._end_one(store, producer, result_of_hanging(owner, producer), epoch)
@@ -118,7 +106,7 @@ class HangingTransactions:
         if refused:
             error = refused[hanging[0]]
             log.error("txn.orphan_end_delayed", reason=error.message, **facts)
-            self._waiting.add(hanging)
+            self._unfinished.add(hanging)
             store.producer_state.block_txn(producer.producer_id)
             self._host.call_at(
                 self._host.monotonic_ms() + RETRY_MS,
@@ -127,6 +115,4 @@ class HangingTransactions:
             return
         log.warning("txn.orphan_ended", **facts)
         self.marked.add(hanging[0])
-        self._waiting.discard(hanging)
-        while self.are_ended and self._when_ended:
-            self._when_ended.pop()()
+        self._unfinished.discard(hanging)

@@ -7,7 +7,7 @@ markers of an end, the end's Complete has to fence the client. Until that Comple
 the start counts as not recovered, so that the next start fences the client anew.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from txn.broker.host import Durability
@@ -18,6 +18,7 @@ from txn.broker.transactions.producer_ids import Services
 from txn.broker.transactions.shards import TxnShards
 from txn.broker.transactions.state import TxnShard, append_in_batches, until_synced
 from txn.broker.transactions.transactional_id import TransactionalId
+from txn.broker.unfinished import Unfinished
 from txn.coordinator.transaction.decide import plan
 from txn.coordinator.transaction.ending import Ending
 from txn.coordinator.transaction.open_transactions import OpenTransaction
@@ -41,14 +42,19 @@ class _Found(NamedTuple):
 class PowerFailure:
     """Repairs the transactions of all shards."""
 
-    def __init__(self, services: Services, shards: TxnShards, sender: MarkerSender) -> None:
+    def __init__(
+        self,
+        services: Services,
+        shards: TxnShards,
+        sender: MarkerSender,
+        unfinished: Unfinished,
+    ) -> None:
         self._services = services
         self._host = services.host
         self._shards = shards
         self._sender = sender
-        self._to_fence: set[str] = set()
-        """The transactional ids whose Complete has to fence the client and is not in the log."""
-        self._when_fenced: list[Callable[[], object]] = []
+        self._unfinished = unfinished
+        """Has the transactional ids whose Complete is to fence the client and is not in the log."""
 
     # ------------------------------------------------------------ lost markers
 
@@ -162,39 +168,21 @@ class PowerFailure:
                 else:  # a disk refuses its markers
                     self.fence_with(transactional_id, volatile.ending)
 
-    @property
-    def are_fenced(self) -> bool:
-        """True if the client of every id is fenced."""
-        return not self._to_fence
-
-    def call_when_fenced(self, call: Callable[[], object]) -> None:
-        """Make a call once the client of every id is fenced: at once, if all of them are."""
-        if self.are_fenced:
-            call()
-        else:
-            self._when_fenced.append(call)
-
     def fence_again(self, shard: TxnShard) -> None:
         """Let the ends of a shard that is elected fence the clients that are not fenced yet."""
-        for transactional_id in self._to_fence & shard.state.volatile.keys():
-            ending = shard.state.volatile[transactional_id].ending
-            if ending is not None:
-                self.fence_with(transactional_id, ending)
+        for transactional_id, volatile in shard.state.volatile.items():
+            if transactional_id in self._unfinished and volatile.ending is not None:
+                self.fence_with(transactional_id, volatile.ending)
 
     def fence_with(self, transactional_id: str, ending: Ending) -> None:
         """Change the plan of an end: its Complete fences the client, as if power failed behind."""
-        self._to_fence.add(transactional_id)
-        ending.when_complete = lambda: self._note_fenced(transactional_id)
+        self._unfinished.add(transactional_id)
+        ending.when_complete = lambda: self._unfinished.discard(transactional_id)
         complete = ending.plan.complete
         fenced = self._fenced(complete)
         if fenced is not None:
             ending.plan = ending.plan._replace(complete=fenced._replace(state=complete.state))
         ending.is_fenced = True
-
-    def _note_fenced(self, transactional_id: str) -> None:
-        self._to_fence.discard(transactional_id)
-        while self.are_fenced and self._when_fenced:
-            self._when_fenced.pop()()
 
     def _fenced(self, txn: Txn) -> Txn | None:
         """The next state of an id after a power failure; None: it stays as it is."""

@@ -30,6 +30,7 @@ from txn.broker.transactions.producer_ids import Services
 from txn.broker.transactions.shards import TxnShards
 from txn.broker.transactions.state import TxnShard, until_synced
 from txn.broker.transactions.transactional_id import TransactionalId
+from txn.broker.unfinished import Unfinished
 from txn.coordinator.lost_logs import CompletedCommits
 from txn.coordinator.operations import COMMITTED
 from txn.coordinator.transaction import timeouts
@@ -53,8 +54,9 @@ class Recovery:
         self._services = services
         self._host = services.host
         self._shards = shards
-        self._hanging = HangingTransactions(services.host, sender)
-        self._power_failure = PowerFailure(services, shards, sender)
+        self._unfinished = Unfinished()
+        self._hanging = HangingTransactions(services.host, sender, self._unfinished)
+        self._power_failure = PowerFailure(services, shards, sender, self._unfinished)
         self._prepared = PreparedTransactions(services, shards, self._power_failure)
         self._is_behind = False
         """True after a power failure while an unreadable partition may hold more state."""
@@ -191,13 +193,12 @@ class Recovery:
     @property
     def is_recovered(self) -> bool:
         """True once nothing is left of a power failure; else the next start has to look again."""
-        is_ended = self._hanging.are_ended and self._power_failure.are_fenced
-        return is_ended and not self._is_behind
+        return self._unfinished.is_empty and not self._is_behind
 
     def call_when_recovered(self, call: Callable[[], object]) -> None:
         """Make a call once nothing is left of a power failure: at once, if nothing is."""
         if not self._is_behind:
-            self._hanging.call_when_ended(lambda: self._power_failure.call_when_fenced(call))
+            self._unfinished.call_when_empty(call)
 
     # ------------------------------------------------------------ elections
 
