@@ -15,7 +15,16 @@ PYTHON = Path(__file__).parent.parent / "python"
 
 # A package imports from lower layers, or from itself. The outermost may import each other.
 LAYERS = (
-    {"counts", "errors", "hints", "identifiers", "java_pattern", "line_writer", "printable"},
+    {
+        "arrow_buffers",
+        "counts",
+        "errors",
+        "hints",
+        "identifiers",
+        "java_pattern",
+        "line_writer",
+        "printable",
+    },
     {"clock", "config", "forks", "logs"},
     {"wire"},
     {"security"},

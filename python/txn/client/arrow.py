@@ -5,6 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from txn.arrow_buffers import binary_array, fixed_array, header_array
+
 HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 
 SCHEMA = pa.schema(
@@ -27,45 +29,15 @@ def record_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
     topics = pa.array(columns["topics"], pa.string())
     return pa.RecordBatch.from_arrays(
         [
-            _binary(columns, "key", rows, pa.binary()),
-            _binary(columns, "value", rows, pa.binary()),
-            _headers(columns, rows),
+            binary_array(columns, "key", rows, pa.binary()),
+            binary_array(columns, "value", rows, pa.binary()),
+            header_array(columns, rows, SCHEMA.field("headers").type),
             pa.DictionaryArray.from_arrays(
-                _fixed(columns["topic_indices"], rows, pa.int32()), topics
+                fixed_array(columns["topic_indices"], rows, pa.int32()), topics
             ),
-            _fixed(columns["partitions"], rows, pa.int32()),
-            _fixed(columns["offsets"], rows, pa.int64()),
-            _fixed(columns["timestamps_ms"], rows, pa.timestamp("ms")),
+            fixed_array(columns["partitions"], rows, pa.int32()),
+            fixed_array(columns["offsets"], rows, pa.int64()),
+            fixed_array(columns["timestamps_ms"], rows, pa.timestamp("ms")),
         ],
         schema=SCHEMA,
     )
-
-
-def _headers(columns: Mapping[str, Any], rows: int) -> Any:
-    count = len(columns["header_key_offsets"]) // 4 - 1
-    keys = _binary(columns, "header_key", count, pa.string())
-    values = _binary(columns, "header_value", count, pa.binary())
-    pairs = pa.Array.from_buffers(HEADER, count, [None], children=[keys, values])
-    return pa.Array.from_buffers(
-        SCHEMA.field("headers").type,
-        rows,
-        [None, pa.py_buffer(columns["header_list_offsets"])],
-        children=[pairs],
-    )
-
-
-def _binary(columns: Mapping[str, Any], name: str, rows: int, type_: Any) -> Any:
-    validity = columns[f"{name}_validity"]
-    return pa.Array.from_buffers(
-        type_,
-        rows,
-        [
-            pa.py_buffer(validity) if validity is not None else None,
-            pa.py_buffer(columns[f"{name}_offsets"]),
-            pa.py_buffer(columns[f"{name}_data"]),
-        ],
-    )
-
-
-def _fixed(data: bytes, rows: int, type_: Any) -> Any:
-    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(data)])

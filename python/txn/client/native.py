@@ -17,51 +17,48 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from txn import _core, forks
 from txn.access.connection import AUTHENTICATION_CODES, client_security
 from txn.client.delivery import Delivery
+from txn.client.native_settings import NativeProperties
 from txn.client.reports import Reports
 from txn.errors import ConfigError
-from txn.hints import did_you_mean
 from txn.security.client_names import READ
 from txn.security.client_reader import read_security
 
-FROM_ONE: Final = frozenset(
-    """
-    transaction.timeout.ms batch.size buffer.memory message.max.bytes delivery.timeout.ms
-    request.timeout.ms max.in.flight.requests.per.connection
-    """.split()
-)
-"""Properties that cannot be 0."""
-
-NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
-    "transaction.timeout.ms": ("transaction_timeout_ms", 60_000),
-    "linger.ms": ("linger_ms", 5),
-    "batch.size": ("batch_size", 1_000_000),
-    "buffer.memory": ("buffer_memory", 256 << 20),
-    "message.max.bytes": ("max_request_size", 1_000_000),
-    "delivery.timeout.ms": ("delivery_timeout_ms", 120_000),
-    "request.timeout.ms": ("request_timeout_ms", 30_000),
-    "max.in.flight.requests.per.connection": ("max_in_flight", 5),
-    "retry.backoff.ms": ("retry_backoff_ms", 20),
-    "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
-    "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 10_000),
-}
-"""Properties with a number: the argument of `_core.NativeProducer`, and the default."""
-
-SECOND_NAMES: Final[Mapping[str, str]] = {
-    "max.request.size": "message.max.bytes",
-    "message.timeout.ms": "delivery.timeout.ms",
-    "queue.buffering.max.ms": "linger.ms",
-    "compression.codec": "compression.type",
-    "transactional.timeout.ms": "transaction.timeout.ms",
-}
-
-FIXED: Final = frozenset(
-    """
+PROPERTIES: Final = NativeProperties(
+    numbers={
+        "transaction.timeout.ms": ("transaction_timeout_ms", 60_000),
+        "linger.ms": ("linger_ms", 5),
+        "batch.size": ("batch_size", 1_000_000),
+        "buffer.memory": ("buffer_memory", 256 << 20),
+        "message.max.bytes": ("max_request_size", 1_000_000),
+        "delivery.timeout.ms": ("delivery_timeout_ms", 120_000),
+        "request.timeout.ms": ("request_timeout_ms", 30_000),
+        "max.in.flight.requests.per.connection": ("max_in_flight", 5),
+        "retry.backoff.ms": ("retry_backoff_ms", 20),
+        "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
+        "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 10_000),
+    },
+    from_one=frozenset(
+        """
+        transaction.timeout.ms batch.size buffer.memory message.max.bytes delivery.timeout.ms
+        request.timeout.ms max.in.flight.requests.per.connection
+        """.split()
+    ),
+    second_names={
+        "max.request.size": "message.max.bytes",
+        "message.timeout.ms": "delivery.timeout.ms",
+        "queue.buffering.max.ms": "linger.ms",
+        "compression.codec": "compression.type",
+        "transactional.timeout.ms": "transaction.timeout.ms",
+    },
+    fixed=frozenset(
+        """
     bootstrap.servers client.id transactional.id compression.type partitioner
     allow.auto.create.topics enable.idempotence request.required.acks retries logger oauth_cb
     transaction.two.phase.commit.enable
     """.split()
+    ),
 )
-"""Other properties that are read, or that say what this engine does in any case."""
+"""The properties of a producer."""
 
 INSTEAD_OF_CALLBACKS: Final[Mapping[str, str]] = {
     "on_delivery": "give on_delivery= to send(), which also returns a delivery to wait for",
@@ -99,22 +96,14 @@ def client_thread() -> _core.ClientThread:
 
 def require_native_settings(settings: Mapping[str, object], whose: str) -> None:
     """Refuse settings that only the other engine has. Raises ConfigError."""
-    known = NUMBERS.keys() | SECOND_NAMES.keys() | FIXED | READ
-    for name in settings:
-        if name in known:
-            continue
-        if name in INSTEAD_OF_CALLBACKS:
+    for name, instead in INSTEAD_OF_CALLBACKS.items():
+        if name in settings:
             raise ConfigError(
-                f"{whose} has {name}, which the native engine does not call: "
-                f"{INSTEAD_OF_CALLBACKS[name]}. Or take engine='confluent-kafka'",
+                f"{whose} has {name}, which the native engine does not call: {instead}. Or take "
+                "engine='confluent-kafka'",
                 property=name,
             )
-        raise ConfigError(
-            f"{whose} knows no property {name!r} with the native engine"
-            f"{did_you_mean(name, frozenset(known))}; "
-            "engine='confluent-kafka' takes librdkafka's",
-            property=name,
-        )
+    PROPERTIES.require_known(settings, whose)
     partitioner = str(settings.get("partitioner", PARTITIONERS[0]))
     if partitioner not in PARTITIONERS:
         raise ConfigError(
@@ -148,11 +137,8 @@ class NativeProducer:
         on_failure: Callable[[str, int, KafkaError, int, Delivery | None], None],
         on_refusal: Callable[[str], None],
     ) -> None:
-        given = {SECOND_NAMES.get(name, name): value for name, value in settings.items()}
-        numbers = {
-            argument: _number(name, given.get(name, default))
-            for name, (argument, default) in NUMBERS.items()
-        }
+        given = PROPERTIES.by_first_names(settings)
+        numbers = PROPERTIES.numbers_of(given)
         codec = str(given.get("compression.type", "none"))
         if codec not in CODECS:
             raise ConfigError(
@@ -193,7 +179,7 @@ class NativeProducer:
     def init_transactions(self, timeout: float, /) -> None:
         """Take over the transactional id; as `ProducerEngine` tells, like all that follows."""
         self._core.init()
-        is_settled = self._core.wait("settled", _ms(timeout))
+        is_settled = self._core.wait("settled", ms_of(timeout))
         self._report()
         if not is_settled:
             raise self._timed_out("the transactional id was not taken over")
@@ -279,7 +265,7 @@ class NativeProducer:
             return
         if not self._core.send_offsets(group, generation, member, instance, places):
             self._refuse("no transaction is open")
-        if not self._core.wait("offsets", _ms(timeout)):
+        if not self._core.wait("offsets", ms_of(timeout)):
             raise self._timed_out("the offsets were not accepted")
         self._report()
         self._require("open")
@@ -310,7 +296,7 @@ class NativeProducer:
         # Asked again, as after a signal, this goes on with the one end, or finds it done.
         if not self._core.end(what == "commit"):
             self._refuse("no transaction is open")
-        if not self._core.wait("settled", _ms(timeout)):
+        if not self._core.wait("settled", ms_of(timeout)):
             raise self._timed_out(f"the {what} is not done")
         self._report()
         if not self._core.has_ended(what == "commit"):
@@ -320,7 +306,7 @@ class NativeProducer:
     def flush(self, timeout: float, /) -> int:
         """Wait until every record is stored or given up; return how many are neither."""
         self._core.flush()
-        self._core.wait("stored", _ms(timeout))
+        self._core.wait("stored", ms_of(timeout))
         self._report()
         kind, code, message = self._core.status()
         if kind == "failed":
@@ -334,12 +320,12 @@ class NativeProducer:
         if timeout > 0:
             # Right after a record found no room, `room` may be there for a smaller one alone.
             self._core.wait("stored", 1)
-            self._core.wait("room", _ms(timeout))
+            self._core.wait("room", ms_of(timeout))
         return self._report()
 
     def collect(self, timeout: float, /) -> int:
         """Wait for reports about deliveries, hand them out, and return how many there were."""
-        if not self._core.wait("reports", _ms(timeout)):
+        if not self._core.wait("reports", ms_of(timeout)):
             return 0
         count = self._hand_out()
         self._release_if_sent()
@@ -438,19 +424,9 @@ def _leader_epoch(offset: TopicPartition) -> int:
     return -1 if offset.leader_epoch is None else int(offset.leader_epoch)
 
 
-def _ms(seconds: float) -> int:
+def ms_of(seconds: float) -> int:
+    """Return whole milliseconds, at least 0."""
     return max(0, int(seconds * 1000))
-
-
-def _number(name: str, value: object) -> int:
-    least = 1 if name in FROM_ONE else 0
-    try:
-        number = int(float(str(value)))
-    except (ValueError, OverflowError):
-        number = -1
-    if not least <= number < 2**31:
-        raise ConfigError(f"{name}={value} is no whole number from {least} on", property=name)
-    return number
 
 
 def security_of(settings: Mapping[str, object]) -> _core.ClientSecurity | None:

@@ -30,8 +30,8 @@ from confluent_kafka.admin._metadata import (
 from txn import _core
 from txn.access.connection import AUTHENTICATION_CODES
 from txn.client.deadline import Deadline
-from txn.client.native import GROUP_METADATA, client_thread, security_of
-from txn.client.native_settings import by_first_names, numbers_of, reset_of
+from txn.client.native import GROUP_METADATA, client_thread, ms_of, security_of
+from txn.client.native_settings import CONSUMER, reset_of
 from txn.errors import ConfigError
 
 FATAL: Final = frozenset({35, 42, 82, 112, 128})
@@ -55,7 +55,7 @@ class NativeClient(confluent_kafka.Consumer):
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        given = by_first_names(settings)
+        given = CONSUMER.by_first_names(settings)
         instance, assignor = given.get("group.instance.id"), given.get("group.remote.assignor")
         try:
             self._core = _core.NativeConsumer(
@@ -68,7 +68,7 @@ class NativeClient(confluent_kafka.Consumer):
                 instance_id=None if instance is None else str(instance),
                 assignor=None if assignor is None else str(assignor),
                 reset=reset_of(settings),
-                **numbers_of(given),
+                **CONSUMER.numbers_of(given),
             )
         except ValueError as error:
             raise ConfigError(f"the consumer: {error}") from error
@@ -407,11 +407,6 @@ class NativeClient(confluent_kafka.Consumer):
     def _require_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("Consumer closed")
-
-
-def ms_of(seconds: float) -> int:
-    """Return whole milliseconds, at least 0."""
-    return max(0, int(seconds * 1000))
 
 
 def _epoch(leader_epoch: int | None) -> int:

@@ -19,7 +19,8 @@ from txn.client.cautions import note_read
 from txn.client.consumer import Consumer
 from txn.client.deadline import Deadline
 from txn.client.engine import EngineName
-from txn.client.native_client import FOREVER_S, NativeClient, ms_of
+from txn.client.native import ms_of
+from txn.client.native_client import FOREVER_S, NativeClient
 from txn.client.native_settings import require_native_consumer
 from txn.errors import RejectedError, UnreachableError
 

@@ -1,46 +1,99 @@
-"""The settings of a consumer on the native engine, by Kafka's names."""
+"""The settings of clients on the native engine, by Kafka's names: the rules, and a consumer's.
+
+A producer's are in `native.py`.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client_names import READ
 
-NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
-    "max.poll.interval.ms": ("max_poll_interval_ms", 300_000),
-    "request.timeout.ms": ("request_timeout_ms", 30_000),
-    "retry.backoff.ms": ("retry_backoff_ms", 20),
-    "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
-    "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 1_000),
-    "fetch.wait.max.ms": ("fetch_wait_ms", 500),
-    "fetch.min.bytes": ("fetch_min_bytes", 1),
-    "fetch.max.bytes": ("fetch_max_bytes", 52_428_800),
-    "max.partition.fetch.bytes": ("partition_fetch_bytes", 1_048_576),
-    "queued.max.messages.kbytes": ("queued_kbytes", 65_536),
-    "fetch.batch.bytes": ("batch_bytes", 1 << 30),
-}
-"""Properties with a number: the argument of `_core.NativeConsumer`, and the default."""
 
-FROM_ONE: Final = frozenset(
-    "max.poll.interval.ms request.timeout.ms fetch.max.bytes max.partition.fetch.bytes "
-    "queued.max.messages.kbytes fetch.batch.bytes".split()
-)
-"""Properties that cannot be 0."""
+@dataclass(frozen=True)
+class NativeProperties:
+    """The properties that a kind of client has.
 
-SECOND_NAMES: Final[Mapping[str, str]] = {
-    "fetch.message.max.bytes": "max.partition.fetch.bytes",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-}
-
-FIXED: Final = frozenset(
+    Attributes:
+        numbers: Those with a number: the argument of the client in `_core`, and the default.
+        from_one: Those of them that cannot be 0.
+        second_names: Other names of properties.
+        fixed: Others that are read, or that say what this engine does in any case.
     """
+
+    numbers: Mapping[str, tuple[str, int]]
+    from_one: frozenset[str]
+    second_names: Mapping[str, str]
+    fixed: frozenset[str]
+
+    def require_known(self, settings: Mapping[str, object], whose: str) -> None:
+        """Refuse a property that only the other engine has. Raises ConfigError."""
+        known = self.numbers.keys() | self.second_names.keys() | self.fixed | READ
+        for name in settings:
+            if name not in known:
+                raise ConfigError(
+                    f"{whose} knows no property {name!r} with the native engine"
+                    f"{did_you_mean(name, frozenset(known))}; "
+                    "engine='confluent-kafka' takes librdkafka's",
+                    property=name,
+                )
+
+    def by_first_names(self, settings: Mapping[str, object]) -> dict[str, object]:
+        """Return settings without second names of properties."""
+        return {self.second_names.get(name, name): value for name, value in settings.items()}
+
+    def numbers_of(self, given: Mapping[str, object]) -> dict[str, int]:
+        """Return the arguments of the client that are numbers. Raises ConfigError."""
+        return {
+            argument: self._number(name, given.get(name, default))
+            for name, (argument, default) in self.numbers.items()
+        }
+
+    def _number(self, name: str, value: object) -> int:
+        least = 1 if name in self.from_one else 0
+        try:
+            number = int(float(str(value)))
+        except (ValueError, OverflowError):
+            number = -1
+        if not least <= number < 2**31:
+            raise ConfigError(f"{name}={value} is no whole number from {least} on", property=name)
+        return number
+
+
+CONSUMER: Final = NativeProperties(
+    numbers={
+        "max.poll.interval.ms": ("max_poll_interval_ms", 300_000),
+        "request.timeout.ms": ("request_timeout_ms", 30_000),
+        "retry.backoff.ms": ("retry_backoff_ms", 20),
+        "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
+        "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 1_000),
+        "fetch.wait.max.ms": ("fetch_wait_ms", 500),
+        "fetch.min.bytes": ("fetch_min_bytes", 1),
+        "fetch.max.bytes": ("fetch_max_bytes", 52_428_800),
+        "max.partition.fetch.bytes": ("partition_fetch_bytes", 1_048_576),
+        "queued.max.messages.kbytes": ("queued_kbytes", 65_536),
+        "fetch.batch.bytes": ("batch_bytes", 1 << 30),
+    },
+    from_one=frozenset(
+        """
+        max.poll.interval.ms request.timeout.ms fetch.max.bytes max.partition.fetch.bytes
+        queued.max.messages.kbytes fetch.batch.bytes
+        """.split()
+    ),
+    second_names={
+        "fetch.message.max.bytes": "max.partition.fetch.bytes",
+        "fetch.max.wait.ms": "fetch.wait.max.ms",
+    },
+    fixed=frozenset(
+        """
     bootstrap.servers client.id group.id group.instance.id group.protocol group.remote.assignor
     auto.offset.reset isolation.level enable.auto.commit enable.auto.offset.store check.crcs
     allow.auto.create.topics logger oauth_cb error_cb on_commit
     """.split()
+    ),
 )
-"""Other properties that are read, or that say what this engine does in any case."""
 
 RESETS: Final[Mapping[str, str]] = {
     "smallest": "earliest",
@@ -57,15 +110,7 @@ RESETS: Final[Mapping[str, str]] = {
 
 def require_native_consumer(settings: Mapping[str, object], whose: str) -> None:
     """Refuse settings that only the other engine has. Raises ConfigError."""
-    known = NUMBERS.keys() | SECOND_NAMES.keys() | FIXED | READ
-    for name in settings:
-        if name not in known:
-            raise ConfigError(
-                f"{whose} knows no property {name!r} with the native engine"
-                f"{did_you_mean(name, frozenset(known))}; "
-                "engine='confluent-kafka' takes librdkafka's",
-                property=name,
-            )
+    CONSUMER.require_known(settings, whose)
     protocol = str(settings.get("group.protocol", "consumer")).lower()
     if protocol != "consumer":
         raise ConfigError(
@@ -87,30 +132,6 @@ def require_native_consumer(settings: Mapping[str, object], whose: str) -> None:
         )
 
 
-def by_first_names(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings without second names of properties."""
-    return {SECOND_NAMES.get(name, name): value for name, value in settings.items()}
-
-
-def numbers_of(given: Mapping[str, object]) -> dict[str, int]:
-    """Return the arguments of `_core.NativeConsumer` that are numbers. Raises ConfigError."""
-    return {
-        argument: _number(name, given.get(name, default))
-        for name, (argument, default) in NUMBERS.items()
-    }
-
-
 def reset_of(settings: Mapping[str, object]) -> str:
     """Return earliest, latest or error, as auto.offset.reset says."""
     return RESETS[str(settings.get("auto.offset.reset", "latest"))]
-
-
-def _number(name: str, value: object) -> int:
-    least = 1 if name in FROM_ONE else 0
-    try:
-        number = int(float(str(value)))
-    except (ValueError, OverflowError):
-        number = -1
-    if not least <= number < 2**31:
-        raise ConfigError(f"{name}={value} is no whole number from {least} on", property=name)
-    return number

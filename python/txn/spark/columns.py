@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txn.arrow_buffers import binary_array, fixed_array, header_array
 from txn.errors import ConfigError, RejectedError
 from txn.spark.kafka import Writer
 
@@ -53,38 +54,21 @@ def record_batch(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatc
 def _read_column(columns: Mapping[str, Any], rows: int, field: Any) -> Any:
     match field.name:
         case "key" | "value" as name:
-            return _binary(columns, name, rows, field.type)
+            return binary_array(columns, name, rows, field.type)
         case "topic":
             return pa.repeat(pa.scalar(columns["topic"], field.type), rows)
         case "partition":
             return pa.repeat(pa.scalar(columns["partition"], field.type), rows)
         case "offset":
-            return _fixed(columns["offsets"], rows, field.type)
+            return fixed_array(columns["offsets"], rows, field.type)
         case "timestamp":
             return _times(columns, rows, field.type)
         case "timestampType":
-            return _fixed(columns["timestamp_types"], rows, field.type)
+            return fixed_array(columns["timestamp_types"], rows, field.type)
         case "headers":
-            return _headers(columns, rows, field.type)
+            return header_array(columns, rows, field.type)
         case name:
             raise AssertionError(f"no column {name}")
-
-
-def _binary(columns: Mapping[str, Any], name: str, rows: int, type_: Any) -> Any:
-    validity = columns[f"{name}_validity"]
-    return pa.Array.from_buffers(
-        type_,
-        rows,
-        [
-            pa.py_buffer(validity) if validity is not None else None,
-            pa.py_buffer(columns[f"{name}_offsets"]),
-            pa.py_buffer(columns[f"{name}_data"]),
-        ],
-    )
-
-
-def _fixed(data: bytes, rows: int, type_: Any) -> Any:
-    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(data)])
 
 
 def _times(columns: Mapping[str, Any], rows: int, type_: Any) -> Any:
@@ -93,13 +77,13 @@ def _times(columns: Mapping[str, Any], rows: int, type_: Any) -> Any:
     Raises:
         RejectedError: one is too far from 1970 for them. Kafka keeps any number that it is sent.
     """
-    times_ms = _fixed(columns["timestamps_ms"], rows, pa.int64())
+    times_ms = fixed_array(columns["timestamps_ms"], rows, pa.int64())
     try:
         return pc.multiply_checked(times_ms, 1_000).view(type_)
     except pa.ArrowInvalid:
         is_too_far = pc.or_(pc.greater(times_ms, MS_MAX), pc.less(times_ms, -MS_MAX))
         row = pc.index(is_too_far, True).as_py()
-    offset = _fixed(columns["offsets"], rows, pa.int64())[row].as_py()
+    offset = fixed_array(columns["offsets"], rows, pa.int64())[row].as_py()
     topic, partition = columns["topic"], columns["partition"]
     raise RejectedError(
         f"the record at offset {offset} of {topic}-{partition} has the time {times_ms[row]} ms, "
@@ -110,29 +94,11 @@ def _times(columns: Mapping[str, Any], rows: int, type_: Any) -> Any:
     )
 
 
-def _headers(columns: Mapping[str, Any], rows: int, type_: Any) -> Any:
-    pair = type_.value_type
-    count = len(columns["header_key_offsets"]) // 4 - 1
-    keys = _binary({**columns, "header_key_validity": None}, "header_key", count, pair[0].type)
-    values = _binary(columns, "header_value", count, pair[1].type)
-    pairs = pa.Array.from_buffers(pair, count, [None], children=[keys, values])
-    validity = columns["header_list_validity"]
-    return pa.Array.from_buffers(
-        type_,
-        rows,
-        [
-            pa.py_buffer(validity) if validity is not None else None,
-            pa.py_buffer(columns["header_list_offsets"]),
-        ],
-        children=[pairs],
-    )
-
-
 def keys_and_values(columns: Mapping[str, Any]) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Yield the records of one chunk one by one; for the few of the progress topic."""
     rows: int = columns["rows"]
-    keys = _binary(columns, "key", rows, pa.binary()).to_pylist()
-    values = _binary(columns, "value", rows, pa.binary()).to_pylist()
+    keys = binary_array(columns, "key", rows, pa.binary()).to_pylist()
+    values = binary_array(columns, "value", rows, pa.binary()).to_pylist()
     return zip(keys, values, strict=True)
 
 
