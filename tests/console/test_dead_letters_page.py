@@ -4,10 +4,9 @@ import html
 
 import pytest
 
-import txn
 from console.conftest import SCRIPT, Story
+from console.letters import make_letters
 from console.test_transactions_page import form_of
-from support.clients import create_topic, plain_producer, send
 from support.command_line import run_txn
 from support.console import ConsoleProcess
 from txn.processor import Record
@@ -24,18 +23,7 @@ def refuse(record: Record) -> None:
 def dead(story: Story, request: pytest.FixtureRequest) -> str:
     """A topic of three dead letters for each test."""
     topic = f"sold-{abs(hash(request.node.name)) % 10**9}"
-    create_topic(story.servers, topic)
-    send(plain_producer(story.servers), topic, VALUES)
-    txn.Processor(
-        topic,
-        refuse,
-        dead_letter=f"{topic}-dead",
-        group_id=topic,
-        transactional_id=topic,
-        bootstrap_servers=story.servers,
-        attempts=1,
-    ).run_until_caught_up(30)
-    return f"{topic}-dead"
+    return make_letters(story, topic, VALUES, refuse)
 
 
 def records(story: Story, topic: str) -> list[str]:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from starlette.routing import compile_path
 
-import txn
 import txn.processor
 from console.conftest import HOSTILE_ID, SCRIPT, Story
+from console.letters import make_letters
 from support.clients import (
     commit_values,
     create_topic,
@@ -72,6 +72,8 @@ ACTIONS = {
 
 FOCUSABLE_MAX = 200
 
+PARCELS = [b"a parcel", SCRIPT]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def shelf(story: Story) -> None:
@@ -82,7 +84,7 @@ def shelf(story: Story) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def parcels(story: Story) -> None:
     """A topic of dead letters."""
-    make_letters(story, "parcels")
+    make_letters(story, "parcels", PARCELS, refuse)
 
 
 @pytest.fixture(scope="module")
@@ -319,7 +321,7 @@ def test_the_keyboard_alone_moves_the_offsets_of_a_group(chromium: Browser, stor
 def test_the_keyboard_alone_redrives_the_letters_of_a_topic(
     chromium: Browser, story: Story
 ) -> None:
-    make_letters(story, "typed")
+    make_letters(story, "typed", PARCELS, refuse)
     with open_page(chromium, story.console.url) as (page, _):
         page.goto(f"{story.console.base}/dead-letters")
         tab_to(page, "typed-dead")
@@ -353,21 +355,6 @@ def make_group(story: Story, name: str) -> None:
 def refuse(record: txn.processor.Record) -> None:
     """Fail on every record."""
     raise ValueError(f"no price for {record.value!r}")
-
-
-def make_letters(story: Story, topic: str) -> None:
-    """Records that a handler has refused, in a topic of dead letters."""
-    create_topic(story.servers, topic)
-    send(plain_producer(story.servers), topic, [b"a parcel", SCRIPT])
-    txn.Processor(
-        topic,
-        refuse,
-        dead_letter=f"{topic}-dead",
-        group_id=topic,
-        transactional_id=topic,
-        bootstrap_servers=story.servers,
-        attempts=1,
-    ).run_until_caught_up(30)
 
 
 def tab_to(page: Page, words: str) -> None:

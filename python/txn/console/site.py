@@ -38,6 +38,7 @@ PARSED_CHARS_MAX: Final = 200
 
 Context = dict[str, Any]
 Parsed = TypeVar("Parsed")
+Plan = TypeVar("Plan")
 
 
 class SchemaReader(Protocol):
@@ -110,6 +111,16 @@ class Visit:
             return int(text)
 
         return self.parsed(name, parse, "" if default is None else str(default))
+
+    def planned(self, kind: type[Plan]) -> Plan:
+        """The plan that the form names, once. Raises RejectedError: it is no longer kept."""
+        found = self.session.plans.take(self.form.get("planned", ""))
+        if not isinstance(found, kind):
+            raise RejectedError(
+                "the plan was carried out already, or newer plans have taken its place. Nothing "
+                "was done. Look at a new plan first"
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from txn.console.contents import Form, lines, preview
 from txn.console.lists import part_of
 from txn.console.site import Action, Context, Page, View, Visit
 from txn.console.sources import Source
-from txn.errors import ConfigError, RejectedError
+from txn.errors import ConfigError
 from txn.processor.redrive import GROUP_ID, Choice, DeadLetters
 
 if TYPE_CHECKING:
@@ -114,12 +114,7 @@ def plan(visit: Visit, source: Source) -> Context:
 
 def redrive(visit: Visit) -> str:
     """Redrive the letters of the plan that the page showed."""
-    found = visit.session.plans.take(visit.form.get("planned", ""))
-    if not isinstance(found, RedrivePlan):
-        raise RejectedError(
-            "the plan was carried out already, or newer plans have taken its place. Nothing was "
-            "done. Look at a new plan first"
-        )
+    found = visit.planned(RedrivePlan)
     with (
         visit.session.sources.cluster() as cluster,
         _opened(visit, cluster, found.topic) as letters,

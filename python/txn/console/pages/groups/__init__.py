@@ -127,12 +127,7 @@ def plan(visit: Visit, source: Source) -> Context:
 
 def reset(visit: Visit) -> str:
     """Commit the offsets of the plan that the page showed, and no others."""
-    found = visit.session.plans.take(visit.form.get("planned", ""))
-    if not isinstance(found, ResetPlan):
-        raise RejectedError(
-            "the plan was carried out already, or newer plans have taken its place. Nothing was "
-            "done. Look at a new plan first"
-        )
+    found = visit.planned(ResetPlan)
     group_id, planned = found.group_id, found.changes
     with visit.session.sources.cluster() as cluster:
         require_no_members(cluster, group_id)

@@ -168,12 +168,7 @@ def plan(visit: Visit, source: Source) -> Context:
 
 def abort(visit: Visit) -> str:
     """Abort the transaction of the plan that the page showed, and no other."""
-    planned = visit.session.plans.take(visit.form.get("planned", ""))
-    if not isinstance(planned, AbortPlan):
-        raise RejectedError(
-            "the plan was carried out already, or newer plans have taken its place. Nothing was "
-            "done. Look at a new plan first"
-        )
+    planned = visit.planned(AbortPlan)
     with visit.session.sources.cluster() as cluster:
         carry_out(cluster, planned)
     if planned.owner is not None:
