@@ -99,9 +99,9 @@ class CommittedOffsets:
         knows_group_not_found: bool,
     ) -> ErrorCode:
         """Commit offsets, all or none. NONE: they are stored and count."""
-        if (refusal := self._refusal(committer.group_id)) is not ErrorCode.NONE:
+        if (refusal := self._shards.of(committer.group_id).refusal) is not ErrorCode.NONE:
             return refusal
-        group = self._classic(committer.group_id)
+        group = self._shards.classic_group(committer.group_id)
         error = self._refusal_of(
             committer, offsets, is_transactional=False, knows_group_not_found=knows_group_not_found
         )
@@ -132,7 +132,7 @@ class CommittedOffsets:
         would stay pending for ever. So membership is checked once more, with nothing between the
         check and the append; the client tries again and learns how it ended.
         """
-        if (refusal := self._refusal(committer.group_id)) is not ErrorCode.NONE:
+        if (refusal := self._shards.of(committer.group_id).refusal) is not ErrorCode.NONE:
             return refusal
         place = (OFFSETS_TOPIC, self._shards.index_of(committer.group_id))
         joined = await self._verifier.join(
@@ -235,13 +235,6 @@ class CommittedOffsets:
 
     # ------------------------------------------------------------ inside
 
-    def _refusal(self, group_id: str) -> ErrorCode:
-        return self._shards.of(group_id).refusal
-
-    def _classic(self, group_id: str) -> Group | None:
-        group = self._shards.of(group_id).state.groups.get(group_id)
-        return group if isinstance(group, Group) else None
-
     def _refusal_of(
         self,
         committer: Committer,
@@ -255,7 +248,7 @@ class CommittedOffsets:
         of_consumers = self._consumers.get(group_id)
         if of_consumers is None:
             return commit_refusal(
-                self._classic(group_id),
+                self._shards.classic_group(group_id),
                 member_id,
                 instance_id,
                 epoch,

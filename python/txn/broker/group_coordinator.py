@@ -287,12 +287,11 @@ class GroupCoordinator:
 
     def any_group(self, group_id: str) -> AnyGroup | None:
         """A group of any protocol as it is, or None."""
-        return self._shard_of(group_id).state.groups.get(group_id)
+        return self._shards.any_group(group_id)
 
     def group(self, group_id: str) -> Group | None:
         """A group of the classic protocol as it is, or None."""
-        group = self.any_group(group_id)
-        return group if isinstance(group, Group) else None
+        return self._shards.classic_group(group_id)
 
     def groups(self) -> Iterable[AnyGroup]:
         """Every group."""

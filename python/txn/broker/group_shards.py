@@ -136,6 +136,15 @@ class GroupShards(Shards[LiveGroups, GroupLogRecord]):
         """The shard that keeps a group."""
         return self.shards[self.index_of(group_id)]
 
+    def any_group(self, group_id: str) -> AnyGroup | None:
+        """A group of any protocol as it is, or None."""
+        return self.of(group_id).state.groups.get(group_id)
+
+    def classic_group(self, group_id: str) -> Group | None:
+        """A group of the classic protocol as it is, or None."""
+        group = self.any_group(group_id)
+        return group if isinstance(group, Group) else None
+
     def require_loaded(self, group_id: str) -> None:
         """Raises StorageError: the stored state of a group could not be read."""
         if self.of(group_id).refusal is not ErrorCode.NONE:
