@@ -6,6 +6,7 @@ Nothing is imported: the pages are the same with and without PySpark and OpenTel
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -193,6 +194,7 @@ def as_markdown(docstring: str) -> str:
     return _SECTION.sub(listed, f"{docstring}\n").rstrip("\n")
 
 
+@cache
 def _tree(module: str) -> ast.Module:
     root = Path(txn.__file__).parent.parent
     place = root.joinpath(*module.split("."))
