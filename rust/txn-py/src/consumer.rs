@@ -3,20 +3,18 @@
 //! Only `take`, `take_columns`, `answer` and `wait_until_left` wait. They release the interpreter
 //! and look for signals.
 
-use std::time::Duration;
-
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use txn_client::Interrupt;
 use txn_client::engine::consumer::{
     Answer, Ask, Begin, Change, Commit, Membership, Message, MessageColumns, Place, Reset,
     Subscription,
 };
-use txn_client::engine::{Consumer, ConsumerClient, ConsumerSettings, Unfinished};
+use txn_client::engine::{Consumer, ConsumerClient, ConsumerSettings};
 use txn_client::security::Security;
 
 use crate::client::{Signal, set_column};
+use crate::native::{self, ConnectTuple, connect_tuples};
 use crate::producer::ClientThread;
 use crate::security::ClientSecurity;
 
@@ -395,12 +393,9 @@ impl NativeConsumer {
         self.client.look(|consumer, _| consumer.has_connected())
     }
 
-    fn connect_errors(&self) -> Vec<(String, i16, bool, String)> {
+    fn connect_errors(&self) -> Vec<ConnectTuple> {
         let errors = self.client.look(|consumer, _| consumer.connect_errors());
-        let tuple = |(address, e): (txn_client::Address, txn_client::KafkaError)| {
-            (address.to_string(), e.code, e.is_retriable, e.message)
-        };
-        errors.into_iter().map(tuple).collect()
+        connect_tuples(errors)
     }
 
     fn last_error(&self) -> Option<String> {
@@ -425,14 +420,7 @@ impl NativeConsumer {
         timeout_ms: u64,
         outcome: impl Fn(&mut Consumer) -> Option<T> + Send,
     ) -> PyResult<Option<T>> {
-        let signal = self.signal.clone();
-        let interrupt = Interrupt::new(move || signal.is_raised());
-        let timeout = Duration::from_millis(timeout_ms);
-        match py.detach(|| self.client.wait(timeout, &interrupt, outcome)) {
-            Ok(result) => Ok(Some(result)),
-            Err(Unfinished::Interrupted) => Err(self.signal.take().expect("a handler raised it")),
-            Err(Unfinished::TimedOut | Unfinished::Closed) => Ok(None),
-        }
+        native::wait(py, &self.client, &self.signal, timeout_ms, outcome)
     }
 
     fn messages(

@@ -16,6 +16,7 @@ mod errors;
 mod inspect;
 mod log;
 mod losses;
+mod native;
 mod producer;
 mod security;
 mod server;

@@ -4,21 +4,19 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use txn_client::Interrupt;
 use txn_client::engine::{
     Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
-    Unfinished,
 };
 use txn_client::messages::transactions::{GroupMember, GroupOffset};
 use txn_client::security::Security;
 use txn_protocol::batch::Codec;
 
 use crate::client::Signal;
+use crate::native::{self, ConnectTuple, connect_tuples};
 use crate::security::ClientSecurity;
 
 /// (kind, code, message) of a status; the last two are of its error.
@@ -38,8 +36,6 @@ type ReportTuple = (
 );
 /// (topic, partition, next offset, leader epoch, metadata).
 type OffsetTuple = (String, i32, i64, i32, Option<String>);
-/// (address, code, is retriable, message).
-type ConnectTuple = (String, i16, bool, String);
 
 /// (name, content).
 type HeaderTuple<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyAny>>);
@@ -227,18 +223,10 @@ impl NativeProducer {
             "room" => |producer| producer.has_room() || is_over(producer),
             _ => return Err(PyValueError::new_err(format!("nothing is '{until}'"))),
         };
-        let signal = self.signal.clone();
-        let interrupt = Interrupt::new(move || signal.is_raised());
-        let timeout = Duration::from_millis(timeout_ms);
-        let waited = py.detach(|| {
-            self.client.wait(timeout, &interrupt, |producer| {
-                is_so(producer).then_some(())
-            })
-        });
-        match waited {
-            Err(Unfinished::Interrupted) => Err(self.signal.take().expect("a handler raised it")),
-            waited => Ok(waited.is_ok()),
-        }
+        let waited = native::wait(py, &self.client, &self.signal, timeout_ms, |producer| {
+            is_so(producer).then_some(())
+        })?;
+        Ok(waited.is_some())
     }
 
     fn status(&self) -> StatusTuple {
@@ -298,10 +286,7 @@ impl NativeProducer {
 
     fn connect_errors(&self) -> Vec<ConnectTuple> {
         let errors = self.client.look(|producer, _| producer.connect_errors());
-        let tuple = |(address, e): (txn_client::Address, txn_client::KafkaError)| {
-            (address.to_string(), e.code, e.is_retriable, e.message)
-        };
-        errors.into_iter().map(tuple).collect()
+        connect_tuples(errors)
     }
 
     fn last_error(&self) -> Option<String> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use txn_protocol::{Malformed, Put, Reader};
 
-use super::fetch::decode_partition;
+pub use super::fetch::Bounds as FetchBounds;
+use super::fetch::{decode_partition, encode_topics};
 use super::read_partitions;
 use super::transactions::by_topic;
 
@@ -23,19 +24,6 @@ pub struct Wanted {
     pub offset: i64,
     /// Largest answer for it.
     pub bytes_max: i32,
-}
-
-/// Bounds of one `Fetch`.
-#[derive(Clone, Copy, Debug)]
-pub struct FetchBounds {
-    /// Time that the node may wait for `bytes_min`.
-    pub wait_ms: i32,
-    /// Bytes for which the node answers at once.
-    pub bytes_min: i32,
-    /// Largest requested answer; the first batch comes whole at any size.
-    pub bytes_max: i32,
-    /// True for committed records only.
-    pub read_committed: bool,
 }
 
 /// The answer for a partition.
@@ -57,30 +45,12 @@ pub struct Fetched {
 
 /// Writes `Fetch` v12 without a session.
 pub fn encode_fetch(e: &mut Vec<u8>, bounds: FetchBounds, wanted: &[Wanted]) {
-    e.put_i32(-1); // replica id: a consumer
-    e.put_i32(bounds.wait_ms);
-    e.put_i32(bounds.bytes_min);
-    e.put_i32(bounds.bytes_max);
-    e.put_bool(bounds.read_committed);
-    e.put_i32(0); // session id
-    e.put_i32(-1); // session epoch: no session (KIP-227)
     let topics = by_topic(wanted.iter().map(|each| (each.place.0.as_ref(), each)));
-    e.put_compact_array(topics.iter(), |e, (topic, wanted)| {
-        e.put_compact_string(topic);
-        e.put_compact_array(wanted.iter(), |e, each| {
-            e.put_i32(each.place.1);
-            e.put_i32(-1); // current leader epoch: unknown
-            e.put_i64(each.offset);
-            e.put_i32(-1); // last fetched epoch
-            e.put_i64(-1); // log start offset: only followers have one
-            e.put_i32(each.bytes_max);
-            e.put_no_tags(true);
-        });
-        e.put_no_tags(true);
+    let topics = topics.iter().map(|(topic, wanted)| {
+        let asked = |each: &&Wanted| (each.place.1, each.offset, each.bytes_max);
+        (*topic, wanted.iter().map(asked))
     });
-    e.put_compact_length(0); // forgotten topics
-    e.put_compact_string(""); // rack
-    e.put_no_tags(true);
+    encode_topics(e, bounds, topics);
 }
 
 /// Reads `Fetch` v12: the error code of the whole, and the partitions.

@@ -21,6 +21,19 @@ pub struct Request<'a> {
     pub bytes_max: i32,
 }
 
+/// Bounds of one `Fetch`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Time that the node may wait for `bytes_min`.
+    pub wait_ms: i32,
+    /// Bytes for which the node answers at once.
+    pub bytes_min: i32,
+    /// Largest requested answer; the first batch comes whole at any size.
+    pub bytes_max: i32,
+    /// True for committed records only.
+    pub read_committed: bool,
+}
+
 /// The answer for a partition. Borrowed from the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response<'a> {
@@ -42,24 +55,45 @@ pub struct Response<'a> {
 
 /// Writes a fetch.
 pub fn encode(e: &mut Vec<u8>, request: &Request<'_>) {
+    let bounds = Bounds {
+        wait_ms: request.wait_ms,
+        bytes_min: request.bytes_min,
+        bytes_max: request.bytes_max,
+        read_committed: request.read_committed,
+    };
+    let asked = (request.partition, request.offset, request.bytes_max);
+    encode_topics(e, bounds, [(request.topic, [asked])].into_iter());
+}
+
+/// Writes a fetch of topics, each with (partition, first offset wanted, largest answer for it).
+pub(super) fn encode_topics<'a, P>(
+    e: &mut Vec<u8>,
+    bounds: Bounds,
+    topics: impl ExactSizeIterator<Item = (&'a str, P)>,
+) where
+    P: IntoIterator<Item = (i32, i64, i32), IntoIter: ExactSizeIterator>,
+{
     e.put_i32(-1); // replica id: a consumer
-    e.put_i32(request.wait_ms);
-    e.put_i32(request.bytes_min);
-    e.put_i32(request.bytes_max);
-    e.put_bool(request.read_committed);
+    e.put_i32(bounds.wait_ms);
+    e.put_i32(bounds.bytes_min);
+    e.put_i32(bounds.bytes_max);
+    e.put_bool(bounds.read_committed);
     e.put_i32(0); // session id
     e.put_i32(-1); // session epoch: no session (KIP-227)
-    e.put_compact_array([request].iter(), |e, request| {
-        e.put_compact_string(request.topic);
-        e.put_compact_array([request].iter(), |e, request| {
-            e.put_i32(request.partition);
-            e.put_i32(-1); // current leader epoch: unknown
-            e.put_i64(request.offset);
-            e.put_i32(-1); // last fetched epoch
-            e.put_i64(-1); // log start offset: only followers have one
-            e.put_i32(request.bytes_max);
-            e.put_no_tags(true);
-        });
+    e.put_compact_array(topics, |e, (topic, partitions)| {
+        e.put_compact_string(topic);
+        e.put_compact_array(
+            partitions.into_iter(),
+            |e, (partition, offset, bytes_max)| {
+                e.put_i32(partition);
+                e.put_i32(-1); // current leader epoch: unknown
+                e.put_i64(offset);
+                e.put_i32(-1); // last fetched epoch
+                e.put_i64(-1); // log start offset: only followers have one
+                e.put_i32(bytes_max);
+                e.put_no_tags(true);
+            },
+        );
         e.put_no_tags(true);
     });
     e.put_compact_length(0); // forgotten topics
