@@ -662,6 +662,16 @@ class Producer:
             self._raise_cause()
         raise self._failure(error, f"producing to {topic!r}") from raised
 
+    def _raise_undelivered_behind(self, error: KafkaError) -> None:
+        """Raise for records that were not stored, if they are why a call is refused.
+
+        librdkafka says no more than that the state does not allow the call. The report of the
+        record comes a moment later.
+        """
+        if error.code() == KafkaError._STATE and not self._failures:
+            self._serve(Deadline(PAUSE_SECONDS))
+        self._raise_undelivered()
+
     def _raise_undelivered(self) -> None:
         """Raise for the records that were not stored, if any were not."""
         failures = []

@@ -691,6 +691,7 @@ class Transaction:
             except KafkaException as raised:
                 error = error_of(raised)
                 if not _may_retry(error) or deadline.has_passed:
+                    self._producer._raise_undelivered_behind(error)
                     raise self._failure(error, "sending offsets") from raised
             else:
                 self._give_up_offsets(deadline)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import TopicPartition
 
 import txn
 from txn.client.engine import EngineName
@@ -230,6 +231,21 @@ def test_a_block_fails_with_its_record_whoever_has_asked_the_delivery(
         producer.transaction() as t,
     ):
         assert isinstance(t.send(topic, b"." * 5_000).exception(WAIT_S), txn.RejectedError)
+
+
+def test_offsets_behind_a_refused_record_raise_the_error_of_the_record(
+    broker: TestBroker, producer: txn.Producer, engine: EngineName
+) -> None:
+    """It was "Erroneous state" with the advice to begin another, or an error without the record."""
+    topic = broker.create_topic(f"small-offsets-{engine}", partitions=1, max_message_bytes=1_000)
+    servers = broker.bootstrap_servers
+    with (
+        txn.Consumer(bootstrap_servers=servers, group_id="offsets") as consumer,
+        pytest.raises(txn.RejectedError, match="record of 5000 bytes"),
+        producer.transaction() as t,
+    ):
+        assert t.send(topic, b"." * 5_000).exception(WAIT_S) is not None
+        t.send_offsets([TopicPartition("in", 0, 1)], consumer)
 
 
 def test_a_callback_that_raises_is_logged_and_the_next_one_is_called(
