@@ -7,7 +7,8 @@ error and a log line names it. Only losses that nobody can prove may occur:
 - After a kill, records that a cut took from the end of a log beyond its recovery point, as a write
   that was under way would look. A log line tells of it, but where the cut is between two batches.
 - After a power failure, records beyond the recovery point, told by a log line, but where the cut is
-  between two batches. Offsets are then given out in a new leader epoch.
+  between two batches. Offsets are then given out in a new leader epoch. The same holds after a kill
+  if the start proves that the storage has lost its cache (`storage.cache_lost`).
 
 `txn log verify` has to find what a start refuses after a clean stop. Without one, the end of a log
 may be torn, and it is a note at most.
@@ -20,7 +21,7 @@ One file holds decisions of its own and, as in Apache Kafka, no checksum: the lo
 log may begin at another offset, and nothing else may change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -154,8 +155,8 @@ class _Judgement:
 
     @property
     def _has_failed(self) -> bool:
-        """The machine, or so the start has to think."""
-        return self.case.state == "power" or self.case.path == LOCK
+        """The machine, or so the start has to think; or the storage, as a start has proved."""
+        return self.case.state == "power" or self.case.path == LOCK or has_lost_cache(self.told)
 
     def _fault(self, what: str) -> None:
         self.verdict.faults.append(what)
@@ -244,7 +245,7 @@ class _Judgement:
         were, are = _first_epoch(sound), _first_epoch(found)
         if are != were[: len(are)] or _end(are, sound["start"]) < recovery_point:
             return False
-        if self.case.state == "power":
+        if self._has_failed:
             return self._is_told(place) or (self.case.is_cut and self._is_cut_between_batches())
         if found["batches"] != are or found["end"] >= sound["end"]:
             return False
@@ -366,6 +367,11 @@ class _Judgement:
                 self.verdict.notes.append(what)
             else:
                 self._fault(what)
+
+
+def has_lost_cache(lines: Iterable[str]) -> bool:
+    """Return True if a start has proved that the storage lost its cache."""
+    return any("storage.cache_lost" in line for line in lines)
 
 
 def _goes_on(before: list[list[int]], after: list[list[int]]) -> bool:

@@ -104,6 +104,24 @@ def _copy_as_killed(pid: int, data: Path, directory: Path) -> Path:
         os.kill(pid, signal.SIGCONT)
 
 
+def let_checkpoints_be_older(data: Path, topic: str) -> None:
+    """Note in the checkpoints that a topic ends before its last batch.
+
+    A SIGKILL soon after that batch leaves these files.
+    """
+    place = f"{topic}-0"
+    log = max((data / place).glob("*.log")).read_bytes()
+    [last] = BATCH_OFFSET.unpack_from(log, batch_positions(log)[-1])
+    for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+        noted = checkpoint_of(data, name)
+        _write_checkpoint(data / name, noted | {place: min(noted[place], last)})
+
+
+def _write_checkpoint(path: Path, noted: Mapping[str, int]) -> None:
+    entries = [" ".join((*place.rsplit("-", 1), str(noted[place]))) for place in noted]
+    path.write_text("\n".join(("0", str(len(entries)), *entries, "")))
+
+
 # ---------------------------------------------------------------- writing
 
 
@@ -146,7 +164,7 @@ def fill(servers: str, data: Path) -> dict[str, list[bytes]]:
     _pay(payer, committed, range(12, 15))
     committed["plain"] = committed["plain"][DELETED_TO:]
     with ShownReader(servers) as observer:
-        observer.await_settled()
+        assert observer.await_settled(), "a decided transaction was not completed in time"
     written = [f"{OFFSETS}-0", *(f"{topic}-0" for topic in TOPICS)]
     both = HIGH_WATERMARKS, RECOVERY_POINTS
     _await(
@@ -283,6 +301,7 @@ def checkpoint_of(data: Path, name: str) -> dict[str, int]:
 
 BATCH: Final = struct.Struct(">qi")
 """Base offset, and how many bytes follow."""
+BATCH_OFFSET: Final = struct.Struct(">q")
 
 
 def batch_positions(log: bytes | bytearray) -> list[int]:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from damage.cases import STATES, DamageCase, cases_of, damaged_copy
 from damage.gaps import gap_of
-from damage.judge import LOCK, CaseResult, judge, judge_accepted
+from damage.judge import LOCK, CaseResult, has_lost_cache, judge, judge_accepted
 from damage.left import LeftDirectory, let_the_power_fail, make_left
 from damage.worker import BrokerStart, Finding
 from support.brokers import TESTS, environment
@@ -113,9 +113,14 @@ class Matrix:
     left: Mapping[tuple[str, str], Path]
     sound: Mapping[tuple[str, str], Shown]
 
-    def sound_for(self, case: DamageCase) -> list[Shown]:
-        """Contents that a case may show: more than one if the note of the boot is damaged."""
+    def sound_for(self, case: DamageCase, starts: Iterable[BrokerStart] = ()) -> list[Shown]:
+        """Contents that a case may show: more than one if the note of the boot is damaged.
+
+        A start that proves a lost cache shows what a start after a power failure shows.
+        """
         states = STATES if case.path == LOCK and case.state != "closed" else (case.state,)
+        if any(has_lost_cache(start["lines"]) for start in starts):
+            states = ("power",)
         return [self.sound[case.broker, state] for state in states]
 
     def cases(self) -> list[DamageCase]:
@@ -137,7 +142,8 @@ def make_matrix(made: Mapping[str, LeftDirectory], scratch: Path) -> Matrix:
             data = Path(shutil.copytree(path, scratch / f"{broker}-{state}"))
             if state == "power":
                 let_the_power_fail(data)
-            assert worker.ask("verify", data) == []
+            findings = worker.ask("verify", data)
+            assert findings == []
             starts: list[BrokerStart] = worker.ask("start", data)
             assert len(starts) == 2, starts
             first, second = (start["shown"] for start in starts)
@@ -190,7 +196,7 @@ def _run_case(matrix: Matrix, case: DamageCase, worker: Worker, scratch: Path) -
             starts = worker.ask("start", data)
         except WorkerError as error:
             return CaseResult("hang or crash", [*failures, str(error)])
-        verdict = judge(case, left, matrix.sound_for(case), starts, findings)
+        verdict = judge(case, left, matrix.sound_for(case, starts), starts, findings)
         if verdict.kind in ("partition refused", "start refused"):
             try:
                 accepted = worker.ask("accept", data)

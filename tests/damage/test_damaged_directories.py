@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from damage.cases import FILE_DAMAGES, STATES, DamageCase, first_round, in_rounds
-from damage.left import make_left
+from damage.left import let_checkpoints_be_older, make_left
 from damage.runner import make_matrix, run_cases
 from support.exploring import seed_of_run
 from support.memory import MEMORY
@@ -64,6 +64,25 @@ def faults_of(broker: str, scratch: Path) -> list[str]:
 
 def test_P9_no_damage_to_a_directory_of_txn_is_served_in_silence(scratch: Path) -> None:
     assert faults_of("txn", scratch) == []
+
+
+def test_P9_a_cut_of_a_marker_that_no_checkpoint_knows_proves_a_lost_cache(scratch: Path) -> None:
+    """The start then ends every other transaction too, as after a power failure.
+
+    The judge took that for another log when a slow machine had left the checkpoints behind.
+    """
+    left = make_left("txn", scratch / "txn")
+    topics = ("seats", "txns")
+    for topic in topics:
+        let_checkpoints_be_older(left.killed, topic)
+    matrix = make_matrix({"txn": left}, scratch)
+    logs = [max(left.killed.glob(f"{topic}-0/*.log")) for topic in topics]
+    last = [str(log.relative_to(left.killed)) for log in logs]
+    cases = [case for case in matrix.cases() if case.state == "killed" and case.path in last]
+    results = list(run_cases(matrix, cases, scratch, workers=WORKERS))
+    assert len(results) == len(topics) * len(FILE_DAMAGES)
+    assert [f"{case}: {fault}" for case, result in results for fault in result.faults] == []
+    assert "cut" in {result.kind for _, result in results}
 
 
 @pytest.mark.peer

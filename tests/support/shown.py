@@ -157,14 +157,15 @@ class ShownReader(RawConnection):
         assert not errors, errors
         return end
 
-    def await_settled(self) -> None:
-        """Wait until decided transactions are complete, as far as they can be."""
+    def await_settled(self) -> bool:
+        """Wait until decided transactions are complete; return whether all are."""
         deadline = time.monotonic() + SETTLED_S
         while time.monotonic() < deadline:
             answer = self.ask(LIST_TRANSACTIONS, 1, state_filters=PREPARED, producer_id_filters=[])
             if int(answer.error_code) or not answer.transaction_states:
-                return
+                return not int(answer.error_code)
             time.sleep(0.01)
+        return False
 
     def _offset(self, topic: str, index: int, which: int, isolation: int, errors: list[str]) -> int:
         partition = {"partition_index": index, "current_leader_epoch": -1, "timestamp": which}
