@@ -6,11 +6,14 @@ started by the first test that asks for it. A node needs a JDK 17 or newer, the 
 """
 
 import base64
+import hashlib
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +55,11 @@ ONE_NODE: Final[Mapping[str, str]] = {
     # Nor for the node to look for transactions that took too long.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
+
+FORMATTED: Final = Path(__file__).resolve().parents[3] / "target" / "formatted"
+"""Formatted directories, by what Kafka's tool made them of."""
+FORMAT_READS: Final = ("node.id", "process.roles", "log.dirs", "metadata.log.dir", "unstable.")
+"""Beginnings of the settings that a format depends on."""
 
 PORTS: Final = range(10_000, 32_000)
 _given: Final[set[int]] = set()
@@ -214,12 +222,33 @@ class KafkaNode:
         return config
 
     def _format(self, config: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        """Format by Kafka's own tool, once for each Kafka; other nodes get a copy, with new ids.
+
+        The tool is a JVM, which costs a third of a node's short life.
+        """
+        read = sorted(each for each in self._properties.items() if each[0].startswith(FORMAT_READS))
+        key = repr((self._jars, self._format_options, read))
+        made = FORMATTED / hashlib.sha256(key.encode()).hexdigest()[:12]
+        if not made.exists():
+            self._format_anew(config)
+            FORMATTED.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=FORMATTED) as place, suppress(OSError):
+                # It fails where another process was faster.
+                Path(shutil.copytree(self.data, Path(place) / "data")).rename(made)
+            return
+        shutil.copytree(made, self.data)
+        identity = self.data / "meta.properties"
+        lines = identity.read_text().splitlines()
+        others = [line for line in lines if not line.startswith(("cluster.id=", "directory.id="))]
+        lines = [*others, f"cluster.id={_new_id()}", f"directory.id={_new_id()}"]
+        identity.write_text("".join(f"{line}\n" for line in lines))
+
+    def _format_anew(self, config: Path) -> None:
         done = subprocess.run(
             [
                 *self._java(),
                 *("kafka.tools.StorageTool", "format", "-c", str(config)),
-                f"--cluster-id={cluster_id}",  # which may begin with a dash
+                f"--cluster-id={_new_id()}",  # which may begin with a dash
                 *self._format_options,
             ],
             capture_output=True,
@@ -258,6 +287,10 @@ class KafkaNode:
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.yaml'}",
             *("-cp", class_path(self._jars)),
         ]
+
+
+def _new_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def free_port() -> int:
