@@ -16,7 +16,6 @@ PYTHON = Path(__file__).parent.parent / "python"
 # A package imports from lower layers, or from itself. The outermost may import each other.
 LAYERS = (
     {
-        "arrow_buffers",
         "counts",
         "errors",
         "hints",
@@ -25,7 +24,7 @@ LAYERS = (
         "line_writer",
         "printable",
     },
-    {"clock", "config", "forks", "logs"},
+    {"arrow_buffers", "clock", "config", "forks", "logs"},
     {"wire"},
     {"security"},
     {"partition", "coordinator", "metadata"},

@@ -1103,6 +1103,20 @@ class NativeProducer:
         """Take a record and return None; or return why not: full, too-large, not-open, failed,
         fatal. Raises TypeError for an argument of another type. `delivery` is the number by which
         `reports` tells how it ended, in place of `take_failures`."""
+    def send_rows(
+        self,
+        topic: str,
+        first: int,
+        rows: int,
+        key: tuple[bytes, bytes, bytes | None] | None,
+        value: tuple[bytes, bytes, bytes | None],
+        headers: tuple[bytes, bytes | None, bytes, bytes, bytes, bytes, bytes | None] | None,
+        partition: bytes | None,
+        timestamp_ms: bytes | None,
+    ) -> tuple[int, str | None]:
+        """Take the rows from `first` on; the buffers are those of `Writer.write`. Return the first
+        that was not taken, and why not, as `send`; the number of rows and None if all were. Raises
+        ValueError for buffers that do not fit `rows`."""
     def send_offsets(
         self,
         group: str,

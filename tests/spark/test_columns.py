@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txn.arrow_buffers import HEADERS_TYPE, buffers, header_buffers
 from txn.errors import ConfigError, RejectedError
 from txn.spark.columns import (
-    HEADERS_TYPE,
     Layout,
-    buffers,
-    header_buffers,
     layout_of,
     record_batch,
     write_batch,

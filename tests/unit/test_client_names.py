@@ -19,6 +19,7 @@ def public(client: type) -> set[str]:
             txn.Producer,
             {
                 *("close", "flush", "make_transaction", "produce", "send", "transaction"),
+                "write_arrow",
                 *("complete_transaction", "kept_transaction"),  # KIP-939
             },
         ),
@@ -26,6 +27,7 @@ def public(client: type) -> set[str]:
             Transaction,
             {
                 *("call_at_end", "open_ms", "produce", "result", "send", "send_offsets"),
+                "write_arrow",
                 *("leave_prepared", "prepare"),  # KIP-939
             },
         ),

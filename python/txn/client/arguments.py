@@ -6,7 +6,7 @@ checked only after confluent-kafka has refused the record.
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import TopicPartition
 
@@ -16,6 +16,16 @@ LIKE_SECONDS_LAST: Final = 10**11 - 1
 
 MESSAGE_BYTES_MAX: Final = 1_000_000
 """message.max.bytes of a producer where it is left out."""
+
+
+class ArrowStreamExportable(Protocol):
+    """What Arrow's stream can be read from: a record batch, a table, a frame of polars or pandas.
+
+    Source: The Arrow PyCapsule Interface.
+    """
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a capsule of an ArrowArrayStream."""
 
 
 def wrong_record(

@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -22,6 +22,9 @@ from txn.client.reports import Reports
 from txn.errors import ConfigError
 from txn.security.client_names import READ
 from txn.security.client_reader import read_security
+
+if TYPE_CHECKING:
+    from txn.client.arrow import Rows
 
 PROPERTIES: Final = NativeProperties(
     numbers={
@@ -244,6 +247,27 @@ class NativeProducer:
             return
         if refusal == "full":
             raise BufferError("buffer.memory is used up")
+        self._raise_refusal(refusal)
+
+    def produce_rows(self, topic: str, rows: "Rows", first: int) -> int:
+        """Take rows from `first` on; return the first that was not taken, as the queue is full."""
+        row, refusal = self._core.send_rows(
+            topic,
+            first,
+            rows.count,
+            rows.key,
+            rows.value,
+            rows.headers,
+            rows.partition,
+            rows.timestamp_ms,
+        )
+        if row > first and not self._is_transactional:
+            _unsent.add(self)
+        if refusal is not None and refusal != "full":
+            self._raise_refusal(refusal)
+        return row
+
+    def _raise_refusal(self, refusal: str) -> NoReturn:
         if refusal == "too-large":
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         self._report()

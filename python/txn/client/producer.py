@@ -15,7 +15,7 @@ producer before you ask for committed offsets.
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
 
@@ -28,6 +28,7 @@ from txn.client.arguments import (
     LIKE_SECONDS_FIRST,
     LIKE_SECONDS_LAST,
     MESSAGE_BYTES_MAX,
+    ArrowStreamExportable,
     seconds_suspected,
     size_of,
     too_large,
@@ -79,6 +80,9 @@ from txn.errors import (
 )
 
 Headers = list[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
+
+if TYPE_CHECKING:
+    from txn.client.arrow import Rows
 
 PRODUCES_PER_POLL: Final = 256
 """Reports of delivery are collected once in so many records, and whenever the queue is full."""
@@ -335,6 +339,27 @@ class Producer:
                 "`with producer.transaction() as t: t.produce(...)`"
             )
         self._enqueue(topic, value, key, headers, partition, timestamp)
+
+    def write_arrow(self, topic: str, batch: ArrowStreamExportable) -> int:
+        """Send the rows of a record batch outside transactions, as `Transaction.write_arrow` does.
+
+        Whether they were stored is known at the next `flush`.
+
+        Raises:
+            ConfigError: the engine is confluent-kafka.
+            RejectedError: the batch cannot be written, or the producer is transactional.
+            FencedError, TypeError: as `produce` raises them.
+        """
+        if self.transactional_id is not None:
+            raise RejectedError(
+                f"{self._whose} cannot write to {topic!r} outside a transaction; use "
+                "`with producer.transaction() as t: t.write_arrow(...)`"
+            )
+        count = 0
+        for rows in self._arrow_rows(batch):
+            self._enqueue_rows(topic, rows)
+            count += rows.count
+        return count
 
     def send(
         self,
@@ -654,6 +679,39 @@ class Producer:
                 if fault is None:
                     raise
                 raise TypeError(f"produce(): {fault}") from raised
+
+    def _arrow_rows(self, batch: ArrowStreamExportable) -> "Iterator[Rows]":
+        """Return the rows of a batch, all of them checked. Raises as `write_arrow`."""
+        if self._engine != "native":
+            raise ConfigError(
+                f"{self._whose} has no write_arrow: give it engine='native'", property="engine"
+            )
+        from txn.client.arrow import rows_of
+
+        return rows_of(batch)
+
+    def _enqueue_rows(self, topic: str, rows: "Rows") -> None:
+        """Take rows; wait while the queue is full."""
+        client = self._client()
+        self._serve(Deadline(0))
+        first = 0
+        try:
+            while (first := client.produce_rows(topic, rows, first)) < rows.count:
+                self._serve(Deadline(PAUSE_SECONDS))
+                if self.transactional_id is not None:
+                    self._raise_undelivered()
+        except KafkaException as raised:
+            error = error_of(raised)
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise RejectedError(
+                    f"{self._whose}: a row for {topic!r} is larger than message.max.bytes="
+                    f"{self._message_bytes_max}. Split it, compress its value, or raise "
+                    "message.max.bytes here and at the broker",
+                    topic=topic,
+                    code=error.code(),
+                    name=error.name(),
+                ) from raised
+            self._refuse(raised, topic)
 
     def _refuse(self, raised: KafkaException, topic: str) -> NoReturn:
         error = error_of(raised)

@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from txn.client.arguments import is_for_arguments
+from txn.client.arguments import ArrowStreamExportable, is_for_arguments
 from txn.client.block_consumer import (
     PlainState,
     join,
@@ -373,6 +373,40 @@ class Transaction:
                 self._unproduced = self._unproduced or raised
             raise
         return delivery
+
+    def write_arrow(self, topic: str, batch: ArrowStreamExportable) -> int:
+        """Add the rows of a record batch as records; return their number.
+
+        No row becomes an object of Python, so this is the fastest way into a topic. The native
+        engine alone has it. As with `produce`, whether the records were stored is known when the
+        block ends.
+
+        Args:
+            topic: Where they go.
+            batch: A `pyarrow.RecordBatch` or `Table`, or a frame of polars or pandas, with the
+                column value (bytes or text; null is a tombstone), and any of key (bytes or text),
+                headers (lists of key and value), partition (null: by the key) and timestamp
+                (milliseconds; null: now). Another column is refused before anything is written.
+
+        Raises:
+            ConfigError: the engine is confluent-kafka, or pyarrow is not installed.
+            RejectedError: the batch cannot be written as it is, a row is larger than
+                message.max.bytes, or the block is over.
+            AbortableError: the transaction has failed meanwhile.
+            FencedError: another producer took this transactional id.
+            TypeError: `batch` is something else.
+        """
+        self._require_open(f"write to {topic!r}")
+        count = 0
+        for rows in self._producer._arrow_rows(batch):
+            self._produced += rows.count
+            count += rows.count
+            try:
+                self._producer._enqueue_rows(topic, rows)
+            except BaseException as raised:
+                self._unproduced = self._unproduced or raised
+                raise
+        return count
 
     def send_offsets(
         self,

@@ -15,17 +15,17 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn.arrow_buffers import binary_array, fixed_array, header_array
+from txn.arrow_buffers import (
+    binary_array,
+    buffers,
+    fixed_array,
+    header_array,
+    header_buffers,
+    number_buffer,
+    plain,
+)
 from txn.errors import ConfigError, RejectedError
 from txn.spark.kafka import Writer
-
-Buffers = tuple[bytes, bytes, bytes | None]
-"""(int32 offsets, data, validity bitmap or None), all starting at their first row."""
-
-HeaderBuffers = tuple[bytes, bytes | None, bytes, bytes, bytes, bytes, bytes | None]
-"""List offsets and validity, key offsets and data, value offsets, data and validity."""
-
-HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 MS_MAX: Final = (2**63 - 1) // 1_000
 """The time farthest from 1970, in milliseconds, that fits into Spark's microseconds."""
@@ -181,7 +181,7 @@ def write_batch(writer: Writer, batch: pa.RecordBatch, layout: Layout) -> None:
     if layout.topic is not None:
         _write_rows(writer, layout.topic, columns, layout)
         return
-    topics = _plain(columns["topic"], pa.string())
+    topics = plain(columns["topic"], pa.string())
     if topics.null_count:
         raise RejectedError(
             f"{topics.null_count} rows have no topic: the column topic is null there, and the "
@@ -195,7 +195,7 @@ def _write_rows(writer: Writer, topic: str, columns: Mapping[str, Any], layout: 
     if not layout.has_partition:
         _write_part(writer, topic, columns, layout, None)
         return
-    chosen = _plain(columns["partition"], pa.int32())
+    chosen = plain(columns["partition"], pa.int32())
     least = pc.min(chosen).as_py()
     if least is not None and least < 0:
         raise RejectedError(
@@ -204,7 +204,9 @@ def _write_rows(writer: Writer, topic: str, columns: Mapping[str, Any], layout: 
         )
     # A row without a partition goes where its key belongs, as in Spark's Kafka sink. All rows go
     # along in one call, for those of one partition have to keep their order.
-    _write_part(writer, topic, columns, layout, _fixed_bytes(pc.fill_null(chosen, BY_KEY)))
+    _write_part(
+        writer, topic, columns, layout, number_buffer(pc.fill_null(chosen, BY_KEY), pa.int32())
+    )
 
 
 def _write_part(
@@ -229,99 +231,6 @@ def _write_part(
 
 def _where(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
     return {name: column.filter(mask) for name, column in columns.items()}
-
-
-def buffers(column: pa.Array) -> Buffers:
-    """The buffers of a string or binary column, starting at its first row.
-
-    Large, view, fixed-size and dictionary-encoded columns become plain ones first.
-    """
-    plain = _plain(column, pa.binary())
-    validity, offsets, data = plain.buffers()
-    return (
-        _bytes(offsets, (len(plain) + 1) * 4) or bytes(4),
-        _bytes(data),
-        _validity(plain, validity),
-    )
-
-
-def header_buffers(column: pa.Array) -> HeaderBuffers:
-    """The buffers of a headers column, starting at its first row.
-
-    Raises:
-        RejectedError: a header has no key. Kafka allows none, and Spark's sink fails there.
-    """
-    plain = _plain(column, HEADERS_TYPE)
-    keyless = _child(plain.flatten(), 0).null_count  # without entries that no row has
-    if keyless:
-        raise RejectedError(
-            f"{keyless} headers have no key: it is null there, or the whole entry is. Leave them "
-            "out, for example with filter(headers, header -> header.key IS NOT NULL)"
-        )
-    validity, offsets = plain.buffers()[:2]
-    # The pairs of the rows, without those outside of the slice, before and after.
-    first, end = (plain.offsets[0].as_py(), plain.offsets[-1].as_py()) if len(plain) else (0, 0)
-    pairs = plain.values.slice(first, end - first)
-    key_offsets, key_data, _ = buffers(_child(pairs, 0))
-    value_offsets, value_data, value_validity = buffers(_child(pairs, 1))
-    list_offsets = _bytes(offsets, (len(plain) + 1) * 4) or bytes(4)
-    if first:
-        list_offsets = _fixed_bytes(pc.subtract(plain.offsets, first))
-    return (
-        list_offsets,
-        _validity(plain, validity),
-        key_offsets,
-        key_data,
-        value_offsets,
-        value_data,
-        value_validity,
-    )
-
-
-def _child(pairs: pa.StructArray, number: int) -> pa.Array:
-    # `flatten` and not `field`: it applies the slice and the pairs' own nulls.
-    return pairs.flatten()[number]
-
-
-def _plain(column: Any, type_: pa.DataType) -> Any:
-    """The column as this type, with its first row at the start of its buffers."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    # Text is bytes already; a cast would only check Spark's own data.
-    if column.type != type_ and not (pa.types.is_string(column.type) and type_ == pa.binary()):
-        column = column.cast(type_)
-    if column.offset or _starts_late(column):
-        # Two arrays, since a single one would come back as it is.
-        column = pa.concat_arrays([column, column.slice(0, 0)])
-    return column
-
-
-def _starts_late(column: Any) -> bool:
-    if len(column) == 0 or not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
-        return False
-    (first,) = struct.unpack_from("<i", column.buffers()[1])
-    return bool(first)
-
-
-def _bytes(buffer: pa.Buffer | None, size: int | None = None) -> bytes:
-    if buffer is None:
-        return b""
-    data: bytes = (buffer if size is None else buffer.slice(0, size)).to_pybytes()
-    return data
-
-
-def _validity(column: pa.Array, buffer: pa.Buffer | None) -> bytes | None:
-    if column.null_count == 0 or buffer is None:
-        return None
-    return _bytes(buffer, (len(column) + 7) // 8)
-
-
-def _fixed_bytes(column: Any) -> bytes:
-    """The values of an int32 column without nulls."""
-    plain = _plain(column, pa.int32())
-    return _bytes(plain.buffers()[1], len(plain) * 4)
 
 
 def one_record(writer: Writer, topic: str, key: bytes, value: bytes | None) -> None:

@@ -13,27 +13,15 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use txn_client::columns::{BinaryColumn, Columns, Parts};
 use txn_client::fetch::Selection;
-use txn_client::rows::{BinaryRows, HeaderBuffers, HeaderRows, Numbers, Rows};
 use txn_client::security::Security;
 use txn_client::writer::WriterSettings;
 use txn_client::{Address, Client, ClientApi, Interrupt, ProducerIdAndEpoch};
 use txn_protocol::batch::Codec;
 
 use crate::errors::KafkaError;
+use crate::rows::{BinaryBuffers, HeaderColumn, RowBuffers};
 use crate::security::{ClientSecurity, TokenFailure, is_reported};
 
-/// A binary column as Python hands it over: offsets, data, validity.
-type BinaryBuffers = (PyBackedBytes, PyBackedBytes, Option<PyBackedBytes>);
-/// A header column: list offsets and validity, key offsets and data, value offsets, data and validity.
-type HeaderTuple = (
-    PyBackedBytes,
-    Option<PyBackedBytes>,
-    PyBackedBytes,
-    PyBackedBytes,
-    PyBackedBytes,
-    PyBackedBytes,
-    Option<PyBackedBytes>,
-);
 /// (transactional id, error code, state, producer id, producer epoch, start time, timeout).
 type DescriptionTuple = (String, i16, String, i64, i16, i64, i32);
 
@@ -515,7 +503,7 @@ struct Writer {
 #[pymethods]
 impl Writer {
     #[pyo3(signature = (topic, rows, key, value, headers = None, partition = None, timestamp_ms = None))]
-    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments)] // as the stub says
     fn write(
         &self,
         py: Python<'_>,
@@ -523,33 +511,22 @@ impl Writer {
         rows: usize,
         key: Option<BinaryBuffers>,
         value: BinaryBuffers,
-        headers: Option<HeaderTuple>,
+        headers: Option<HeaderColumn>,
         partition: Option<PyBackedBytes>,
         timestamp_ms: Option<PyBackedBytes>,
     ) -> PyResult<()> {
+        let rows = RowBuffers {
+            rows,
+            key,
+            value,
+            headers,
+            partition,
+            timestamp_ms,
+        };
         py.detach(|| {
-            let columns = Rows {
-                count: rows,
-                keys: key
-                    .as_ref()
-                    .map(|column| binary_rows("key", rows, column))
-                    .transpose()?,
-                values: binary_rows("value", rows, &value)?,
-                headers: headers
-                    .as_ref()
-                    .map(|column| header_rows(rows, column))
-                    .transpose()?,
-                partitions: partition
-                    .as_deref()
-                    .map(|n| Numbers::new("partition", rows, n))
-                    .transpose()?,
-                timestamps_ms: timestamp_ms
-                    .as_deref()
-                    .map(|n| Numbers::new("timestamp_ms", rows, n))
-                    .transpose()?,
-            };
+            let rows = rows.rows()?;
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(writer.write(topic, &columns))
+            Ok(writer.write(topic, &rows))
         })
         .map_err(|message: String| PyValueError::new_err(message))?
         .map_err(|error| self.signal.raise(error))
@@ -564,37 +541,6 @@ impl Writer {
         })
         .map_err(|error| self.signal.raise(error))
     }
-}
-
-fn binary_rows<'a>(
-    name: &str,
-    rows: usize,
-    column: &'a BinaryBuffers,
-) -> Result<BinaryRows<'a>, String> {
-    let (offsets, data, validity) = column;
-    BinaryRows::new(name, rows, offsets, data, validity.as_deref())
-}
-
-fn header_rows(rows: usize, column: &HeaderTuple) -> Result<HeaderRows<'_>, String> {
-    let (
-        list_offsets,
-        list_validity,
-        key_offsets,
-        key_data,
-        value_offsets,
-        value_data,
-        value_validity,
-    ) = column;
-    let buffers = HeaderBuffers {
-        list_offsets,
-        list_validity: list_validity.as_deref(),
-        key_offsets,
-        key_data,
-        value_offsets,
-        value_data,
-        value_validity: value_validity.as_deref(),
-    };
-    HeaderRows::new(rows, buffers)
 }
 
 /// Adds this file's classes to the module.

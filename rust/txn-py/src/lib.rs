@@ -18,6 +18,7 @@ mod log;
 mod losses;
 mod native;
 mod producer;
+mod rows;
 mod security;
 mod server;
 mod shape;

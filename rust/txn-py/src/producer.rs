@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString};
 use txn_client::engine::{
     Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
@@ -17,6 +18,7 @@ use txn_protocol::batch::Codec;
 
 use crate::client::Signal;
 use crate::native::{self, ConnectTuple, connect_tuples};
+use crate::rows::{BinaryBuffers, HeaderColumn, RowBuffers};
 use crate::security::ClientSecurity;
 
 /// (kind, code, message) of a status; the last two are of its error.
@@ -152,17 +154,45 @@ impl NativeProducer {
             key: key.as_ref().map(bytes_of).transpose()?,
             value: value.as_ref().map(bytes_of).transpose()?,
             headers: &pairs,
-            timestamp_ms: timestamp.unwrap_or_else(timestamp_ms),
+            timestamp_ms: timestamp.unwrap_or_else(now_ms),
             delivery,
         };
-        Ok(match self.client.send(topic, partition, &record) {
-            Ok(()) => None,
-            Err(SendError::Full) => Some("full"),
-            Err(SendError::TooLarge { .. }) => Some("too-large"),
-            Err(SendError::NotOpen) => Some("not-open"),
-            Err(SendError::Failed(_)) => Some("failed"),
-            Err(SendError::Fatal(_)) => Some("fatal"),
-        })
+        Ok(self
+            .client
+            .send(topic, partition, &record)
+            .err()
+            .map(|error| refusal(&error)))
+    }
+
+    /// The first row that was not taken, and why; the number of rows and None: all were.
+    #[allow(clippy::too_many_arguments)] // as the stub says
+    fn send_rows(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        first: usize,
+        rows: usize,
+        key: Option<BinaryBuffers>,
+        value: BinaryBuffers,
+        headers: Option<HeaderColumn>,
+        partition: Option<PyBackedBytes>,
+        timestamp_ms: Option<PyBackedBytes>,
+    ) -> PyResult<(usize, Option<&'static str>)> {
+        let rows = RowBuffers {
+            rows,
+            key,
+            value,
+            headers,
+            partition,
+            timestamp_ms,
+        };
+        let (row, error) = py
+            .detach(|| {
+                let rows = rows.rows()?;
+                Ok(self.client.send_rows(topic, &rows, first, now_ms()))
+            })
+            .map_err(|message: String| PyValueError::new_err(message))?;
+        Ok((row, error.map(|error| refusal(&error))))
     }
 
     fn send_offsets(
@@ -299,6 +329,17 @@ impl NativeProducer {
     }
 }
 
+/// Why a record was not taken, for Python.
+fn refusal(error: &SendError) -> &'static str {
+    match error {
+        SendError::Full => "full",
+        SendError::TooLarge { .. } => "too-large",
+        SendError::NotOpen => "not-open",
+        SendError::Failed(_) => "failed",
+        SendError::Fatal(_) => "fatal",
+    }
+}
+
 fn is_over(producer: &Producer) -> bool {
     matches!(producer.status(), Status::Failed(_) | Status::Fatal(_))
 }
@@ -340,7 +381,7 @@ fn report_tuples(report: &Report) -> impl Iterator<Item = ReportTuple> {
     })
 }
 
-fn timestamp_ms() -> i64 {
+fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as i64)
 }

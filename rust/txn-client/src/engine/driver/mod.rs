@@ -26,12 +26,15 @@ use crate::connection::BrokerConnection;
 use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
 use crate::patience::INTERRUPT_LOOK;
+use crate::rows::Rows;
 use crate::security::Security;
 use io_loop::Loop;
 
 const WAKE: Token = Token(usize::MAX);
 /// Time after an action at which a consumer's machine is looked at again.
 const CONSUMER_LOOK_MS: Millis = 1_000;
+/// Rows that are added before the I/O thread may have the producer's lock.
+const ROWS_PER_LOCK: usize = 1_024;
 
 enum Command {
     Add(Arc<Shared<dyn Machine>>),
@@ -202,6 +205,50 @@ impl Client<Producer> {
             self.engine.push(Command::Poke(self.shared.number));
         }
         sent.map(|_| ())
+    }
+
+    /// Adds rows from `first` on. Returns the first row that was not taken, and why; the number of
+    /// rows if all were. A row without a timestamp has `timestamp_ms`.
+    ///
+    /// The lock is given back after some rows, so that what is full is sent meanwhile.
+    #[must_use]
+    pub fn send_rows(
+        &self,
+        topic: &str,
+        rows: &Rows<'_>,
+        first: usize,
+        timestamp_ms: i64,
+    ) -> (usize, Option<SendError>) {
+        let mut headers = Vec::new();
+        let mut row = first;
+        while row < rows.count {
+            let end = rows.count.min(row + ROWS_PER_LOCK);
+            let now = self.engine.now();
+            let mut producer = self.shared.lock();
+            while row < end {
+                if let Some(lists) = &rows.headers {
+                    lists.get(row, &mut headers);
+                }
+                let record = Record {
+                    key: rows.keys.as_ref().and_then(|keys| keys.get(row)),
+                    value: rows.values.get(row),
+                    headers: &headers,
+                    timestamp_ms: rows.timestamps_ms.map_or(timestamp_ms, |ms| ms.get(row)),
+                    delivery: None,
+                };
+                let partition = rows.partitions.map(|chosen| chosen.get(row));
+                let partition = partition.filter(|partition| *partition >= 0);
+                if let Err(error) = producer.send(topic, partition, &record, now) {
+                    drop(producer);
+                    self.poke();
+                    return (row, Some(error));
+                }
+                row += 1;
+            }
+            drop(producer);
+            self.poke();
+        }
+        (row, None)
     }
 }
 
