@@ -965,7 +965,9 @@ class NativeConsumer:
     """A consumer on the native engine. Only `take`, `take_columns`, `answer` and `wait_until_left`
     wait; they run signal handlers meanwhile.
 
-    Raises ValueError for addresses that are none.
+    With `assignors` the group is a classic one, else one of KIP-848.
+
+    Raises ValueError for addresses that are none, and for unknown assignors.
     """
 
     def __new__(
@@ -979,12 +981,16 @@ class NativeConsumer:
         member_id: str,
         instance_id: str | None,
         assignor: str | None,
+        assignors: list[str] | None,
+        session_timeout_ms: int,
+        heartbeat_interval_ms: int,
         reset: str,
         max_poll_interval_ms: int,
         request_timeout_ms: int,
         retry_backoff_ms: int,
         metadata_max_age_ms: int,
         unknown_topic_max_ms: int,
+        api_timeout_ms: int,
         fetch_wait_ms: int,
         fetch_min_bytes: int,
         fetch_max_bytes: int,

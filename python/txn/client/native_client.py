@@ -1,11 +1,12 @@
 """The methods of `confluent_kafka.Consumer` on txn's own client in Rust.
 
-Groups use the consumer protocol (KIP-848). A rebalance is told in `poll` and `consume`, on the
-thread that calls them, as with librdkafka. `native_consumer.py` puts the class below
-`txn.Consumer`.
+Groups use the consumer protocol (KIP-848) or the classic one. The callbacks of a rebalance run
+in `poll` and `consume`, on the thread that calls them, as with librdkafka. `native_consumer.py`
+puts the class below `txn.Consumer`.
 """
 
 import base64
+import logging
 import struct
 import uuid
 from collections.abc import Mapping
@@ -31,8 +32,10 @@ from txn import _core
 from txn.access.connection import AUTHENTICATION_CODES
 from txn.client.deadline import Deadline
 from txn.client.native import GROUP_METADATA, client_thread, ms_of, security_of
-from txn.client.native_settings import CONSUMER, reset_of
+from txn.client.native_settings import CONSUMER, assignors_of, reset_of
 from txn.errors import ConfigError
+
+LOGGER: Final = logging.getLogger("txn.client")
 
 FATAL: Final = frozenset({35, 42, 82, 112, 128})
 """Refusals of a group after which its member does not join again."""
@@ -67,6 +70,7 @@ class NativeClient(confluent_kafka.Consumer):
                 member_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
                 instance_id=None if instance is None else str(instance),
                 assignor=None if assignor is None else str(assignor),
+                assignors=assignors_of(given),
                 reset=reset_of(settings),
                 **CONSUMER.numbers_of(given),
             )
@@ -74,6 +78,7 @@ class NativeClient(confluent_kafka.Consumer):
             raise ConfigError(f"the consumer: {error}") from error
         self._group = str(given["group.id"])
         self._instance = None if instance is None else str(instance)
+        self._is_classic = assignors_of(given) is not None
         self._on_client_error: Any = given.get("error_cb")
         self._on_commit: Any = given.get("on_commit")
         self._keeps_store = str(given.get("enable.auto.offset.store", True)).lower() in (
@@ -96,13 +101,25 @@ class NativeClient(confluent_kafka.Consumer):
         on_revoke: Any = None,
         on_lost: Any = None,
     ) -> None:
-        """Subscribe; topics that begin with ^ are patterns of RE2 for whole names."""
+        """Subscribe; topics that begin with ^ are patterns of RE2 for whole names.
+
+        Raises:
+            KafkaException: a pattern, and the group is a classic one, whose members name topics.
+        """
         self._require_open()
+        patterns = [f"({topic})" for topic in topics if topic.startswith("^")]
+        if patterns and self._is_classic:
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._INVALID_ARG,
+                    f"the pattern {patterns[0][1:-1]} needs group.protocol=consumer with the "
+                    "native engine: name the topics, or use engine='confluent-kafka'",
+                )
+            )
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         if not topics:
             return NativeClient.unsubscribe(self)
         names = [topic for topic in topics if not topic.startswith("^")]
-        patterns = [f"({topic})" for topic in topics if topic.startswith("^")]
         self._core.subscribe(names, "|".join(patterns) or None)
         return None
 
@@ -270,6 +287,8 @@ class NativeClient(confluent_kafka.Consumer):
                 error = KafkaError(code, text, retriable=is_retriable)
             if self._on_commit is not None:
                 self._on_commit(error, offsets)
+            elif error is not None:
+                LOGGER.warning("an asynchronous commit failed: %s", error.str())
 
     def store_offsets(self, message: Any = None, offsets: Any = None) -> None:
         """Store offsets for `commit`."""

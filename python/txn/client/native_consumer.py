@@ -21,7 +21,7 @@ from txn.client.deadline import Deadline
 from txn.client.engine import EngineName
 from txn.client.native import ms_of
 from txn.client.native_client import FOREVER_S, NativeClient
-from txn.client.native_settings import require_native_consumer
+from txn.client.native_settings import protocol_of, require_native_consumer
 from txn.errors import RejectedError, UnreachableError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class NativeConsumer(Consumer, NativeClient):
     @classmethod
     def _checked(cls, settings: dict[str, object]) -> dict[str, object]:
         require_native_consumer(settings, f"the consumer of group {settings['group.id']!r}")
-        settings["group.protocol"] = "consumer"
+        settings["group.protocol"] = protocol_of(settings)
         return settings
 
     def _beginnings_of(self, settings: Mapping[str, object]) -> Beginnings:

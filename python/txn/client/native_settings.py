@@ -65,10 +65,13 @@ class NativeProperties:
 CONSUMER: Final = NativeProperties(
     numbers={
         "max.poll.interval.ms": ("max_poll_interval_ms", 300_000),
+        "session.timeout.ms": ("session_timeout_ms", 45_000),
+        "heartbeat.interval.ms": ("heartbeat_interval_ms", 3_000),
         "request.timeout.ms": ("request_timeout_ms", 30_000),
         "retry.backoff.ms": ("retry_backoff_ms", 20),
         "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
         "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 1_000),
+        "default.api.timeout.ms": ("api_timeout_ms", 60_000),
         "fetch.wait.max.ms": ("fetch_wait_ms", 500),
         "fetch.min.bytes": ("fetch_min_bytes", 1),
         "fetch.max.bytes": ("fetch_max_bytes", 52_428_800),
@@ -78,7 +81,8 @@ CONSUMER: Final = NativeProperties(
     },
     from_one=frozenset(
         """
-        max.poll.interval.ms request.timeout.ms fetch.max.bytes max.partition.fetch.bytes
+        max.poll.interval.ms session.timeout.ms heartbeat.interval.ms default.api.timeout.ms
+        request.timeout.ms fetch.max.bytes max.partition.fetch.bytes
         queued.max.messages.kbytes fetch.batch.bytes
         """.split()
     ),
@@ -89,11 +93,22 @@ CONSUMER: Final = NativeProperties(
     fixed=frozenset(
         """
     bootstrap.servers client.id group.id group.instance.id group.protocol group.remote.assignor
-    auto.offset.reset isolation.level enable.auto.commit enable.auto.offset.store check.crcs
-    allow.auto.create.topics logger oauth_cb error_cb on_commit
+    partition.assignment.strategy auto.offset.reset isolation.level enable.auto.commit
+    enable.auto.offset.store check.crcs allow.auto.create.topics logger oauth_cb error_cb on_commit
     """.split()
     ),
 )
+
+ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
+"""The assignors of classic groups, by Kafka's names."""
+
+OF_PROTOCOL: Final[Mapping[str, frozenset[str]]] = {
+    "consumer": frozenset({"group.remote.assignor"}),
+    "classic": frozenset(
+        {"partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"}
+    ),
+}
+"""Values of group.protocol, and the properties that only the groups of one of them have."""
 
 RESETS: Final[Mapping[str, str]] = {
     "smallest": "earliest",
@@ -111,13 +126,7 @@ RESETS: Final[Mapping[str, str]] = {
 def require_native_consumer(settings: Mapping[str, object], whose: str) -> None:
     """Refuse settings that only the other engine has. Raises ConfigError."""
     CONSUMER.require_known(settings, whose)
-    protocol = str(settings.get("group.protocol", "consumer")).lower()
-    if protocol != "consumer":
-        raise ConfigError(
-            f"group.protocol={protocol} does not fit: the native engine has groups of the "
-            "consumer protocol (KIP-848) alone. Leave it out, or take engine='confluent-kafka'",
-            property="group.protocol",
-        )
+    _require_protocol(settings, whose)
     if str(settings.get("check.crcs", True)).lower() not in ("true", "t", "1"):
         raise ConfigError(
             "check.crcs=false does not fit: the native engine checks each batch. Leave it out, or "
@@ -130,6 +139,48 @@ def require_native_consumer(settings: Mapping[str, object], whose: str) -> None:
             f"auto.offset.reset={reset} is none of earliest, latest and error",
             property="auto.offset.reset",
         )
+
+
+def protocol_of(settings: Mapping[str, object]) -> str:
+    """Return classic or consumer, as group.protocol says; consumer without it."""
+    return str(settings.get("group.protocol", "consumer")).strip().lower()
+
+
+def _require_protocol(settings: Mapping[str, object], whose: str) -> None:
+    protocol = protocol_of(settings)
+    if protocol not in OF_PROTOCOL:
+        raise ConfigError(
+            f"group.protocol={protocol} does not fit: set it to classic, or to consumer (KIP-848)",
+            property="group.protocol",
+        )
+    for other, names in OF_PROTOCOL.items():
+        for name in settings.keys() & names if other != protocol else ():
+            raise ConfigError(
+                f"{whose} has {name}, which groups of group.protocol={protocol} do not have. "
+                f"Leave it out, or set group.protocol={other}",
+                property=name,
+            )
+    assignors_of(settings)
+
+
+def assignors_of(settings: Mapping[str, object]) -> list[str] | None:
+    """Return the assignors of a member of a classic group; None if the group is one of KIP-848.
+
+    Raises:
+        ConfigError: partition.assignment.strategy names no assignor, or one of librdkafka alone.
+    """
+    if protocol_of(settings) == "consumer":
+        return None
+    text = str(settings.get("partition.assignment.strategy", "range,roundrobin"))
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in ASSIGNORS:
+            raise ConfigError(
+                f"partition.assignment.strategy={text} does not fit: the native engine has "
+                f"{', '.join(ASSIGNORS)}",
+                property="partition.assignment.strategy",
+            )
+    return names
 
 
 def reset_of(settings: Mapping[str, object]) -> str:

@@ -7,8 +7,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use txn_client::engine::consumer::{
-    Answer, Ask, Begin, Change, Commit, Membership, Message, MessageColumns, Place, Reset,
-    Subscription,
+    Answer, Ask, Assignor, Begin, Change, ClassicSettings, Commit, Membership, Message,
+    MessageColumns, Place, Reset, Subscription,
 };
 use txn_client::engine::{Consumer, ConsumerClient, ConsumerSettings};
 use txn_client::security::Security;
@@ -128,9 +128,10 @@ struct NativeConsumer {
 impl NativeConsumer {
     #[new]
     #[pyo3(signature = (thread, bootstrap_servers, *, client_id, security, group_id, member_id,
-                        instance_id, assignor, reset, max_poll_interval_ms, request_timeout_ms,
+                        instance_id, assignor, assignors, session_timeout_ms,
+                        heartbeat_interval_ms, reset, max_poll_interval_ms, request_timeout_ms,
                         retry_backoff_ms, metadata_max_age_ms, unknown_topic_max_ms,
-                        fetch_wait_ms, fetch_min_bytes, fetch_max_bytes, partition_fetch_bytes,
+                        api_timeout_ms, fetch_wait_ms, fetch_min_bytes, fetch_max_bytes, partition_fetch_bytes,
                         queued_kbytes, batch_bytes))]
     #[allow(clippy::too_many_arguments)] // as the stub says
     fn new(
@@ -143,12 +144,16 @@ impl NativeConsumer {
         member_id: String,
         instance_id: Option<String>,
         assignor: Option<String>,
+        assignors: Option<Vec<String>>,
+        session_timeout_ms: i32,
+        heartbeat_interval_ms: u64,
         reset: &str,
         max_poll_interval_ms: u64,
         request_timeout_ms: u64,
         retry_backoff_ms: u64,
         metadata_max_age_ms: u64,
         unknown_topic_max_ms: u64,
+        api_timeout_ms: u64,
         fetch_wait_ms: i32,
         fetch_min_bytes: i32,
         fetch_max_bytes: i32,
@@ -156,7 +161,19 @@ impl NativeConsumer {
         queued_kbytes: usize,
         batch_bytes: usize,
     ) -> PyResult<Self> {
+        let named = |name: String| {
+            Assignor::from_name(&name)
+                .ok_or_else(|| PyValueError::new_err(format!("{name} is no assignor")))
+        };
+        let assignors = assignors
+            .map(|names| names.into_iter().map(named).collect::<PyResult<Vec<_>>>())
+            .transpose()?;
         let settings = ConsumerSettings {
+            classic: assignors.map(|assignors| ClassicSettings {
+                assignors,
+                session_timeout_ms,
+                heartbeat_interval_ms,
+            }),
             group: group_id,
             member_id,
             instance_id,
@@ -177,6 +194,7 @@ impl NativeConsumer {
                 _ => Reset::Error,
             },
             unknown_topic_max_ms,
+            api_timeout_ms,
         };
         let signal = Signal::default();
         let security = security.map_or_else(Security::default, |security| {
@@ -410,7 +428,7 @@ impl NativeConsumer {
 
 impl NativeConsumer {
     fn ask(&self, ask: Ask) -> u64 {
-        self.client.call(|consumer, _| consumer.ask(ask))
+        self.client.call(|consumer, now| consumer.ask(ask, now))
     }
 
     /// None: the time is over, or the consumer is closed.

@@ -283,7 +283,7 @@ def test_columns_are_of_the_native_engine_alone(broker: TestBroker) -> None:
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        ({"group.protocol": "classic"}, "group.protocol"),
+        ({"group.protocol": "streams"}, "group.protocol"),
         ({"partition.assignment.strategy": "range"}, "partition.assignment.strategy"),
         ({"enable.partition.eof": True}, "enable.partition.eof"),
         ({"auto.offset.reset": "middle"}, "auto.offset.reset"),

@@ -10,9 +10,15 @@ use crate::messages::cluster::BrokerAddress;
 
 const RECONNECT_FIRST_MS: Millis = 50;
 
-/// Added to a node's id: a second connection, for `Fetch` alone, whose answers may take long. A
-/// heartbeat or a commit must not wait behind them.
-pub(crate) const FETCHER: NodeId = 1 << 30;
+/// Ids of nodes are below this number. Multiples of it are added to a node's id for more connections
+/// to the same node, because a node answers the requests of a connection one after the other.
+pub(crate) const LANE: NodeId = 1 << 29;
+/// The connection for `JoinGroup` and `SyncGroup`, whose answers wait for other members.
+pub(crate) const JOINER: NodeId = LANE;
+/// The connection for `Fetch`, whose answers wait for records.
+pub(crate) const FETCHER: NodeId = 2 * LANE;
+/// The connection for a `Fetch` that must not wait for the one in flight: after a seek.
+pub(crate) const SEEKER: NodeId = LANE + FETCHER;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
@@ -161,7 +167,7 @@ impl<P> Nodes<P> {
         if self
             .by_id
             .iter()
-            .any(|(&id, node)| id < FETCHER && node.link == Link::Connecting)
+            .any(|(&id, node)| id < LANE && node.link == Link::Connecting)
         {
             return None;
         }
@@ -176,7 +182,7 @@ impl<P> Nodes<P> {
 
     fn with(&self, is_wanted: impl Fn(&Node) -> bool) -> Vec<NodeId> {
         let nodes = self.by_id.iter();
-        let nodes = nodes.filter(|&(&id, node)| id < FETCHER && is_wanted(node));
+        let nodes = nodes.filter(|&(&id, node)| id < LANE && is_wanted(node));
         nodes.map(|(&id, _)| id).collect()
     }
 
@@ -189,6 +195,18 @@ impl<P> Nodes<P> {
         now: Millis,
         effects: &mut Vec<Effect>,
     ) {
+        self.send_until(id, request, purpose, now + self.request_timeout_ms, effects);
+    }
+
+    /// Like `send`, for a request whose answer has time until `deadline`.
+    pub(crate) fn send_until(
+        &mut self,
+        id: NodeId,
+        request: Request,
+        purpose: P,
+        deadline: Millis,
+        effects: &mut Vec<Effect>,
+    ) {
         self.next_id += 1;
         let node = self.by_id.get_mut(&id).expect("it is ready");
         let is_produce = matches!(request, Request::Produce { .. });
@@ -197,7 +215,7 @@ impl<P> Nodes<P> {
         let in_flight = InFlight {
             node: id,
             purpose,
-            deadline: now + self.request_timeout_ms,
+            deadline,
             is_produce,
         };
         self.in_flight.insert(self.next_id, in_flight);

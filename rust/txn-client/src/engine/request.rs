@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use txn_protocol::{Malformed, Reader};
 
+use crate::messages::classic::{self, Join, Joined};
 use crate::messages::cluster::{self, BrokerAddress, CoordinatorOf, Metadata};
 use crate::messages::consumer::{
     self, Commit, FetchBounds, Fetched, HeartbeatAnswer, HeartbeatNews, Membership, OffsetAnswer,
@@ -161,6 +162,21 @@ pub enum Request {
         /// Partitions by topic that the member has, if the coordinator does not know.
         owned: Option<Vec<(TopicId, Vec<i32>)>>,
     },
+    /// A member of a classic group joins a rebalance.
+    Join(Join),
+    /// It asks for its partitions in the new generation.
+    Sync {
+        /// The member.
+        member: Membership,
+        /// The chosen assignor.
+        assignor: String,
+        /// The partitions per member id, from the leader alone.
+        assignments: Vec<(String, Vec<Place>)>,
+    },
+    /// A sign of life of a classic group's member.
+    ClassicHeartbeat(Membership),
+    /// A member leaves a classic group.
+    Leave(Membership),
 }
 
 /// The answer to a request of the same kind.
@@ -176,7 +192,7 @@ pub enum Response {
     TwoPhaseIdentity(i16, ProducerIdAndEpoch, ProducerIdAndEpoch),
     /// To `AddPartitions` and `CommitOffsets`.
     Partitions(Vec<(String, i32, i16)>),
-    /// To `AddOffsets`.
+    /// To `AddOffsets`, `ClassicHeartbeat` and `Leave`.
     Code(i16),
     /// To `EndTxn`: version 2 tells the next identity.
     End(i16, Option<ProducerIdAndEpoch>),
@@ -188,6 +204,10 @@ pub enum Response {
     Offsets(i16, Vec<OffsetAnswer>),
     /// To `Heartbeat`.
     Heartbeat(HeartbeatAnswer),
+    /// To `Join`.
+    Joined(Joined),
+    /// To `Sync`: the error code, and the member's partitions.
+    Synced(i16, Vec<Place>),
 }
 
 impl Request {
@@ -206,6 +226,10 @@ impl Request {
                 let needs_pattern = news.as_ref().is_some_and(has_pattern);
                 messages::CONSUMER_GROUP_HEARTBEAT.at_least(i16::from(needs_pattern))
             }
+            Self::Join(_) => messages::JOIN_GROUP,
+            Self::Sync { .. } => messages::SYNC_GROUP,
+            Self::ClassicHeartbeat(_) => messages::HEARTBEAT,
+            Self::Leave(_) => messages::LEAVE_GROUP,
             Self::FindCoordinator { .. } => messages::FIND_COORDINATOR,
             Self::InitProducerId { .. } => messages::INIT_PRODUCER_ID,
             Self::InitTwoPhase { .. } => messages::INIT_TWO_PHASE_PRODUCER_ID,
@@ -257,6 +281,14 @@ impl Request {
                 let (news, owned) = (news.as_ref(), owned.as_deref());
                 consumer::encode_heartbeat(&mut e, version, member, news, owned);
             }
+            Self::Join(join) => classic::encode_join(&mut e, version, join),
+            Self::Sync {
+                member,
+                assignor,
+                assignments,
+            } => classic::encode_sync(&mut e, member, assignor, assignments),
+            Self::ClassicHeartbeat(member) => classic::encode_heartbeat(&mut e, member),
+            Self::Leave(member) => classic::encode_leave(&mut e, version, member),
             Self::FindCoordinator { of, key } => cluster::encode_find_coordinator(&mut e, *of, key),
             Self::InitProducerId {
                 transactional_id,
@@ -335,6 +367,12 @@ impl Request {
                 |r, _| transactions::decode_partition_errors(r).map(Response::Partitions)
             }
             Self::Heartbeat { .. } => |r, _| consumer::decode_heartbeat(r).map(Response::Heartbeat),
+            Self::Join(_) => |r, v| classic::decode_join(r, v).map(Response::Joined),
+            Self::Sync { .. } => {
+                |r, _| classic::decode_sync(r).map(|(code, all)| Response::Synced(code, all))
+            }
+            Self::ClassicHeartbeat(_) => |r, _| classic::decode_heartbeat(r).map(Response::Code),
+            Self::Leave(_) => |r, _| classic::decode_leave(r).map(Response::Code),
             Self::FindCoordinator { .. } => {
                 |r, _| cluster::decode_find_coordinator(r).map(Response::Coordinator)
             }

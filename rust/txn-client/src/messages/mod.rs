@@ -10,6 +10,7 @@
     reason = "what reads bytes fails with `Malformed` and with nothing else"
 )]
 
+pub mod classic;
 pub mod cluster;
 pub mod consumer;
 pub mod fetch;
@@ -84,6 +85,14 @@ pub const TXN_OFFSET_COMMIT: ClientApi = ClientApi::of(apis::TXN_OFFSET_COMMIT, 
 pub const OFFSET_FETCH: ClientApi = ClientApi::of(apis::OFFSET_FETCH, 7, 7);
 /// 9 is the first that members of KIP-848 may send; 10 would need topic ids.
 pub const OFFSET_COMMIT: ClientApi = ClientApi::of(apis::OFFSET_COMMIT, 8, 9);
+/// See `classic`. 7 tells the chosen assignor with the type of the group.
+pub const JOIN_GROUP: ClientApi = ClientApi::of(apis::JOIN_GROUP, 7, 9);
+/// See `classic`.
+pub const SYNC_GROUP: ClientApi = ClientApi::of(apis::SYNC_GROUP, 5, 5);
+/// See `classic`.
+pub const HEARTBEAT: ClientApi = ClientApi::of(apis::HEARTBEAT, 4, 4);
+/// See `classic`.
+pub const LEAVE_GROUP: ClientApi = ClientApi::of(apis::LEAVE_GROUP, 4, 5);
 /// See `consumer`. 1 has patterns.
 pub const CONSUMER_GROUP_HEARTBEAT: ClientApi = ClientApi::of(apis::CONSUMER_GROUP_HEARTBEAT, 0, 1);
 /// See `transactions`.

@@ -8,7 +8,7 @@ use txn_protocol::codes;
 use super::queries::Ask;
 use super::records::{self, Chunk, Message};
 use super::{Consumer, FetchOf, Place, Purpose, Reset};
-use crate::engine::nodes::FETCHER;
+use crate::engine::nodes::{FETCHER, SEEKER};
 use crate::engine::{Effect, Millis, NodeId, Request};
 use crate::error::{KafkaError, is_retriable};
 use crate::messages::consumer::{FetchBounds, Fetched, OffsetAnswer, Wanted};
@@ -45,6 +45,14 @@ enum Start {
     Known,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FetchState {
+    /// Its first `Fetch` is to be sent, and does not wait for another one in flight.
+    New,
+    InFlight,
+    Answered,
+}
+
 /// One assigned partition.
 #[derive(Debug)]
 pub(super) struct Partition {
@@ -57,7 +65,9 @@ pub(super) struct Partition {
     /// Changes when what was fetched is of no use any more.
     version: u64,
     pub(super) is_paused: bool,
-    is_fetching: bool,
+    fetch: FetchState,
+    /// True if `next_fetch` is not in the log. It is fetched again once its records are read.
+    is_out_of_range: bool,
     chunks: VecDeque<Chunk>,
     queued_bytes: usize,
     bytes_max: i32,
@@ -74,7 +84,8 @@ impl Partition {
             position: None,
             version,
             is_paused: false,
-            is_fetching: false,
+            fetch: FetchState::New,
+            is_out_of_range: false,
             chunks: VecDeque::new(),
             queued_bytes: 0,
             bytes_max,
@@ -91,11 +102,18 @@ impl Partition {
     fn may_fetch(&self, now: Millis) -> bool {
         let has_room = self.queued_bytes < self.bytes_max as usize;
         let is_started = matches!(self.start, Start::Known);
-        has_room && is_started && !self.is_paused && !self.is_fetching && self.fetch_at <= now
+        let is_in_range = !self.is_out_of_range || self.chunks.is_empty();
+        has_room
+            && is_started
+            && is_in_range
+            && !self.is_paused
+            && self.fetch != FetchState::InFlight
+            && self.fetch_at <= now
     }
 
     pub(super) fn due(&self) -> Option<Millis> {
-        (self.fetch_at > 0 && !self.is_fetching && !self.is_paused).then_some(self.fetch_at)
+        (self.fetch_at > 0 && self.fetch != FetchState::InFlight && !self.is_paused)
+            .then_some(self.fetch_at)
     }
 }
 
@@ -209,7 +227,7 @@ impl Consumer {
         };
         self.versions += 1;
         partition.version = self.versions;
-        partition.is_fetching = false;
+        partition.fetch = FetchState::Answered;
         partition.next_fetch = partition.next_offset;
         partition.fetch_at = self.now + REFUSED_PAUSE_MS;
         let message = format!(
@@ -353,8 +371,13 @@ impl Consumer {
             }
         }
         for (node, mut places, has_others) in nodes {
-            let fetcher = node + FETCHER;
-            let is_idle = !self.fetching.contains(&node) && !places.is_empty();
+            let mut fetcher = node + FETCHER;
+            if self.fetching.contains(&fetcher) {
+                // What is in flight may wait for records of other partitions, or other offsets.
+                fetcher = node + SEEKER;
+                places.retain(|place| self.partitions[place].fetch == FetchState::New);
+            }
+            let is_idle = !self.fetching.contains(&fetcher) && !places.is_empty();
             if !is_idle || !self.nodes.ready(fetcher, now, effects) {
                 continue;
             }
@@ -365,7 +388,8 @@ impl Consumer {
             let mut wanted = Vec::with_capacity(places.len());
             for place in places {
                 let partition = self.partitions.get_mut(&place).expect("it was listed");
-                partition.is_fetching = true;
+                partition.fetch = FetchState::InFlight;
+                partition.is_out_of_range = false;
                 wanted.push(Wanted {
                     place: place.clone(),
                     offset: partition.next_fetch,
@@ -391,8 +415,8 @@ impl Consumer {
                 read_committed: true,
             };
             let request = Request::Fetch { bounds, wanted };
-            self.fetching.insert(node);
-            let purpose = Purpose::Fetch(node, asked);
+            self.fetching.insert(fetcher);
+            let purpose = Purpose::Fetch(fetcher, asked);
             self.nodes.send(fetcher, request, purpose, now, effects);
         }
     }
@@ -404,7 +428,7 @@ impl Consumer {
             if let Some(partition) = self.partitions.get_mut(&of.place)
                 && partition.version == of.version
             {
-                partition.is_fetching = false;
+                partition.fetch = FetchState::Answered;
                 partition.fetch_at = pause_until;
             }
         }
@@ -464,9 +488,10 @@ impl Consumer {
         let partition = self.partitions.get_mut(place).expect("it is assigned");
         let offset = partition.next_fetch;
         if code == codes::OFFSET_OUT_OF_RANGE {
+            partition.is_out_of_range = true;
             if partition.chunks.is_empty() {
                 self.reset(place, &format!("offset {offset} is not in the log"));
-            } // else once its records are handed out
+            } // else it is asked for again once its records are handed out
             return;
         }
         partition.fetch_at = now + retry_ms;

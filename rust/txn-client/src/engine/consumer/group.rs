@@ -1,4 +1,5 @@
-//! A member of a group of the consumer protocol (KIP-848).
+//! A member of a group of the consumer protocol (KIP-848); `classic` has the other protocol, with
+//! the same life and the same events.
 //!
 //! The coordinator decides who has which partitions, and tells each member its target. The member
 //! first gives back what it loses, tells the coordinator, and takes what is new. Program and member
@@ -13,6 +14,8 @@ use std::collections::BTreeMap;
 
 use txn_protocol::codes;
 
+use super::classic::{Classic, ClassicSettings};
+use super::leaders::Leaders;
 use super::queries::is_of_coordinator;
 use super::{Consumer, Place, Purpose};
 use crate::engine::settings::backoff;
@@ -25,7 +28,10 @@ use crate::messages::consumer::{
 /// Time between two heartbeats before the coordinator has told it.
 const INTERVAL_FIRST_MS: Millis = 3_000;
 /// Time after which a member joins again that was refused for a reason which may pass.
-const REFUSED_PAUSE_MS: Millis = 1_000;
+pub(super) const REFUSED_PAUSE_MS: Millis = 1_000;
+
+/// The id of each topic in a classic group.
+const NO_ID: TopicId = [0; 16];
 
 /// A change of the member's partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +45,7 @@ pub enum Change {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+pub(super) enum Life {
     /// Not subscribed.
     Out,
     /// To send heartbeats.
@@ -54,36 +60,42 @@ enum Life {
 
 /// What the coordinator does not know yet.
 #[derive(Debug)]
-struct Unsaid {
+pub(super) struct Unsaid {
     /// The subscription.
     subscription: bool,
     /// The partitions that are owned.
     partitions: bool,
     /// That the member leaves; it goes before anything else.
-    departure: bool,
+    pub(super) departure: bool,
 }
 
 /// The membership; see the module.
 #[derive(Debug)]
 pub(super) struct Group {
-    life: Life,
-    subscription: Subscription,
-    epoch: i32,
+    /// None: the group is one of KIP-848.
+    pub(super) classic: Option<Classic>,
+    pub(super) life: Life,
+    pub(super) subscription: Subscription,
+    /// Member epoch, or generation; 0: none.
+    pub(super) epoch: i32,
     target: Option<Vec<(TopicId, i32)>>,
-    owned: BTreeMap<Place, TopicId>,
-    event: Option<(u64, Change)>,
+    /// In classic groups without ids of topics.
+    pub(super) owned: BTreeMap<Place, TopicId>,
+    pub(super) event: Option<(u64, Change)>,
     is_told: bool,
     events: u64,
-    is_asking: bool,
-    heartbeat_at: Millis,
+    pub(super) is_asking: bool,
+    pub(super) heartbeat_at: Millis,
     interval_ms: Millis,
-    failures: u32,
-    unsaid: Unsaid,
+    pub(super) failures: u32,
+    pub(super) unsaid: Unsaid,
 }
 
-impl Default for Group {
-    fn default() -> Self {
+impl Group {
+    /// A member that has not subscribed.
+    pub(super) fn new(classic: Option<ClassicSettings>) -> Self {
         Self {
+            classic: classic.map(Classic::new),
             life: Life::Out,
             subscription: Subscription::default(),
             epoch: 0,
@@ -103,12 +115,10 @@ impl Default for Group {
             },
         }
     }
-}
 
-impl Group {
     /// True if the coordinator is needed.
     pub(super) fn needs_coordinator(&self) -> bool {
-        matches!(self.life, Life::In) || self.unsaid.departure
+        self.life == Life::In || self.unsaid.departure
     }
 
     /// When it next has something to do.
@@ -130,13 +140,22 @@ impl Group {
         self.life == Life::In
     }
 
-    fn raise(&mut self, change: Change) {
+    /// True if the coordinator may know the member.
+    fn is_known(&self) -> bool {
+        match &self.classic {
+            Some(classic) => !classic.member_id.is_empty(),
+            None => self.epoch > 0,
+        }
+    }
+
+    pub(super) fn raise(&mut self, change: Change) {
         self.events += 1;
         self.event = Some((self.events, change));
         self.is_told = false;
     }
 
-    fn lose(&mut self) {
+    /// The member's place is lost, and everything that it has.
+    pub(super) fn lose(&mut self) {
         let told = self.event.take().filter(|_| !self.is_told);
         let earlier = told.filter(|(_, change)| matches!(change, Change::Lost(_)));
         let mut lost: Vec<Place> = std::mem::take(&mut self.owned).into_keys().collect();
@@ -148,9 +167,29 @@ impl Group {
         }
         self.epoch = 0;
         self.target = None;
+        self.abandon();
         self.unsaid.subscription = true;
         self.unsaid.partitions = true;
         self.heartbeat_at = 0;
+    }
+
+    /// In a classic group: nothing waits for what is in flight, which may take long.
+    fn abandon(&mut self) {
+        if let Some(classic) = &mut self.classic {
+            classic.abandon();
+            self.is_asking = false;
+        }
+    }
+
+    /// The partitions that the member is to have, as far as their topics' names are known.
+    fn wanted(&self, leaders: &Leaders) -> Option<BTreeMap<Place, TopicId>> {
+        if let Some(classic) = &self.classic {
+            let target = classic.target.as_ref()?.iter();
+            return Some(target.map(|place| (place.clone(), NO_ID)).collect());
+        }
+        let target = self.target.as_ref()?.iter();
+        let named = |&(id, partition)| Some(((leaders.name(&id)?.clone(), partition), id));
+        Some(target.filter_map(named).collect())
     }
 }
 
@@ -158,6 +197,10 @@ impl Consumer {
     /// Subscribes, or changes the subscription.
     pub fn subscribe(&mut self, subscription: Subscription, now: Millis) {
         let group = &mut self.group;
+        let is_changed = group.life != Life::In || group.subscription != subscription;
+        if let Some(classic) = &mut group.classic {
+            classic.needs_join |= is_changed;
+        }
         group.subscription = subscription;
         group.unsaid.subscription = true;
         group.life = Life::In;
@@ -183,8 +226,9 @@ impl Consumer {
         let owned: Vec<Place> = group.owned.keys().cloned().collect();
         if owned.is_empty() {
             group.life = Life::Out;
-            group.unsaid.departure = group.epoch > 0 || group.is_asking;
+            group.unsaid.departure = group.is_known() || group.is_asking;
             group.target = None;
+            group.abandon();
         } else {
             group.raise(Change::Revoke(owned));
         }
@@ -201,11 +245,13 @@ impl Consumer {
     pub fn membership(&self) -> Membership {
         let settings = &self.settings;
         let is_member = self.group.epoch > 0;
+        let classic = self.group.classic.as_ref();
+        let member_id = classic.map_or(&settings.member_id, |classic| &classic.member_id);
         Membership {
             group: settings.group.clone(),
             epoch: if is_member { self.group.epoch } else { -1 },
             member_id: if is_member {
-                settings.member_id.clone()
+                member_id.clone()
             } else {
                 String::new()
             },
@@ -237,6 +283,9 @@ impl Consumer {
         };
         if let Change::Revoke(places) = change {
             group.owned.retain(|place, _| !places.contains(place));
+            if let Some(classic) = &mut group.classic {
+                classic.needs_join = true; // the others wait for them
+            }
         }
         group.is_told = false;
         group.unsaid.partitions = true;
@@ -249,18 +298,12 @@ impl Consumer {
     /// Compares the target with the partitions of the member.
     pub(super) fn reconcile(&mut self) {
         let group = &mut self.group;
-        let Some(target) = group.target.as_ref().filter(|_| group.event.is_none()) else {
+        if group.event.is_some() || group.life != Life::In {
+            return;
+        }
+        let Some(mut wanted) = group.wanted(&self.leaders) else {
             return;
         };
-        if group.life != Life::In {
-            return;
-        }
-        let mut wanted: BTreeMap<Place, TopicId> = BTreeMap::new();
-        for &(id, partition) in target {
-            if let Some(name) = self.leaders.name(&id) {
-                wanted.insert((name.clone(), partition), id);
-            }
-        }
         let owned = &group.owned;
         let is_gone = |(place, id): &(&Place, &TopicId)| wanted.get(*place) != Some(*id);
         let gone: Vec<Place> = owned
@@ -295,7 +338,7 @@ impl Consumer {
         if self.is_polling || now < limit || self.group.life != Life::In {
             return;
         }
-        self.group.unsaid.departure = self.group.epoch > 0;
+        self.group.unsaid.departure = self.group.is_known();
         self.group.life = Life::Idle;
         self.group.lose();
     }
@@ -318,6 +361,9 @@ impl Consumer {
 
     /// Sends the heartbeat that is due.
     pub(super) fn send_heartbeat(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        if self.group.classic.is_some() {
+            return self.drive_classic(now, effects);
+        }
         if self.group.due().is_none_or(|at| at > now) {
             return;
         }

@@ -43,6 +43,11 @@ impl Leaders {
         leader.copied().filter(|&id| id >= 0)
     }
 
+    /// The number of a topic's partitions, 0 if the cluster has no such topic; None: not known.
+    pub(super) fn partitions(&self, name: &str) -> Option<i32> {
+        i32::try_from(self.by_name.get(name)?.leaders.len()).ok()
+    }
+
     /// What is known of a topic.
     pub(super) fn topic_mut(&mut self, name: &str) -> Option<&mut Topic> {
         self.by_name.get_mut(name)

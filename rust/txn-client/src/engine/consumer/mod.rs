@@ -3,9 +3,9 @@
 //! ```text
 //!   Consumer ─ partitions  begins, fetched answers, what was handed out   fetching.rs, records.rs
 //!            ├ queries     offsets by time, committed offsets, commits    queries.rs
-//!            ├ Group       the member of a group                          group.rs
+//!            ├ Group       the member of a group: KIP-848, or classic     group.rs, classic.rs
 //!            ├ Leaders     ids and leaders of topics                      leaders.rs
-//!            └ Nodes       two connections a node: one for `Fetch`, whose answers take long
+//!            └ Nodes       up to four connections a node: a `Fetch`, a `JoinGroup`, take long
 //! ```
 //!
 //! # Invariants
@@ -16,9 +16,13 @@
 //!
 //! Sources: KIP-74 (bounds), KIP-98 (`read_committed`), KIP-447 (stable offsets), KIP-848 (groups).
 
+mod assignors;
+mod classic;
 mod columns;
 mod fetching;
 mod group;
+#[cfg(test)]
+mod group_simulation;
 mod leaders;
 mod queries;
 mod records;
@@ -30,13 +34,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use txn_protocol::codes;
 
 use super::driver::Machine;
-use super::nodes::{FETCHER, InFlight, Nodes};
+use super::nodes::{FETCHER, InFlight, JOINER, LANE, Nodes, SEEKER};
 use super::settings::backoff;
 use super::{Effect, Millis, NodeId, Request, Response};
 use crate::connection::Address;
 use crate::error::KafkaError;
 use crate::messages::cluster::{BrokerAddress, CoordinatorOf, Metadata};
 pub use crate::messages::consumer::{Commit, Membership, OffsetAnswer, Place, Subscription};
+pub use assignors::Assignor;
+pub use classic::ClassicSettings;
+use classic::Step;
 pub use columns::MessageColumns;
 pub use fetching::Begin;
 use fetching::Partition;
@@ -66,7 +73,9 @@ pub enum Reset {
 pub struct ConsumerSettings {
     /// `group.id`.
     pub group: String,
-    /// The member's own id, for its whole life.
+    /// None: the group is one of KIP-848.
+    pub classic: Option<ClassicSettings>,
+    /// The member's own id, for its whole life. In classic groups the coordinator gives one.
     pub member_id: String,
     /// `group.instance.id`.
     pub instance_id: Option<String>,
@@ -96,6 +105,8 @@ pub struct ConsumerSettings {
     pub reset: Reset,
     /// Time that a subscribed topic may be unknown before the program is told.
     pub unknown_topic_max_ms: Millis,
+    /// `default.api.timeout.ms`: the time after which a commit is given up.
+    pub api_timeout_ms: Millis,
 }
 
 /// Something that the program has to know.
@@ -122,6 +133,7 @@ enum Purpose {
     Metadata,
     Find,
     Heartbeat { is_leaving: bool },
+    Classic(Step, u64),
     Query(u64, Vec<(Place, i64)>),
     Fetch(NodeId, Vec<FetchOf>),
 }
@@ -158,7 +170,7 @@ pub struct Consumer {
     arrivals: VecDeque<Place>,
     queued_bytes: usize,
     versions: u64,
-    /// Nodes with a `Fetch` in flight.
+    /// Connections with a `Fetch` in flight.
     fetching: BTreeSet<NodeId>,
     turn: usize,
     queries: BTreeMap<u64, Query>,
@@ -179,6 +191,7 @@ impl Consumer {
     pub fn new(bootstrap: &[Address], settings: ConsumerSettings) -> Self {
         Self {
             nodes: Nodes::new(bootstrap, settings.request_timeout_ms),
+            group: Group::new(settings.classic.clone()),
             settings,
             leaders: Leaders::default(),
             partitions: BTreeMap::new(),
@@ -190,7 +203,6 @@ impl Consumer {
             queries: BTreeMap::new(),
             next_query: 0,
             coordinator: Coordinator::default(),
-            group: Group::default(),
             reports: VecDeque::new(),
             is_polling: false,
             polled_at: 0,
@@ -252,6 +264,7 @@ impl Consumer {
             Purpose::Metadata => self.leaders.failed(now, retry_ms),
             Purpose::Find => self.coordinator.retry(now, retry_ms),
             Purpose::Heartbeat { is_leaving } => self.heartbeat_lost(is_leaving, error, now),
+            Purpose::Classic(step, attempt) => self.step_lost(step, attempt, error, now),
             Purpose::Query(number, wanted) => self.query_lost(number, wanted, error, now),
             Purpose::Fetch(node, asked) => self.fetch_lost(node, &asked, now + retry_ms),
         }
@@ -264,16 +277,22 @@ impl Consumer {
         }
         let retry_ms = self.settings.retry_backoff_ms;
         self.leaders.learn(&metadata.topics, now, retry_ms);
+        if let Some(classic) = &mut self.group.classic {
+            classic.compare(&self.leaders);
+        }
         self.report_unknown(now);
     }
 
     fn learn_node(&mut self, broker: &BrokerAddress, now: Millis) {
-        let fetcher = BrokerAddress {
-            id: broker.id.saturating_add(FETCHER),
-            ..broker.clone()
-        };
-        for known in [broker, &fetcher] {
-            if (0..FETCHER).contains(&broker.id) && self.nodes.learn(known, &mut self.outbox) {
+        if !(0..LANE).contains(&broker.id) {
+            return;
+        }
+        for lane in [0, JOINER, FETCHER, SEEKER] {
+            let known = BrokerAddress {
+                id: broker.id + lane,
+                ..broker.clone()
+            };
+            if self.nodes.learn(&known, &mut self.outbox) {
                 let name = self.nodes.name(known.id);
                 let error = KafkaError::unreachable(&name, "has moved", &"it has another address");
                 self.disconnected(known.id, &error, now);
@@ -341,6 +360,8 @@ impl Consumer {
         }
         if self.group.is_member() {
             names.extend(self.group.topics().iter().map(|name| name.as_str().into()));
+            let led = self.group.classic.iter().flat_map(classic::Classic::topics);
+            names.extend(led.map(|name| name.as_str().into()));
         }
         names.retain(|name| self.leaders.is_wanted(name, now, age_max_ms));
         let nameless = self.nameless();
@@ -387,8 +408,8 @@ impl Machine for Consumer {
 
     fn disconnected(&mut self, node: NodeId, error: &KafkaError, now: Millis) {
         let lost = self.nodes.disconnected(node, error.clone(), now);
-        self.leaders.mark_stale_at(node % FETCHER);
-        if self.coordinator.node == Some(node) {
+        self.leaders.mark_stale_at(node % LANE);
+        if node < FETCHER && self.coordinator.node == Some(node % LANE) {
             self.coordinator.forget();
         }
         self.last_error = Some(error.clone());
@@ -412,6 +433,9 @@ impl Machine for Consumer {
             (Purpose::Find, Ok(Response::Coordinator(found))) => self.found(found, now),
             (Purpose::Heartbeat { is_leaving }, Ok(Response::Heartbeat(answer))) => {
                 self.heartbeat_answered(is_leaving, answer, node, now);
+            }
+            (Purpose::Classic(step, attempt), Ok(response)) => {
+                self.step_answered(step, attempt, response, node, now);
             }
             (Purpose::Query(number, wanted), Ok(response)) => {
                 self.query_answered(number, &wanted, response, node, now);
@@ -439,6 +463,7 @@ impl Machine for Consumer {
             self.disconnected(node, &error, now);
         }
         self.watch_polls(now);
+        self.give_up_commits(now);
         self.reconcile();
         self.ask_begins();
         self.ask_metadata(now, effects);
@@ -451,7 +476,8 @@ impl Machine for Consumer {
     fn deadline(&self, now: Millis) -> Option<Millis> {
         let nodes = self.nodes.deadline(now);
         let group = self.group.due();
-        let queries = self.queries.values().filter_map(Query::due);
+        let queries = self.queries.values();
+        let queries = queries.flat_map(|query| query.due().into_iter().chain(query.give_up_at()));
         let fetches = self.partitions.values().filter_map(Partition::due);
         let questions = [self.leaders.ask_at(), self.coordinator.ask_at];
         let at = [nodes, group, self.polls_due()].into_iter().flatten();

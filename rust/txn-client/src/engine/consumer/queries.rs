@@ -45,10 +45,17 @@ pub(super) struct Query {
     retry_at: Millis,
     /// True if its answers are the begins of partitions.
     is_begin: bool,
+    /// When it ends without an answer; None: it is repeated until its asker forgets it.
+    give_up_at: Option<Millis>,
     done: Option<Result<Answer, KafkaError>>,
 }
 
 impl Query {
+    /// When it is given up, unless it is done.
+    pub(super) fn give_up_at(&self) -> Option<Millis> {
+        self.give_up_at.filter(|_| self.done.is_none())
+    }
+
     pub(super) fn needs_coordinator(&self) -> bool {
         let is_open = self.done.is_none() && self.in_flight == 0;
         is_open && matches!(self.ask, Ask::Committed(_) | Ask::Commit(..))
@@ -70,9 +77,35 @@ impl Query {
 }
 
 impl Consumer {
-    /// Asks; the result is that of `answer`.
-    pub fn ask(&mut self, ask: Ask) -> u64 {
-        self.query(ask, false)
+    /// Asks; the result is that of `answer`. A commit is given up after `default.api.timeout.ms`.
+    pub fn ask(&mut self, ask: Ask, now: Millis) -> u64 {
+        let is_commit = matches!(ask, Ask::Commit(..));
+        let number = self.query(ask, false);
+        if let Some(query) = self.queries.get_mut(&number).filter(|_| is_commit) {
+            query.give_up_at = Some(now + self.settings.api_timeout_ms);
+        }
+        number
+    }
+
+    /// Ends the commits whose time is over.
+    pub(super) fn give_up_commits(&mut self, now: Millis) {
+        for query in self.queries.values_mut() {
+            if query.give_up_at().is_none_or(|at| now < at) {
+                continue;
+            }
+            let last = self.last_error.as_ref();
+            let last = last.map_or_else(String::new, |error| format!(": {}", error.message));
+            let waited_ms = self.settings.api_timeout_ms;
+            query.done = Some(Err(KafkaError {
+                message: format!(
+                    "the offsets of group '{}' were not committed within {waited_ms} ms \
+                     (default.api.timeout.ms){last}; commit again once the cluster answers",
+                    self.settings.group
+                ),
+                code: codes::REQUEST_TIMED_OUT,
+                is_retriable: true,
+            }));
+        }
     }
 
     pub(super) fn query(&mut self, ask: Ask, is_begin: bool) -> u64 {
@@ -89,6 +122,7 @@ impl Consumer {
             failures: 0,
             retry_at: 0,
             is_begin,
+            give_up_at: None,
             done: None,
         };
         self.queries.insert(self.next_query, query);
@@ -215,7 +249,7 @@ impl Consumer {
             query.in_flight -= 1;
             query.left.extend(wanted);
             query.retry(now, retry_ms);
-            if !error.is_retriable {
+            if !error.is_retriable && query.done.is_none() {
                 query.done = Some(Err(error.clone()));
             }
         }
@@ -236,6 +270,9 @@ impl Consumer {
             return;
         };
         query.in_flight -= 1;
+        if query.done.is_some() {
+            return; // it was given up
+        }
         let (code, answers) = match response {
             Response::Metadata(metadata) => {
                 query.done = Some(Ok(Answer::Topics(metadata.brokers, metadata.topics)));

@@ -11,9 +11,10 @@ use crate::messages::consumer::{Fetched, HeartbeatAnswer};
 
 const ID: [u8; 16] = [7; 16];
 
-fn settings() -> ConsumerSettings {
+pub(super) fn settings() -> ConsumerSettings {
     ConsumerSettings {
         group: "g".to_owned(),
+        classic: None,
         member_id: "m".to_owned(),
         instance_id: None,
         assignor: None,
@@ -29,6 +30,7 @@ fn settings() -> ConsumerSettings {
         content_bytes_max: 1 << 20,
         reset: Reset::Earliest,
         unknown_topic_max_ms: 0,
+        api_timeout_ms: 5_000,
     }
 }
 
@@ -331,4 +333,80 @@ fn what_is_held_is_bounded() {
     assert!(script.sent.is_empty());
     script.take();
     assert_eq!(script.fetch().2, 50);
+}
+
+fn out_of_range() -> Response {
+    let Response::Fetch(code, mut answers) = fetched(0, 1) else {
+        unreachable!()
+    };
+    answers[0].error_code = codes::OFFSET_OUT_OF_RANGE;
+    answers[0].records = Arc::default();
+    Response::Fetch(code, answers)
+}
+
+#[test]
+fn an_offset_out_of_range_is_fetched_again_once_the_records_before_it_are_read() {
+    let mut script = Script::new(ConsumerSettings {
+        reset: Reset::Error,
+        ..settings()
+    });
+    script.consumer.assign(vec![(place(0), Begin::At(0))]);
+    script.settle();
+    let (_, id, _) = script.fetch();
+    script.answer(id, fetched(0, 2));
+    let (_, id, offset) = script.fetch();
+    assert_eq!(offset, 2);
+    script.answer(id, out_of_range());
+    assert!(script.sent.is_empty()); // it was asked for again and again
+    assert!(script.consumer.take_report().is_none());
+    assert_eq!(script.take(), [0, 1]);
+    let (_, id, offset) = script.fetch();
+    assert_eq!(offset, 2);
+    script.answer(id, out_of_range());
+    let report = script.consumer.take_report().unwrap();
+    assert!(report.is_without_begin);
+    assert!(script.sent.is_empty());
+}
+
+#[test]
+fn a_fetch_after_a_seek_does_not_wait_for_the_one_in_flight() {
+    let mut script = Script::new(settings());
+    script.consumer.assign(vec![(place(0), Begin::At(0))]);
+    script.settle();
+    let (first, ..) = script.fetch();
+    assert!(script.consumer.seek(&place(0), Begin::At(50)));
+    script.settle();
+    let (second, _, offset) = script.fetch();
+    assert_eq!(offset, 50);
+    assert_ne!(first, second);
+}
+
+#[test]
+fn a_commit_is_given_up_after_default_api_timeout_ms() {
+    let mut script = Script::new(settings());
+    let commit = Commit {
+        place: place(0),
+        offset: 1,
+        leader_epoch: -1,
+        metadata: String::new(),
+    };
+    let ask = Ask::Commit(Membership::default(), vec![commit]);
+    let number = script.consumer.ask(ask, script.now);
+    for _ in 0..8 {
+        script.settle();
+        assert!(script.consumer.answer(number).is_none());
+        if let Some(index) = script.sent.iter().position(|_| true) {
+            let (_, id, _) = script.sent.remove(index);
+            let busy = codes::COORDINATOR_LOAD_IN_PROGRESS;
+            script.answer(id, Response::Partitions(vec![("t".to_owned(), 0, busy)]));
+        }
+        script.now += 600;
+    }
+    let deadline = script.consumer.deadline(script.now).unwrap();
+    assert!(deadline <= 5_001);
+    script.now = 5_001;
+    script.settle();
+    let error = script.consumer.answer(number).unwrap().unwrap_err();
+    assert_eq!(error.code, codes::REQUEST_TIMED_OUT);
+    assert!(error.message.contains("COORDINATOR_LOAD_IN_PROGRESS"));
 }
