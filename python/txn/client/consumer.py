@@ -367,7 +367,7 @@ class Consumer(confluent_kafka.Consumer):
             timeout: Seconds to wait for a first row; -1 waits without end.
 
         Raises:
-            ConfigError: the engine is confluent-kafka.
+            ConfigError: the engine is confluent-kafka, or pyarrow is not installed (extra `arrow`).
             TxnError: as `poll`.
         """
         raise ConfigError(

@@ -19,6 +19,7 @@ from txn.client.engine import EngineName
 from txn.client.native import ms_of
 from txn.client.native_client import NativeClient
 from txn.client.native_settings import require_native_consumer
+from txn.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,8 +61,13 @@ class NativeConsumer(Consumer, NativeClient):
 
     def poll_arrow(self, max_rows: int = 100_000, timeout: float = -1) -> "pa.RecordBatch | None":
         """Return the next records as columns; see `Consumer.poll_arrow`."""
-        from txn.client.arrow import record_batch
-
+        try:  # before any record is taken
+            from txn.client.arrow import record_batch
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"poll_arrow() of {self._whose} needs the package {error.name}: run "
+                "`pip install '.[arrow]'` in the directory of txn, or read with `consume`"
+            ) from error
         self._require_source("poll_arrow", max_rows, timeout)
         columns = self._reading.read(
             lambda deadline: (self._take_columns(max_rows, deadline), False), timeout
