@@ -238,7 +238,7 @@ def fill(options: Options) -> int:
             places = pa.array([partition] * options.filled, pa.int32())
             producer.write_arrow(options.topic, pa.table({"value": value, "partition": places}))
         producer.flush()
-    return options.filled
+    return int(options.filled)
 
 
 def _consumer(options: Options) -> Any:  # of either class

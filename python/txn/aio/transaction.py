@@ -236,7 +236,7 @@ class Transaction:
         if self._consumer is None or not self._sends_positions or not len(self._consumer.handover):
             return
         consumer = self._consumer.client.made()
-        if consumer._describe_unknown_positions() is None:
+        if consumer._positions.describe_unknown_positions() is None:
             offsets = self._consumer.handover.handed_out(reached_by(consumer))
             self._block.send_offsets(offsets, consumer)
 

@@ -16,8 +16,8 @@ from confluent_kafka import (
 )
 
 from txn.client.beginnings import NOT_FETCHED
-from txn.client.consumer import PAUSE_SECONDS, Consumer
-from txn.client.deadline import Deadline
+from txn.client.consumer import Consumer
+from txn.client.deadline import PAUSE_SECONDS, Deadline
 from txn.client.failures import error_of, translate
 from txn.client.places import names_of, places_of, positions_of
 from txn.errors import RetriableError
@@ -64,7 +64,7 @@ def lost_partitions_text(
         produced: Whether the block has produced anything.
     """
     if isinstance(consumer, Consumer):
-        return consumer._describe_loss()
+        return consumer._positions.describe_loss()
     now = state_of(consumer)
     assert now is not None
     assert before is not None
@@ -106,7 +106,10 @@ def reached_by(consumer: confluent_kafka.Consumer) -> list[TopicPartition]:
     For a `Consumer` it is the target of a seek, if the seek came after the record.
     """
     if isinstance(consumer, Consumer):
-        return [TopicPartition(*place, offset) for place, offset in consumer._reached().items()]
+        return [
+            TopicPartition(*place, offset)
+            for place, offset in consumer._positions.reached().items()
+        ]
     return positions_of(consumer, consumer.assignment())
 
 
@@ -130,18 +133,18 @@ def rewind(consumer: confluent_kafka.Consumer, timeout: float = 60.0) -> None:
     """
     deadline = Deadline(timeout)
     if isinstance(consumer, Consumer):
-        consumer._note_aborted()
+        consumer._positions.note_aborted()
     assigned = consumer.assignment()
     moved = places_of(positions_of(consumer, assigned))
     for partition in _committed(consumer, assigned, deadline) if assigned else ():
         place = (partition.topic, partition.partition)
         target: int | None = OFFSET_INVALID if partition.offset < 0 else partition.offset
         if isinstance(consumer, Consumer):
-            target = consumer._rewind_offset(place, partition.offset)
+            target = consumer._positions.rewind_offset(place, partition.offset)
         if target is not None and (target != OFFSET_INVALID or place in moved):
             _seek(consumer, TopicPartition(*place, target))
     if isinstance(consumer, Consumer):
-        consumer._note_rewound(assigned)
+        consumer._positions.note_rewound(assigned)
 
 
 def _seek(consumer: confluent_kafka.Consumer, target: TopicPartition) -> None:

@@ -53,7 +53,11 @@ class Cautions:
     def of_forgotten_consumer(self, since_s: float) -> None:
         """Warn if the calling thread has read records since then that nothing commits."""
         reader = None if _last_read.consumer is None else _last_read.consumer()
-        if reader is not None and _last_read.made_s > since_s and reader._is_uncommitted(since_s):
+        if (
+            reader is not None
+            and _last_read.made_s > since_s
+            and reader._positions.is_uncommitted(since_s)
+        ):
             self._warn(
                 "forgotten",
                 "%s committed a transaction without the offsets of the consumer of group %r, "

@@ -11,6 +11,9 @@ SLICE_SECONDS = 1.0
 INTERRUPTIBLE_SLICE_SECONDS = 0.1
 """The same in a thread whose wait another thread may interrupt."""
 
+PAUSE_SECONDS = 0.1
+"""Pause before a call that failed is repeated; also the shortest wait of such a call."""
+
 _interrupts = threading.local()
 
 

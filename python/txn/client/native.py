@@ -71,6 +71,9 @@ INSTEAD_OF_CALLBACKS: Final[Mapping[str, str]] = {
 }
 """Callbacks of librdkafka's producer, and what to do without them."""
 
+OTHER_PROTOCOL: Final = "set security.protocol to"
+"""Advice in the message of a node that speaks TLS where the client does not, or the reverse."""
+
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("murmur2_random", "murmur2")
 
@@ -95,6 +98,21 @@ def client_thread() -> _core.ClientThread:
     if pid not in _threads:
         _threads[pid] = _core.ClientThread()
     return _threads[pid]
+
+
+def refusals_of(core: "_core.NativeProducer | _core.NativeConsumer") -> list[str]:
+    """Return why nodes do not let a client in that has never connected, by address.
+
+    A listener that speaks TLS where the client does not, or the reverse, is not among them:
+    `Reach` finds that by itself, and raises UnreachableError as for librdkafka.
+    """
+    if core.has_connected():
+        return []
+    return [
+        f"{address}: {message}"
+        for address, code, is_retriable, message in core.connect_errors()
+        if not is_retriable and code in AUTHENTICATION_CODES and OTHER_PROTOCOL not in message
+    ]
 
 
 def require_native_settings(settings: Mapping[str, object], whose: str) -> None:
@@ -379,10 +397,8 @@ class NativeProducer:
                 error = self._delivery_error(code, is_retriable, message)
                 for _ in range(count):
                     self._on_failure(topic, partition, error, size, None)
-        if not self._core.has_connected():
-            for address, code, is_retriable, message in self._core.connect_errors():
-                if not is_retriable and code in AUTHENTICATION_CODES:
-                    self._on_refusal(f"{address}: {message}")
+        for refusal in refusals_of(self._core):
+            self._on_refusal(refusal)
         return len(failures)
 
     def _hand_out(self) -> int:

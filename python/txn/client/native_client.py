@@ -29,9 +29,8 @@ from confluent_kafka.admin._metadata import (
 )
 
 from txn import _core
-from txn.access.connection import AUTHENTICATION_CODES
 from txn.client.deadline import Deadline
-from txn.client.native import GROUP_METADATA, client_thread, ms_of, security_of
+from txn.client.native import GROUP_METADATA, client_thread, ms_of, refusals_of, security_of
 from txn.client.native_settings import CONSUMER, assignors_of, reset_of
 from txn.errors import ConfigError
 
@@ -222,11 +221,9 @@ class NativeClient(confluent_kafka.Consumer):
             is_fatal = topic is None and code in FATAL
             error = KafkaError(number, text, retriable=is_retriable, fatal=is_fatal)
             errors.append(Message(topic=topic, partition=partition, error=error))
-        if not self._core.has_connected() and self._on_client_error is not None:
-            for address, code, is_retriable, text in self._core.connect_errors():
-                if not is_retriable and code in AUTHENTICATION_CODES:
-                    refusal = KafkaError(KafkaError._AUTHENTICATION, f"{address}: {text}")
-                    self._on_client_error(refusal)
+        if self._on_client_error is not None:
+            for refusal in refusals_of(self._core):
+                self._on_client_error(KafkaError(KafkaError._AUTHENTICATION, refusal))
         return errors
 
     def _serve_events(self) -> None:

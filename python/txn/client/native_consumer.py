@@ -5,7 +5,6 @@ the rules of `consumer.py` call it where they call `super()`, and exist once. Th
 never initialised.
 """
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,16 +12,13 @@ from typing import TYPE_CHECKING
 from confluent_kafka import TopicPartition
 
 from txn import _core
-from txn.client.arguments import wrong_wait
 from txn.client.beginnings import Beginnings
-from txn.client.cautions import note_read
 from txn.client.consumer import Consumer
 from txn.client.deadline import Deadline
-from txn.client.engine import EngineName
+from txn.client.engine import EngineName, arrow_module
 from txn.client.native import ms_of
-from txn.client.native_client import FOREVER_S, NativeClient
+from txn.client.native_client import NativeClient
 from txn.client.native_settings import protocol_of, require_native_consumer
-from txn.errors import RejectedError, UnreachableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,51 +56,25 @@ class NativeConsumer(Consumer, NativeClient):
         return settings
 
     def _beginnings_of(self, settings: Mapping[str, object]) -> Beginnings:
-        return NativeBeginnings(self, settings, self._note_report)
+        return NativeBeginnings(self, settings, self._errors.note)
 
     def poll_arrow(self, max_rows: int = 100_000, timeout: float = -1) -> "pa.RecordBatch | None":
         """Return the next records as columns; see `Consumer.poll_arrow`."""
-        from txn.client.arrow import record_batch
-
-        if fault := wrong_wait(max_rows, timeout):
-            raise TypeError(f"poll_arrow(): {fault}")
-        self._require_something()
-        self._raise_report()
-        deadline = Deadline(FOREVER_S if timeout < 0 else timeout)
-        while True:
-            try:
-                columns = self._take_columns(max_rows, deadline)
-            except UnreachableError:
-                raise  # with nothing taken: nothing ever came
-            except BaseException:
-                self._note_interrupt()
-                raise
-            if columns is not None:
-                return record_batch(columns)
-            self._raise_report()
-            if deadline.has_passed:
-                return None
+        arrow = arrow_module(f"poll_arrow() of {self._whose}")  # before any record is taken
+        self._require_source("poll_arrow", max_rows, timeout)
+        columns = self._reading.read(
+            lambda deadline: (self._take_columns(max_rows, deadline), False), timeout
+        )
+        return None if columns is None else arrow.record_batch(columns)
 
     def _take_columns(self, max_rows: int, deadline: Deadline) -> "_core.MessageColumns | None":
         for message in self._serve():
             error = message.error()
             if error is not None:
-                self._note_report(error)
+                self._errors.note(error)
         columns = self._core.take_columns(max_rows, ms_of(deadline.slice()))
         if columns is None:
-            self._reach.check()
-            self._report = self._report or self._existence.fault()
+            self._reading.check_nothing_came()
             return None
-        self._reach.prove()
-        note_read(self, time.monotonic())
-        if self._awaited or self._sought or self._unread:
-            for topic, partition, offset in columns["firsts"]:
-                self._note_first((topic, partition), offset)
+        self._reading.note_firsts(columns["firsts"])
         return columns
-
-    def _require_something(self) -> None:
-        if not (self._is_subscribed or self._is_assigned):
-            raise RejectedError(
-                f"{self._whose} has nothing to read from: call subscribe(['topic']) first, or "
-                "assign partitions"
-            )

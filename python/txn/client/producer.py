@@ -36,10 +36,9 @@ from txn.client.arguments import (
 )
 from txn.client.callbacks import Callbacks, keeping_fatal_errors
 from txn.client.cautions import Cautions
-from txn.client.consumer import Offsets
-from txn.client.deadline import Deadline
+from txn.client.deadline import PAUSE_SECONDS, Deadline
 from txn.client.delivery import Delivery, OnDelivery
-from txn.client.engine import EngineName, ProducerEngine, engine_name
+from txn.client.engine import EngineName, ProducerEngine, arrow_module, engine_name
 from txn.client.failures import (
     ENDED,
     PURGED,
@@ -57,6 +56,7 @@ from txn.client.failures import (
 from txn.client.library_log import LibraryLog
 from txn.client.librdkafka import Librdkafka
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
+from txn.client.positions import Offsets
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.redaction import Redaction
 from txn.client.reports import Reports
@@ -86,8 +86,6 @@ if TYPE_CHECKING:
 
 PRODUCES_PER_POLL: Final = 256
 """Reports of delivery are collected once in so many records, and whenever the queue is full."""
-
-PAUSE_SECONDS: Final = 0.1
 
 TIMEOUT_MS: Final = 60_000
 """transaction.timeout.ms where it is left out."""
@@ -686,9 +684,8 @@ class Producer:
             raise ConfigError(
                 f"{self._whose} has no write_arrow: give it engine='native'", property="engine"
             )
-        from txn.client.arrow import rows_of
-
-        return rows_of(batch)
+        found: Iterator[Rows] = arrow_module(f"write_arrow() of {self._whose}").rows_of(batch)
+        return found
 
     def _enqueue_rows(self, topic: str, rows: "Rows") -> None:
         """Take rows; wait while the queue is full."""

@@ -61,12 +61,13 @@ from txn.client.block_consumer import (
     state_of,
 )
 from txn.client.bounded_call import BoundedCall
-from txn.client.consumer import Consumer, Offsets
-from txn.client.deadline import Deadline
+from txn.client.consumer import Consumer
+from txn.client.deadline import PAUSE_SECONDS, Deadline
 from txn.client.delivery import Delivery, OnDelivery
 from txn.client.engine import ProducerEngine
 from txn.client.failures import StateLostError, error_of, reported_by
 from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_unknown_arguments
+from txn.client.positions import Offsets
 from txn.client.two_phase import PreparedTxnState, TwoPhaseEngine
 from txn.errors import (
     AbortableError,
@@ -89,8 +90,6 @@ OFFSETS_GRACE_SECONDS: Final = 5.0
 
 ARRIVE_SECONDS_MAX: Final = 5.0
 """Time that an abort waits for a first record to be stored; see `_await_first_stored`."""
-
-PAUSE_SECONDS: Final = 0.1
 
 _ahead: "dict[int, tuple[confluent_kafka.Consumer, OpenBlock]]" = {}
 """Consumers that may stand beyond their committed offsets, by identity, and their block: from its
@@ -561,7 +560,7 @@ class Transaction:
         """Add a consumer to the block: an abort rewinds it with the others."""
         self._require_free(consumer)
         assert self._begun_at is not None
-        if consumer._has_committed_since(self._begun_at):
+        if consumer._positions.has_committed_since(self._begun_at):
             raise RejectedError(
                 f"the consumer of group {consumer.group_id!r} has committed outside of the open "
                 "transaction that sends its offsets, so an abort loses those records. Leave "
@@ -579,12 +578,12 @@ class Transaction:
     def _watch_consumer(self, consumer: Consumer) -> None:
         assert self._begun_at is not None
         self._sent[consumer] = {}
-        consumer._note_begun(self._begun_at, self._place.is_open)
+        consumer._positions.note_begun(self._begun_at, self._place.is_open)
 
     def _require_free(self, consumer: confluent_kafka.Consumer) -> None:
         """Refuse a consumer whose offsets another open block commits, with its own or without."""
         if isinstance(consumer, Consumer):
-            is_free = not consumer._is_in_block()
+            is_free = not consumer._positions.in_block()
         else:
             is_free = not _ahead[id(consumer)][1].is_open()
         if not is_free:
@@ -625,7 +624,7 @@ class Transaction:
             raise self._refusal_after(caught) from caught
         self._flush(before_commit)
         for other in self._others:
-            self._require_kept(other._describe_loss())
+            self._require_kept(other._positions.describe_loss())
         return self._send_positions(before_commit)
 
     def _refusal_after(self, caught: BaseException) -> TxnError:
@@ -679,7 +678,7 @@ class Transaction:
             return {}
         if (
             isinstance(consumer, Consumer)
-            and (nowhere := consumer._describe_unknown_positions()) is not None
+            and (nowhere := consumer._positions.describe_unknown_positions()) is not None
         ):
             raise RejectedError(
                 f"the consumer of {self._producer._whose} was sought, or assigned again, in "
@@ -748,7 +747,7 @@ class Transaction:
         pause = 0.0
         self._place.has_asked_commit = True
         for consumer, offsets in self._sent.items():
-            consumer._note_asked(offsets)
+            consumer._positions.note_asked(offsets)
         self._phase = BlockPhase.COMMITTING
         while True:
             try:
@@ -783,7 +782,7 @@ class Transaction:
         if self._consumer is not None:
             self._producer._last_sent = (self._consumer, sent) if self._sends_positions else None
         for consumer, offsets in self._sent.items():
-            consumer._note_committed(offsets)
+            consumer._positions.note_committed(offsets)
         self._others.clear()
         _ahead.pop(id(self._consumer), None)
 
@@ -873,7 +872,7 @@ class Transaction:
                 time.sleep(pause)
                 client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
                 for consumer in self._sent:
-                    consumer._note_refused()
+                    consumer._positions.note_refused()
                 return interrupt
             except BaseException as raised:
                 error = reported_by(raised)

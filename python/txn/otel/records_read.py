@@ -47,7 +47,7 @@ def note(consumer: txn.client.Consumer, messages: Iterable[Message]) -> None:
     except Exception:
         log_fault("noting the records of a consumer")
     except BaseException:  # the records do not reach the program
-        consumer._note_interrupt()
+        consumer._positions.note_interrupt()
         raise
 
 

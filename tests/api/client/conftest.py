@@ -21,11 +21,14 @@ def producer(broker: TestBroker, engine: EngineName) -> Iterator[txn.Producer]:
 
 
 @pytest.fixture
-def consumer(broker: TestBroker, request: pytest.FixtureRequest) -> Iterator[txn.Consumer]:
+def consumer(
+    broker: TestBroker, engine: EngineName, request: pytest.FixtureRequest
+) -> Iterator[txn.Consumer]:
     made = txn.Consumer(
         bootstrap_servers=broker.bootstrap_servers,
         group_id=request.node.name,
         auto_offset_reset="earliest",
+        engine=engine,
     )
     made.subscribe(["in"])
     yield made

@@ -19,6 +19,7 @@ from confluent_kafka import (
 
 import txn
 from support.client_script import requires_abort, scripted
+from txn.client.engine import EngineName
 from txn.errors import AbortableError, InDoubtError, RejectedError, RetriableError
 from txn.testing import TestBroker
 
@@ -36,9 +37,12 @@ def broker() -> Iterator[TestBroker]:
 
 
 @pytest.fixture
-def consumer(broker: TestBroker) -> Iterator[txn.Consumer]:
+def consumer(broker: TestBroker, engine: EngineName) -> Iterator[txn.Consumer]:
     made = txn.Consumer(
-        bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        engine=engine,
     )
     made.assign([first()])
     yield made

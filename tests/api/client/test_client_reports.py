@@ -6,17 +6,23 @@ TOPIC NOT AVAILABLE: …" as a record.
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 import txn
+from txn.client.engine import EngineName
 from txn.errors import AbortableError, Action, FencedError, RejectedError, RetriableError
 from txn.testing import TestBroker
 
 WAIT_S = 30
 
-HURRIED = {"session_timeout_ms": 500, "heartbeat_interval_ms": 50, "max_poll_interval_ms": 500}
+HURRIED: dict[str, Any] = {
+    "session_timeout_ms": 500,
+    "heartbeat_interval_ms": 50,
+    "max_poll_interval_ms": 500,
+}
 
 
 @pytest.fixture
@@ -28,11 +34,18 @@ def broker() -> Iterator[TestBroker]:
         yield made
 
 
-def open_consumer(broker: TestBroker, topics: list[str], **more: object) -> txn.Consumer:
+def open_consumer(
+    broker: TestBroker,
+    topics: list[str],
+    *,
+    engine: EngineName = "confluent-kafka",
+    **more: object,
+) -> txn.Consumer:
     settings: dict[str, object] = {"auto_offset_reset": "earliest", **more}
     consumer = txn.Consumer(
         bootstrap_servers=broker.bootstrap_servers,
         group_id="g",
+        engine=engine,
         **settings,  # type: ignore[arg-type]
     )
     consumer.subscribe(topics)
@@ -53,11 +66,11 @@ def values(broker: TestBroker) -> list[bytes | None]:
 
 
 def test_a_topic_that_is_not_there_is_raised_and_no_record_of_the_output(
-    broker: TestBroker, producer: txn.Producer
+    broker: TestBroker, engine: EngineName, producer: txn.Producer
 ) -> None:
-    consumer = open_consumer(broker, ["ordres"])
+    consumer = open_consumer(broker, ["ordres"], engine=engine)
 
-    with pytest.raises(RetriableError, match="ordres: Broker: Unknown topic") as caught:
+    with pytest.raises(RetriableError, match=r"ordres.*(Unknown topic|UNKNOWN_TOPIC)") as caught:
         copy(consumer, producer, 1)
     consumer.close()
 
@@ -66,9 +79,9 @@ def test_a_topic_that_is_not_there_is_raised_and_no_record_of_the_output(
 
 
 def test_a_missing_offset_is_raised_by_poll_with_its_remedy(
-    broker: TestBroker, producer: txn.Producer
+    broker: TestBroker, engine: EngineName, producer: txn.Producer
 ) -> None:
-    consumer = open_consumer(broker, ["in"], auto_offset_reset="error")
+    consumer = open_consumer(broker, ["in"], engine=engine, auto_offset_reset="error")
 
     with pytest.raises(RejectedError, match=r"set auto\.offset\.reset") as caught:
         consumer.poll(WAIT_S)
@@ -78,9 +91,9 @@ def test_a_missing_offset_is_raised_by_poll_with_its_remedy(
 
 
 def test_an_error_among_records_is_raised_by_the_call_after_them(
-    broker: TestBroker, producer: txn.Producer
+    broker: TestBroker, engine: EngineName, producer: txn.Producer
 ) -> None:
-    consumer = open_consumer(broker, ["in", "ordres"])
+    consumer = open_consumer(broker, ["in", "ordres"], engine=engine)
 
     copied = copy(consumer, producer, 7)  # librdkafka hands out six records and the error
     with pytest.raises(RetriableError, match="ordres"):
@@ -166,3 +179,31 @@ def test_a_pause_in_a_block_that_cost_the_partitions_aborts_it(
 
     assert copied == 6
     assert values(broker) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_second_instance_of_a_static_member_is_refused_while_the_first_goes_on(
+    broker: TestBroker,
+) -> None:
+    """In the groups of the native engine (KIP-848) the first instance keeps its place."""
+    settings: dict[str, Any] = {"group_instance_id": "one", "engine": "native"}
+    first = open_consumer(broker, ["in"], **settings)
+    assert first.consume(6, WAIT_S)
+    second = open_consumer(broker, ["in"], **settings)
+
+    with pytest.raises(RejectedError, match="UNRELEASED_INSTANCE_ID"):
+        second.poll(WAIT_S)
+    broker.produce("in", "6")
+    [message] = first.consume(1, WAIT_S)
+    for member in (first, second):
+        member.close()
+
+    assert message.value() == b"6"
+
+
+def test_settings_that_the_native_engine_does_not_have_are_refused_by_name(
+    broker: TestBroker,
+) -> None:
+    for name in ("enable_partition_eof", "session_timeout_ms"):
+        settings: dict[str, Any] = {name: 1, "engine": "native"}
+        with pytest.raises(txn.ConfigError, match=name.replace("_", r"\.")):
+            open_consumer(broker, ["in"], **settings)

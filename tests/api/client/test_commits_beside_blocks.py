@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import txn
+from txn.client.engine import EngineName
 from txn.errors import Action, RejectedError
 from txn.testing import TestBroker
 
@@ -57,8 +58,8 @@ def assigned_plain(broker: TestBroker) -> confluent_kafka.Consumer:
 
 
 @pytest.fixture
-def consumer(broker: TestBroker) -> Iterator[txn.Consumer]:
-    made = assigned(broker)
+def consumer(broker: TestBroker, engine: EngineName) -> Iterator[txn.Consumer]:
+    made = assigned(broker, engine=engine)
     yield made
     made.close()
 
@@ -88,10 +89,11 @@ COMMITS: dict[str, Callable[[txn.Consumer], object]] = {
 def test_a_commit_in_a_block_is_refused_and_loses_nothing(
     broker: TestBroker,
     producer: txn.Producer,
+    engine: EngineName,
     commit: Callable[[txn.Consumer], object],
     stores: bool,
 ) -> None:
-    consumer = assigned(broker, enable_auto_offset_store=stores)
+    consumer = assigned(broker, engine=engine, enable_auto_offset_store=stores)
     with (
         pytest.raises(RejectedError, match=r"group 'g' cannot .* in the block of a transaction"),
         producer.transaction(consumer) as t,
@@ -119,12 +121,14 @@ def test_a_commit_of_a_message_in_a_block_is_refused(
 
 
 def test_a_commit_in_a_callback_of_the_block_is_refused(
-    broker: TestBroker, producer: txn.Producer
+    broker: TestBroker, engine: EngineName, producer: txn.Producer
 ) -> None:
     """Programs without transactions commit when partitions are revoked."""
+    broker.create_topic("more", partitions=1)  # one partition each: the second member gets one
     settings: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap_servers,
         "auto_offset_reset": "earliest",
+        "engine": engine,
     }
     consumer, other = (txn.Consumer(group_id="g", **settings) for _ in range(2))
     revoked: list[object] = []
@@ -134,10 +138,10 @@ def test_a_commit_in_a_callback_of_the_block_is_refused(
         if len(revoked) == 1:
             member.commit(asynchronous=False)
 
-    consumer.subscribe(["in"], on_revoke=commit_once)
+    consumer.subscribe(["in", "more"], on_revoke=commit_once)
     with pytest.raises(RejectedError, match="cannot commit"), producer.transaction(consumer):
         take(consumer, 3)
-        other.subscribe(["in"])
+        other.subscribe(["in", "more"])
         ends_s = time.monotonic() + WAIT_S
         while time.monotonic() < ends_s:
             other.poll(0.1)
@@ -166,9 +170,9 @@ def test_a_commit_without_arguments_after_an_aborted_block_commits_nothing_of_it
 
 
 def test_offsets_stored_outside_a_block_are_those_that_a_commit_takes(
-    broker: TestBroker, producer: txn.Producer
+    broker: TestBroker, engine: EngineName
 ) -> None:
-    consumer = assigned(broker, enable_auto_offset_store=False)
+    consumer = assigned(broker, engine=engine, enable_auto_offset_store=False)
     take(consumer, 4)
     consumer.store_offsets(offsets=in_partition_0(2))
     consumer.commit(asynchronous=False)
@@ -207,11 +211,11 @@ def test_a_consumer_whose_offsets_a_block_has_sent_commits_no_more_in_it(
 
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_two_open_blocks_cannot_read_from_one_consumer(
-    broker: TestBroker, producer: txn.Producer, is_plain: bool
+    broker: TestBroker, engine: EngineName, producer: txn.Producer, is_plain: bool
 ) -> None:
     """The inner block committed the records of the outer one, which then aborted."""
     servers = broker.bootstrap_servers
-    consumer = assigned_plain(broker) if is_plain else assigned(broker)
+    consumer = assigned_plain(broker) if is_plain else assigned(broker, engine=engine)
     with txn.Producer(bootstrap_servers=servers, transactional_id="other") as other:
         with (
             pytest.raises(RejectedError, match="producer 'other' cannot use the consumer of ano"),
@@ -229,10 +233,10 @@ def test_two_open_blocks_cannot_read_from_one_consumer(
 
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_a_consumer_closed_in_its_block_aborts_it_in_words(
-    broker: TestBroker, producer: txn.Producer, is_plain: bool
+    broker: TestBroker, engine: EngineName, producer: txn.Producer, is_plain: bool
 ) -> None:
     """It was a RuntimeError, and the abort told of a consumer that would be rewound later."""
-    consumer = assigned_plain(broker) if is_plain else assigned(broker)
+    consumer = assigned_plain(broker) if is_plain else assigned(broker, engine=engine)
     with (
         pytest.raises(RejectedError, match="is closed, and the block has to ask") as told,
         producer.transaction(consumer) as t,
@@ -288,9 +292,10 @@ def test_a_block_that_is_gone_leaves_its_consumer_to_the_next_one(
 
 def test_a_commit_that_answers_later_is_told_to_a_callback_given_by_keyword(
     broker: TestBroker,
+    engine: EngineName,
 ) -> None:
     answers: list[KafkaError | None] = []
-    consumer = assigned(broker, on_commit=lambda error, _: answers.append(error))
+    consumer = assigned(broker, engine=engine, on_commit=lambda error, _: answers.append(error))
     take(consumer, 3)
     consumer.commit()
     ends_s = time.monotonic() + WAIT_S

@@ -1,5 +1,6 @@
 """`txn.Consumer(engine="native")`: reading, positions, offsets and columns."""
 
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -313,3 +314,19 @@ def test_a_closed_consumer_says_so(opened: Open) -> None:
     consumer.close()
     with pytest.raises(RuntimeError, match="closed"):
         consumer.memberid()
+
+
+def test_columns_without_pyarrow_are_refused_with_the_extra_and_take_no_record(
+    opened: Open, broker: TestBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a ModuleNotFoundError of a module that the program does not know."""
+    broker.produce(topic, "0", partition=0)
+    consumer = opened()
+    consumer.subscribe([topic])
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pyarrow", None)
+        without.delitem(sys.modules, "txn.client.arrow", raising=False)
+        with pytest.raises(txn.ConfigError, match=r"pyarrow: run `pip install '\.\[arrow\]'`"):
+            consumer.poll_arrow(1, WAIT_S)
+
+    assert values_of(consumer, 1) == [b"0"]

@@ -77,7 +77,7 @@ def test_a_block_commits_and_one_that_raises_leaves_nothing(
 def test_offsets_are_committed_with_the_block(
     broker: TestBroker, native: txn.Producer, consumer: txn.Consumer
 ) -> None:
-    topic = broker.create_topic("copies")
+    topic = broker.create_topic()
     with native.transaction(consumer) as t:
         [message] = consumer.consume(1, 60)
         t.produce(topic, message.value())

@@ -19,6 +19,7 @@ import txn
 from support.certificates import Issuer
 from support.clients import WAIT_S
 from txn.broker.apis.index import APIS_BY_MODULE
+from txn.client.engine import EngineName
 
 QUICK_S = 1.5
 """Patience for these tests; the default is longer."""
@@ -35,39 +36,43 @@ def closed_port() -> Iterator[str]:
         yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
-Use = Callable[[str, float], object]
+Use = Callable[[str, float, EngineName], object]
 
 
-def open_transactional(servers: str, seconds: float) -> None:
-    txn.Producer(bootstrap_servers=servers, transactional_id="pay-3", connect_timeout=seconds)
+def open_transactional(servers: str, seconds: float, engine: EngineName) -> None:
+    txn.Producer(
+        bootstrap_servers=servers, transactional_id="pay-3", connect_timeout=seconds, engine=engine
+    )
 
 
-def flush(servers: str, seconds: float) -> None:
-    producer = txn.Producer(bootstrap_servers=servers, connect_timeout=seconds)
+def flush(servers: str, seconds: float, engine: EngineName) -> None:
+    producer = txn.Producer(bootstrap_servers=servers, connect_timeout=seconds, engine=engine)
     producer.produce("orders", b"1")
     producer.flush()
 
 
-def consumer_of(servers: str, seconds: float) -> txn.Consumer:
-    consumer = txn.Consumer(bootstrap_servers=servers, group_id="shop", connect_timeout=seconds)
+def consumer_of(servers: str, seconds: float, engine: EngineName) -> txn.Consumer:
+    consumer = txn.Consumer(
+        bootstrap_servers=servers, group_id="shop", connect_timeout=seconds, engine=engine
+    )
     consumer.subscribe(["orders"])
     return consumer
 
 
-def poll(servers: str, seconds: float) -> None:
-    consumer_of(servers, seconds).poll()
+def poll(servers: str, seconds: float, engine: EngineName) -> None:
+    consumer_of(servers, seconds, engine).poll()
 
 
-def consume(servers: str, seconds: float) -> None:
-    consumer_of(servers, seconds).consume(10, 60)
+def consume(servers: str, seconds: float, engine: EngineName) -> None:
+    consumer_of(servers, seconds, engine).consume(10, 60)
 
 
 @pytest.mark.parametrize("use", [open_transactional, flush, poll, consume])
 def test_a_closed_port_is_told_with_the_server_and_the_reason(
-    use: Use, closed_port: str, capfd: pytest.CaptureFixture[str]
+    use: Use, engine: EngineName, closed_port: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(txn.UnreachableError) as told:
-        use(closed_port, QUICK_S)
+        use(closed_port, QUICK_S, engine)
     assert f"{closed_port} refuses connections: nothing listens there" in str(told.value)
     assert told.value.address == closed_port
     assert told.value.action is txn.Action.RETRY
@@ -107,12 +112,14 @@ def secured(issuer: Issuer) -> Iterator[txn.Broker]:
 
 LOGIN = {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "p"}
 
-HALVES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "transactional producer": lambda way: txn.Producer(way, transactional_id="pay-3"),
-    "producer": lambda way: flush_one(txn.Producer(way)),
-    "poll": lambda way: subscribed(way).poll(),
-    "short polls": lambda way: poll_shortly(subscribed(way)),
-    "consume": lambda way: subscribed(way).consume(10, 60),
+HALVES: dict[str, Callable[[dict[str, Any], EngineName], object]] = {
+    "transactional producer": lambda way, engine: txn.Producer(
+        way, transactional_id="pay-3", engine=engine
+    ),
+    "producer": lambda way, engine: flush_one(txn.Producer(way, engine=engine)),
+    "poll": lambda way, engine: subscribed(way, engine).poll(),
+    "short polls": lambda way, engine: poll_shortly(subscribed(way, engine)),
+    "consume": lambda way, engine: subscribed(way, engine).consume(10, 60),
 }
 
 
@@ -121,8 +128,8 @@ def flush_one(producer: txn.Producer) -> None:
     producer.flush()
 
 
-def subscribed(way: dict[str, Any]) -> txn.Consumer:
-    consumer = txn.Consumer(way, group_id="shop")
+def subscribed(way: dict[str, Any], engine: EngineName = "confluent-kafka") -> txn.Consumer:
+    consumer = txn.Consumer(way, group_id="shop", engine=engine)
     consumer.subscribe(["orders"])
     return consumer
 
@@ -137,7 +144,8 @@ def poll_shortly(consumer: txn.Consumer) -> None:
 @pytest.mark.parametrize("logs_in", [True, False])
 @pytest.mark.parametrize("has_tls", [True, False])
 def test_tls_on_one_side_alone_is_told_with_the_setting(
-    use: Callable[[dict[str, Any]], object],
+    use: Callable[[dict[str, Any], EngineName], object],
+    engine: EngineName,
     logs_in: bool,
     has_tls: bool,
     secured: txn.Broker,
@@ -151,7 +159,7 @@ def test_tls_on_one_side_alone_is_told_with_the_setting(
     said = "speaks no TLS: set security.protocol to pl" if has_tls else "wants TLS: set security.pr"
     began = time.monotonic()
     with pytest.raises(txn.UnreachableError, match=f"reaches no broker: {address} {said}") as told:
-        use({**way, "bootstrap.servers": address})
+        use({**way, "bootstrap.servers": address}, engine)
     assert time.monotonic() - began < PROMPT_S
     assert told.value.action is txn.Action.GIVE_UP
     assert str(told.value).endswith("Correct security.protocol")
@@ -204,11 +212,11 @@ def test_a_cluster_that_comes_late_is_waited_for_as_long_as_was_asked() -> None:
     brokers[0].close()
 
 
-def test_a_broker_that_stops_under_a_consumer_is_waited_for() -> None:
+def test_a_broker_that_stops_under_a_consumer_is_waited_for(engine: EngineName) -> None:
     with txn.Broker() as broker:
         with txn.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.produce("orders", b"1")  # makes the topic before the consumer asks for it
-        consumer = consumer_of(broker.bootstrap_servers, 0)
+        consumer = consumer_of(broker.bootstrap_servers, 0, engine)
         consumer.assign([])  # any answer of the group: a broker has answered
         while not consumer._reach.is_answered:
             consumer.poll(0.1)
@@ -216,11 +224,13 @@ def test_a_broker_that_stops_under_a_consumer_is_waited_for() -> None:
     consumer.close()
 
 
-def test_a_consumer_of_a_sound_broker_gets_as_many_records_as_it_asked_for() -> None:
+def test_a_consumer_of_a_sound_broker_gets_as_many_records_as_it_asked_for(
+    engine: EngineName,
+) -> None:
     with txn.Broker() as broker:
         servers = broker.bootstrap_servers
         consumer = txn.Consumer(
-            bootstrap_servers=servers, group_id="shop", auto_offset_reset="earliest"
+            bootstrap_servers=servers, group_id="shop", auto_offset_reset="earliest", engine=engine
         )
         with txn.Producer(bootstrap_servers=servers) as producer:
             for number in range(1000):

@@ -24,6 +24,7 @@ import txn
 from harnesses.peers.kafka import free_port
 from support.clients import commit_values, read_all, transactional_producer
 from txn import _core
+from txn.client.engine import EngineName
 from txn.storage import native_log
 
 WAIT_S = 30.0
@@ -267,11 +268,13 @@ def test_a_broker_cannot_be_pickled_and_the_error_says_what_to_send_instead() ->
         multiprocessing.get_context("spawn").Process(target=print, args=(broker,)).start()
 
 
-def test_a_child_is_told_that_a_producer_is_its_parents() -> None:
+def test_a_child_is_told_that_a_producer_is_its_parents(engine: EngineName) -> None:
     """The story: librdkafka's threads are not in the child, and the first flush never came back."""
     with (
         txn.Broker() as broker,
-        txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer,
+        txn.Producer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id="a", engine=engine
+        ) as producer,
     ):
 
         def work() -> None:
@@ -354,10 +357,12 @@ def test_a_fork_waits_once_for_a_module_that_runs_the_program(tmp_path: Path) ->
     assert done.stdout == "[True, False, False]\n", done.stderr
 
 
-def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent() -> None:
+def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent(engine: EngineName) -> None:
     with (
         txn.Broker() as broker,
-        txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer,
+        txn.Producer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id="a", engine=engine
+        ) as producer,
     ):
         with producer.transaction() as t:
             t.produce("orders", b"1")
@@ -372,12 +377,16 @@ def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent() -> None:
         assert read_all(broker.bootstrap_servers, "orders") == [b"1"]
 
 
-def test_a_child_that_exits_within_a_block_ends_with_the_code_it_gave() -> None:
+def test_a_child_that_exits_within_a_block_ends_with_the_code_it_gave(engine: EngineName) -> None:
     """ForkedError took the place of `sys.exit(0)`, and the child ended with 1."""
     with (
         txn.Broker() as broker,
-        txn.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer,
-        txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer,
+        txn.Producer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id="a", engine=engine
+        ) as producer,
+        txn.Consumer(
+            bootstrap_servers=broker.bootstrap_servers, group_id="g", engine=engine
+        ) as consumer,
     ):
         with producer.transaction() as t:
             t.produce("orders", b"1")
@@ -394,12 +403,14 @@ def test_a_child_that_exits_within_a_block_ends_with_the_code_it_gave() -> None:
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_client_is_not_copied_and_the_error_says_what_to_do(
-    copied: Callable[[object], object],
+    copied: Callable[[object], object], engine: EngineName
 ) -> None:
     with (
         txn.Broker() as broker,
-        txn.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
-        txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer,
+        txn.Producer(bootstrap_servers=broker.bootstrap_servers, engine=engine) as producer,
+        txn.Consumer(
+            bootstrap_servers=broker.bootstrap_servers, group_id="g", engine=engine
+        ) as consumer,
     ):
         for client in (producer, consumer):
             with pytest.raises(TypeError, match=r"cannot be copied or pickled: .* Open another"):
@@ -473,12 +484,15 @@ def test_a_child_that_collects_its_parents_dropped_clients_goes_on(made: str, th
     assert done.stdout == "done\n", done.stderr
 
 
-def test_a_child_is_told_that_a_consumer_is_its_parents() -> None:
+def test_a_child_is_told_that_a_consumer_is_its_parents(engine: EngineName) -> None:
     with txn.Broker() as broker:
         servers = broker.bootstrap_servers
         produce_committed(servers, b"1")
         consumer = txn.Consumer(
-            bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest"
+            bootstrap_servers=servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            engine=engine,
         )
         consumer.subscribe(["orders"])
 
