@@ -726,7 +726,7 @@ NOT_SERVED: Final = (
                 "StreamsGroupTopologyDescriptionUpdate, which a Kafka 4.4 announces.",
                 ("ApiVersions",),
                 "api_keys",
-                _is_key_of({93}),
+                _is_key_of(frozenset({93})),
                 MISSING,
             ),
         )
