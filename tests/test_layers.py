@@ -5,6 +5,8 @@ Read from the source, so nothing is imported and no branch is missed. Imports un
 """
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ LAYERS = (
         "line_writer",
         "printable",
     },
-    {"arrow_buffers", "clock", "config", "forks", "logs"},
+    {"arrow_buffers", "clock", "config", "forks", "logs", "moments"},
     {"wire"},
     {"security"},
     {"partition", "coordinator", "metadata"},
@@ -80,7 +82,7 @@ MAY_IMPORT_CORE = (
         "txn.testing.client",
         "txn.testing.clock",
     ),
-    "txn.wire.checksums",  # a pure function of bytes
+    *("txn.wire.checksums", "txn.wire.plain_bodies"),  # pure functions of bytes
     "txn.client.callbacks",  # looks at the interpreter's own state
     "txn.client.native",  # the engine in Rust
     "txn.table.changelog",
@@ -165,6 +167,22 @@ def test_every_package_has_a_layer() -> None:
 
 def test_imports_point_inward() -> None:
     assert [str(found) for found in INSIDE if not points_inward(found)] == []
+
+
+def test_only_commands_the_console_and_the_manual_import_the_command_line() -> None:
+    importers = {part_of(each.importer) for each in INSIDE if part_of(each.imported) == "cli"}
+    assert importers == {"cli", "console", "manual", "__main__"}
+
+
+def test_administrators_load_no_server() -> None:
+    program = (
+        "import sys, txn.admin, txn.admin.connecting, txn.cluster.brokers\n"
+        "print([n for n in sys.modules if n.startswith(('txn.server', 'txn.broker', 'txn.cli'))])"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout.strip() == "[]"
 
 
 def test_pure_packages_import_nothing_of_the_world() -> None:

@@ -1,7 +1,7 @@
 """Kafka Connect and MirrorMaker 2 with exactly-once sources, killed and restarted.
 
-Maven Central has both up to 4.2. Their internal topics, transactions and fencing of zombies are on
-the broker under test.
+Both run as of Apache Kafka 4.2 and of 4.3, the last one that Maven Central has whole. Their
+internal topics, transactions and fencing of zombies are on the broker under test.
 """
 
 import json
@@ -22,7 +22,7 @@ import txn
 from clients.marks import long
 from clients.programs import Program, java_command
 from clients.test_clients import committed
-from harnesses.peers.jars import CONNECT_4_2, NODE_4_2, class_path
+from harnesses.peers.jars import CONNECT_4_2, CONNECT_4_3, NODE_4_2, JarSet, class_path
 from harnesses.peers.kafka import KafkaNode, free_port
 from support.clients import (
     WAIT_S,
@@ -35,17 +35,21 @@ from support.clients import (
 
 pytestmark = [long, pytest.mark.java, pytest.mark.timeout(900)]
 
+VERSIONS = (CONNECT_4_2, CONNECT_4_3)
+
 CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 KILLS = 3
 
 
 @contextmanager
-def java(program: str, settings: Mapping[str, object], directory: Path) -> Iterator[Program]:
+def java(
+    program: str, settings: Mapping[str, object], directory: Path, connect: JarSet
+) -> Iterator[Program]:
     """A running program of Connect's, with a file of its settings."""
     file = directory / f"{program.rpartition('.')[2]}.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     command = java_command(program, str(file), jars=NODE_4_2, level="WARN")
-    command[command.index("-cp") + 1] = f"{class_path(NODE_4_2)}:{class_path(CONNECT_4_2)}"
+    command[command.index("-cp") + 1] = f"{class_path(connect)}:{class_path(NODE_4_2)}"  # log4j
     command[1:2] = ["-Xmx384m"]
     with Program(command, directory / "program.log") as running:
         yield running
@@ -74,8 +78,9 @@ class Worker:
         return [each["state"] for each in status.get("tasks", [])] == ["RUNNING"]
 
 
+@pytest.mark.parametrize("connect", VERSIONS, ids=lambda each: each.name)
 def test_P1_P3_connect_copies_each_line_once_over_kills(
-    servers: str, name: str, tmp_path: Path
+    connect: JarSet, servers: str, name: str, tmp_path: Path
 ) -> None:
     port = free_port()
     worker = Worker(port)
@@ -116,7 +121,9 @@ def test_P1_P3_connect_copies_each_line_once_over_kills(
     }
     lines: list[bytes] = []
     for turn in range(KILLS + 1):
-        with java("org.apache.kafka.connect.cli.ConnectDistributed", settings, tmp_path) as program:
+        with java(
+            "org.apache.kafka.connect.cli.ConnectDistributed", settings, tmp_path, connect
+        ) as program:
             if turn == 0:
                 for connector, config in connectors.items():
                     made = {"name": connector, "config": config}
@@ -158,16 +165,17 @@ def served(kind: str, directory: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("source", "target"),
+    ("connect", "source", "target"),
     [
-        ("txn", "txn"),
-        pytest.param("txn", "kafka", marks=pytest.mark.peer),
-        pytest.param("kafka", "txn", marks=pytest.mark.peer),
-        pytest.param("kafka", "kafka", marks=pytest.mark.peer),
+        pytest.param(CONNECT_4_2, "txn", "txn", id="4.2-txn-txn"),
+        pytest.param(CONNECT_4_3, "txn", "txn", id="4.3-txn-txn"),
+        pytest.param(CONNECT_4_3, "txn", "kafka", id="4.3-txn-kafka", marks=pytest.mark.peer),
+        pytest.param(CONNECT_4_3, "kafka", "txn", id="4.3-kafka-txn", marks=pytest.mark.peer),
+        pytest.param(CONNECT_4_3, "kafka", "kafka", id="4.3-kafka-kafka", marks=pytest.mark.peer),
     ],
 )
 def test_P1_P3_mirror_maker_copies_each_committed_record_once_over_kills(
-    source: str, target: str, name: str, tmp_path: Path
+    connect: JarSet, source: str, target: str, name: str, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
         one = stack.enter_context(served(source, tmp_path / "source"))
@@ -206,7 +214,9 @@ def test_P1_P3_mirror_maker_copies_each_committed_record_once_over_kills(
         producer = transactional_producer(one, name)
         wanted: list[bytes] = []
         for turn in range(KILLS + 1):
-            with java("org.apache.kafka.connect.mirror.MirrorMaker", settings, tmp_path) as program:
+            with java(
+                "org.apache.kafka.connect.mirror.MirrorMaker", settings, tmp_path, connect
+            ) as program:
                 before = len(wanted)
                 for batch in range(20):
                     values = [f"v{turn}-{batch}-{n}".encode() for n in range(50)]

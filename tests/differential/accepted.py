@@ -21,8 +21,7 @@ IN_LIST: Final = "topics.partitions"
 NOT_ANNOUNCED: Final = frozenset(
     {
         *(80, 81, 94),  # several controllers
-        *(76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),  # share groups
-        *(88, 89, 93),  # streams groups
+        *(83, 84, 85, 86, 87),  # between brokers and the coordinator of share groups
     }
 )
 """API keys that Kafka announces and txn does not serve yet."""
@@ -721,6 +720,14 @@ NOT_SERVED: Final = (
                 "api_keys.max_version",
                 frozenset({1, 3, 5, 6}),
                 frozenset({0, 2, 4, 5}),
+            ),
+            KnownDifference(
+                "apis-of-kafka-4.4",
+                "StreamsGroupTopologyDescriptionUpdate, which a Kafka 4.4 announces.",
+                ("ApiVersions",),
+                "api_keys",
+                _is_key_of(frozenset({93})),
+                MISSING,
             ),
         )
     ),

@@ -93,6 +93,22 @@ AN_ACKNOWLEDGEMENT: Final = {
     "is_renew_ack": False,
     "topics": A_FETCH["topics"],
 }
+A_SOURCE: Final = {
+    "name": "source",
+    "node_type": 1,
+    "source_topics": ["t"],
+    "sink_topic": None,
+    "stores": [],
+    "successors": ["processor"],
+}
+A_PROCESSOR: Final = {
+    **A_SOURCE,
+    "name": "processor",
+    "node_type": 2,
+    "source_topics": [],
+    "stores": ["s"],
+    "successors": [],
+}
 
 REQUESTS: Final[dict[str, tuple[int, int, dict[str, Any]]]] = {
     "ShareGroupHeartbeat": (
@@ -148,7 +164,23 @@ REQUESTS: Final[dict[str, tuple[int, int, dict[str, Any]]]] = {
         },
     ),
     "DeleteShareGroupOffsets": (92, 0, {"group_id": "g", "topics": [{"topic_name": "t"}]}),
+    "StreamsGroupTopologyDescriptionUpdate": (
+        93,
+        0,
+        {
+            "group_id": "g",
+            "member_id": "m",
+            "topology_epoch": 1,
+            "topology_description": {
+                "subtopologies": [{"subtopology_id": "0", "nodes": [A_SOURCE]}],
+                "global_stores": [{"source": A_SOURCE, "processor": A_PROCESSOR}],
+            },
+        },
+    ),
 }
+
+PROTOCOLS: Final = frozenset({76, 77, 78, 79, *range(88, 94)})
+"""API keys of the clients of share and streams groups."""
 
 pytestmark = pytest.mark.peer
 
@@ -175,3 +207,22 @@ def test_a_request_of_a_protocol_that_is_switched_off_is_answered_as_by_Kafka(
     ours, theirs = (side.ask(*REQUESTS[name]) for side in sides)
     assert ours == theirs
     assert "unsupported_version" in str(ours)
+
+
+def test_the_announced_APIs_of_switched_off_protocols_are_those_of_Kafka(
+    sides: tuple[Side, Side],
+) -> None:
+    asked = {"client_software_name": "a", "client_software_version": "1"}
+    ours, theirs = (
+        {
+            each["api_key"]: (each["min_version"], each["max_version"])
+            for each in side.ask(18, 4, asked)["api_keys"]
+            if each["api_key"] in PROTOCOLS
+        }
+        for side in sides
+    )
+    assert ours == theirs
+    named = {
+        key: sorted({version for k, version, _ in REQUESTS.values() if k == key}) for key in ours
+    }
+    assert named == {key: list(range(low, high + 1)) for key, (low, high) in ours.items()}

@@ -31,8 +31,8 @@ from hostile.target import MIB, TargetBroker
 from support.brokers import TESTS
 from support.clients import create_topic, read_all
 from support.memory import MEMORY
-from txn.server.loop.requests import decode_untrusted
 from txn.wire.kio import load_request_schema
+from txn.wire.plain_bodies import decode_untrusted
 
 GENERATOR: Final = TESTS.parent / "target" / "release" / "txn-mutate"
 ROUND: Final = 500_000

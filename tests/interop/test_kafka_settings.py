@@ -8,6 +8,7 @@ import javaproperties
 import pytest
 
 from harnesses.peers.jars import NODE_4_2, NODE_4_4, JarSet, run_java
+from support.command_line import run_txn
 from txn.config import BROKER_PROPERTIES
 from txn.server.settings.config_file import READ_HERE
 from txn.server.settings.config_providers import is_about_providers
@@ -64,6 +65,22 @@ def test_every_broker_setting_of_kafka_is_known_and_none_is_made_up() -> None:
     assert {name for name in invented if not name.startswith("password.encoder.")} == {
         "delegation.token.master.key"  # of earlier versions, as those of the encoder
     }
+
+
+def test_a_file_with_every_setting_that_is_new_in_4_4_starts_a_broker(tmp_path: Path) -> None:
+    before, defaults = set(kafka("names", jars=NODE_4_2)), kafka("defaults")
+    new = {name: value for name, value in defaults.items() if name not in before}
+    assert len(new) >= 30, sorted(new)
+    path = tmp_path / "server.properties"
+    lines = [f"{name}={value}\n" for name, value in new.items()]
+    path.write_text(f"node.id=1\nlog.dirs={tmp_path / 'data'}\n{''.join(lines)}")
+    code, out, err = run_txn("serve", "--config", path, "--listen", "127.0.0.1:0", "--check")
+    assert code == 0, f"{out}\n{err}"
+    unknown = "group.consumer.assinment.interval.ms"
+    path.write_text(f"{path.read_text()}{unknown}=1\n")
+    _, told, said = run_txn("serve", "--config", path, "--listen", "127.0.0.1:0", "--check")
+    assert unknown in told + said
+    assert unknown not in out + err
 
 
 def test_a_file_is_read_as_java_reads_it(tmp_path: Path) -> None:

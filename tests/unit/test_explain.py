@@ -6,7 +6,6 @@ from typing import Never
 
 import pytest
 
-from txn.cli.moments import distance, duration, moment, parse_duration, relative
 from txn.cluster.facts import (
     Completion,
     LoggedBatch,
@@ -34,6 +33,7 @@ from txn.explain.timeline import Event, in_order, newest_transaction
 from txn.explain.verdict import GRACE_MS, Standing, judge
 from txn.identifiers import TopicPartition
 from txn.inspect.segments import SegmentBatch
+from txn.moments import distance, duration, moment, parse_duration, relative
 from txn.wire.transaction_descriptions import decode_descriptions, with_extras
 
 ORDERS = "orders", 0

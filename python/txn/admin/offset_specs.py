@@ -15,11 +15,11 @@ from enum import Enum
 from typing import Final
 
 from txn.admin.cluster import RunningCluster
-from txn.cli.moments import UNITS_MS
 from txn.cluster.source import EARLIEST, LATEST
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.identifiers import TopicPartition
+from txn.moments import UNITS_MS
 
 OFFSET_MAX: Final = 2**63 - 1
 

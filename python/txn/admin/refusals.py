@@ -15,12 +15,38 @@ NO_RIGHTS: Final = frozenset(
     }
 )
 
+PASSING: Final = MOVING | {
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.LISTENER_NOT_FOUND,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+"""The retriable codes of Apache Kafka 4.4 that may pass while an administrator waits.
+
+Left out are those of other requests (fetch and share sessions, damaged batches), and those that
+stay: a topic that is not there, an election that is not needed.
+"""
+
 ADVICE: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.REQUEST_TIMED_OUT: "It may have been done all the same: look, then try again",
     ErrorCode.INVALID_REPLICATION_FACTOR: "Start more brokers, or give a smaller factor",
     ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it",
     ErrorCode.TOPIC_DELETION_DISABLED: "The brokers have delete.topic.enable=false",
     ErrorCode.NOT_CONTROLLER: "The cluster elects a controller. Try again in a moment",
+    ErrorCode.KAFKA_STORAGE_ERROR: "Look at the broker's log and its disk, then try again",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "The quota of mutations is used up. Try again in a moment",
     ErrorCode.NON_EMPTY_GROUP: "Stop its members first",
     ErrorCode.UNKNOWN_MEMBER_ID: "Stop its members first",
     ErrorCode.REBALANCE_IN_PROGRESS: "Stop its members first",
@@ -39,13 +65,12 @@ def require(code: int, message: str | None, refused: str, *, needs: str) -> None
 
     Raises:
         RejectedError: it is refused, or its user may not.
-        RetriableError: another broker will answer, or the same one in a moment.
+        RetriableError: another broker will answer, or the same one in a moment. After
+            REQUEST_TIMED_OUT the request may have been done.
     """
     if code == ErrorCode.NONE:
         return
     known = ErrorCode(code)
-    if known in MOVING:
-        raise RetriableError(f"{refused}: {known.name}. Try again in a moment", code=code)
     told = (message or "").rstrip(". ")
     if known in NO_RIGHTS and told.lower().endswith("authorization failed"):
         told = ""  # the code says so
@@ -53,6 +78,8 @@ def require(code: int, message: str | None, refused: str, *, needs: str) -> None
     if known in NO_RIGHTS and not told:  # a broker's words are another reason than a right
         advice = f"Its user needs {needs}"
     said = ": ".join(part for part in (refused, known.name, told) if part)
+    if known in PASSING:
+        raise RetriableError(f"{said}. {advice or 'Try again in a moment'}", code=code)
     raise RejectedError(f"{said}. {advice}" if advice else said, code=code, name=known.name)
 
 

@@ -11,12 +11,12 @@ import typer
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, cluster, running_cluster
 from txn.cli.completing import complete_topics
 from txn.cli.confirming import confirm
-from txn.cli.moments import moment
 from txn.cli.options import AsJson, PlanAlone, Yes
 from txn.cli.output import print_json, print_lines, table
 from txn.cli.record_texts import json_of
 from txn.counts import counted
 from txn.errors import ConfigError
+from txn.moments import moment
 
 if TYPE_CHECKING:
     from txn.processor.redrive import Choice, DeadLetter, DeadLetters, Redriven

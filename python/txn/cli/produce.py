@@ -22,7 +22,6 @@ from txn.cli.cluster import (
     running_cluster,
 )
 from txn.cli.completing import complete_topics
-from txn.cli.moments import parse_duration
 from txn.cli.no_answer import exit_if_unreachable
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
@@ -30,6 +29,7 @@ from txn.cli.record_texts import Record, record_of
 from txn.cli.stopping import sigterm_as_ctrl_c
 from txn.counts import counted
 from txn.errors import ConfigError, InDoubtError, TxnError
+from txn.moments import parse_duration
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message

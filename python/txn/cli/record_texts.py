@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from txn.cli.moments import moment
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
+from txn.moments import moment
 
 TEXT: Final = "utf-8"
 BASE64: Final = "base64"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting, running_cluster
-from txn.cli.moments import duration, moment, parse_duration
 from txn.cli.output import table, until_reader_closes
 from txn.cli.stopping import is_reader_gone, sigterm_as_ctrl_c
 from txn.errors import ConfigError, RetriableError
+from txn.moments import duration, moment, parse_duration
 from txn.printable import printable
 
 if TYPE_CHECKING:

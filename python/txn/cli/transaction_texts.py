@@ -5,12 +5,12 @@ from dataclasses import asdict
 from enum import Enum
 from typing import Any, Final
 
-from txn.cli.moments import distance, duration, moment, relative
 from txn.cluster.facts import FactSource, OpenTransaction, Owner
 from txn.coordinator.transaction.states import TxnState
 from txn.counts import counted
 from txn.explain.questions import Explanation, HoldingTransaction, Timeline, WaitingRecords, is_open
 from txn.explain.verdict import Verdict
+from txn.moments import distance, duration, moment, relative
 
 LABEL_WIDTH: Final = 12
 FREE_SHOWN_MAX: Final = 3

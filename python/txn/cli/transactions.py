@@ -70,10 +70,10 @@ def list_transactions(
     Exit codes: 0 done. 2 is wrong usage, no broker or directory answers, or a damaged partition was
     left out.
     """
-    from txn.cli.moments import parse_duration
     from txn.cli.transaction_texts import list_lines, owner_data
     from txn.coordinator.transaction.listing import STATES_BY_LABEL
     from txn.explain.questions import listed
+    from txn.moments import parse_duration
 
     longer_than_ms = None if longer_than is None else parse_duration(longer_than)
     with asked(bootstrap, command_config, settings, data) as source:

@@ -5,6 +5,7 @@
 A call that ends a transaction may be repeated after a time-out: it resumes the one end.
 """
 
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -88,13 +89,12 @@ class ProducerEngine(Protocol):
 def arrow_module(call: str) -> ModuleType:
     """Return `txn.client.arrow`, which needs pyarrow. Raises ConfigError."""
     try:
-        from txn.client import arrow
+        return import_module("txn.client.arrow")
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{call} needs the package {error.name}: run `pip install '.[arrow]'` in the directory "
             "of txn, or use records one by one"
         ) from error
-    return arrow
 
 
 def engine_name(name: object) -> EngineName:

@@ -15,10 +15,10 @@ from txn import _core
 from txn.access.connection import authentication_error, client_security
 from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
 from txn.security.client import PLAIN, SecuritySettings
-from txn.server.loop.requests import decode_untrusted
 from txn.wire.error_codes import ErrorCode
 from txn.wire.kio import load_response_schema
 from txn.wire.messages import encode_request
+from txn.wire.plain_bodies import decode_untrusted
 from txn.wire.transaction_descriptions import EXPLAIN_CLIENT_ID
 
 Fields = dict[str, Any]

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from txn.cli.moments import duration, moment, relative
 from txn.counts import counted
+from txn.moments import duration, moment, relative
 from txn.printable import printable
 
 HERE: Final = Path(__file__).parent

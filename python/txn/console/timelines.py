@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from txn.cli.moments import duration
+from txn.moments import duration
 
 WIDTH: Final = 1_000
 BAR_MIN: Final = 4.0

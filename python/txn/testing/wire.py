@@ -13,12 +13,12 @@ from typing import Any, Final
 from txn.counts import counted
 from txn.errors import RejectedError
 from txn.hints import did_you_mean
-from txn.server.loop.requests import decode_untrusted
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import encode
 from txn.wire.error_codes import ErrorCode
 from txn.wire.kio import load_request_schema, load_response_schema
 from txn.wire.messages import is_flexible
+from txn.wire.plain_bodies import decode_untrusted
 
 HEADER: Final = struct.Struct(">hhih")
 """API key, version, correlation id, length of the client id."""

@@ -70,6 +70,8 @@ _LATER: Final = {
     (88, 1, _RESPONSE): "txn.wire.later.streams_groups:StreamsGroupHeartbeatResponse",
     (89, 1, _REQUEST): "txn.wire.later.streams_groups:StreamsGroupDescribeRequest",
     (89, 1, _RESPONSE): "txn.wire.later.streams_groups:StreamsGroupDescribeResponse",
+    (93, 0, _REQUEST): "txn.wire.later.topology_descriptions:TopologyDescriptionUpdateRequest",
+    (93, 0, _RESPONSE): "txn.wire.later.topology_descriptions:TopologyDescriptionUpdateResponse",
 }
 """(API key, version, kind) → the schema of a version that kio lacks, here or as of a version that
 has the same fields."""

@@ -1,6 +1,6 @@
 """Kafka's request and response bodies as bytes, by the schemas of kio.
 
-Requests from others are decoded by `txn.server.loop.requests`.
+Requests from others are decoded by `txn.server.loop.requests`, their answers by `plain_bodies`.
 """
 
 from collections.abc import Callable, Sequence

@@ -33,8 +33,8 @@ macro_rules! apis {
             pub const $name: i16 = $key;
         )*
 
-        static APIS: [Option<Api>; 93] = {
-            let mut apis = [None; 93];
+        static APIS: [Option<Api>; 95] = {
+            let mut apis = [None; 95];
             $(apis[$key] = Some(Api { key: $key, name: $text, first_flexible: $first_flexible });)*
             apis
         };
@@ -131,6 +131,8 @@ apis! {
     DESCRIBE_SHARE_GROUP_OFFSETS = 90, "DescribeShareGroupOffsets", 0;
     ALTER_SHARE_GROUP_OFFSETS = 91, "AlterShareGroupOffsets", 0;
     DELETE_SHARE_GROUP_OFFSETS = 92, "DeleteShareGroupOffsets", 0;
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93, "StreamsGroupTopologyDescriptionUpdate", 0;
+    UNREGISTER_CONTROLLER = 94, "UnregisterController", 0;
 }
 
 /// The API with a key; `None` for a key that Apache Kafka 4 does not have.

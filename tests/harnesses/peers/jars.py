@@ -78,7 +78,17 @@ CONNECT_4_2: Final = JarSet(
         for name in ("connect-runtime", "connect-mirror", "connect-file")
     ),
 )
-"""Kafka Connect with its file connectors, and MirrorMaker. Maven Central has them up to 4.2."""
+"""Kafka Connect with its file connectors, and MirrorMaker."""
+
+CONNECT_4_3: Final = JarSet(
+    "kafka-connect-4.3.1",
+    tuple(
+        Artifact(KAFKA, name, "4.3.1")
+        for name in ("connect-runtime", "connect-mirror", "connect-file")
+    ),
+)
+"""The newest that Maven Central has whole. The connectors of 4.3.1 do not run with the Java client
+of 4.4, which has moved classes that they use."""
 
 CONTROL: Final = NODE_4_2 if os.environ.get("TXN_CONTROL") == "4.2" else NODE_4_4
 """The Apache Kafka that answers are compared with; `TXN_CONTROL=4.2` makes it the older one."""

@@ -73,6 +73,7 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (0, 0),
     },
     "quorum": {
         ApiKey.DESCRIBE_QUORUM: (0, 2),

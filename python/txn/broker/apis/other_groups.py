@@ -36,6 +36,8 @@ from txn.wire.bodies.other_groups import (
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    TopologyDescriptionUpdateRequest,
+    TopologyDescriptionUpdateResponse,
 )
 from txn.wire.error_codes import ErrorCode
 
@@ -151,5 +153,13 @@ APIS: Final = Area(
         ShareGroupOffsetsResponse,
         for_everybody,
         refusing_by(ShareGroupOffsetsResponse(OFF, OFF_MESSAGE)),
+    ),
+    Api(
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
+        (0, 0),
+        TopologyDescriptionUpdateRequest,
+        TopologyDescriptionUpdateResponse,
+        for_everybody,
+        refusing_by(TopologyDescriptionUpdateResponse(OFF)),
     ),
 )

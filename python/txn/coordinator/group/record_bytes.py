@@ -93,7 +93,10 @@ class RecordWriter:
 
 
 class RecordReader:
-    """Fields of a versioned key or value, each length checked against the bytes left."""
+    """Fields of a versioned key or value, each length checked against the bytes left.
+
+    Bytes behind the last field are ignored, as by Apache Kafka.
+    """
 
     def __init__(self, data: bytes, *, is_flexible: bool | None = None) -> None:
         """Read a version; without `is_flexible` it is of an offset or a classic group.
@@ -166,11 +169,6 @@ class RecordReader:
         if not self._is_flexible:
             return {}
         return {self._varint(): self._take(self._varint()) for _ in range(self._varint())}
-
-    def finish(self) -> None:
-        """Raises ValueError: bytes are left."""
-        if self._position != len(self._data):
-            raise ValueError(f"{len(self._data) - self._position} bytes follow the last field")
 
     def _length(self, fixed: str) -> int:
         if self._is_flexible:

@@ -182,13 +182,9 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
     """
     reader = RecordReader(data)
     if reader.version <= OFFSET_KEY_VERSION:
-        offset_key = OffsetKey(reader.string(), reader.string(), reader.int32())
-        reader.finish()
-        return offset_key
+        return OffsetKey(reader.string(), reader.string(), reader.int32())
     if reader.version == GROUP_KEY_VERSION:
-        group_key = GroupKey(reader.string())
-        reader.finish()
-        return group_key
+        return GroupKey(reader.string())
     return None
 
 
@@ -228,7 +224,6 @@ def decode_offset_value(data: bytes) -> OffsetValue:
     commit_timestamp_ms = reader.int64()
     expire_timestamp_ms = reader.int64() if reader.version == 1 else NEVER
     tags = reader.tags()
-    reader.finish()
     topic_id = uuid.UUID(bytes=tags[TOPIC_ID_TAG]) if TOPIC_ID_TAG in tags else None
     return OffsetValue(
         offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id
@@ -274,7 +269,6 @@ def decode_group_value(data: bytes) -> GroupValue:
     state_timestamp_ms = reader.int64() if reader.version >= 2 else NEVER
     members = tuple(_decode_member(reader) for _ in range(reader.count()))
     reader.tags()
-    reader.finish()
     return GroupValue(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
 
 

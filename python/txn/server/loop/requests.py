@@ -7,15 +7,12 @@ as a topic's partitions, so handlers describe each thing once, however often it 
 needs at most some 50 MiB, and a second or two of one processor.
 """
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from txn import _core, forks
-from txn.wire.kio import entity_reader
+from txn.wire.plain_bodies import Parts, parts_of
 from txn.wire.requests import view
 from txn.wire.schemas import request_schema
-from txn.wire.shapes import steps_of
 
 ITEMS_MAX: Final = 200_000
 """The limit of partitions in Produce and Fetch, too."""
@@ -27,42 +24,9 @@ class MalformedRequestError(Exception):
     """A request body does not follow its schema; the connection that sent it is closed."""
 
 
-class Plain(Protocol):
-    """Makes a body plain, see `_core.BodyShape.plain`."""
-
-    def __call__(self, body: bytes, items_max: int | None = None) -> bytes:
-        """Return the body, plain. Raises ValueError."""
-        ...
-
-
-Parts = tuple[Plain, Callable[[bytes, int], tuple[object, int]]]
-"""Makes a body plain; reads a request and returns its end."""
-
-
-def _parts(schema: type) -> Parts:
-    is_flexible = bool(getattr(schema, "__flexible__", False))
-    with forks.one_step():  # kio makes its readers under locks of the whole process
-        return _core.BodyShape(steps_of(schema), is_flexible).plain, entity_reader(schema)
-
-
-@cache
-def _parts_of_schema(schema: type) -> Parts:
-    return _parts(schema)
-
-
 @cache
 def _parts_of_request(kind: type, api_key: int, api_version: int) -> Parts:
-    return _parts(view(kind, request_schema(api_key, api_version)))
-
-
-def decode_untrusted(schema: Any, body: bytes) -> Any:
-    """Decode a body of an untrusted sender by a schema that knows no tagged fields.
-
-    Raises an exception of any kind: the bytes do not follow the schema.
-    """
-    plain, read = _parts_of_schema(schema)
-    decoded, _ = read(plain(body), 0)
-    return decoded
+    return parts_of(view(kind, request_schema(api_key, api_version)))
 
 
 def load_request(kind: type, api_key: int, api_version: int) -> None:

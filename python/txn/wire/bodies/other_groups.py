@@ -359,3 +359,56 @@ class StreamsGroupDescribeResponse(NamedTuple):
     """The groups."""
 
     groups: Sequence[DescribedStreamsGroup]
+
+
+@request_body
+class TopologyNode:
+    """A source, a processor or a sink."""
+
+    name: str
+    node_type: int
+    source_topics: tuple[str, ...] = ()
+    sink_topic: str | None = None
+    stores: tuple[str, ...] = ()
+    successors: tuple[str, ...] = ()
+
+
+@request_body
+class DescribedSubtopology:
+    """A part of a topology, with its nodes."""
+
+    subtopology_id: str
+    nodes: tuple[TopologyNode, ...]
+
+
+@request_body
+class GlobalStore:
+    """A state store that every client has."""
+
+    source: TopologyNode
+    processor: TopologyNode
+
+
+@request_body
+class TopologyDescription:
+    """The parts and the global stores of an application."""
+
+    subtopologies: tuple[DescribedSubtopology, ...]
+    global_stores: tuple[GlobalStore, ...]
+
+
+@request_body
+class TopologyDescriptionUpdateRequest:
+    """Describes one epoch of the topology of a streams group."""
+
+    group_id: str
+    member_id: str
+    topology_epoch: int
+    topology_description: TopologyDescription
+
+
+class TopologyDescriptionUpdateResponse(NamedTuple):
+    """The error."""
+
+    error_code: ErrorCode
+    error_message: str | None = None

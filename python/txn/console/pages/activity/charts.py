@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from txn.cli.moments import duration
+from txn.moments import duration
 
 WIDTH: Final = 300
 HEIGHT: Final = 80

@@ -8,7 +8,6 @@ from urllib.parse import quote as quote_part
 from urllib.parse import urlencode
 
 from txn.admin.cluster import RunningCluster
-from txn.cli.moments import parse_duration
 from txn.cli.transaction_texts import client_text, command_line
 from txn.cli.transactions import StateName
 from txn.cluster.facts import Owner
@@ -24,6 +23,7 @@ from txn.errors import ConfigError, RejectedError
 from txn.explain.abort import AbortPlan, NothingOpen, carry_out, plan_by_id, plan_by_offset
 from txn.explain.questions import described, is_open, listed, partitions_of
 from txn.identifiers import TopicPartition
+from txn.moments import parse_duration
 
 LANES: Final = 25
 OFFSETS_READ: Final = 1_000

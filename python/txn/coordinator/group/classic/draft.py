@@ -30,6 +30,10 @@ so a client that went away would hold the group for ever. Source: Kafka."""
 
 EMPTY_REBALANCE_RETRY_MS: Final = 1_000
 
+GENERATION_MAX: Final = 2**31 - 1
+"""The last generation; the first one follows. A member of a former generation 1 that is still there
+is told of the new one before it could use its own."""
+
 
 class Draft:
     """A group on its way to the next one, with the answers and the record that came up.
@@ -217,7 +221,7 @@ class Draft:
             self._wait_for_joins(now_ms + wait_ms)
             return
         self.group = self.group._replace(
-            generation=self.group.generation + 1,
+            generation=self.group.generation % GENERATION_MAX + 1,
             leader=leader,
             protocol=select_protocol(self.group) if leader is not None else None,
             initial=None,

@@ -15,6 +15,9 @@ assignment that is larger than a batch is written before it (`broker/consumer_gr
 Until the assignment interval is over, members go on with the target that there is (`target.py`).
 So they do while a large assignment is computed, which is a task for the caller.
 
+Deviation from Kafka: a group in the last epoch, 2³¹-1, refuses changes that need another one. Kafka
+goes on with -2³¹, and the group's members get no partitions from then on.
+
 Sources: KIP-848, KIP-1263; Apache Kafka's behaviour where they are silent.
 """
 
@@ -34,12 +37,14 @@ from txn.coordinator.group.consumer.beat import (
 )
 from txn.coordinator.group.consumer.departures import tombstones
 from txn.coordinator.group.consumer.group import (
+    EPOCH_MAX,
     LEFT_FOR_A_WHILE,
     NO_PARTITIONS,
     NO_SUBSCRIPTION,
     NOTHING,
     ConsumerGroup,
     ConsumerMember,
+    next_epoch,
 )
 from txn.coordinator.group.consumer.patterns import PATTERNS_MAX
 from txn.coordinator.group.consumer.reconcile import Aim, reconciled
@@ -276,7 +281,13 @@ class _Heartbeat:
         hashed = metadata_hash(names, self._topics)
         if not needs_assignment and hashed == group.metadata_hash:
             return group.epoch
-        value = group.epoch_value._replace(epoch=group.epoch + 1, metadata_hash=hashed)
+        if group.epoch == EPOCH_MAX:
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"Group {group.group_id} has reached the last epoch, {EPOCH_MAX}. Stop its members "
+                "and delete the group, or use another group id.",
+            )
+        value = group.epoch_value._replace(epoch=next_epoch(group), metadata_hash=hashed)
         self._write(Kind.EPOCH, value)
         return value.epoch
 

@@ -23,6 +23,7 @@ from txn.coordinator.group.consumer.group import (
     OWNS_NOTHING,
     ConsumerGroup,
     ConsumerMember,
+    next_epoch,
 )
 from txn.coordinator.group.consumer.records import ConsumerRecord, Kind, Records, record
 from txn.coordinator.group.consumer.topics import Topics, metadata_hash
@@ -47,7 +48,7 @@ def fence(group: ConsumerGroup, member_ids: Iterable[str], *, topics: Topics) ->
             records.append(record(Kind.PATTERN, group.group_id, None, pattern))
     names = group.subscribed_topics([each.subscription for each in gone])
     value = group.epoch_value._replace(
-        epoch=group.epoch + 1, metadata_hash=metadata_hash(names, topics)
+        epoch=next_epoch(group), metadata_hash=metadata_hash(names, topics)
     )
     records.append(record(Kind.EPOCH, group.group_id, value))
     if len(gone) == len(group.members):  # nobody is left: the next member is assigned at once

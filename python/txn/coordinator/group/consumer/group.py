@@ -41,6 +41,9 @@ LEFT_FOR_A_WHILE: Final = -2
 FIRST_EPOCH: Final = 1
 """The epoch of a group of which nothing is recorded. Its first assignment has the next one."""
 
+EPOCH_MAX: Final = 2**31 - 1
+"""The last epoch. A group that has it refuses a change that needs another assignment."""
+
 GROUP_BYTES: Final = 2_048
 NAME_BYTES: Final = 64
 PARTITION_BYTES: Final = 128
@@ -448,3 +451,11 @@ def _count_down(counts: Counter[str], names: Iterable[str]) -> None:
         counts[name] -= 1
         if counts[name] <= 0:
             del counts[name]
+
+
+def next_epoch(group: ConsumerGroup) -> int:
+    """The epoch behind a change that needs another assignment; the last one has no successor.
+
+    A member that leaves in the last epoch frees its partitions, and nobody gets them.
+    """
+    return min(group.epoch + 1, EPOCH_MAX)

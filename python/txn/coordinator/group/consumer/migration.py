@@ -50,6 +50,7 @@ from txn.coordinator.group.consumer.group import (
     OWNS_NOTHING,
     ConsumerGroup,
     ConsumerMember,
+    next_epoch,
 )
 from txn.coordinator.group.consumer.records import (
     Assignment,
@@ -139,7 +140,7 @@ def join_classic(
     outcome = heartbeat(known, beat, now_ms=at.day_ms, topics=topics, limits=limits)
     if group.state is GroupState.STABLE or has_old_target(known, outcome):
         return upgraded, outcome
-    value = known.epoch_value._replace(epoch=known.epoch + 1)
+    value = known.epoch_value._replace(epoch=next_epoch(known))
     upgraded = (*upgraded, record(Kind.EPOCH, group.group_id, value))
     known = _folded(group.group_id, upgraded, at.monotonic_ms)
     return upgraded, heartbeat(known, beat, now_ms=at.day_ms, topics=topics, limits=limits)

@@ -6,7 +6,7 @@ no assignment misses them.
 
 from typing import Final
 
-from txn.coordinator.group.consumer.group import ConsumerGroup
+from txn.coordinator.group.consumer.group import ConsumerGroup, next_epoch
 from txn.coordinator.group.consumer.records import Kind, PatternValue, Records, record
 from txn.coordinator.group.consumer.topics import Topics, metadata_hash
 
@@ -29,7 +29,7 @@ def pattern_resolved(group: ConsumerGroup, pattern: str, found: PatternValue) ->
     written = record(Kind.PATTERN, group.group_id, found, pattern)
     if not changes or group.has_newer_epoch:
         return (written,)
-    value = group.epoch_value._replace(epoch=group.epoch + 1)
+    value = group.epoch_value._replace(epoch=next_epoch(group))
     return written, record(Kind.EPOCH, group.group_id, value)
 
 
@@ -38,6 +38,6 @@ def patterns_checked(group: ConsumerGroup, *, topics: Topics) -> Records:
     hashed = metadata_hash(group.subscribed_topics(), topics)
     if not group.subscribed_patterns or hashed == group.metadata_hash:
         return ()
-    epoch = group.epoch + (not group.has_newer_epoch)
+    epoch = group.epoch if group.has_newer_epoch else next_epoch(group)
     value = group.epoch_value._replace(epoch=epoch, metadata_hash=hashed)
     return (record(Kind.EPOCH, group.group_id, value),)

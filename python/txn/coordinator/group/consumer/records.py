@@ -220,9 +220,7 @@ def decode_key(data: bytes) -> ConsumerKey | None:
     if reader.version not in KINDS:
         return None
     kind = Kind(reader.version)
-    key = ConsumerKey(kind, reader.string(), reader.string() if kind in NAMED else "")
-    reader.finish()
-    return key
+    return ConsumerKey(kind, reader.string(), reader.string() if kind in NAMED else "")
 
 
 # ---------------------------------------------------------------- values
@@ -328,7 +326,6 @@ def decode_value(kind: Kind, data: bytes) -> ConsumerValue | None:
             )
         case Kind.PARTITIONS:
             return None
-    reader.finish()
     return value
 
 
@@ -377,9 +374,7 @@ def _take_classic(tags: dict[int, bytes]) -> ClassicMember | None:
         protocols.append((name, reader.blob()))
         if of_protocol := reader.tags():
             protocol_tags[name] = of_protocol
-    classic = ClassicMember(session_timeout_ms, tuple(protocols), reader.tags(), protocol_tags)
-    reader.finish()
-    return classic
+    return ClassicMember(session_timeout_ms, tuple(protocols), reader.tags(), protocol_tags)
 
 
 def _write_names(writer: RecordWriter, names: tuple[str, ...]) -> None:
@@ -421,7 +416,6 @@ def _read_owned(
         if data is not None:
             tagged = RecordReader(b"\0\0" + data, is_flexible=True)
             stored = tagged.int32s()
-            tagged.finish()
             epochs = stored if len(stored) == len(numbers) else epochs
         owned[topic_id] = dict(zip(numbers, epochs, strict=True))
     return owned
