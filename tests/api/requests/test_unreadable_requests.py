@@ -8,6 +8,7 @@ import pytest
 import txn
 from support.processors import until
 from support.wire_client import RawConnection
+from txn.logs import RareLog, log
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 
@@ -62,7 +63,8 @@ UNREADABLE = {
 def test_an_unreadable_request_is_logged_with_its_sender_and_its_api(
     case: str, servers: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txn.logs.RareLog._is_due", lambda *_: True)
+    every_line = RareLog(log, interval_s=0.0)
+    monkeypatch.setattr("txn.server.loop.control_loop.rare_log", every_line)
     sent, line = UNREADABLE[case]
 
     def attempt() -> bool:
