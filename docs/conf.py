@@ -1,6 +1,7 @@
 """The settings of Sphinx, for `make docs`."""
 
 from importlib.metadata import version as version_of
+from pathlib import Path
 
 project = "txn"
 author = "the authors of txn"
@@ -14,3 +15,4 @@ html_theme = "furo"
 html_title = f"txn {release}"
 html_copy_source = False
 html_show_sphinx = False
+html_search_scorer = str(Path(__file__).parent / "scorer.js")

@@ -1,9 +1,7 @@
-"""The pages of the documentation as a whole: links, the site that Sphinx makes, and the wheel's."""
+"""The pages of the documentation as a whole: links, and the wheel's."""
 
 import posixpath
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +9,6 @@ import pytest
 from markdown_it import MarkdownIt
 
 import txn
-from txn.manual.__main__ import write_pages
 from txn.manual.api_reference import MODULES, public_names
 from txn.manual.contents import sections_of
 from txn.manual.html import html_path
@@ -117,19 +114,3 @@ def test_each_image_of_a_page_is_beside_its_html(
     site = html_path("index").parent
     assert {path.relative_to(site).as_posix() for path in shown} == images().keys()
     assert all(path.is_file() for path in shown)
-
-
-def test_sphinx_builds_the_site_without_a_warning_and_without_an_address_to_load(
-    tmp_path: Path,
-) -> None:
-    """Every link, anchor and reference is checked, as `make docs` does it."""
-    pages, site = tmp_path / "pages", tmp_path / "site"
-    write_pages(pages)
-    options = ["-q", "-W", "-n", "--keep-going", "-c", str(ROOT / "docs")]
-    command = [sys.executable, "-m", "sphinx", *options, str(pages), str(site)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for name in PAGES:
-        html = (site / f"{name}.html").read_text()
-        loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"([^\"]+)", html)
-        assert [each for each in loaded if "//" in each] == []

@@ -167,7 +167,7 @@ EVENTS: Final[tuple[tuple[str, str, Ask], ...]] = (
     ("its records are not on the disk, and cannot be", "data lost", _unsynced),
     ("a start after a power failure", "power failure", _power_failed),
 )
-"""The request or event; its name on the diagram; the next state of an id."""
+"""The request or event; its name in the table of moves; the next state of an id."""
 
 EXPIRY: Final = "unused for `transactional.id.expiration.ms`"
 
@@ -230,14 +230,16 @@ def states_table() -> Iterator[str]:
         yield f"| {number} | {state.label} | {MEANINGS[state]} | {following} |"
 
 
-def diagram() -> Iterator[str]:
-    """The moves, as Mermaid draws them."""
-    yield "```mermaid"
-    yield "stateDiagram-v2"
-    yield f"    [*] --> {TxnState.DEAD.label}"
+def moves_table() -> Iterator[str]:
+    """The moves, and what makes each; a state is named in the row of its first move."""
+    yield "| from | to | by |"
+    yield "|---|---|---|"
+    yield f"| a new id | {TxnState.DEAD.label} | |"
+    named = None
     for (before, after), names in sorted(moves_made().items()):
-        yield f"    {before.label} --> {after.label}: {', '.join(names)}"
-    yield "```"
+        origin = before.label if before is not named else ""
+        yield f"| {origin} | {after.label} | {', '.join(names)} |"
+        named = before
 
 
 def answers_table() -> Iterator[str]:
@@ -325,7 +327,7 @@ def picture() -> Iterator[str]:
 SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "picture": picture,
     "states": states_table,
-    "moves": diagram,
+    "moves": moves_table,
     "answers": answers_table,
 }
 

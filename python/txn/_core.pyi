@@ -696,8 +696,8 @@ class Server:
         """The bound addresses of the listeners."""
     @property
     def wakeup_fd(self) -> int:
-        """Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes` or
-        `take_refused` has something, or `take_room` is true.
+        """Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes`,
+        `take_refused` or `take_unreadable` has something, or `take_room` is true.
         """
     def run_reactor(self, index: int) -> None:
         """Run reactor `index` on the calling thread until `stop`; holds no interpreter.
@@ -817,6 +817,11 @@ class Server:
     def take_refused(self) -> list[tuple[int, str, str]]:
         """(listener, client host, limit) of connections that were closed as they came, since the
         last call; of many at once only some.
+        """
+    def take_unreadable(self) -> list[tuple[str, int | None, int | None, str | None]]:
+        """(client host, API key, version, reason) of requests that reactors could not read since the
+        last call, and closed the connections of; of many at once only some. A key or version of
+        None stood behind the end of the request; a reason of None means an unserved version.
         """
     def reply(self, token: int, flexible_header: bool, body: bytes) -> None:
         """Answer a request; an answer for a connection that is gone is dropped. The connection's

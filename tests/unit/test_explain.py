@@ -8,6 +8,7 @@ import pytest
 
 from txn.cluster.facts import (
     Completion,
+    LastClient,
     LoggedBatch,
     OpenTransaction,
     Owner,
@@ -57,6 +58,17 @@ def standing(
 def test_what_is_open_at_its_coordinator_ends_by_its_client_or_its_timeout() -> None:
     verdict = judge(HELD, OWNER, now_ms=BEGUN_MS, is_running=True)
     assert (verdict.standing, verdict.ends_ms) == (Standing.RUNNING, DUE_MS)
+    assert verdict.command == "txn transactions abort --transactional-id pay-3"
+
+
+def test_without_its_client_it_ends_by_its_timeout_alone_and_by_a_restart_of_the_program() -> None:
+    client = LastClient("billing", "10.0.0.7", BEGUN_MS, "EndTxn", is_connected=False)
+    verdict = judge(HELD, replace(OWNER, client=client), now_ms=BEGUN_MS, is_running=True)
+    assert (verdict.standing, verdict.ends_ms) == (Standing.RUNNING, DUE_MS)
+    assert verdict.ended_by(lambda _: "noon") == (
+        "its coordinator, which aborts it at noon. The connection of its client is closed: nobody "
+        "ends it earlier, unless the client connects again"
+    )
     assert verdict.command == "txn transactions abort --transactional-id pay-3"
 
 

@@ -20,8 +20,25 @@ def note(clients: LastClients, transactional_id: str, client_id: str = "billing"
 def test_the_last_one_is_told(clients: LastClients) -> None:
     note(clients, "pay-3", "first")
     note(clients, "pay-3", "second")
-    assert clients.get("pay-3") == LastClient("second", "10.0.0.7", 5, "EndTxn")
+    assert clients.get("pay-3") == LastClient("second", "10.0.0.7", 5, "EndTxn", is_connected=True)
     assert clients.get("pay-4") is None
+
+
+def test_a_closed_connection_is_told_until_the_client_uses_another(clients: LastClients) -> None:
+    left: list[str] = []
+    gone = session("10.0.0.7", has_left=lambda: bool(left))
+    clients.note("pay-3", Context(26, 1, "billing", gone), "EndTxn")
+    last = clients.get("pay-3")
+    assert last is not None
+    assert last.is_connected
+    left.append("closed")
+    last = clients.get("pay-3")
+    assert last is not None
+    assert not last.is_connected
+    note(clients, "pay-3")
+    last = clients.get("pay-3")
+    assert last is not None
+    assert last.is_connected
 
 
 def test_an_id_that_expired_is_forgotten(clients: LastClients) -> None:

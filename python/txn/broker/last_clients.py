@@ -2,7 +2,8 @@
 
 It is kept only in memory, so it is known since the broker was started. The number of ids is
 bounded, so a broker with very many ids is not affected. Requests to the coordinator are noted here;
-the records that clients produce are not.
+the records that clients produce are not. The connection of the request says whether its client has
+closed it; nothing is noted when a connection ends.
 
 Ids are of any length, so their characters are bounded too. Nothing is interned: CPython 3.12 keeps
 an interned text for ever.
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 from txn.broker.host import Context
 
 IDS_MAX: Final = 10_000
-"""Number of ids that are remembered, the latest ones; some 300 bytes each."""
+"""Number of ids that are remembered, the latest ones; some 400 bytes each."""
 
 CHARACTERS_MAX: Final = 2_000_000
 """Number of characters of all remembered ids together."""
@@ -24,12 +25,16 @@ CLIENT_ID_SHOWN: Final = 255
 
 
 class LastClient(NamedTuple):
-    """A client that the coordinator served: its id, its address, the time and the request."""
+    """A client that the coordinator served: its id, its address, the time and the request.
+
+    `is_connected` is False once the connection of that request is closed, by either side.
+    """
 
     client_id: str
     client_host: str
     seen_ms: int
     request: str
+    is_connected: bool
 
 
 class LastClients:
@@ -37,8 +42,9 @@ class LastClients:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._by_id: dict[str, tuple[str, str, int, str]] = {}
-        """The fields of each `LastClient`: every request makes an entry, and few are read."""
+        self._by_id: dict[str, tuple[str, str, int, str, Callable[[], bool]]] = {}
+        """The fields of each `LastClient`, the last as a question to its connection: every request
+        makes an entry, and few are read."""
         self._characters = 0
 
     def note(self, transactional_id: str, context: Context, request: str) -> None:
@@ -49,12 +55,16 @@ class LastClients:
         while len(by_id) >= IDS_MAX or (by_id and self._characters > CHARACTERS_MAX):
             self.forget(next(iter(by_id)))
         client_id = context.client_id[:CLIENT_ID_SHOWN]
-        by_id[transactional_id] = (client_id, context.client_host, self._now_ms(), request)
+        peer = context.session.client
+        by_id[transactional_id] = (client_id, peer.host, self._now_ms(), request, peer.has_left)
 
     def get(self, transactional_id: str) -> LastClient | None:
         """The last client; None if there was none since the start."""
         last = self._by_id.get(transactional_id)
-        return None if last is None else LastClient(*last)
+        if last is None:
+            return None
+        client_id, host, seen_ms, request, has_left = last
+        return LastClient(client_id, host, seen_ms, request, not has_left())
 
     def forget(self, transactional_id: str) -> None:
         """Drop the entry of an id that expired."""

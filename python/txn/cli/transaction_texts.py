@@ -100,7 +100,8 @@ def client_text(owner: Owner | None, source: FactSource) -> str:
     if owner is not None and owner.client is not None:
         client = owner.client
         seen = relative(client.seen_ms, source.now_ms())
-        return f"{client.client_id!r} from {client.client_host}, {client.request} {seen}"
+        left = "" if client.is_connected else "; the connection of this request is closed"
+        return f"{client.client_id!r} from {client.client_host}, {client.request} {seen}{left}"
     if not source.is_running:
         return "not known: the files do not name it"
     if owner is None:

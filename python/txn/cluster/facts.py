@@ -48,12 +48,17 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LastClient:
-    """The client that last asked the coordinator for a transactional id."""
+    """The client that last asked the coordinator for a transactional id.
+
+    `is_connected` is False once the connection of that request is closed. The client may have
+    another one by then, and a client whose machine lost its power leaves its connection open.
+    """
 
     client_id: str
     client_host: str
     seen_ms: int
     request: str
+    is_connected: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -483,7 +483,11 @@ def _owner(described: TransactionDescription, extra: Mapping[str, Any]) -> Owner
     client = None
     if "client_host" in extra:
         client = LastClient(
-            extra["client_id"], extra["client_host"], extra["seen_ms"], extra["request"]
+            extra["client_id"],
+            extra["client_host"],
+            extra["seen_ms"],
+            extra["request"],
+            extra.get("is_connected", True),
         )
     return Owner(
         described.transactional_id,

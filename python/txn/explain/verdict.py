@@ -157,6 +157,17 @@ def _open(owner: Owner, now_ms: int, is_running: bool) -> Verdict:
             command,
             " and has not",
         )
+    if owner.client is not None and not owner.client.is_connected:
+        return Verdict(
+            Standing.RUNNING,
+            "its coordinator, which aborts it",
+            due_ms,
+            "start its program again, which ends it at once, or wait. If its client is known to be "
+            "dead, abort it by hand",
+            command,
+            ". The connection of its client is closed: nobody ends it earlier, unless the client "
+            "connects again",
+        )
     return Verdict(
         Standing.RUNNING,
         "its client, by a commit or an abort; else the coordinator aborts it",

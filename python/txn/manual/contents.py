@@ -14,7 +14,14 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Troubleshooting": ("errors/index", "errors/*", "damage", "surprises"),
     "Reference": ("reference/*", "settings", "metrics", "cli"),
     "Internals": (
-        *("architecture", "internals", "on-disk", "transaction-rules", "decisions/index"),
+        *(
+            "architecture",
+            "internals",
+            "internals-of-tests",
+            "on-disk",
+            "transaction-rules",
+            "decisions/index",
+        ),
         *("decisions/*", "performance", "tests", "contributing", "changelog"),
     ),
     "Guides": ("python-client", "spark", "spark-examples", "testing", "console", "security*", "*"),

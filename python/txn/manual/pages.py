@@ -83,7 +83,7 @@ def title_of(text: str) -> str:
 
 
 def _led_to_pages(text: str, source: str) -> str:
-    """The text with its links led to names; a diagram stays text, as drawing it takes a script."""
+    """The text with its links led to names."""
     here = posixpath.dirname(source)
     at = posixpath.dirname(name_of(source))
 
@@ -99,9 +99,7 @@ def _led_to_pages(text: str, source: str) -> str:
             )
         return words if words.strip("`") == path else f"{words} (`{found}`)"
 
-    return outside_of_code(text, lambda line: _LINK.sub(led, line)).replace(
-        "```mermaid\n", "```text\n"
-    )
+    return outside_of_code(text, lambda line: _LINK.sub(led, line))
 
 
 def outside_of_code(text: str, change: Callable[[str], str]) -> str:

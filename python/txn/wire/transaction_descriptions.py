@@ -7,7 +7,7 @@ goes to clients with a client id of `TOOL_CLIENT_IDS` alone. Readers are to pass
 
     body      throttle_time_ms int32, states [state], tagged fields:
                   10000  JSON: transactional id → client_id, client_host, seen_ms, request,
-                         updated_ms
+                         is_connected, updated_ms
     state     error_code int16, transactional_id string, state string, timeout_ms int32,
               start_ms int64, producer_id int64, producer_epoch int16,
               topics [topic string, partitions [int32], no tagged fields], no tagged fields

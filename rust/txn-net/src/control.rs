@@ -138,6 +138,19 @@ pub struct RefusedConnection {
     pub reason: &'static str,
 }
 
+/// A request that a reactor could not read, and closed its connection for, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableRequest {
+    /// The client's address.
+    pub client_host: Arc<str>,
+    /// API key of the header, or as it stands where the header ends too early.
+    pub api_key: Option<i16>,
+    /// Its version, likewise.
+    pub api_version: Option<i16>,
+    /// The reason, in words; None if its version is not served.
+    pub reason: Option<String>,
+}
+
 /// Failures beyond these are not kept: they say the same.
 const FAILURES_MAX: usize = 100;
 
@@ -153,6 +166,7 @@ struct QueuedRequests {
     failures: Vec<String>,
     failed_handshakes: Vec<FailedHandshake>,
     refused: Vec<RefusedConnection>,
+    unreadable: Vec<UnreadableRequest>,
     has_room: bool,
     is_signalled: bool,
 }
@@ -213,6 +227,15 @@ impl ControlQueue {
         let mut waiting = self.lock();
         if waiting.refused.len() < FAILURES_MAX {
             waiting.refused.push(refused);
+        }
+        self.signal(&mut waiting);
+    }
+
+    /// Queues a request that could not be read.
+    pub fn push_unreadable(&self, request: UnreadableRequest) {
+        let mut waiting = self.lock();
+        if waiting.unreadable.len() < FAILURES_MAX {
+            waiting.unreadable.push(request);
         }
         self.signal(&mut waiting);
     }
@@ -281,6 +304,14 @@ impl ControlQueue {
         refused
     }
 
+    /// Takes the requests that could not be read.
+    pub fn take_unreadable(&self) -> Vec<UnreadableRequest> {
+        let mut waiting = self.lock();
+        let unreadable = std::mem::take(&mut waiting.unreadable);
+        self.settle(&mut waiting);
+        unreadable
+    }
+
     fn lock(&self) -> MutexGuard<'_, QueuedRequests> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -297,6 +328,7 @@ impl ControlQueue {
             && waiting.failures.is_empty()
             && waiting.failed_handshakes.is_empty()
             && waiting.refused.is_empty()
+            && waiting.unreadable.is_empty()
             && !waiting.has_room;
         if waiting.is_signalled && is_empty {
             waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();

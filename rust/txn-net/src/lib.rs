@@ -61,7 +61,9 @@ pub use access::{Action, Ask};
 pub use authentication::{ANONYMOUS, Attachment};
 pub use catalog::{LogOf, Topic, TopicId};
 pub use connection_quotas::{ConnectionLimits, CreationRates, ListenerLimits};
-pub use control::{ControlRequest, Decide, FailedHandshake, ParkedProduce, RefusedConnection};
+pub use control::{
+    ControlRequest, Decide, FailedHandshake, ParkedProduce, RefusedConnection, UnreadableRequest,
+};
 pub use fetch::SessionSnapshot;
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};
 pub use metrics::{ApiSnapshot, ListenerSnapshot, Snapshot, SocketSnapshot, TlsSnapshot};

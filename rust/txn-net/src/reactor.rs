@@ -44,6 +44,7 @@ mod handshakes;
 mod produce;
 mod requests;
 mod turns;
+mod unreadable;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -98,6 +99,7 @@ pub struct Reactor {
     spin: AdaptiveSpin,
     /// When a failed handshake was last logged.
     handshake_failure_logged_at: Option<Instant>,
+    unreadable_logged_at: Option<Instant>,
     buffers: Buffers,
     /// Requests to be decided on before the next sleep.
     undecided: Undecided,
@@ -207,6 +209,7 @@ impl Reactor {
             clock: Clock::new(),
             spin: AdaptiveSpin::default(),
             handshake_failure_logged_at: None,
+            unreadable_logged_at: None,
             buffers: Buffers::default(),
             undecided: Undecided::default(),
             has_ended_waits: false,

@@ -19,7 +19,7 @@ use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::connection_quotas::{ConnectionLimits, ConnectionQuotas, CreationRates};
 use crate::control::{
     ControlQueue, ControlRequest, Decide, Decider, FailedHandshake, ParkedProduce,
-    RefusedConnection,
+    RefusedConnection, UnreadableRequest,
 };
 use crate::control_lock::ControlLock;
 use crate::fetch::FetchSessions;
@@ -147,8 +147,8 @@ impl Server {
         &self.shared.listeners
     }
 
-    /// Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes` or
-    /// `take_refused` has something, or there is room for answers again.
+    /// Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes`,
+    /// `take_refused` or `take_unreadable` has something, or there is room for answers again.
     #[must_use]
     pub fn wakeup_fd(&self) -> BorrowedFd<'_> {
         self.shared.control.wakeup_fd()
@@ -337,6 +337,12 @@ impl Server {
     #[must_use]
     pub fn take_refused(&self) -> Vec<RefusedConnection> {
         self.shared.control.take_refused()
+    }
+
+    /// Takes requests that could not be read: of many at once only some.
+    #[must_use]
+    pub fn take_unreadable(&self) -> Vec<UnreadableRequest> {
+        self.shared.control.take_unreadable()
     }
 
     /// Replaces the limits on connections. Connections beyond a new

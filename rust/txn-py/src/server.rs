@@ -336,6 +336,16 @@ impl Server {
         tuples.collect()
     }
 
+    #[allow(clippy::type_complexity)]
+    fn take_unreadable(&self) -> Vec<(String, Option<i16>, Option<i16>, Option<String>)> {
+        let unreadable = self.0.take_unreadable().into_iter();
+        let tuples = unreadable.map(|one| {
+            let host = one.client_host.as_ref().into();
+            (host, one.api_key, one.api_version, one.reason)
+        });
+        tuples.collect()
+    }
+
     fn reply(&self, token: u64, flexible_header: bool, body: &[u8]) {
         self.0
             .reply(RequestToken::from_number(token), flexible_header, body);

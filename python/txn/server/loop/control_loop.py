@@ -189,6 +189,12 @@ class ControlLoop:
                 client_host=client_host,
                 limit=limit,
             )
+        for client_host, api_key, api_version, unread in self._server.take_unreadable():
+            request = {"api_key": api_key, "api_version": api_version, "client_host": client_host}
+            if unread is None:
+                rare_log.warning("request.unsupported", **request)
+            else:
+                rare_log.warning("request.malformed", **request, reason=unread)
 
     def _dispatch(
         self,
@@ -304,7 +310,13 @@ class ControlLoop:
         self._server.disconnect(token)
 
     def _on_malformed(self, token: int, context: Context, error: MalformedRequestError) -> None:
-        rare_log.warning("request.malformed", client_host=context.client_host, reason=str(error))
+        rare_log.warning(
+            "request.malformed",
+            api_key=context.api_key,
+            api_version=context.api_version,
+            client_host=context.client_host,
+            reason=str(error),
+        )
         self._server.disconnect(token)
 
     def _fail(self, token: int, context: Context) -> None:

@@ -46,8 +46,12 @@ impl Reactor {
     ) -> Answered {
         let catalog = &self.shared.catalog;
         let parsed = FetchRequest::parse(body, header.api_version, header.correlation_id, catalog);
-        let Ok(mut request) = parsed else {
-            return Answered::Never;
+        let mut request = match parsed {
+            Ok(request) => request,
+            Err(malformed) => {
+                let (api_key, api_version) = (header.api_key, header.api_version);
+                return self.refuse_body(connection, api_key, api_version, malformed);
+            }
         };
         let sessions = &self.shared.fetch_sessions;
         request.enter_session(sessions, connection.sender(), self.clock.now);

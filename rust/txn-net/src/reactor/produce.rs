@@ -32,8 +32,9 @@ impl Reactor {
         body: &mut [u8],
     ) -> Answered {
         let mut request = std::mem::take(&mut self.produce);
-        if request.parse(body, header.api_version).is_err() {
-            return Answered::Never;
+        if let Err(malformed) = request.parse(body, header.api_version) {
+            let (api_key, api_version) = (header.api_key, header.api_version);
+            return self.refuse_body(connection, api_key, api_version, malformed);
         }
         if self.is_for_the_deciding(&request, body.len()) {
             self.produce = request;

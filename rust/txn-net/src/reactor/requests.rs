@@ -69,7 +69,7 @@ impl Reactor {
                 }
                 answered
             }
-            Err(_) => Answered::Never,
+            Err(malformed) => self.refuse_header(connection, frame, malformed),
         };
         let is_left = matches!(answered, Answered::InFlight | Answered::Unfinished);
         connection.put_back(input, if is_left { start } else { end });
@@ -91,7 +91,7 @@ impl Reactor {
             FETCH if FETCH_VERSIONS.contains(&header.api_version) => {
                 self.on_fetch(slot, connection, header, &frame[body..])
             }
-            PRODUCE | FETCH => Answered::Never,
+            PRODUCE | FETCH => self.refuse_version(connection, header.api_key, header.api_version),
             _ if self.index != DECIDING && self.is_decided_by_reactors(header, frame) => {
                 Answered::InFlight
             }

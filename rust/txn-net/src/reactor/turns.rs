@@ -205,10 +205,14 @@ impl Reactor {
 
     /// Reads until the next frame is whole, or its turn is over.
     fn next_frame(&mut self, slot: usize, connection: &mut Connection) -> io::Result<NextFrame> {
+        let max_bytes = self.max_request_bytes(connection);
         for _ in 0..TURN_READS {
-            match connection.front(self.max_request_bytes(connection)) {
+            match connection.front(max_bytes) {
                 Front::Whole(_) => return Ok(NextFrame::Whole),
-                Front::Refused => return Err(io::ErrorKind::InvalidData.into()),
+                Front::Refused => {
+                    self.report_length(connection, max_bytes);
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
                 Front::Partial { .. } if !connection.is_readable => return Ok(NextFrame::Partial),
                 Front::Partial { .. } if !self.has_memory(slot, connection) => {
                     return Ok(NextFrame::Partial);
