@@ -521,7 +521,7 @@ def test_a_commit_that_has_failed_leaves_the_seek_before_it(
     """One that is not known to have failed may be done, as after a second Ctrl-C."""
     consumer.commit(offsets=[first(5)], asynchronous=False)
     consumer.assign([first(1)])
-    producer, _ = scripted(commit_transaction=answers)
+    producer, _ = scripted(commit_transaction=list(answers))
     with pytest.raises(kind), producer.transaction(consumer):
         take(consumer, 2)
 
