@@ -17,7 +17,7 @@ export PROPTEST_RNG_SEED ?= 7
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build browser screenshots quick test test-rust test-python soak check check-rust check-python fmt bench bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo docs wheel clean prerequisites jdk fuzzers
+.PHONY: help setup build browser screenshots quick test test-rust test-python soak check check-rust check-python fmt bench bench-clients bench-spark micro black-box clients load crash-everywhere long-spark large-spark hostile mutate fuzz proofs patterns spark-versions demo docs wheel clean prerequisites jdk fuzzers
 
 help:  ## list every chore
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,10 +71,13 @@ fmt: setup  ## format Rust and Python, and write the index of APIs
 	$(BIN)/ruff check --fix python tests benches examples
 	$(BIN)/ruff format python tests benches examples
 
-bench: jdk setup  ## txn beside Apache Kafka 4.4, then Spark, about 60 minutes (BENCH=--quick: no Spark, 7; KAFKA_VERSION=4.2.0)
+bench: jdk setup  ## txn beside Apache Kafka 4.4, then clients and Spark, about 75 minutes (BENCH=--quick: no Spark, 7; KAFKA_VERSION=4.2.0)
 	cargo build --quiet --release --package txn-bench
 	$(BIN)/python -m benches.compare $(BENCH)
-	$(if $(BENCH),,$(MAKE) bench-spark)
+	$(if $(BENCH),,$(MAKE) bench-clients bench-spark)
+
+bench-clients: jdk setup  ## the native engine beside confluent-kafka, on txn and on Kafka, about 15 minutes (CLIENTS=--quick)
+	$(BIN)/python -m benches.clients $(CLIENTS)
 
 bench-spark: jdk setup  ## format("txn") beside Spark's own connector: rows a second, a tiny micro-batch
 	$(BIN)/python -m benches.spark_rows
