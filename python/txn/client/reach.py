@@ -194,7 +194,7 @@ class Reach:
         if keys and CONSUMER_GROUP_HEARTBEAT not in keys:
             raise RejectedError(
                 f"{self._whose} has group.protocol=consumer, and {host}:{port} does not serve "
-                "these groups (KIP-848). Leave group.protocol out, or set it to classic",
+                "these groups (KIP-848). Set group.protocol=classic",
                 reason="no ConsumerGroupHeartbeat",
                 address=f"{host}:{port}",
             )

@@ -1,8 +1,8 @@
 """The open transactions of a partition, and so how far a read_committed reader may see.
 
 The last stable offset (LSO) is the first offset of the oldest open transaction, or the log
-end if none is open. It never moves back (P5): a transaction opens at the log end, which is at or
-above the LSO. Ending one can only raise the minimum.
+end if none is open. It never moves back while the broker runs (P5): a transaction opens at the log
+end, which is at or above the LSO. Ending one can only raise the minimum.
 
 Because transactions open at the log end, their first offsets grow in the order in which
 they open. A dict keeps that order, so its first value is the oldest, and no tree is needed.

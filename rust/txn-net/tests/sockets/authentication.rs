@@ -59,6 +59,10 @@ fn a_frame_that_is_large_for_sasl_is_refused_before_it_is_read_and_later_taken()
     let mut client = running.connect();
     client.send(&(1 + (1 << 10) as u32).to_be_bytes());
     assert!(client.is_closed());
+    running.wait_for_control();
+    let reported = running.server.take_unreadable();
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].reason.as_ref().unwrap().contains("1024 bytes"));
 
     let mut client = running.connect();
     authenticate(&running, &mut client, None);
