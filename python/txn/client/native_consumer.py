@@ -68,13 +68,16 @@ class NativeConsumer(Consumer, NativeClient):
         return None if columns is None else arrow.record_batch(columns)
 
     def _take_columns(self, max_rows: int, deadline: Deadline) -> "_core.MessageColumns | None":
-        for message in self._serve():
-            error = message.error()
-            if error is not None:
-                self._errors.note(error)
-        columns = self._core.take_columns(max_rows, ms_of(deadline.slice()))
-        if columns is None:
+        """Take columns in slices until there are some, an error waits, or the time is over."""
+        while True:
+            for message in self._serve():
+                error = message.error()
+                if error is not None:
+                    self._errors.note(error)
+            columns = self._core.take_columns(max_rows, ms_of(deadline.slice()))
+            if columns is not None:
+                self._reading.note_firsts(columns["firsts"])
+                return columns
             self._reading.check_nothing_came()
-            return None
-        self._reading.note_firsts(columns["firsts"])
-        return columns
+            if deadline.has_passed or self._errors:
+                return None

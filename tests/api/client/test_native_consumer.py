@@ -1,6 +1,7 @@
 """`txn.Consumer(engine="native")`: reading, positions, offsets and columns."""
 
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -254,6 +255,20 @@ def test_columns_have_the_same_records(broker: TestBroker, topic: str, opened: O
     assert second is not None
     assert second.column("value").to_pylist() == [b"v2"]
     assert consumer.poll_arrow(100, 0.1) is None
+
+
+def test_columns_are_awaited_for_the_whole_time_out(
+    broker: TestBroker, topic: str, opened: Open
+) -> None:
+    """It was over after a second, a slice of the wait, so a new group got nothing."""
+    consumer = opened()
+    consumer.assign([TopicPartition(topic, 0)])
+    late = threading.Timer(1.5, broker.produce, (topic, "late"), {"partition": 0})
+    late.start()
+    batch = consumer.poll_arrow(1, WAIT_S)
+    late.join()
+    assert batch is not None
+    assert batch.column("value").to_pylist() == [b"late"]
 
 
 def test_columns_and_a_transaction_commit_the_same_position(
