@@ -108,6 +108,9 @@ class StoppedServer:
     def take_refused(self) -> list[tuple[int, str, str]]:
         return []
 
+    def take_unreadable(self) -> list[tuple[str, int | None, int | None, str | None]]:
+        return []
+
     def take_failures(self) -> list[str]:
         return []
 

@@ -185,5 +185,6 @@ def test_offsets_in_a_transaction_carry_the_generation_of_the_member(
 def test_settings_that_do_not_fit_to_the_protocol_are_refused(
     opened: Open, settings: dict[str, object]
 ) -> None:
-    with pytest.raises(txn.ConfigError):
+    name = [*settings][-1].replace("_", ".")
+    with pytest.raises(txn.ConfigError, match=name):
         opened(**settings)
