@@ -103,17 +103,18 @@ def seconds_suspected(timestamp: int) -> str:
     )
 
 
-def too_large(whose: str, topic: str, record_bytes: int, message_bytes_max: object) -> str:
+def too_large(whose: str, topic: str, record_bytes: int | None, message_bytes_max: object) -> str:
     """Return what to say of a record that its own producer refuses for its size.
 
     Args:
         whose: Whose record, as a message begins.
         topic: Where it should go.
-        record_bytes: Its key and its value.
+        record_bytes: Its key and its value; None: it is one of many rows.
         message_bytes_max: The producer's message.max.bytes.
     """
+    record = "one of the rows" if record_bytes is None else f"a record of {record_bytes} bytes"
     return (
-        f"{whose} cannot send a record of {record_bytes} bytes to {topic!r}: with its own overhead "
+        f"{whose} cannot send {record} to {topic!r}: with its own overhead "
         f"it is larger than message.max.bytes={message_bytes_max} of the producer "
         "(MSG_SIZE_TOO_LARGE). Raise that, and max.message.bytes of the topic, or put less into a "
         "record"

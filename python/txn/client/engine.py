@@ -7,15 +7,12 @@ A call that ends a transaction may be repeated after a time-out: it resumes the 
 
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from confluent_kafka import TopicPartition
 
 from txn.client.delivery import Delivery
 from txn.errors import ConfigError
-
-if TYPE_CHECKING:
-    from txn.client.arrow import Rows
 
 EngineName = Literal["confluent-kafka", "native"]
 
@@ -55,9 +52,6 @@ class ProducerEngine(Protocol):
         delivery: Delivery,
     ) -> None:
         """Take a record as `produce` does, and report its end to the delivery."""
-
-    def produce_rows(self, topic: str, rows: "Rows", first: int) -> int:
-        """Take rows from `first` on; return the first that was not taken, as the queue is full."""
 
     def collect(self, timeout: float, /) -> int:
         """Wait for reports about deliveries, hand them out, and return how many there were."""

@@ -10,7 +10,6 @@ from confluent_kafka import KafkaError, Message
 from txn import forks
 from txn.client.callbacks import keeping_fatal_error
 from txn.client.delivery import Delivery
-from txn.errors import ConfigError
 
 
 class Librdkafka(confluent_kafka.Producer):
@@ -32,14 +31,6 @@ class Librdkafka(confluent_kafka.Producer):
     def produce_tracked(self, topic: str, *, delivery: Delivery, **record: Any) -> None:
         """Take a record, and report its end to the delivery."""
         self.produce(topic, **record, on_delivery=partial(self._on_report, delivery))
-
-    def produce_rows(self, topic: str, rows: object, first: int) -> int:
-        """Refuse: librdkafka takes records one by one. Raises ConfigError."""
-        raise ConfigError(
-            "write_arrow needs the native engine: give the producer engine='native', or produce "
-            "the rows one by one",
-            property="engine",
-        )
 
     def collect(self, timeout: float, /) -> int:
         """Serve the callbacks that are due, those of reports among them."""

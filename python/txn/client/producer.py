@@ -664,13 +664,8 @@ class Producer:
                     raise
             except KafkaException as raised:
                 if error_of(raised).code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    size, limit = size_of(value, key), self._message_bytes_max
-                    raise RejectedError(
-                        too_large(self._whose, topic, size, limit),
-                        topic=topic,
-                        code=error_of(raised).code(),
-                        name=error_of(raised).name(),
-                    ) from raised
+                    size = size_of(value, key)
+                    raise self._too_large(error_of(raised), topic, size) from raised
                 self._refuse(raised, topic)
             except TypeError as raised:
                 fault = wrong_record(topic, value, key, headers, partition, timestamp)
@@ -689,7 +684,10 @@ class Producer:
 
     def _enqueue_rows(self, topic: str, rows: "Rows") -> None:
         """Take rows; wait while the queue is full."""
+        from txn.client.native import NativeProducer
+
         client = self._client()
+        assert isinstance(client, NativeProducer)  # as `_arrow_rows` requires
         self._serve(Deadline(0))
         first = 0
         try:
@@ -700,15 +698,16 @@ class Producer:
         except KafkaException as raised:
             error = error_of(raised)
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                raise RejectedError(
-                    f"{self._whose}: a row for {topic!r} is larger than message.max.bytes="
-                    f"{self._message_bytes_max}. Split it, compress its value, or raise "
-                    "message.max.bytes here and at the broker",
-                    topic=topic,
-                    code=error.code(),
-                    name=error.name(),
-                ) from raised
+                raise self._too_large(error, topic, None) from raised
             self._refuse(raised, topic)
+
+    def _too_large(self, error: KafkaError, topic: str, record_bytes: int | None) -> RejectedError:
+        return RejectedError(
+            too_large(self._whose, topic, record_bytes, self._message_bytes_max),
+            topic=topic,
+            code=error.code(),
+            name=error.name(),
+        )
 
     def _refuse(self, raised: KafkaException, topic: str) -> NoReturn:
         error = error_of(raised)

@@ -1,7 +1,7 @@
 """A producer and a consumer of the module's own broker, for the tests of this folder.
 
-The module gives the fixture `broker`, with a topic "in" for the consumer. A module whose tests need
-other clients defines its own.
+A module that uses these two clients gives the fixture `broker` a topic "in". A module whose tests
+need other clients defines its own.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,12 @@ import pytest
 import txn
 from txn.client.engine import EngineName
 from txn.testing import TestBroker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[TestBroker]:
+    with TestBroker() as made:
+        yield made
 
 
 @pytest.fixture

@@ -15,12 +15,6 @@ ALL = {0, 1, 2, 3}
 Open = Callable[..., txn.Consumer]
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[TestBroker]:
-    with TestBroker() as made:
-        yield made
-
-
 @pytest.fixture
 def topic(broker: TestBroker) -> str:
     return broker.create_topic(f"t-{uuid.uuid4().hex[:8]}", partitions=4)

@@ -22,12 +22,6 @@ WAIT_S = 30.0
 Open = Callable[..., txn.Consumer]
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[TestBroker]:
-    with TestBroker() as made:
-        yield made
-
-
 @pytest.fixture
 def topic(broker: TestBroker) -> str:
     return broker.create_topic(f"t-{uuid.uuid4().hex[:8]}", partitions=2)

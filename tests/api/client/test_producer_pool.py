@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -39,12 +38,6 @@ with pool.transaction() as t:
     t.produce(topic, b"parent again")
 pool.close()
 """
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[TestBroker]:
-    with TestBroker() as made:
-        yield made
 
 
 @pytest.fixture

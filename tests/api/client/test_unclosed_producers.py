@@ -4,7 +4,6 @@ import gc
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -17,12 +16,6 @@ from txn.testing import TestBroker
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the client has logged; a broker of this process may log, too."""
     return [record.getMessage() for record in caplog.records if record.name == "txn.client"]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[TestBroker]:
-    with TestBroker() as made:
-        yield made
 
 
 def run(program: str, servers: str, engine: EngineName) -> subprocess.CompletedProcess[str]:

@@ -16,12 +16,6 @@ Open = Callable[..., txn.Producer]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[TestBroker]:
-    with TestBroker() as made:
-        yield made
-
-
 @pytest.fixture
 def topic(broker: TestBroker) -> str:
     return broker.create_topic(f"t-{uuid.uuid4().hex[:8]}", partitions=3)
