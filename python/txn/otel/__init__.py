@@ -1,7 +1,9 @@
-"""OpenTelemetry spans of transactions: the extra `otel`.
+"""OpenTelemetry spans of transactions and metrics of processors: the extra `otel`.
 
 - `Producer`, `Consumer`: `txn.Producer` and `txn.Consumer` with spans.
-- `TxnInstrumentor`: gives spans to every `txn.Producer` and `txn.Consumer` of the process.
+- `TxnInstrumentor`: gives spans to every `txn.Producer` and `txn.Consumer` of the process, and
+  exports the metrics of every `txn.Processor`.
+- `observe`: exports the metrics of one `txn.Processor`.
 - `context_of`, `links_of`: the trace of a record, for its consumer.
 
 A transaction is one span, from the begin of its block to the end. Each topic of it is one span of
@@ -26,6 +28,7 @@ except ModuleNotFoundError as missing:
 from txn.otel.clients import Consumer, Producer
 from txn.otel.headers import context_of, links_of
 from txn.otel.instrumentor import TxnInstrumentor
+from txn.otel.processor_metrics import observe
 from txn.otel.transaction import TracedTransaction
 
 __all__ = [
@@ -35,4 +38,5 @@ __all__ = [
     "TxnInstrumentor",
     "context_of",
     "links_of",
+    "observe",
 ]

@@ -1,4 +1,4 @@
-"""`TxnInstrumentor`: spans for every `txn.Producer` and `txn.Consumer` of the process.
+"""`TxnInstrumentor`: spans for every `txn.Producer` and `txn.Consumer`, metrics of every processor.
 
 The entry point `opentelemetry_instrumentor` names it, so `opentelemetry-instrument python app.py`
 finds it.
@@ -14,14 +14,18 @@ from opentelemetry.instrumentation.utils import unwrap
 from wrapt import wrap_function_wrapper
 
 import txn.client
+import txn.processor
 from txn.otel import records_read
+from txn.otel.faults import log_faults
+from txn.otel.processor_metrics import observe
 from txn.otel.transaction import TracedTransaction, tracer_of
 
 
 class TxnInstrumentor(BaseInstrumentor):  # type: ignore[misc] # Any: see pyproject.toml
-    """Gives spans to transactions: `TxnInstrumentor().instrument(tracer_provider=None)`.
+    """Spans of transactions and metrics of processors for the whole process.
 
-    `uninstrument()` takes them back. A transaction keeps the spans it began with.
+    `TxnInstrumentor().instrument(tracer_provider=None, meter_provider=None)` begins. After
+    `uninstrument()` a transaction keeps the spans it began with, and a processor its metrics.
     """
 
     def instrumentation_dependencies(self) -> Collection[str]:
@@ -39,11 +43,23 @@ class TxnInstrumentor(BaseInstrumentor):  # type: ignore[misc] # Any: see pyproj
         ) -> TracedTransaction:
             return TracedTransaction(producer, *args, tracer)
 
+        def observed(
+            made: Callable[..., None],
+            processor: txn.processor.Processor,
+            args: tuple[Any, ...],
+            named: Mapping[str, Any],
+        ) -> None:
+            made(*args, **named)
+            with log_faults("the metrics of a processor"):
+                observe(processor, meter_provider=given.get("meter_provider"))
+
+        wrap_function_wrapper(txn.processor.Processor, "__init__", observed)
         wrap_function_wrapper(txn.client.Producer, "make_transaction", traced)
         wrap_function_wrapper(txn.client.Consumer, "poll", _noted)
         wrap_function_wrapper(txn.client.Consumer, "consume", _noted)
 
     def _uninstrument(self, **_: Any) -> None:
+        unwrap(txn.processor.Processor, "__init__")
         unwrap(txn.client.Producer, "make_transaction")
         unwrap(txn.client.Consumer, "poll")
         unwrap(txn.client.Consumer, "consume")

@@ -176,6 +176,16 @@ class Processor:
         self._errors: list[BaseException] = []
         self._workers: list[Worker] = []
 
+    @property
+    def group_id(self) -> str:
+        """The consumer group."""
+        return self._rules.group
+
+    @property
+    def transactional_id(self) -> str:
+        """The prefix of its workers' transactional ids."""
+        return self._transactional_id
+
     def metrics(self) -> Metrics:
         """Return the counts and times of one moment; any thread may ask."""
         return self._counters.metrics()
