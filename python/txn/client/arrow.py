@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -62,6 +63,9 @@ BY_KEY: Final = -1
 WRITTEN: Final = ("key", "value", "headers", "partition", "timestamp")
 """Columns that `write_arrow` takes."""
 
+SLICE_ROWS: Final = 131_072
+"""The most rows whose buffers are copied at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -78,17 +82,26 @@ class Rows:
 def rows_of(table: Any) -> Iterator[Rows]:
     """Return the rows of a record batch, a table, or a frame that offers Arrow's stream.
 
+    Buffers are copied for `SLICE_ROWS` rows at a time. Every slice is checked before the first one
+    is returned, so that a fault in a late row leaves nothing written.
+
     Raises:
         RejectedError: a column is missing, unknown, of a type that does not fit, or it has a value
             that no record can have. Nothing is written then.
         TypeError: it is none of these.
     """
-    return iter([_rows(batch) for batch in _batches(table) if batch.num_rows])
+    first, *others = _slices(table) or [None]
+    if first is None:
+        return iter(())
+    converted = _rows(first)
+    for each in others:
+        _rows(each)
+    return chain([converted], map(_rows, others))
 
 
-def _batches(table: Any) -> list[Any]:
+def _slices(table: Any) -> list[Any]:
     if isinstance(table, pa.RecordBatch):
-        return [table]
+        table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         if not hasattr(table, "__arrow_c_stream__"):
             raise TypeError(
@@ -96,8 +109,7 @@ def _batches(table: Any) -> list[Any]:
                 f"{type(table).__name__}"
             )
         table = pa.table(table)
-    batches: list[Any] = table.to_batches()
-    return batches
+    return [batch for batch in table.to_batches(max_chunksize=SLICE_ROWS) if batch.num_rows]
 
 
 def _rows(batch: Any) -> Rows:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import txn
+from txn.client import arrow
 from txn.testing import TestBroker
 
 Open = Callable[..., txn.Producer]
@@ -121,6 +122,27 @@ def test_a_batch_that_cannot_be_written_is_refused_before_a_row_of_it_is(
             t.write_arrow(topic, pa.table(columns))
         t.produce(topic, b"after")
     assert values_of(broker, topic) == [b"after"]
+
+
+def test_a_fault_in_the_last_slice_of_a_table_leaves_nothing_written(
+    broker: TestBroker, topic: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow, "SLICE_ROWS", 2)
+    table = pa.table({"value": [b"a", b"b", b"c", b"d", b"e"], "partition": [0, 0, 0, 0, -1]})
+    with opened().transaction() as t:
+        with pytest.raises(txn.RejectedError, match="partition -1"):
+            t.write_arrow(topic, table)
+        assert t.write_arrow(topic, table.slice(0, 4)) == 4
+    assert values_of(broker, topic) == [b"a", b"b", b"c", b"d"]
+
+
+def test_the_buffers_of_a_table_are_copied_slice_by_slice() -> None:
+    batch = pa.record_batch({"value": pa.nulls(2 * arrow.SLICE_ROWS + 1, pa.binary())})
+    for table in (batch, pa.Table.from_batches([batch])):
+        rows = arrow.rows_of(table)
+        first = next(rows)
+        assert [first.count, *(each.count for each in rows)] == [131_072, 131_072, 1]
+    assert list(arrow.rows_of(batch.slice(0, 0))) == []
 
 
 def test_a_list_of_rows_is_refused_by_its_type(topic: str, opened: Open) -> None:
