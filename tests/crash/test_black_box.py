@@ -29,6 +29,17 @@ def test_P1_P3_P4_P5_P6_P7_hold_whatever_is_done_to_broker_clients_and_connectio
     assert verdict.fates[Fate.GONE] > 0
 
 
+def test_P1_P3_P4_P5_P6_P7_hold_for_the_native_engine_beside_librdkafka(tmp_path: Path) -> None:
+    clients = roles(plain=1, writers=0, copiers=1, java=0, native=4)
+    plan = RunPlan(seconds=8, sends=500, seed=8, faults=DEFAULT, roles=clients)
+
+    verdict = run(plan, tmp_path)
+
+    assert verdict.anomalies == []
+    by_native = [a for a in verdict.history.attempts if a.transactional_id.startswith("native")]
+    assert {Fate.KEPT, Fate.GONE} <= {attempt.fate for attempt in by_native}
+
+
 @pytest.mark.java
 def test_P3_P5_P7_hold_when_requests_come_after_their_clients_have_gone_on(tmp_path: Path) -> None:
     clients = roles(plain=0, writers=2, copiers=1, java=2)

@@ -32,6 +32,7 @@ from txn import _core
 from txn.client.deadline import Deadline
 from txn.client.native import GROUP_METADATA, client_thread, ms_of, refusals_of, security_of
 from txn.client.native_settings import CONSUMER, assignors_of, reset_of
+from txn.client.pattern_topics import PatternTopics
 from txn.errors import ConfigError
 
 LOGGER: Final = logging.getLogger("txn.client")
@@ -78,6 +79,8 @@ class NativeClient(confluent_kafka.Consumer):
         self._group = str(given["group.id"])
         self._instance = None if instance is None else str(instance)
         self._is_classic = assignors_of(given) is not None
+        self._metadata_age_s = CONSUMER.numbers_of(given)["metadata_max_age_ms"] / 1000
+        self._pattern_topics: PatternTopics | None = None  # of a classic group
         self._on_client_error: Any = given.get("error_cb")
         self._on_commit: Any = given.get("on_commit")
         self._keeps_store = str(given.get("enable.auto.offset.store", True)).lower() in (
@@ -100,31 +103,31 @@ class NativeClient(confluent_kafka.Consumer):
         on_revoke: Any = None,
         on_lost: Any = None,
     ) -> None:
-        """Subscribe; topics that begin with ^ are patterns of RE2 for whole names.
+        """Subscribe; topics that begin with ^ are patterns.
+
+        A pattern is RE2 for whole names in a group of KIP-848. In a classic group it is a regular
+        expression of Python for the beginning of a name; see `pattern_topics.py`.
 
         Raises:
-            KafkaException: a pattern, and the group is a classic one, whose members name topics.
+            KafkaException: a pattern of a classic group is not a regular expression.
         """
         self._require_open()
-        patterns = [f"({topic})" for topic in topics if topic.startswith("^")]
-        if patterns and self._is_classic:
-            raise KafkaException(
-                KafkaError(
-                    KafkaError._INVALID_ARG,
-                    f"the pattern {patterns[0][1:-1]} needs group.protocol=consumer with the "
-                    "native engine: name the topics, or use engine='confluent-kafka'",
-                )
-            )
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         if not topics:
             return NativeClient.unsubscribe(self)
         names = [topic for topic in topics if not topic.startswith("^")]
-        self._core.subscribe(names, "|".join(patterns) or None)
+        patterns = [topic for topic in topics if topic.startswith("^")]
+        if patterns and self._is_classic:
+            self._pattern_topics = PatternTopics(self._core, names, patterns, self._metadata_age_s)
+            return None
+        self._pattern_topics = None
+        self._core.subscribe(names, "|".join(f"({each})" for each in patterns) or None)
         return None
 
     def unsubscribe(self) -> None:
         """Leave the group; callbacks of the rebalance run here."""
         self._require_open()
+        self._pattern_topics = None
         self._core.unsubscribe()
         self._serve_events()
 
@@ -211,6 +214,8 @@ class NativeClient(confluent_kafka.Consumer):
 
     def _serve(self) -> list[Message]:
         """Run the callbacks that are due, and return errors as messages."""
+        if self._pattern_topics is not None:
+            self._pattern_topics.refresh()
         self._serve_events()
         if self._commits:
             self._serve_commits(0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from txn.client.settings import BYTES
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client_names import READ
@@ -32,6 +33,8 @@ class NativeProperties:
         """Refuse a property that only the other engine has. Raises ConfigError."""
         known = self.numbers.keys() | self.second_names.keys() | self.fixed | READ
         for name in settings:
+            if name not in known and name.endswith(("serializer", "deserializer")):
+                raise ConfigError(f"{whose} knows no {name}: {BYTES}", property=name)
             if name not in known:
                 raise ConfigError(
                     f"{whose} knows no property {name!r} with the native engine"
@@ -142,8 +145,8 @@ def require_native_consumer(settings: Mapping[str, object], whose: str) -> None:
 
 
 def protocol_of(settings: Mapping[str, object]) -> str:
-    """Return classic or consumer, as group.protocol says; consumer without it."""
-    return str(settings.get("group.protocol", "consumer")).strip().lower()
+    """Return classic or consumer, as group.protocol says; classic without it, as Kafka does."""
+    return str(settings.get("group.protocol", "classic")).strip().lower()
 
 
 def _require_protocol(settings: Mapping[str, object], whose: str) -> None:

@@ -184,8 +184,9 @@ def test_a_pause_in_a_block_that_cost_the_partitions_aborts_it(
 def test_a_second_instance_of_a_static_member_is_refused_while_the_first_goes_on(
     broker: TestBroker,
 ) -> None:
-    """In the groups of the native engine (KIP-848) the first instance keeps its place."""
-    settings: dict[str, Any] = {"group_instance_id": "one", "engine": "native"}
+    """In groups of KIP-848 the first instance keeps its place."""
+    settings: dict[str, Any] = {"group_instance_id": "one", "group_protocol": "consumer"}
+    settings["engine"] = "native"
     first = open_consumer(broker, ["in"], **settings)
     assert first.consume(6, WAIT_S)
     second = open_consumer(broker, ["in"], **settings)

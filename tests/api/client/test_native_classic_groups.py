@@ -28,7 +28,6 @@ def opened(broker: TestBroker) -> Iterator[Open]:
     def open_one(engine: str = "native", **settings: object) -> txn.Consumer:
         consumer = txn.Consumer(
             {
-                "group.protocol": "classic",
                 "heartbeat.interval.ms": 100,
                 "session.timeout.ms": 6_000,
                 **{name.replace("_", "."): value for name, value in settings.items()},
@@ -172,7 +171,6 @@ def test_offsets_in_a_transaction_carry_the_generation_of_the_member(
     "settings",
     [
         {"partition_assignment_strategy": "sticky"},
-        {"group_protocol": "consumer"},
         {"group_remote_assignor": "uniform"},
     ],
 )
@@ -182,3 +180,42 @@ def test_settings_that_do_not_fit_to_the_protocol_are_refused(
     name = [*settings][-1].replace("_", ".")
     with pytest.raises(txn.ConfigError, match=name):
         opened(**settings)
+
+
+def test_sessions_of_members_are_not_for_groups_of_the_consumer_protocol(opened: Open) -> None:
+    with pytest.raises(txn.ConfigError, match=r"which groups of group\.protocol=consumer"):
+        opened(group_protocol="consumer")
+
+
+def test_a_pattern_finds_topics_by_the_beginning_of_their_name_and_later_ones_too(
+    broker: TestBroker, topic: str, opened: Open
+) -> None:
+    other = broker.create_topic(f"not-{topic}", partitions=1)
+    consumer = opened(metadata_max_age_ms=100)
+    consumer.subscribe([f"^{topic[:-1]}", other])
+
+    def is_assigned(*topics: str) -> bool:
+        return {each.topic for each in consumer.assignment()} == {other, *topics}
+
+    poll_until(lambda: is_assigned(topic), consumer)
+    later = broker.create_topic(f"{topic}-later", partitions=1)
+    poll_until(lambda: is_assigned(topic, later), consumer)
+    consumer.subscribe([f"^{topic}$"])
+    poll_until(lambda: {each.topic for each in consumer.assignment()} == {topic}, consumer)
+
+
+def test_a_pattern_that_matches_everything_finds_no_topic_of_kafkas_own(
+    broker: TestBroker, topic: str, opened: Open
+) -> None:
+    consumer = opened()
+    consumer.subscribe(["^.*"])
+    poll_until(lambda: bool(places(consumer)), consumer)
+    assert not [each for each in consumer.assignment() if each.topic.startswith("__")]
+    assert topic in {each.topic for each in consumer.assignment()}
+
+
+@pytest.mark.parametrize("pattern", ["^(", "^[a", "^**"])
+def test_a_pattern_that_is_none_is_refused_by_name(opened: Open, pattern: str) -> None:
+    with pytest.raises(confluent_kafka.KafkaException, match="is not a regular expression") as told:
+        opened().subscribe(["a", pattern])
+    assert repr(pattern) in str(told.value)

@@ -284,7 +284,9 @@ def test_columns_and_a_transaction_commit_the_same_position(
 
 def test_columns_are_of_the_native_engine_alone(broker: TestBroker) -> None:
     with (
-        txn.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="p") as consumer,
+        txn.Consumer(
+            bootstrap_servers=broker.bootstrap_servers, group_id="p", engine="confluent-kafka"
+        ) as consumer,
         pytest.raises(txn.ConfigError, match="engine='native'"),
     ):
         consumer.poll_arrow(1, 0)
@@ -294,7 +296,8 @@ def test_columns_are_of_the_native_engine_alone(broker: TestBroker) -> None:
     ("settings", "name"),
     [
         ({"group.protocol": "streams"}, "group.protocol"),
-        ({"partition.assignment.strategy": "range"}, "partition.assignment.strategy"),
+        ({"partition.assignment.strategy": "sticky"}, "partition.assignment.strategy"),
+        ({"group.remote.assignor": "uniform"}, "group.remote.assignor"),
         ({"enable.partition.eof": True}, "enable.partition.eof"),
         ({"auto.offset.reset": "middle"}, "auto.offset.reset"),
         ({"fetch.max.bytes": 0}, "fetch.max.bytes"),

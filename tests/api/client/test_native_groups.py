@@ -1,4 +1,4 @@
-"""Groups of `txn.Consumer(engine="native")`: rebalances, transactions, members that go."""
+"""Groups of KIP-848 of `txn.Consumer(engine="native")`: rebalances, transactions, lost members."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,7 +32,10 @@ def opened(broker: TestBroker, group: str) -> Iterator[Open]:
 
     def open_one(**settings: object) -> txn.Consumer:
         consumer = txn.Consumer(
-            {str(name).replace("_", "."): value for name, value in settings.items()},
+            {
+                "group.protocol": "consumer",
+                **{name.replace("_", "."): value for name, value in settings.items()},
+            },
             bootstrap_servers=broker.bootstrap_servers,
             group_id=group,
             auto_offset_reset="earliest",

@@ -41,6 +41,7 @@ def main() -> int:
             copiers=0 if options.target == "mock" else options.copiers,  # it keeps no offsets
             java=options.java,
             java_tv1=options.older_java,
+            native=0 if options.target == "mock" else options.native,
         ),
     )
     directory = Path(tempfile.mkdtemp(prefix="black-box-"))
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--copiers", type=int, default=2, help="librdkafka, for each stage")
     parser.add_argument("--java", type=int, default=2, help="Java 4.2 clients, version 2")
     parser.add_argument("--older-java", type=int, default=0, help="Java 3.9 clients, version 1")
+    parser.add_argument("--native", type=int, default=4, help="txn's native clients, version 2")
     parser.add_argument("--json", action="store_true", help="the verdict as JSON")
     return parser
 

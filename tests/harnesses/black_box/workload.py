@@ -17,6 +17,7 @@ from harnesses.black_box.client import GAVE_UP
 from harnesses.black_box.topics import KEYS, PARTITIONS, SOURCE, STAGES, TIMEOUT_MS
 from harnesses.peers.jars import CLIENTS_3_9, NODE_4_2, JarSet, class_path, java_executable
 from support.brokers import environment
+from txn.client.engine import EngineName
 
 JAVA: Final = Path(__file__).parent / "java" / "Client.java"
 END_S: Final = 25.0
@@ -38,6 +39,7 @@ class ClientRole:
 
     Attributes:
         jars: Of a Java client; None for librdkafka.
+        engine: Of a client on `txn.Producer` and `txn.Consumer`; None for any other.
         stage: Which stage a copier works on.
     """
 
@@ -45,14 +47,16 @@ class ClientRole:
     name: str
     jars: JarSet | None = None
     stage: int = 0
+    engine: EngineName | None = None
 
 
 def roles(
-    *, plain: int, writers: int, copiers: int, java: int, java_tv1: int = 0
+    *, plain: int, writers: int, copiers: int, java: int, java_tv1: int = 0, native: int = 0
 ) -> list[ClientRole]:
     """The usual clients; copiers work on every stage, of each Java client one of two kinds.
 
-    Transactions of `java` are of version 2, those of the others of version 1.
+    Native clients are in turn writers, copiers of each stage, and plain ones if there are others.
+    Transactions of `java` and `native` are of version 2, those of the others of version 1.
     """
     found = [ClientRole("plain", f"plain-{n}") for n in range(plain)]
     found += [ClientRole("writer", f"writer-{n}") for n in range(writers)]
@@ -62,6 +66,11 @@ def roles(
         for n in range(count):
             kind = ("writer", "copier")[n % 2]
             found.append(ClientRole(kind, f"{name}-{kind}-{n}", jars, stage=n // 2 % len(STAGES)))
+    kinds = [("writer", 0), *(("copier", stage) for stage in range(len(STAGES)))]
+    kinds += [("plain", 0)] if plain else []
+    for n in range(native):
+        kind, stage = kinds[n % len(kinds)]
+        found.append(ClientRole(kind, f"native-{kind}-{n}", stage=stage, engine="native"))
     return found
 
 
@@ -159,8 +168,10 @@ class Clients:
 
     def _command(self, role: ClientRole, notes: Path, seed: str) -> list[str]:
         if role.jars is None:
+            module = "client" if role.engine is None else "public_client"
             return [
-                *(sys.executable, "-m", "harnesses.black_box.client", role.kind, role.name),
+                *(sys.executable, "-m", f"harnesses.black_box.{module}", role.kind, role.name),
+                *(() if role.engine is None else ("--engine", role.engine)),
                 *("--servers", self._servers, "--notes", str(notes), "--seed", seed),
                 *("--stage", str(role.stage)),
             ]
