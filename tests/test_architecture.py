@@ -104,6 +104,14 @@ def test_a_name_in_architecture_is_in_the_source(span: str) -> None:
         assert any(all(word in text_of(each) for word in words) for each in SOURCES)
 
 
+def test_architecture_is_read_in_one_sitting() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.split()) <= 2000, "move cases to docs/internals.md"
+    assert not [line for line in text.splitlines() if len(line) > 160]
+    for walk in WALKS:
+        assert re.findall(r"^(\d)\. ", section(walk), re.MULTILINE) == list("1234567")
+
+
 # ---------------------------------------------------------------- other pages
 
 
