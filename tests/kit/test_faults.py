@@ -13,9 +13,15 @@ from txn.errors import RejectedError
 from txn.testing import TestBroker, WaitError
 
 
+HEARTBEATS: dict[str, object] = {
+    "group.consumer.min.heartbeat.interval.ms": 50,
+    "group.consumer.heartbeat.interval.ms": 50,
+}
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[TestBroker]:
-    with TestBroker() as broker:
+    with TestBroker(properties=HEARTBEATS) as broker:
         yield broker
 
 
@@ -184,25 +190,32 @@ def test_P7_a_fenced_producer_makes_nothing_visible(broker: TestBroker, topic: s
         broker.fence("nobody")
 
 
-def test_a_rebalance_takes_partitions_and_gives_them_again(broker: TestBroker, topic: str) -> None:
+CLASSIC: dict[str, str | int] = {"heartbeat.interval.ms": 50, "session.timeout.ms": 6000}
+PROTOCOLS: dict[str, dict[str, str | int]] = {
+    "classic": CLASSIC,
+    "consumer": {"group.protocol": "consumer"},  # its interval is HEARTBEATS
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_rebalance_takes_partitions_and_gives_them_again(
+    broker: TestBroker, topic: str, protocol: str
+) -> None:
+    """The kit knew no members of a group of KIP-848."""
     assigned: list[int] = []
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": topic,
-            "heartbeat.interval.ms": 50,
-            "session.timeout.ms": 6000,
-        }
-    )
+    common = {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic}
+    consumer = Consumer({**common, **PROTOCOLS[protocol]})
     try:
         consumer.subscribe(
             [topic], on_assign=lambda _, partitions: assigned.append(len(partitions))
         )
         while not assigned:
             consumer.poll(0.05)
+        [member] = broker.members(topic)
         assert broker.rebalance(topic) == 1
         while len(assigned) < 2:
             consumer.poll(0.05)
+        assert broker.members(topic) == [member] or protocol == "classic"
     finally:
         consumer.close()
     with pytest.raises(RejectedError, match="group 'strangers' has no members"):

@@ -27,6 +27,33 @@ def test_an_absent_or_empty_secret_leaves_a_text_as_it_is() -> None:
     assert redaction.text("None is here") == "None is here"
 
 
+@pytest.mark.parametrize(
+    ("secret", "said", "shown"),
+    [
+        ("a", "no: a bad name at data-a.example", "no: … bad name at data-a.example"),
+        ("a", "password 'a' of ann is bad", "password '…' of ann is bad"),
+        ("a", "user=ann&password=a", "user=ann&password=…"),
+        ("a", "\0ann\0a", "\0ann\0…"),
+        (
+            "kafka",
+            "kafka:9092 and ssl://kafka refuse kafka.",
+            "kafka:9092 and ssl://kafka refuse ….",
+        ),
+        ("$1.", "refused: $1.", "refused: …"),
+    ],
+)
+def test_a_short_secret_is_left_out_where_it_stands_alone(
+    secret: str, said: str, shown: str
+) -> None:
+    """A password of one letter left no word of a message as it was."""
+    assert Redaction({"sasl.password": secret}).text(said) == shown
+
+
+def test_a_secret_of_eight_characters_is_left_out_inside_a_word() -> None:
+    assert Redaction({"sasl.password": "hunter22"}).text("xhunter22x") == "x…x"
+    assert Redaction({"sasl.password": SECRET}).text(f"x{SECRET}x") == f"x{SECRET}x"
+
+
 def test_the_longest_secret_goes_first() -> None:
     redaction = Redaction({"sasl.password": SECRET, "ssl.key.password": f"{SECRET}-long"})
     assert redaction.text(f"no {SECRET}-long") == "no …"

@@ -8,6 +8,9 @@ was sent. librdkafka passes the text on, in its log and its errors.
 | a password, a key, the secret of a client | the settings |
 | a token of the program's `oauth_cb`, or of txn's | its return; the last two |
 | a token that librdkafka has fetched itself | its form, that of a JSON Web Token |
+
+A secret of fewer than eight characters may be a part of any word or address. So it is replaced only
+where it stands alone; else a password of one letter would make every message unreadable.
 """
 
 import base64
@@ -26,6 +29,9 @@ HIDDEN: Final = "…"
 PREFIX_MAX: Final = 16
 """Such a part of a secret identifies it: librdkafka cuts a text off at 512 bytes, and with it a
 token."""
+
+WHOLE_BELOW: Final = 8
+"""A secret of fewer characters is replaced only where it is a whole value."""
 
 JSON_WEB_TOKEN: Final = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*")
 
@@ -65,11 +71,8 @@ class Redaction:
     def text(self, text: str) -> str:
         """Return a text with `HIDDEN` in the place of each secret."""
         for secret in sorted((*self._secrets, *self._tokens), key=len, reverse=True):
-            at = text.find(secret[:PREFIX_MAX])
-            while at >= 0:
-                end = at + _shared(text[at:], secret)
-                text = text[:at] + HIDDEN + text[end:]
-                at = text.find(secret[:PREFIX_MAX], at + len(HIDDEN))
+            without = _without_value if len(secret) < WHOLE_BELOW else _without
+            text = without(text, secret)
         return JSON_WEB_TOKEN.sub(HIDDEN, text)
 
     def error(self, error: KafkaError) -> KafkaError:
@@ -97,6 +100,22 @@ class _RedactedLogger:
     @keeping_fatal_error
     def log(self, level: int, form: str, *texts: str) -> None:
         self._logger.log(level, form, *map(self._redacted, texts))
+
+
+def _without(text: str, secret: str) -> str:
+    """Replace a secret, or the part of it with which the text was cut off, wherever it is."""
+    at = text.find(secret[:PREFIX_MAX])
+    while at >= 0:
+        end = at + _shared(text[at:], secret)
+        text = text[:at] + HIDDEN + text[end:]
+        at = text.find(secret[:PREFIX_MAX], at + len(HIDDEN))
+    return text
+
+
+def _without_value(text: str, secret: str) -> str:
+    """Replace a short secret where it is neither a part of a word nor of an address or a path."""
+    alone = rf"(?<![\w./@+%-]){re.escape(secret)}(?![\w/@+%-]|[.:]\w)"
+    return re.sub(alone, HIDDEN, text)
 
 
 def _shared(text: str, secret: str) -> int:

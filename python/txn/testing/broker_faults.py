@@ -97,7 +97,8 @@ class BrokerFaults(OpenBroker):
     def rebalance(self, group: str) -> int:
         """Remove every member from a group, so that they join again; return their number.
 
-        Members lose their partitions at once, and notice it at their next heartbeat or commit.
+        Members lose their partitions at once, and notice it at their next heartbeat or commit. The
+        group may have either protocol, `classic` or `consumer` (KIP-848), and members of both.
 
         Raises:
             RejectedError: the group has no members.

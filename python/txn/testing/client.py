@@ -26,6 +26,9 @@ ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 PREPARING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 DEAD: Final = "Dead"
 NO_OFFSET: Final = -1
+LEAVING: Final = -1
+"""The member epoch with which a member of KIP-848 leaves."""
+CLASSIC_MEMBER: Final = 0
 NO_PRODUCER: Final = (-1, -1)
 ABORTED_ID: Final = "txn-testing-aborted"
 DEFAULT: Final = -1
@@ -52,11 +55,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group: the ids of its members, and the topics that they subscribe to."""
+    """A consumer group: the ids of its members, and the topics that they subscribe to.
+
+    `heartbeating` are the members that speak KIP-848's protocol, `group.protocol=consumer`.
+    """
 
     state: str
     members: tuple[str, ...]
     topics: frozenset[str]
+    heartbeating: frozenset[str] = frozenset()
 
 
 class KitClient:
@@ -218,7 +225,11 @@ class KitClient:
         return sorted(str(group.group_id) for group in answer.groups)
 
     def group(self, group_id: str) -> Group:
-        """Describe a group; one that is not there is Dead, without members."""
+        """Describe a group of either protocol; one that is not there is Dead, without members."""
+        fields = {"group_ids": [group_id], "include_authorized_operations": False}
+        [described] = self._call(ApiKey.CONSUMER_GROUP_DESCRIBE, range(1, 2), fields).groups
+        if not described.error_code:
+            return _consumer_group(described)
         fields = {"groups": [group_id], "include_authorized_operations": False}
         answer = self._call(ApiKey.DESCRIBE_GROUPS, range(5), fields)
         [found] = answer.groups
@@ -242,16 +253,32 @@ class KitClient:
         }
 
     def remove_members(self, group_id: str) -> int:
-        """Remove every member of a group; return their number."""
+        """Remove every member of a group of either protocol; return their number.
+
+        A classic member leaves by LeaveGroup, as an administrator removes it. One of KIP-848 leaves
+        by the last heartbeat of its own protocol. Both join again by themselves.
+        """
         group = self.group(group_id)
         if not group.members:
             hint = did_you_mean(group_id, self.groups()) or ". Wait until its consumers joined it"
             raise RejectedError(f"group {group_id!r} has no members{hint}")
-        members = [{"member_id": id, "group_instance_id": None} for id in group.members]
-        fields = {"group_id": group_id, "members": members}
-        answer = self._call(ApiKey.LEAVE_GROUP, range(3, 5), fields)
-        _require_none(answer.error_code, f"group {group_id!r} kept its members")
-        return len(members)
+        for member_id in group.heartbeating:
+            fields = {
+                "group_id": group_id,
+                "member_id": member_id,
+                "member_epoch": LEAVING,
+                "topic_partitions": None,
+            }
+            answer = self._call(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(2), fields)
+            if answer.error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # it has just left by itself
+                _require_none(answer.error_code, f"group {group_id!r} kept its member {member_id}")
+        classic = [id for id in group.members if id not in group.heartbeating]
+        if classic:
+            members = [{"member_id": id, "group_instance_id": None} for id in classic]
+            fields = {"group_id": group_id, "members": members}
+            answer = self._call(ApiKey.LEAVE_GROUP, range(3, 5), fields)
+            _require_none(answer.error_code, f"group {group_id!r} kept its members")
+        return len(group.members)
 
     # ------------------------------------------------------------ transactions
 
@@ -334,6 +361,18 @@ def is_read_committed(isolation: str) -> bool:
 def _require_none(code: int, message: str) -> None:
     if code:
         raise RejectedError(f"{message}: {ErrorCode(code).name}", code=int(code))
+
+
+def _consumer_group(described: Any) -> Group:
+    """A group as ConsumerGroupDescribe returns it (KIP-848)."""
+    members = described.members
+    topics = {str(name) for member in members for name in member.subscribed_topic_names}
+    topics |= {  # those that match a regular expression
+        str(topic.topic_name) for member in members for topic in member.assignment.topic_partitions
+    }
+    heartbeating = (m.member_id for m in members if m.member_type != CLASSIC_MEMBER)
+    ids = tuple(str(member.member_id) for member in members)
+    return Group(str(described.group_state), ids, frozenset(topics), frozenset(heartbeating))
 
 
 def _subscribed(metadata: bytes) -> list[str]:

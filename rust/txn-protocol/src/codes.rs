@@ -174,9 +174,12 @@ error_codes! {
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, final, "join the group again";
     STREAMS_TOPOLOGY_FENCED = 132, final, "join the group again";
     SHARE_SESSION_LIMIT_REACHED = 133, retriable, "the node is busy with it; try again";
+    GROUP_DELETION_FAILED = 134, final, "read the reason of each group in the answer";
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, final, "see the node's log";
+    CONTROLLER_ID_NOT_REGISTERED = 136, final, "check the controller's id";
 }
 
-/// The row of a code; `None` for a code that Kafka 4.2 does not have.
+/// The row of a code; `None` for a code that Kafka 4.4 does not have.
 #[must_use]
 pub fn error_code(code: i16) -> Option<&'static ErrorCode> {
     let index = ERROR_CODES.binary_search_by_key(&code, |row| row.code);
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn every_number_from_minus_one_on_has_one_row() {
         let codes: Vec<i16> = ERROR_CODES.iter().map(|row| row.code).collect();
-        assert_eq!(codes, (-1..=133).collect::<Vec<i16>>());
+        assert_eq!(codes, (-1..=136).collect::<Vec<i16>>());
     }
 
     #[test]
@@ -199,7 +202,7 @@ mod tests {
         assert_eq!((row.code, row.name), (90, "PRODUCER_FENCED"));
         assert!(!row.is_retriable);
         assert!(error_code(NOT_LEADER_OR_FOLLOWER).unwrap().is_retriable);
-        assert_eq!(error_code(134), None);
+        assert_eq!(error_code(137), None);
         assert_eq!(error_code(i16::MIN), None);
     }
 }
