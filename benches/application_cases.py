@@ -36,8 +36,9 @@ def client_limits(scale: Scale) -> Measured:
         found = {}
         _load(address, "fill", "loop-limit", producers=1)
         for name, producers in (("small", 1), ("small", MANY), ("loop", 1)):
+            topic = f"{name}-limit"
             options = {"producers": producers, "seconds": scale.application_s}
-            done = _load(address, name, f"{name}-limit", **options)
+            done = _load(address, name, topic, **options, output=f"{topic}-out")
             found[f"{name}_{producers}_per_s"] = done["transactions"] / done["seconds"]
         mock.stdin.close()
     return found
@@ -75,7 +76,8 @@ def _application(name: str, producers: int) -> Measure:
             create_topic(broker, f"{topic}-out", producers)
             topics.append(f"{topic}-out-0")
             _run(broker, "fill", topic, producers=producers)
-        done = _run(broker, name, topic, producers=producers, seconds=scale.application_s)
+        options = {"producers": producers, "seconds": scale.application_s, "output": topics[-1]}
+        done = _run(broker, name, topic, **options)
         for one in topics:
             delete_topic(broker, one)
         return {

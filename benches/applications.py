@@ -1,11 +1,11 @@
 """Transactional applications on confluent-kafka, as a load: the speed for a user of the client.
 
     python -m benches.applications small --bootstrap HOST:PORT --topic T --producers 32 --seconds 5
-    python -m benches.applications loop  --bootstrap HOST:PORT --topic T --producers 32 --seconds 5
+    python -m benches.applications loop  --bootstrap HOST:PORT --topic T --output O --producers 32
 
 Each producer is a thread with a transactional id of its own. `small` sends ten records to
 three partitions and commits. `loop` consumes ten records of its own partition of the topic,
-produces them to `T-out-0` and commits them with its offsets. Its topic has to be filled first,
+produces them to `--output` and commits them with its offsets. Its topic has to be filled first,
 which `fill` does. `mock` is a broker of librdkafka's own, to see the client alone. A run prints one
 line of JSON: transactions, seconds, times of a commit in µs.
 """
@@ -14,48 +14,19 @@ import argparse
 import json
 import statistics
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from benches.threads import WAIT_S, Stopwatch, in_threads
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 RECORDS = 10
 SMALL_PARTITIONS = 3
 VALUE = b"v" * 100
-WAIT_S = 60.0
 LOOP_RECORDS = 20_000
 """Records in each partition that a loop reads; it begins anew at their end."""
-
-
-class Stopwatch:
-    """When to stop, and how long commits took."""
-
-    def __init__(self, producers: int, seconds: float) -> None:
-        self._ready = threading.Barrier(producers, action=self._start)
-        self._seconds = seconds
-        self._ends = 0.0
-        self.began = 0.0
-        self.commits_us: list[float] = []
-
-    def _start(self) -> None:
-        self.began = time.perf_counter()
-        self._ends = self.began + self._seconds
-
-    def wait_for_all(self) -> None:
-        self._ready.wait(WAIT_S)
-
-    @property
-    def is_running(self) -> bool:
-        return time.perf_counter() < self._ends
-
-    def commit(self, producer: Producer) -> None:
-        began = time.perf_counter()
-        producer.commit_transaction(WAIT_S)
-        self.commits_us.append((time.perf_counter() - began) * 1e6)
 
 
 def _producer(arguments: argparse.Namespace, number: int) -> Producer:
@@ -77,7 +48,8 @@ def small(arguments: argparse.Namespace, number: int, watch: Stopwatch) -> None:
         producer.begin_transaction()
         for record in range(RECORDS):
             producer.produce(arguments.topic, VALUE, partition=record % SMALL_PARTITIONS)
-        watch.commit(producer)
+        with watch.commit():
+            producer.commit_transaction(WAIT_S)
 
 
 def loop(arguments: argparse.Namespace, number: int, watch: Stopwatch) -> None:
@@ -98,11 +70,12 @@ def loop(arguments: argparse.Namespace, number: int, watch: Stopwatch) -> None:
     while watch.is_running:
         producer.begin_transaction()
         for message in taken:
-            producer.produce(f"{arguments.topic}-out-0", message.value(), partition=number)
+            producer.produce(arguments.output, message.value(), partition=number)
         positions = consumer.position([TopicPartition(arguments.topic, number)])
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT_S)
-        watch.commit(producer)
-        if positions[0].offset >= LOOP_RECORDS - RECORDS:
+        with watch.commit():
+            producer.commit_transaction(WAIT_S)
+        if positions[0].offset >= arguments.filled - RECORDS:
             consumer.seek(start)
         taken = consumer.consume(RECORDS, timeout=WAIT_S)
     consumer.close()
@@ -120,7 +93,7 @@ def fill(arguments: argparse.Namespace) -> None:
     """Fill the partitions that loops read."""
     producer = Producer({"bootstrap.servers": arguments.bootstrap, "linger.ms": 5})
     for partition in range(arguments.producers):
-        for _ in range(LOOP_RECORDS):
+        for _ in range(arguments.filled):
             producer.produce(arguments.topic, VALUE, partition=partition)
         if producer.flush(WAIT_S):
             raise SystemExit(f"{arguments.topic} cannot be filled")
@@ -139,8 +112,10 @@ def main() -> None:
     parser.add_argument("application", choices=[*APPLICATIONS, "fill", "mock"])
     parser.add_argument("--bootstrap")
     parser.add_argument("--topic")
+    parser.add_argument("--output", help="the topic that a loop writes to")
     parser.add_argument("--producers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--filled", type=int, default=LOOP_RECORDS, help="records of a partition")
     arguments = parser.parse_args()
     if arguments.application == "mock":
         mock()
@@ -151,37 +126,17 @@ def main() -> None:
         fill(arguments)
         print("{}")
         return
-    print(json.dumps(_run(APPLICATIONS[arguments.application], arguments)))
-
-
-def _run(
-    application: Callable[[argparse.Namespace, int, Stopwatch], None],
-    arguments: argparse.Namespace,
-) -> dict[str, float]:
-    watch = Stopwatch(arguments.producers, arguments.seconds)
-    failures: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            application(arguments, number, watch)
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [
-        threading.Thread(target=run, args=(number,)) for number in range(arguments.producers)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    seconds = time.perf_counter() - watch.began
-    if failures:
-        raise SystemExit(f"{len(failures)} producers failed; one of them: {failures[0]!r}")
-    return {
+    watch = in_threads(
+        lambda number, watch: APPLICATIONS[arguments.application](arguments, number, watch),
+        arguments.producers,
+        arguments.seconds,
+    )
+    measured = {
         "transactions": len(watch.commits_us),
-        "seconds": seconds,
+        "seconds": watch.seconds,
         "commit_p50_us": statistics.median(watch.commits_us),
     }
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 `confluent-kafka` is the plain library, as its users call it; `native` is txn's own client. A run
 prints one line of JSON: the number of transactions or records, the seconds, and the client's
 seconds of CPU. `first` counts the time from before the imports to the end of a first transaction.
+The transactions of confluent-kafka in threads are those of `benches.applications`.
 """
 
 import time
@@ -14,15 +15,14 @@ BEGAN = time.perf_counter()
 import argparse  # noqa: E402
 import asyncio  # noqa: E402
 import json  # noqa: E402
-import threading  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
-from contextlib import contextmanager  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
+
+from benches.threads import WAIT_S, Stopwatch, in_threads  # noqa: E402
 
 RECORDS = 10
 SMALL_PARTITIONS = 3
 VALUE = b"v" * 100
-WAIT_S = 60.0
 BATCH_ROWS = 100_000
 TURN = 1_000
 """Records between two looks at the clock or at reports."""
@@ -30,128 +30,49 @@ TURN = 1_000
 Options = argparse.Namespace
 
 
-@contextmanager
-def _transactions(
-    options: Options, number: int
-) -> Iterator[Callable[[Callable[[Any], Any]], None]]:
-    """Give a call that runs `work(produce)` in a transaction of its own."""
-    settings: dict[str, Any] = {
-        "bootstrap.servers": options.bootstrap,
-        "transactional.id": f"{options.topic}-{options.engine}-{number}",
-    }
-    if options.engine == "native":
-        import txn
-
-        with txn.Producer(settings, engine="native") as native:
-
-            def run(work: Callable[[Any], Any]) -> None:
-                with native.transaction() as t:
-                    work(t.produce)
-
-            yield run
-        return
-    from confluent_kafka import Producer
-
-    plain = Producer(settings)
-    plain.init_transactions(WAIT_S)
-
-    def run_plain(work: Callable[[Any], Any]) -> None:
-        plain.begin_transaction()
-        work(plain.produce)
-        plain.commit_transaction(WAIT_S)
-
-    yield run_plain
-
-
-def small(options: Options, number: int, ready: threading.Barrier) -> int:
+def small(options: Options, number: int, watch: Stopwatch) -> None:
     """Ten records to three partitions, commit."""
+    import txn
 
-    def work(produce: Any) -> None:
-        for record in range(RECORDS):
-            produce(options.topic, VALUE, partition=record % SMALL_PARTITIONS)
-
-    count = 0
-    with _transactions(options, number) as run:
-        run(work)
-        ready.wait(WAIT_S)
-        ends = time.perf_counter() + options.seconds
-        while time.perf_counter() < ends:
-            run(work)
-            count += 1
-    return count
+    with txn.Producer(_transactional(options, number), engine="native") as producer:
+        watch.wait_for_all()
+        while watch.is_running:
+            with watch.commit(), producer.transaction() as t:
+                for record in range(RECORDS):
+                    t.produce(options.topic, VALUE, partition=record % SMALL_PARTITIONS)
 
 
-def loop(options: Options, number: int, ready: threading.Barrier) -> int:
+def loop(options: Options, number: int, watch: Stopwatch) -> None:
     """Ten records in, ten out, and their offsets in the same transaction."""
-    body = _native_loop if options.engine == "native" else _plain_loop
-    return body(options, number, ready)
-
-
-def _reader(options: Options, number: int) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": options.bootstrap,
-        "group.id": f"{options.topic}-{options.engine}-{number}",
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
-        "enable.auto.commit": False,
-    }
-
-
-def _plain_loop(options: Options, number: int, ready: threading.Barrier) -> int:
-    from confluent_kafka import Consumer, Producer, TopicPartition
-
-    producer = Producer(
-        {
-            "bootstrap.servers": options.bootstrap,
-            "transactional.id": f"{options.topic}-{options.engine}-{number}",
-        }
-    )
-    producer.init_transactions(WAIT_S)
-    consumer = Consumer(_reader(options, number))
-    place = TopicPartition(options.topic, number, 0)
-    consumer.assign([place])
-    taken = consumer.consume(RECORDS, timeout=WAIT_S)
-    ready.wait(WAIT_S)
-    ends, count = time.perf_counter() + options.seconds, 0
-    while time.perf_counter() < ends:
-        producer.begin_transaction()
-        for message in taken:
-            producer.produce(f"{options.topic}-out", message.value(), partition=number)
-        positions = consumer.position([TopicPartition(options.topic, number)])
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT_S)
-        producer.commit_transaction(WAIT_S)
-        count += 1
-        if positions[0].offset >= options.filled - RECORDS:
-            consumer.seek(place)
-        taken = consumer.consume(RECORDS, timeout=WAIT_S)
-    consumer.close()
-    return count
-
-
-def _native_loop(options: Options, number: int, ready: threading.Barrier) -> int:
     from confluent_kafka import TopicPartition
 
     import txn
 
-    name = f"{options.topic}-{options.engine}-{number}"
-    producer = txn.Producer(
-        bootstrap_servers=options.bootstrap, transactional_id=name, engine="native"
-    )
-    settings = _reader(options, number)
-    del settings["isolation.level"], settings["enable.auto.commit"]
+    settings = {
+        "bootstrap.servers": options.bootstrap,
+        "group.id": f"{options.topic}-{number}",
+        "auto.offset.reset": "earliest",
+    }
     place = TopicPartition(options.topic, number, 0)
+    producer = txn.Producer(_transactional(options, number), engine="native")
     with producer, txn.Consumer(settings, engine="native") as consumer:
         consumer.assign([place])
-        ready.wait(WAIT_S)
-        ends, count = time.perf_counter() + options.seconds, 0
-        while time.perf_counter() < ends:
-            with producer.transaction(consumer) as t:
+        watch.wait_for_all()
+        count = 0
+        while watch.is_running:
+            with watch.commit(), producer.transaction(consumer) as t:
                 for message in consumer.consume(RECORDS, WAIT_S):
-                    t.produce(f"{options.topic}-out", message.value(), partition=number)
-            count += 1
-            if count * RECORDS % options.filled == 0:
+                    t.produce(options.output, message.value(), partition=number)
+            count += RECORDS
+            if count % options.filled == 0:
                 consumer.seek(place)
-    return count
+
+
+def _transactional(options: Options, number: int) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": options.bootstrap,
+        "transactional.id": f"{options.topic}-{options.engine}-{number}",
+    }
 
 
 def produce(options: Options) -> int:
@@ -291,9 +212,23 @@ def poll_columns(options: Options) -> int:
 
 def first(options: Options) -> int:
     """Import everything, commit one transaction."""
-    with _transactions(options, 0) as run:
-        run(lambda send: send(options.topic, VALUE))
-        _stop_clock(options)
+    settings = _transactional(options, 0)
+    if options.engine == "native":
+        import txn
+
+        with txn.Producer(settings, engine="native") as native:
+            with native.transaction() as t:
+                t.produce(options.topic, VALUE)
+            _stop_clock(options)
+        return 1
+    from confluent_kafka import Producer
+
+    plain = Producer(settings)
+    plain.init_transactions(WAIT_S)
+    plain.begin_transaction()
+    plain.produce(options.topic, VALUE)
+    plain.commit_transaction(WAIT_S)
+    _stop_clock(options)
     return 1
 
 
@@ -326,6 +261,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=["native", "confluent-kafka"], default="native")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
+    parser.add_argument("--output", help="the topic that a loop writes to")
     parser.add_argument("--producers", type=int, default=1)
     parser.add_argument("--filled", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=2.0)
@@ -335,33 +271,26 @@ def main() -> None:
         if options.program != "first":
             _start_clock(options)
         count = ALONE[options.program](options)
+        seconds = (options.ended or time.perf_counter()) - options.began
     else:
-        count = _in_threads(IN_THREADS[options.program], options)
-    ended = options.ended or time.perf_counter()
+        watch = _in_threads(options)
+        count, seconds = len(watch.commits_us), watch.seconds
     cpu_s = time.process_time() - options.cpu_began
-    print(json.dumps({"count": count, "seconds": ended - options.began, "cpu_s": cpu_s}))
+    print(json.dumps({"count": count, "seconds": seconds, "cpu_s": cpu_s}))
 
 
-def _in_threads(program: Callable[[Options, int, threading.Barrier], int], options: Options) -> int:
-    counts: list[int] = []
-    failures: list[BaseException] = []
-    ready = threading.Barrier(options.producers, action=lambda: _start_clock(options))
+def _in_threads(options: Options) -> Stopwatch:
+    program: Callable[[Options, int, Stopwatch], None] = IN_THREADS[options.program]
+    if options.engine != "native":
+        from benches.applications import APPLICATIONS
 
-    def run(number: int) -> None:
-        try:
-            counts.append(program(options, number, ready))
-        except BaseException as failure:
-            failures.append(failure)
-            ready.abort()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(options.producers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise SystemExit(f"{len(failures)} producers failed; one of them: {failures[0]!r}")
-    return sum(counts)
+        program = APPLICATIONS[options.program]
+    return in_threads(
+        lambda number, watch: program(options, number, watch),
+        options.producers,
+        options.seconds,
+        on_start=lambda: _start_clock(options),
+    )
 
 
 if __name__ == "__main__":

@@ -220,6 +220,7 @@ class _Run:
                 f"--engine={pair.engine}",
                 f"--bootstrap={broker.bootstrap_servers}",
                 f"--topic={topic}",
+                f"--output={topic}-out",
                 f"--producers={producers}",
                 f"--seconds={self._seconds}",
                 f"--filled={self._read if is_read else LOOP_RECORDS}",
