@@ -42,7 +42,7 @@ These cases lie outside the bounds:
 - A compacted partition. Rule b mistakes no gap for a stored record, since a log loses only a tail:
   gaps of txn's cleaner lie within segments, and power loses the ends of segments. So a start cuts a
   log at a gap between two segments. It keeps such a gap below the recovery point or the end of the
-  last cleaning, where Apache Kafka's cleaner leaves one (`rust/txn-log/src/recovery.rs`).
+  last cleaning, where Apache Kafka's cleaner leaves one (`rust/txn-log/src/recovery/mod.rs`).
 - An operator accepts the loss of a partition's tail (`txn log accept-loss`). There a PREPARE is
   finished by its content, with any named offsets.
 - A lost cache that no record proves, until an operator reports it (`txn log lost-cache`). A client

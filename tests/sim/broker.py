@@ -2,8 +2,8 @@
 
 The real parts are the node, its coordinators and groups, the handlers of `broker/apis`, and the
 producer state of every partition. Rust is simulated: `Reactor` here treats a request as
-`rust/txn-net/src/produce.rs` does (append, park batches that have to join, append again), and reads
-as `fetch/records.rs` does.
+`rust/txn-net/src/produce/append.rs` does (append, park batches that have to join, append again),
+and reads as `fetch/records.rs` does.
 
 In production reactors are threads beside the control loop. So before each of the control
 loop's own writes a Produce that is on its way may be let in, as the disk's watcher decides.
@@ -548,7 +548,7 @@ def _below(batches: Iterator[StoredBatch], limit: int) -> Iterator[StoredBatch]:
 
 
 def _code_for(version: int, code: int) -> int:
-    """How a Produce of a version says it; see `code_for` in `produce.rs`."""
+    """How a Produce of a version says it; see `code_for` in `produce/version.rs`."""
     match ErrorCode(code):
         case ErrorCode.TRANSACTION_ABORTABLE if version < 11:
             return int(ErrorCode.INVALID_TXN_STATE)
