@@ -227,7 +227,7 @@ def naughty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
             t.produce("orders", ORDERS, key=ORDERS, headers=[(ORDERS, ORDERS.encode())])
         block = other.transaction()
         block.__enter__().produce("orders", b"x")
-        other._wait(30)
+        other._handle.wait(30)
         yield root, broker.bootstrap_servers
         block.__exit__(None, None, None)
 

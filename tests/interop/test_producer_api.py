@@ -292,7 +292,7 @@ def test_an_idle_block_sends_nothing_twice(
     with producer.transaction(consumer) as idle:
         pass
 
-    assert not idle._has_sent_offsets
+    assert not idle._offsets.has_sent
     assert committed(consumer, source) == {0: 5, 1: 5}
 
 
@@ -381,7 +381,7 @@ def test_a_zombie_that_goes_on_producing_is_fenced_and_not_lost(
 def produce_as_a_zombie(zombie: Producer, bootstrap: str, sink: str, *, until_s: float) -> None:
     with zombie.transaction() as t:
         t.produce(sink, b"x")
-        zombie._wait(WAIT_S)
+        zombie._handle.wait(WAIT_S)
         Producer(bootstrap_servers=bootstrap, transactional_id=zombie.transactional_id).close()
         while time.monotonic() < until_s:
             t.produce(sink, b"y")
@@ -409,11 +409,11 @@ def test_a_transaction_that_outlived_its_timeout_is_told_with_both_numbers(
     )
     with pytest.raises((AbortableError, FencedError)) as caught, late.transaction() as t:
         t.produce(sink, b"late")
-        late._wait(WAIT_S)
+        late._handle.wait(WAIT_S)
         await_abort(bootstrap, sink)
         if then == "produce":
             t.produce(sink, b"later")
-            late._wait(WAIT_S)
+            late._handle.wait(WAIT_S)
 
     told = caught.value
     assert isinstance(told, AbortableError | FencedError)
@@ -460,10 +460,10 @@ def outlive_timeout(late: Producer, bootstrap: str, sink: str) -> None:
         late.transaction() as t,
     ):
         t.produce(sink, b"late")
-        late._wait(WAIT_S)
+        late._handle.wait(WAIT_S)
         await_abort(bootstrap, sink)
         t.produce(sink, b"later")
-        late._wait(WAIT_S)
+        late._handle.wait(WAIT_S)
 
 
 def test_a_block_that_raises_after_its_timeout_raises_the_same_and_notes_the_timeout(
@@ -477,7 +477,7 @@ def test_a_block_that_raises_after_its_timeout_raises_the_same_and_notes_the_tim
     )
     with pytest.raises(ZeroDivisionError) as caught, late.transaction() as t:
         t.produce(sink, b"late")
-        late._wait(WAIT_S)
+        late._handle.wait(WAIT_S)
         await_abort(bootstrap, sink)
         raise ZeroDivisionError
     assert "longer than transaction.timeout.ms=1000, so the cluster" in caught.value.__notes__[0]
@@ -636,7 +636,8 @@ def test_ctrl_c_while_committing_tells_the_truth(
     block = producer.transaction()
     with pytest.raises(KeyboardInterrupt) as caught, block as t:
         t.produce(sink, b"a")
-        producer._kafka = _InterruptedCommit(producer._kafka)
+        handle = producer._handle
+        handle.engine = _InterruptedCommit(handle.engine)
 
     assert "was committed" in caught.value.__notes__[0]
     assert read_all(bootstrap, sink) == [b"a"]

@@ -16,9 +16,9 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txn.client.block_offsets import _ahead
 from txn.client.engine import ProducerEngine
 from txn.client.producer import Producer
-from txn.client.transaction import _ahead
 from txn.errors import FencedError, InDoubtError, RejectedError, RetriableError
 
 TOPIC = [b"0", b"1", b"2", b"3", b"4"]

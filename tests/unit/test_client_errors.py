@@ -390,7 +390,7 @@ def test_offsets_that_librdkafka_never_comes_back_from_give_up_the_producer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """librdkafka waits for a coordinator that restarted, for ever (its issue 5511)."""
-    monkeypatch.setattr("txn.client.transaction.OFFSETS_GRACE_SECONDS", 0.01)
+    monkeypatch.setattr("txn.client.block_offsets.OFFSETS_GRACE_SECONDS", 0.01)
     comes_back = threading.Event()
     producer, script = scripted(send_offsets_to_transaction=[comes_back])
     member = FakeConsumer()
@@ -669,7 +669,7 @@ def test_taking_over_waits_while_the_cluster_asks_for_patience() -> None:
 
 @pytest.fixture(autouse=True)
 def no_consumer_left_behind() -> Iterator[None]:
-    from txn.client.transaction import _ahead
+    from txn.client.block_offsets import _ahead
 
     yield
     assert not _ahead

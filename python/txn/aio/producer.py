@@ -78,7 +78,7 @@ class Producer:
 
         def make() -> txn.client.Producer:
             made = connect()
-            made._waits_for_room = False
+            made._records.waits_for_room = False
             return made
 
         name = transactional_id or (config or {}).get("transactional.id")
@@ -247,5 +247,5 @@ class Producer:
             except BufferError:
                 pass
             if self._room is None or self._room.is_over:
-                self._room = self.client.call(partial(producer._await_reports, ROOM_SECONDS))
+                self._room = self.client.call(partial(producer._handle.await_reports, ROOM_SECONDS))
             await self._room.wait()

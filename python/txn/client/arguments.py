@@ -10,6 +10,9 @@ from typing import Final, Protocol
 
 from confluent_kafka import TopicPartition
 
+Headers = list[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
+"""Headers of a record, as `produce` takes them."""
+
 LIKE_SECONDS_FIRST: Final = 10**8
 LIKE_SECONDS_LAST: Final = 10**11 - 1
 """Timestamps between are suspected: of 1970 to 1973, and of 1973 to 5138 if they count seconds."""

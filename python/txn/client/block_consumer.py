@@ -6,6 +6,7 @@ confluent-kafka, which can only be looked at.
 
 import time
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 
 import confluent_kafka
 from confluent_kafka import (
@@ -22,6 +23,22 @@ from txn.client.failures import error_of, translate
 from txn.client.places import names_of, places_of, positions_of
 from txn.errors import RetriableError
 from txn.identifiers import TopicPartition as Place
+
+
+def require_consumer(consumer: object) -> None:
+    """Raise TypeError for something that is no consumer, or one whose answers are awaited."""
+    awaited = (getattr(consumer, name, None) for name in ("consumer_group_metadata", "poll"))
+    if any(iscoroutinefunction(call) for call in awaited):
+        raise TypeError(
+            f"a transaction cannot use {type(consumer).__name__}, whose answers are awaited. Use a "
+            "txn.Consumer; in asyncio a txn.aio.Consumer with a txn.aio.Producer"
+        )
+    if not hasattr(consumer, "consumer_group_metadata"):
+        raise TypeError(
+            f"transaction() takes the consumer whose offsets it commits, or nothing, not "
+            f"{consumer!r}. The transactional id belongs to the producer: "
+            "Producer(transactional_id=...)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,3 +356,14 @@ def _kind(error: KafkaError) -> tuple[Callable[..., TxnError], str]:
     if error.retriable() or code in PASSING:
         return RetriableError, "Try again after a pause."
     return RejectedError, "Nothing here knows how to recover from it."
+
+
+def may_retry(error: KafkaError) -> bool:
+    """Return True if the call that failed may be repeated as it is."""
+    return error.retriable() and not error.fatal() and not error.txn_requires_abort()
+
+
+def is_state_error(error: KafkaError) -> bool:
+    """Return True if librdkafka refused a call because no transaction is in a state for it."""
+    is_marked = error.fatal() or error.txn_requires_abort() or error.retriable()
+    return error.code() == KafkaError._STATE and not is_marked

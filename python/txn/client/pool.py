@@ -233,7 +233,7 @@ class ProducerPool:
         return place.producer
 
     def _give_back(self, place: _Place) -> None:
-        reason = None if place.producer is None else place.producer._broken
+        reason = None if place.producer is None else place.producer._handle.broken
         if reason is not None:
             self._close_producer(place)
         if reason is not None and reason.action is Action.GIVE_UP:

@@ -13,82 +13,42 @@ every older producer of that name is fenced and its open transaction is ended. S
 producer before you ask for committed offsets.
 """
 
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Never, NoReturn, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, Message
 
 from txn import forks
 from txn.client import unclosed
-from txn.client.arguments import (
-    LIKE_SECONDS_FIRST,
-    LIKE_SECONDS_LAST,
-    MESSAGE_BYTES_MAX,
-    ArrowStreamExportable,
-    seconds_suspected,
-    size_of,
-    too_large,
-    wrong_record,
-)
-from txn.client.callbacks import Callbacks, keeping_fatal_errors
+from txn.client.arguments import MESSAGE_BYTES_MAX, ArrowStreamExportable, Headers
+from txn.client.callbacks import Callbacks
 from txn.client.cautions import Cautions
-from txn.client.deadline import PAUSE_SECONDS, Deadline
+from txn.client.deadline import Deadline
 from txn.client.delivery import Delivery, OnDelivery
-from txn.client.engine import EngineName, ProducerEngine, arrow_module, engine_name
-from txn.client.failures import (
-    ENDED,
-    PURGED,
-    DeliveryFailure,
-    error_of,
-    is_refusal,
-    not_copied,
-    opened_elsewhere,
-    reported_by,
-    timed_out,
-    timeout_refused,
-    translate,
-    undelivered,
-)
+from txn.client.engine import EngineName, ProducerEngine, engine_name
+from txn.client.failures import not_copied
+from txn.client.handle import TIMEOUT_MS, Handle
 from txn.client.library_log import LibraryLog
-from txn.client.librdkafka import Librdkafka
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
-from txn.client.positions import Offsets
+from txn.client.opening import ConnectionErrors, connect, take_over
+from txn.client.outcomes import Outcomes
 from txn.client.reach import CONNECT_TIMEOUT, Reach
+from txn.client.record_queue import RecordQueue
 from txn.client.redaction import Redaction
-from txn.client.reports import Reports
-from txn.client.settings import producer_settings, refused, take_callback
-from txn.client.transaction import OpenBlock, Transaction, require_consumer
+from txn.client.settings import producer_settings, take_callback
+from txn.client.transaction import OpenBlock, Transaction, end_lost, require_consumer
 from txn.client.two_phase import (
     PreparedTxnState,
     TwoPhaseEngine,
-    refused_two_phase,
+    complete,
+    require_completed,
     take_two_phase,
 )
-from txn.errors import (
-    AbortableError,
-    Action,
-    ConfigError,
-    FencedError,
-    InDoubtError,
-    RejectedError,
-    RetriableError,
-    TxnError,
-)
+from txn.errors import ConfigError, RejectedError, RetriableError, TxnError
 
-Headers = list[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
-
-if TYPE_CHECKING:
-    from txn.client.arrow import Rows
-
-PRODUCES_PER_POLL: Final = 256
-"""Reports of delivery are collected once in so many records, and whenever the queue is full."""
-
-TIMEOUT_MS: Final = 60_000
-"""transaction.timeout.ms where it is left out."""
+__all__ = ["Headers", "Producer"]
 
 
 class Producer:
@@ -165,40 +125,50 @@ class Producer:
             from txn.client.native import require_native_settings
 
             require_native_settings(settings, self._whose)
-        self._callbacks = Callbacks()
-        self._callbacks.guard(settings)
-        self._on_delivery = take_callback(settings, "on_delivery")
-        self._only_errors = _is_true(settings.get("delivery.report.only.error"))
+        callbacks = Callbacks()
+        callbacks.guard(settings)
+        on_delivery = take_callback(settings, "on_delivery")
+        only_errors = settings.get("delivery.report.only.error")
+        # Bound to the producer, which so is kept while records of it are on their way.
         settings["on_delivery"] = self._note_delivery
-        self._on_error = take_callback(settings, "error_cb")
+        on_error = take_callback(settings, "error_cb")
         settings["error_cb"] = self._note_error
-        self._last_report = ""  # librdkafka's last message about a connection
-        self._redaction = Redaction(settings)
+        redaction = Redaction(settings)
         settings.setdefault("logger", LibraryLog())
-        self._redaction.watch(settings)
+        redaction.watch(settings)
         self._reach = Reach(settings, self._whose, connect_timeout)
+        self._errors = ConnectionErrors(redaction, self._reach, on_error)
         self._cautions = Cautions(self._whose)
-        self._failures: deque[DeliveryFailure] = deque()
-        self._reports = Reports(self._whose, in_transaction=name is not None)
-        self._produced = 0
-        self._open: dict[str, OpenBlock] = {}  # at most one
-        self._broken: TxnError | None = None
-        self._last_sent: tuple[confluent_kafka.Consumer, Offsets] | None = None  # and committed
-        self._forked_from: int | None = None
-        self._waits_for_room = True  # False: `produce` raises BufferError while the queue is full
-        self._kafka: ProducerEngine | None = self._connect(settings)
-        self._reports.begin(self._kafka)
-        self._timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
-        self._message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
+        self._handle = Handle(self._whose, callbacks, redaction)
+        is_transactional = name is not None
+        self._outcomes = Outcomes(
+            self._handle,
+            is_transactional=is_transactional,
+            on_delivery=on_delivery,
+            only_errors=only_errors,
+        )
+        self._records = RecordQueue(
+            self._handle, self._outcomes, is_transactional=is_transactional, engine=self._engine
+        )
+        self._handle.engine = self._connect(settings)
+        self._outcomes.reports.begin(self._handle.engine)
+        self._handle.timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
+        self._records.message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
-        if self.transactional_id is None:
+        if not is_transactional:
             unclosed.watch(self)
-        else:
-            try:
-                self._init_transactions(Deadline(timeout))
-            except BaseException:
-                self._discard_client()
-                raise
+            return
+        try:
+            take_over(
+                self._handle,
+                Deadline(timeout),
+                reach=self._reach,
+                errors=self._errors,
+                is_two_phase=self.two_phase_commit,
+            )
+        except BaseException:
+            self._discard_client()
+            raise
 
     if not TYPE_CHECKING:
 
@@ -272,7 +242,7 @@ class Producer:
 
         None if nothing was left open. Only with `two_phase_commit`.
         """
-        client = self._client()
+        client = self._handle.client()
         kept = client.kept_transaction() if isinstance(client, TwoPhaseEngine) else None
         return None if kept is None else PreparedTxnState(*kept)
 
@@ -294,19 +264,7 @@ class Producer:
             FencedError: another producer took this transactional id, and completes it.
         """
         kept = self.kept_transaction
-        if kept is None:
-            return False
-        client, deadline = self._client(), Deadline(timeout)
-        is_commit = kept == state
-        end = client.commit_transaction if is_commit else client.abort_transaction
-        while True:
-            try:
-                end(deadline.slice() or PAUSE_SECONDS)
-                return is_commit
-            except KafkaException as raised:
-                error = error_of(raised)
-                if error.fatal() or not error.retriable() or deadline.has_passed:
-                    raise self._failure(error, "completing a prepared transaction") from raised
+        return kept is not None and complete(self._handle, kept, state, Deadline(timeout))
 
     def produce(
         self,
@@ -331,12 +289,8 @@ class Producer:
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
         refuse_unknown_arguments(others)
-        if self.transactional_id is not None:
-            raise RejectedError(
-                f"{self._whose} cannot produce to {topic!r} outside a transaction; use "
-                "`with producer.transaction() as t: t.produce(...)`"
-            )
-        self._enqueue(topic, value, key, headers, partition, timestamp)
+        self._require_no_transactions("produce to", topic, "produce")
+        self._records.add(topic, value, key, headers, partition, timestamp)
 
     def write_arrow(self, topic: str, batch: ArrowStreamExportable) -> int:
         """Send the rows of a record batch outside transactions, as `Transaction.write_arrow` does.
@@ -348,14 +302,10 @@ class Producer:
             RejectedError: the batch cannot be written, or the producer is transactional.
             FencedError, TypeError: as `produce` raises them.
         """
-        if self.transactional_id is not None:
-            raise RejectedError(
-                f"{self._whose} cannot write to {topic!r} outside a transaction; use "
-                "`with producer.transaction() as t: t.write_arrow(...)`"
-            )
+        self._require_no_transactions("write to", topic, "write_arrow")
         count = 0
-        for rows in self._arrow_rows(batch):
-            self._enqueue_rows(topic, rows)
+        for rows in self._records.rows_of(batch):
+            self._records.add_rows(topic, rows)
             count += rows.count
         return count
 
@@ -382,16 +332,12 @@ class Producer:
             ConfigError: `delivery.report.only.error=true`, which hides what is stored.
             RejectedError, FencedError, TypeError: as `produce` raises them.
         """
-        if self.transactional_id is not None:
-            raise RejectedError(
-                f"{self._whose} cannot send to {topic!r} outside a transaction; use "
-                "`with producer.transaction() as t: t.send(...)`"
-            )
-        delivery = self._new_delivery(on_delivery)
+        self._require_no_transactions("send to", topic, "send")
+        delivery = self._outcomes.new_delivery(on_delivery)
         try:
-            self._enqueue(topic, value, key, headers, partition, timestamp, delivery)
+            self._records.add(topic, value, key, headers, partition, timestamp, delivery)
         except BaseException:
-            self._reports.remove(delivery)
+            self._outcomes.reports.remove(delivery)
             raise
         return delivery
 
@@ -413,11 +359,11 @@ class Producer:
     def _flush(self, timeout: float, fate: str) -> None:
         """Flush; `fate` says what becomes of records that were not acknowledged in time."""
         deadline = Deadline(timeout)
-        while (waiting := self._wait(deadline.slice())) and not deadline.has_passed:
+        while (waiting := self._handle.wait(deadline.slice())) and not deadline.has_passed:
             self._reach.check()
-        if not waiting and self._produced:
+        if not waiting and self._records.produced:
             self._reach.prove()
-        self._raise_undelivered()
+        self._outcomes.raise_undelivered()
         if waiting:
             raise RetriableError(
                 f"{waiting} records were not acknowledged within {timeout:g} s and {fate}",
@@ -432,13 +378,13 @@ class Producer:
         Raises:
             TxnError: the error of `flush`; the producer is closed all the same.
         """
-        if self._kafka is None or self._forked_from is not None:
+        if self._handle.engine is None or self._handle.forked_from is not None:
             return
         try:
             self._end_lost(timeout)
-            if (transaction := self._transaction()) is not None:
-                transaction._end()
-            if self.transactional_id is None and self._broken is None:
+            if (transaction := self._handle.blocks.transaction()) is not None:
+                transaction._end.end_from_outside()
+            if self.transactional_id is None and self._handle.broken is None:
                 self._flush(timeout, "are given up: the producer is closed")
         finally:
             self._discard_client()
@@ -446,12 +392,13 @@ class Producer:
     def __del__(self) -> None:
         # Records without a report keep it from being collected: librdkafka holds its callback.
         # An error of the constructor may come before all that is asked for here.
-        if self.__dict__.get("_kafka") is not None and self.transactional_id is None:
-            unclosed.log_failures(self._whose, [f for f in self._failures if not f.is_told])
+        handle: Handle | None = self.__dict__.get("_handle")
+        if handle is not None and handle.engine is not None and self.transactional_id is None:
+            unclosed.log_failures(self._whose, self._outcomes.untold())
 
     def _close_forgotten(self, timeout: float) -> None:
-        client = self._kafka
-        if client is None or self._forked_from is not None:
+        client = self._handle.engine
+        if client is None or self._handle.forked_from is not None:
             return
         try:
             self._flush(timeout, "are given up")
@@ -466,13 +413,8 @@ class Producer:
 
     def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
-        self._forked_from = parent
-        self._reports.abandon(parent)
-
-    @property
-    def _is_abandoned(self) -> bool:
-        """True in a forked child, where it is of no use."""
-        return self._forked_from is not None
+        self._handle.forked_from = parent
+        self._outcomes.reports.abandon(parent)
 
     def __reduce__(self) -> NoReturn:
         raise not_copied("txn.Producer")
@@ -486,368 +428,41 @@ class Producer:
                 "transactional_id='a name that stays the same over restarts'"
             )
         self._end_lost(timeout)
-        if self.two_phase_commit and (kept := self.kept_transaction) is not None:
-            raise RejectedError(
-                f"{self._whose} found the prepared transaction {kept} of the producer before it. "
-                "Call complete_transaction(state) first, with the last state that the other system "
-                "has stored; txn.sql.recover does it for a database"
-            )
-        self._client()
-        # One step for all threads, and no lock that a signal could leave locked.
-        if self._open.setdefault("transaction", place) is not place:
-            raise RejectedError(
-                f"{self._whose} has a transaction open already: a producer has one at a time. "
-                "Leave that block first, or open another producer; `close` aborts it"
-            )
-        self._failures.clear()
-
-    def _holds_block(self, place: OpenBlock) -> bool:
-        return self._open.get("transaction") is place
-
-    def _end_block(self, place: OpenBlock) -> None:
-        if self._holds_block(place):
-            del self._open["transaction"]
-
-    def _transaction(self) -> Transaction | None:
-        """Return the open transaction."""
-        place = self._open.get("transaction")
-        return None if place is None else place.block()
+        if self.two_phase_commit:
+            require_completed(self._whose, self.kept_transaction)
+        self._handle.claim(place)
+        self._outcomes.forget()
 
     def _end_lost(self, timeout: float) -> None:
         """End the open transaction if its block is gone."""
-        place = self._open.get("transaction")
-        if place is not None and place.block() is None:
-            Transaction(self, None, timeout)._end_lost(place)
-
-    def _client(self) -> ProducerEngine:
-        """Return the engine's producer, if it is fit for use."""
-        if self._forked_from is not None:
-            raise opened_elsewhere(self._whose, self._forked_from)
-        if self._broken is not None:
-            kind = InDoubtError if isinstance(self._broken, InDoubtError) else FencedError
-            is_over = self._broken.action is Action.GIVE_UP
-            advice = "close it" if is_over else "open another"
-            raise kind(
-                f"{self._whose} can no longer be used; {advice}. {self._broken}",
-                action=Action.GIVE_UP if is_over else Action.REOPEN,
-            )
-        if self._kafka is None:
-            raise RejectedError(f"{self._whose} is closed; open another")
-        return self._kafka
-
-    def _give_up(self, reason: TxnError) -> None:
-        """Refuse every later use: the producer is fenced, or its state is unknown."""
-        if self._broken is None:
-            self._broken = reason
-
-    def _failure(self, error: KafkaError, doing: str) -> TxnError:
-        """Return the error to raise for a report, after noting its meaning for this producer."""
-        error = self._redaction.error(error)
-        failure = self._timed_out(error) or translate(error, whose=self._whose, doing=doing)
-        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            failure = timeout_refused(error, whose=self._whose, timeout_ms=self._timeout_ms)
-        if error.fatal() or isinstance(failure, FencedError):
-            self._give_up(failure)
-        return failure
-
-    def _timed_out(self, error: KafkaError) -> TxnError | None:
-        """Return what to raise if the cluster aborted the open transaction for its age."""
-        transaction = self._transaction()
-        open_ms = 0 if transaction is None else transaction.open_ms
-        if error.code() not in ENDED or open_ms < self._timeout_ms:
-            return None
-        return timed_out(error, whose=self._whose, open_ms=open_ms, timeout_ms=self._timeout_ms)
-
-    def _wait(self, seconds: float) -> int:
-        """Wait until every record is stored or given up; return how many still are neither.
-
-        Raises the exception of a callback, as `_serve` does.
-        """
-        waiting = self._wait_only(seconds)
-        self._callbacks.raise_kept()
-        return waiting
-
-    def _wait_only(self, seconds: float) -> int:
-        """Wait as `_wait` does; an exception of a callback is kept for later."""
-        client = self._client()
-        return self._reporting(lambda: client.flush(seconds))
-
-    def _serve(self, deadline: Deadline) -> None:
-        """Pause, collecting reports of delivery meanwhile."""
-        client = self._client()
-        self._reporting(lambda: client.poll(min(PAUSE_SECONDS, deadline.remaining)))
-        self._callbacks.raise_kept()
-
-    def _await_reports(self, seconds: float) -> None:
-        """Wait for reports of delivery; an exception of a callback is kept for a later call."""
-        client = self._client()
-        self._reporting(lambda: client.poll(seconds))
-
-    def _reporting(self, call: Callable[[], int]) -> int:
-        try:
-            return call()
-        except (KafkaException, SystemError) as raised:
-            error = reported_by(raised)
-            if error is None:
-                raise
-            raise self._failure(error, "waiting for its records to be stored") from raised
-
-    def _new_delivery(self, on_delivery: OnDelivery | None) -> Delivery:
-        if self._only_errors:
-            raise ConfigError(
-                f"{self._whose} has delivery.report.only.error=true, so nothing tells it what is "
-                "stored: leave that out, or use produce()",
-                property="delivery.report.only.error",
-            )
-        return self._reports.add(on_delivery)
-
-    def _enqueue(
-        self,
-        topic: str,
-        value: str | bytes | None,
-        key: str | bytes | None,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp: int | None,
-        delivery: Delivery | None = None,
-    ) -> None:
-        client = self._client()
-        if timestamp == 0:
-            raise RejectedError(
-                f"{self._whose} cannot send timestamp 0 to {topic!r}: librdkafka takes it for the "
-                "time of sending. Give 1, the next millisecond, or none"
-            )
-        if isinstance(timestamp, int) and timestamp < 0:
-            raise RejectedError(
-                f"{self._whose} cannot send timestamp {timestamp} to {topic!r}: a timestamp counts "
-                "milliseconds since 1970, as in Java's producer. Give a later time, or none"
-            )
-        if (
-            isinstance(timestamp, int)  # another type raises its TypeError
-            and LIKE_SECONDS_FIRST <= timestamp <= LIKE_SECONDS_LAST
-        ):
-            warnings.warn(seconds_suspected(timestamp), stacklevel=3)
-        self._produced += 1
-        if self._produced % PRODUCES_PER_POLL == 0:
-            self._serve(Deadline(0))
-        place = -1 if partition is None else partition
-        time_ms = 0 if timestamp is None else timestamp
-        while True:
-            try:
-                if delivery is None:
-                    client.produce(
-                        topic,
-                        value=value,
-                        key=key,
-                        headers=headers,
-                        partition=place,
-                        timestamp=time_ms,
-                    )
-                else:
-                    client.produce_tracked(
-                        topic,
-                        value=value,
-                        key=key,
-                        headers=headers,
-                        partition=place,
-                        timestamp=time_ms,
-                        delivery=delivery,
-                    )
-                return
-            except BufferError:
-                # Room comes with every record stored, and with every one given up after
-                # message.timeout.ms; in a transaction one of those is enough to stop.
-                self._serve(Deadline(PAUSE_SECONDS if self._waits_for_room else 0))
-                if self.transactional_id is not None:
-                    self._raise_undelivered()
-                if not self._waits_for_room:
-                    raise
-            except KafkaException as raised:
-                if error_of(raised).code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    size = size_of(value, key)
-                    raise self._too_large(error_of(raised), topic, size) from raised
-                self._refuse(raised, topic)
-            except TypeError as raised:
-                fault = wrong_record(topic, value, key, headers, partition, timestamp)
-                if fault is None:
-                    raise
-                raise TypeError(f"produce(): {fault}") from raised
-
-    def _arrow_rows(self, batch: ArrowStreamExportable) -> "Iterator[Rows]":
-        """Return the rows of a batch, all of them checked. Raises as `write_arrow`."""
-        if self._engine != "native":
-            raise ConfigError(
-                f"{self._whose} has no write_arrow: give it engine='native'", property="engine"
-            )
-        found: Iterator[Rows] = arrow_module(f"write_arrow() of {self._whose}").rows_of(batch)
-        return found
-
-    def _enqueue_rows(self, topic: str, rows: "Rows") -> None:
-        """Take rows; wait while the queue is full."""
-        from txn.client.native import NativeProducer
-
-        client = self._client()
-        assert isinstance(client, NativeProducer)  # as `_arrow_rows` requires
-        self._serve(Deadline(0))
-        first = 0
-        try:
-            while (first := client.produce_rows(topic, rows, first)) < rows.count:
-                self._serve(Deadline(PAUSE_SECONDS))
-                if self.transactional_id is not None:
-                    self._raise_undelivered()
-        except KafkaException as raised:
-            error = error_of(raised)
-            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                raise self._too_large(error, topic, None) from raised
-            self._refuse(raised, topic)
-
-    def _too_large(self, error: KafkaError, topic: str, record_bytes: int | None) -> RejectedError:
-        return RejectedError(
-            too_large(self._whose, topic, record_bytes, self._message_bytes_max),
-            topic=topic,
-            code=error.code(),
-            name=error.name(),
-        )
-
-    def _refuse(self, raised: KafkaException, topic: str) -> NoReturn:
-        error = error_of(raised)
-        if error.code() in (KafkaError._STATE, KafkaError._FATAL) and self._open:
-            self._raise_undelivered()
-            self._raise_cause()
-        raise self._failure(error, f"producing to {topic!r}") from raised
-
-    def _raise_undelivered_behind(self, error: KafkaError) -> None:
-        """Raise for records that were not stored, if they are why a call is refused.
-
-        librdkafka says no more than that the state does not allow the call. The report of the
-        record comes a moment later.
-        """
-        if error.code() == KafkaError._STATE and not self._failures:
-            self._serve(Deadline(PAUSE_SECONDS))
-        self._raise_undelivered()
-
-    def _raise_undelivered(self) -> None:
-        """Raise for the records that were not stored, if any were not."""
-        failures = []
-        while self._failures:
-            failures.append(self._failures.popleft())
-        if not failures:
-            return
-        is_transactional = self.transactional_id is not None
-        if not is_transactional:
-            failures = [failure for failure in failures if not failure.is_told]
-            if not failures:
-                return
-        if is_transactional and all(f.error.code() in PURGED for f in failures):
-            self._raise_cause()
-        causes = (self._timed_out(failed.error) for failed in failures)
-        failure = next(filter(None, causes), None) or undelivered(
-            failures, whose=self._whose, in_transaction=is_transactional
-        )
-        if isinstance(failure, FencedError):
-            self._give_up(failure)
-        raise failure
-
-    def _raise_cause(self) -> NoReturn:
-        """Raise the error by which the open transaction failed in the background.
-
-        librdkafka gives it when it refuses a transition. It refuses `begin_transaction` in every
-        state in which a transaction is open. If another thread has ended it meanwhile, this begins
-        one, which is empty, and ended at once.
-        """
-        client = self._client()
-        try:
-            client.begin_transaction()
-            client.abort_transaction(PAUSE_SECONDS)
-        except KafkaException as raised:
-            error = error_of(raised)
-            if error.code() != KafkaError._STATE:
-                raise self._failure(error, "producing") from raised
-        raise AbortableError(
-            f"{self._whose} is not in a transaction that can take records. Begin another"
-        )
+        if (place := self._handle.blocks.lost()) is not None:
+            end_lost(self, place, timeout)
 
     # ------------------------------------------------------------ inside
 
+    def _require_no_transactions(self, verb: str, topic: str, call: str) -> None:
+        if self.transactional_id is not None:
+            raise RejectedError(
+                f"{self._whose} cannot {verb} {topic!r} outside a transaction; use "
+                f"`with producer.transaction() as t: t.{call}(...)`"
+            )
+
     def _connect(self, settings: dict[str, object]) -> ProducerEngine:
-        if self._engine == "native":
-            from txn.client.native import NativeProducer
+        return connect(
+            settings,
+            self._engine,
+            whose=self._whose,
+            reports=self._outcomes.reports,
+            on_report=self._note_report,
+            on_failure=self._note_failure,
+            on_refusal=self._reach.refuse,
+        )
 
-            for name in ("on_delivery", "error_cb", "delivery.report.only.error"):
-                settings.pop(name, None)
-            return NativeProducer(
-                settings,
-                self._whose,
-                reports=self._reports,
-                on_failure=self._note_failure,
-                on_refusal=self._reach.refuse,
-            )
-        try:
-            return Librdkafka(keeping_fatal_errors(settings), self._note_report)
-        except KafkaException as raised:
-            raise refused(self._whose, raised, settings) from None  # its text may have a secret
-
-    def _init_transactions(self, deadline: Deadline) -> None:
-        client = self._client()
-        while True:
-            try:
-                client.init_transactions(deadline.slice() or PAUSE_SECONDS)
-                self._reach.prove()
-                return
-            except KafkaException as raised:
-                error = error_of(raised)
-                if error.code() > 0:  # a number of Kafka's: a broker has answered
-                    self._reach.prove()
-                is_over = not error.retriable() or error.fatal()
-                try:
-                    if not is_over:
-                        self._serve(deadline)
-                        self._reach.check(is_over=deadline.has_passed)
-                except TxnError as told:
-                    self._discard_client()
-                    raise told from None  # the time-out before it says nothing
-                except Exception:
-                    self._discard_client()
-                    raise
-                if is_over or deadline.has_passed:
-                    failure = self._failure(error, "taking over its id")
-                    if self.two_phase_commit:
-                        failure = refused_two_phase(error, self._whose) or failure
-                    if self._last_report:
-                        failure.add_note(f"librdkafka said last: {self._last_report}")
-                    self._discard_client()
-                    raise failure from raised
-
-    def _note_delivery(
-        self, error: KafkaError | None, message: Message, delivery: Delivery | None = None
-    ) -> None:
-        if error is not None:
-            error = self._redaction.error(error)
-            partition = message.partition()
-            self._note_failure(
-                message.topic() or "",
-                -1 if partition is None else partition,
-                error,
-                size_of(message.value(), message.key()),
-                delivery,
-            )
-        if self._on_delivery is not None:
-            self._on_delivery(error, message)
+    def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
+        self._outcomes.note_delivery(error, message)
 
     def _note_report(self, delivery: Delivery, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            offset = message.offset()
-            self._reports.stored(
-                delivery,
-                message.topic() or "",
-                message.partition() or 0,
-                -1 if offset is None or offset < 0 else offset,
-                message.timestamp()[1],
-            )
-            if self._on_delivery is not None:
-                self._on_delivery(error, message)
-            return
-        self._note_delivery(error, message, delivery)
+        self._outcomes.note_report(delivery, error, message)
 
     def _note_failure(
         self,
@@ -857,33 +472,17 @@ class Producer:
         size: int,
         delivery: Delivery | None = None,
     ) -> None:
-        failure = DeliveryFailure(topic, partition, error, size, delivery)
-        while self._failures and self._failures[0].is_told and self.transactional_id is None:
-            self._failures.popleft()  # of a program that never flushes
-        self._failures.append(failure)
-        if delivery is not None:
-            self._reports.failed(delivery, failure)
+        self._outcomes.note_failure(topic, partition, error, size, delivery)
 
     def _note_error(self, error: KafkaError) -> None:
-        error = self._redaction.error(error)
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._last_report = error.str()
-        if is_refusal(error):
-            self._reach.refuse(error.str())
-        if self._on_error is not None:
-            self._on_error(error)
+        self._errors.note(error)
 
     def _discard_client(self) -> None:
         """Drop librdkafka's producer, with all that it still holds."""
-        client, self._kafka = self._kafka, None
+        client, self._handle.engine = self._handle.engine, None
         if client is not None:
-            self._reports.close()
+            self._outcomes.reports.close()
             client.purge()
-            del (
-                client
-            )  # librdkafka's threads end with the last reference, which the thread may have
-            self._reports.stop()
-
-
-def _is_true(setting: object) -> bool:
-    return str(setting).lower() in ("true", "t", "1")
+            # librdkafka's threads end with the last reference, which the thread may have.
+            del client
+            self._outcomes.reports.stop()

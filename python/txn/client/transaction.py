@@ -13,8 +13,6 @@ The life of a block, and the consequence of each failure in it:
 - *An error of `produce` or `send_offsets` that the body catches* leaves output or offsets behind.
   The block goes on and cannot commit, as with Java's producer. Only an argument that does not fit
   leaves it as it was.
-- *Commit* is asked for in slices of a second. librdkafka resumes the one commit with each
-  call, so a signal is heard between slices and nothing is sent twice.
 - *A signal during the commit* (Ctrl-C) does not stop it: the commit was decided when the body
   ended. The block learns the outcome, within its timeout, and then raises. librdkafka's answer may
   be lost to the signal. A repeated commit then answers "not in this state", which after a commit
@@ -29,117 +27,44 @@ The life of a block, and the consequence of each failure in it:
   that no `with` statement will end. The producer ends it before its next one, or when it is closed.
 - *In doubt* is a commit without an answer at the deadline. It may be done, it may still
   happen; aborting it is neither possible nor honest. `InDoubtError` says so.
-- *Offsets* are sent on a thread of their own, since librdkafka may never come back from it.
-  Its producer is given up then; a transaction that was not seen to send them cannot commit.
 - *Rewind* after every failure, whichever the outcome, is right: it goes to the committed offsets.
   It goes to the target of a seek before the block only if no commit was asked for, or one is
   known to have failed.
+
+Invariant: nothing is added to a transaction before its begin, or after its end has begun.
+
+`block_end.py` has the loops of commit and abort, `block_offsets.py` the offsets and the rewind,
+`record_queue.py` the way of a record.
 
 Sources: librdkafka's transactional producer API (resumable calls, marks), KIP-98, KIP-447.
 """
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from functools import partial
-from inspect import iscoroutinefunction
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
-from txn.client.arguments import ArrowStreamExportable, is_for_arguments
-from txn.client.block_consumer import (
-    PlainState,
-    join,
-    lost_partitions_text,
-    reached_by,
-    rewind,
-    state_of,
-)
-from txn.client.bounded_call import BoundedCall
-from txn.client.consumer import Consumer
-from txn.client.deadline import PAUSE_SECONDS, Deadline
+from txn.client.arguments import ArrowStreamExportable, Headers, is_for_arguments
+from txn.client.block_consumer import require_consumer
+from txn.client.block_end import BlockEnd
+from txn.client.block_offsets import BlockOffsets
+from txn.client.block_state import BlockPhase, BlockResult, BlockState, OpenBlock
+from txn.client.deadline import Deadline
 from txn.client.delivery import Delivery, OnDelivery
-from txn.client.engine import ProducerEngine
-from txn.client.failures import StateLostError, error_of, reported_by
+from txn.client.failures import error_of
 from txn.client.migration import INSTEAD_IN_BLOCK, hint_for, refuse_async, refuse_unknown_arguments
 from txn.client.positions import Offsets
 from txn.client.two_phase import PreparedTxnState, TwoPhaseEngine
-from txn.errors import (
-    AbortableError,
-    ConfigError,
-    FencedError,
-    InDoubtError,
-    RejectedError,
-    RetriableError,
-    TxnError,
-)
-from txn.identifiers import TopicPartition as Place
+from txn.errors import AbortableError, ConfigError, RejectedError, TxnError
 
 if TYPE_CHECKING:
-    from txn.client.producer import Headers, Producer
+    from txn.client.producer import Producer
 
-JOIN_SECONDS_MAX: Final = 10.0
-
-OFFSETS_GRACE_SECONDS: Final = 5.0
-"""Time past its own timeout that librdkafka may take to send offsets before it is given up."""
-
-ARRIVE_SECONDS_MAX: Final = 5.0
-"""Time that an abort waits for a first record to be stored; see `_await_first_stored`."""
-
-_ahead: "dict[int, tuple[confluent_kafka.Consumer, OpenBlock]]" = {}
-"""Consumers that may stand beyond their committed offsets, by identity, and their block: from its
-begin until it has committed or the consumer is rewound. One found here by a new block is rewound
-first. Consumers that only sent offsets come here when the block has ended without either."""
-
-
-class BlockPhase(Enum):
-    """Stages of a block."""
-
-    NEW = "new"
-    OPEN = "open"
-    COMMITTING = "committing"
-    ABORTING = "aborting"
-    ENDED = "ended"
-
-
-class BlockResult(Enum):
-    """Results of a block, as far as its producer knows them."""
-
-    COMMITTED = "commit"
-    ABORTED = "abort"
-    """It was aborted, or nothing had begun."""
-    FENCED = "fenced"
-    """Its producer lost its place or could not abort. The cluster aborts it."""
-    IN_DOUBT = "unknown"
-    """A commit was sent and had no answer; see `txn.errors.InDoubtError`."""
-
-
-@dataclass(eq=False)
-class OpenBlock:
-    """The place of an entered block in its producer, which outlives the block.
-
-    Python knows no `with` statement before `__enter__` has returned to it, nor after it has called
-    `__exit__`. A signal there leaves a transaction open that nothing will end. Only the `with`
-    statement keeps a block, so its producer sees that it is gone.
-    """
-
-    block: "weakref.ref[Transaction]"
-    others: list[Consumer]
-    """Its consumers beside its own, until they are committed or rewound."""
-    has_asked_commit: bool = False
-    is_prepared: bool = False
-    at_end: "list[Callable[[BlockResult], object]]" = field(default_factory=list)
-    """Called once with the result, when the block has ended."""
-
-    def is_open(self) -> bool:
-        """Return True if the block is there and has not ended."""
-        block = self.block()
-        return block is not None and block._is_open
+__all__ = ["BlockPhase", "BlockResult", "OpenBlock", "Transaction", "require_consumer"]
 
 
 class Transaction:
@@ -158,20 +83,19 @@ class Transaction:
     ) -> None:
         self._producer = producer
         self._consumer = consumer
-        self._timeout = timeout
-        self._before: PlainState | None = None
-        self._phase = BlockPhase.NEW
-        self._result: BlockResult | None = None
-        self._produced = 0
-        self._has_sent_offsets = False
+        self._handle = producer._handle
+        self._whose = producer._handle.whose
+        self._records = producer._records
+        self._outcomes = producer._outcomes
+        self._place = OpenBlock(weakref.ref(self))
+        # None of these parts holds the block: its producer has to see when Python drops it.
+        self._state = BlockState(self._place, timeout)
+        self._offsets = BlockOffsets(
+            self._state, consumer, self._handle, self._outcomes, producer._cautions
+        )
+        self._end = BlockEnd(self._state, self._offsets, self._handle)
         self._unproduced: BaseException | None = None  # raised by a `produce`
         self._unsent: BaseException | None = None  # raised by the last `send_offsets`
-        self._sending: BoundedCall | None = None  # offsets, until they are known to be sent
-        self._sends_positions = consumer is not None
-        self._sent: dict[Consumer, dict[Place, int]] = {}  # offsets sent, by the block's consumers
-        self._others: list[Consumer] = []  # beside its own, until committed or rewound
-        self._place = OpenBlock(weakref.ref(self), self._others)
-        self._begun_at: float | None = None
         self._prepared_offsets: Offsets | None = None  # sent, once it is prepared
 
     if not TYPE_CHECKING:
@@ -189,12 +113,12 @@ class Transaction:
     @property
     def open_ms(self) -> int:
         """Milliseconds since it began; 0 before that."""
-        return 0 if self._begun_at is None else int((time.monotonic() - self._begun_at) * 1000)
+        return self._state.open_ms
 
     @property
     def result(self) -> BlockResult | None:
         """The result of the block; None before its end."""
-        return self._result
+        return self._state.result
 
     def call_at_end(self, callback: "Callable[[BlockResult], object]") -> None:
         """Call back with the result when the block has ended; the callback must not raise.
@@ -209,31 +133,29 @@ class Transaction:
     @property
     def _is_open(self) -> bool:
         """True from its begin to its end."""
-        return self._producer._holds_block(self._place)
+        return self._handle.blocks.holds(self._place)
 
     def __enter__(self) -> Self:
-        if self._phase is not BlockPhase.NEW:
+        if self._state.phase is not BlockPhase.NEW:
             raise RejectedError(
-                f"this transaction of {self._producer._whose} was begun before; call "
-                "transaction() for each `with`"
+                f"this transaction of {self._whose} was begun before; call transaction() for each "
+                "`with`"
             )
         try:
-            self._producer._begin_block(self._place, self._timeout)
-            if self._consumer is not None:
-                self._prepare_consumer(self._consumer)
+            self._producer._begin_block(self._place, self._state.timeout)
+            self._offsets.prepare()
             self._begin()
-            if isinstance(self._consumer, Consumer):
-                self._watch_consumer(self._consumer)
+            self._offsets.note_begun()
             return self
         except BaseException as reason:
-            if not self._producer._holds_block(self._place):
+            if not self._handle.blocks.holds(self._place):
                 raise
             try:
                 # A signal may have come after the transaction began and before that was noted.
                 if not isinstance(reason, TxnError):
-                    self._abort(reason)
+                    self._end.abort(reason)
             finally:
-                self._leave_producer()
+                self._end.leave_producer()
             raise
 
     def __exit__(
@@ -242,53 +164,28 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None and self._producer._is_abandoned:
+        if error is not None and self._handle.forked_from is not None:
             return  # of a forked child, which ends so: the transaction is its parent's
         try:
-            if self._phase is BlockPhase.ENDED:  # by `close` or `leave_prepared`
+            if self._state.phase is BlockPhase.ENDED:  # by `close` or `leave_prepared`
                 if error is None and not self._place.is_prepared:
                     raise RejectedError(
-                        f"the transaction was aborted: {self._producer._whose} was closed in its "
-                        "block"
+                        f"the transaction was aborted: {self._whose} was closed in its block"
                     )
                 return
             if error is not None:
-                self._abort(error)
+                self._end.abort(error)
                 return
             try:
                 self._finish()
             except BaseException as reason:
-                if self._phase is BlockPhase.OPEN and self._place.is_prepared:
-                    self.leave_prepared()  # the other system has decided
-                elif self._phase is BlockPhase.OPEN:
-                    self._abort(reason)
+                if self._state.phase is BlockPhase.OPEN and self._place.is_prepared:
+                    self._end.leave_prepared()  # the other system has decided
+                elif self._state.phase is BlockPhase.OPEN:
+                    self._end.abort(reason)
                 raise
         finally:
-            self._give_up_unended()
-
-    def _end(self) -> None:
-        """Abort a transaction whose block will not end it, and let its producer go on.
-
-        Can be repeated. One that was about to end makes the producer unfit for another.
-        """
-        try:
-            if self._place.is_prepared and self._phase is not BlockPhase.ENDED:
-                self.leave_prepared()
-            elif self._phase in (BlockPhase.NEW, BlockPhase.OPEN):
-                self._abort(RejectedError(f"{self._producer._whose} lost the block"))
-        finally:
-            self._give_up_unended()
-
-    def _end_lost(self, place: "OpenBlock") -> None:
-        """End, in its stead, a transaction that is gone."""
-        self._place, self._others = place, place.others
-        self._phase = BlockPhase.COMMITTING if place.has_asked_commit else BlockPhase.OPEN
-        self._end()
-
-    def _give_up_unended(self) -> None:
-        if self._phase is not BlockPhase.ENDED:
-            self._producer._give_up(self._unsettled())
-        self._leave_producer()
+            self._end.give_up_unended()
 
     def produce(
         self,
@@ -296,7 +193,7 @@ class Transaction:
         value: str | bytes | None = None,
         key: str | bytes | None = None,
         *,
-        headers: "Headers | None" = None,
+        headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         **others: Never,
@@ -325,12 +222,12 @@ class Transaction:
         """
         refuse_unknown_arguments(others)
         self._require_open(f"produce to {topic!r}")
-        self._produced += 1
+        self._state.produced += 1
         try:
-            self._producer._enqueue(topic, value, key, headers, partition, timestamp)
+            self._records.add(topic, value, key, headers, partition, timestamp)
         except BaseException as raised:
             if isinstance(raised, Exception):  # after a signal it may be on its way
-                self._produced -= 1
+                self._state.produced -= 1
             if not _leaves_block(raised, topic, value, key, headers, partition, timestamp):
                 self._unproduced = self._unproduced or raised
             raise
@@ -341,7 +238,7 @@ class Transaction:
         value: str | bytes | None = None,
         key: str | bytes | None = None,
         *,
-        headers: "Headers | None" = None,
+        headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
@@ -360,14 +257,14 @@ class Transaction:
             RejectedError, AbortableError, FencedError, TypeError: as `produce` raises them.
         """
         self._require_open(f"send to {topic!r}")
-        delivery = self._producer._new_delivery(on_delivery)
-        self._produced += 1
+        delivery = self._outcomes.new_delivery(on_delivery)
+        self._state.produced += 1
         try:
-            self._producer._enqueue(topic, value, key, headers, partition, timestamp, delivery)
+            self._records.add(topic, value, key, headers, partition, timestamp, delivery)
         except BaseException as raised:
-            self._producer._reports.remove(delivery)
+            self._outcomes.reports.remove(delivery)
             if isinstance(raised, Exception):  # after a signal it may be on its way
-                self._produced -= 1
+                self._state.produced -= 1
             if not _leaves_block(raised, topic, value, key, headers, partition, timestamp):
                 self._unproduced = self._unproduced or raised
             raise
@@ -397,11 +294,11 @@ class Transaction:
         """
         self._require_open(f"write to {topic!r}")
         count = 0
-        for rows in self._producer._arrow_rows(batch):
-            self._produced += rows.count
+        for rows in self._records.rows_of(batch):
+            self._state.produced += rows.count
             count += rows.count
             try:
-                self._producer._enqueue_rows(topic, rows)
+                self._records.add_rows(topic, rows)
             except BaseException as raised:
                 self._unproduced = self._unproduced or raised
                 raise
@@ -442,19 +339,14 @@ class Transaction:
         require_consumer(consumer)
         self._require_open("send offsets")
         try:
-            if consumer is self._consumer:
-                self._sends_positions = False
-            elif not isinstance(consumer, Consumer):
-                self._producer._cautions.of_plain_consumer()
-            elif consumer not in self._sent:
-                self._add_consumer(consumer)
-            self._send(offsets, consumer, Deadline(self._timeout if timeout is None else timeout))
+            self._offsets.send(
+                offsets, consumer, self._state.timeout if timeout is None else timeout
+            )
         except BaseException as raised:
             self._unsent = raised
             raise
         self._unsent = None
-        if isinstance(consumer, Consumer) and consumer in self._sent:
-            self._sent[consumer].update(_by_place(offsets))
+        self._offsets.note_sent(offsets, consumer)
 
     def prepare(self) -> PreparedTxnState:
         """Prepare the transaction: every record and offset is stored, and nothing can be added.
@@ -470,10 +362,10 @@ class Transaction:
             ConfigError: the producer was not opened with `two_phase_commit`.
             AbortableError, RetriableError, FencedError, RejectedError: as at the end of a block.
         """
-        client = self._producer._client()
+        client = self._handle.client()
         if not (self._producer.two_phase_commit and isinstance(client, TwoPhaseEngine)):
             raise ConfigError(
-                f"{self._producer._whose} cannot prepare a transaction: open it with "
+                f"{self._whose} cannot prepare a transaction: open it with "
                 "engine='native' and two_phase_commit=True"
             )
         if not self._place.is_prepared:
@@ -482,7 +374,7 @@ class Transaction:
         try:
             state = PreparedTxnState(*client.prepare_transaction())
         except KafkaException as raised:
-            raise self._failure(error_of(raised), "preparing a transaction") from raised
+            raise self._handle.failure(error_of(raised), "preparing a transaction") from raised
         self._place.is_prepared = True
         return state
 
@@ -495,137 +387,56 @@ class Transaction:
         Raises:
             RejectedError: the transaction is not prepared.
         """
-        if not self._place.is_prepared:
-            raise RejectedError(f"{self._producer._whose} has no prepared transaction to leave")
-        doubt = InDoubtError(
-            f"{self._producer._whose} left its transaction prepared. Open another producer with "
-            "this transactional id and two_phase_commit=True, which completes it as the other "
-            "system has decided"
-        )
-        self._producer._give_up(doubt)
-        self._result = BlockResult.IN_DOUBT
-        self._phase = BlockPhase.ENDED
-        self._producer._last_sent = None
-        self._rewind_or_note(doubt)
+        self._end.leave_prepared()
 
     def _require_open(self, doing: str) -> None:
-        if self._place.is_prepared and self._phase is BlockPhase.OPEN:
+        if self._place.is_prepared and self._state.phase is BlockPhase.OPEN:
             raise RejectedError(
-                f"{self._producer._whose} cannot {doing}: the transaction is prepared, so it can "
+                f"{self._whose} cannot {doing}: the transaction is prepared, so it can "
                 "only end. Do it before prepare()"
             )
-        if self._phase is not BlockPhase.OPEN:
-            is_new = self._phase is BlockPhase.NEW
+        if self._state.phase is not BlockPhase.OPEN:
+            is_new = self._state.phase is BlockPhase.NEW
             raise RejectedError(
-                f"{self._producer._whose} cannot {doing}: the transaction "
+                f"{self._whose} cannot {doing}: the transaction "
                 f"{'has not begun' if is_new else 'is over'}; do it inside its block, "
                 "`with producer.transaction() as t:`"
             )
 
-    def _leave_producer(self) -> None:
-        """Free the producer for its next transaction, and set the result of this one."""
-        self._producer._end_block(self._place)
-        _ahead.update((id(other), (other, self._place)) for other in self._others)
-        if self._result is None:
-            if self._phase is BlockPhase.COMMITTING:
-                self._result = BlockResult.IN_DOUBT
-            elif self._producer._broken is not None:
-                self._result = BlockResult.FENCED
-            else:
-                self._result = BlockResult.ABORTED
-        while self._place.at_end:
-            self._place.at_end.pop()(self._result)
-
-    def _prepare_consumer(self, consumer: confluent_kafka.Consumer) -> None:
-        try:
-            if id(consumer) in _ahead or isinstance(consumer, Consumer):
-                self._require_free(consumer)
-            if id(consumer) in _ahead:
-                self._rewind(consumer)
-            if isinstance(consumer, Consumer):
-                consumer.memberid()  # raises for one that is closed
-            else:
-                self._producer._cautions.of_plain_consumer()
-                join(consumer, Deadline(min(self._timeout, JOIN_SECONDS_MAX)))
-            self._before = state_of(consumer)
-            _ahead[id(consumer)] = consumer, self._place
-        except KafkaException as raised:
-            raise self._failure(error_of(raised), "making its consumer ready") from raised
-        except RuntimeError as raised:
-            raise RejectedError(
-                f"the consumer of {self._producer._whose} is closed; open another"
-            ) from raised
-
-    def _add_consumer(self, consumer: Consumer) -> None:
-        """Add a consumer to the block: an abort rewinds it with the others."""
-        self._require_free(consumer)
-        assert self._begun_at is not None
-        if consumer._positions.has_committed_since(self._begun_at):
-            raise RejectedError(
-                f"the consumer of group {consumer.group_id!r} has committed outside of the open "
-                "transaction that sends its offsets, so an abort loses those records. Leave "
-                "`commit` out: the end of the block commits"
-            )
-        self._others.append(consumer)
-        self._watch_consumer(consumer)
-        if id(consumer) in _ahead:
-            raise AbortableError(
-                f"the consumer of group {consumer.group_id!r} was not rewound after an earlier "
-                "block, so records of it are missing here. The transaction cannot commit; begin "
-                "another"
-            )
-
-    def _watch_consumer(self, consumer: Consumer) -> None:
-        assert self._begun_at is not None
-        self._sent[consumer] = {}
-        consumer._positions.note_begun(self._begun_at, self._place.is_open)
-
-    def _require_free(self, consumer: confluent_kafka.Consumer) -> None:
-        """Refuse a consumer whose offsets another open block commits, with its own or without."""
-        if isinstance(consumer, Consumer):
-            is_free = not consumer._positions.in_block()
-        else:
-            is_free = not _ahead[id(consumer)][1].is_open()
-        if not is_free:
-            raise RejectedError(
-                f"{self._producer._whose} cannot use the consumer of another open block: each "
-                "would commit records of the other. Leave that block first, or give each a consumer"
-            )
+    # ------------------------------------------------------------ inside
 
     def _begin(self) -> None:
         try:
-            self._producer._client().begin_transaction()
+            self._handle.client().begin_transaction()
         except KafkaException as raised:
-            raise self._failure(error_of(raised), "beginning a transaction") from raised
-        self._begun_at = time.monotonic()
-        self._phase = BlockPhase.OPEN
-
-    # ------------------------------------------------------------ the good end
+            raise self._handle.failure(error_of(raised), "beginning a transaction") from raised
+        self._state.begun_at = time.monotonic()
+        self._state.phase = BlockPhase.OPEN
 
     def _finish(self) -> None:
         sent = self._prepared_offsets
         if sent is None:
             sent = self._store()
         # With time of its own: a commit that is asked for and cut short leaves a doubt.
-        self._commit(Deadline(self._timeout), sent)
-        if self._consumer is None and self._produced > 0 and not self._has_sent_offsets:
-            assert self._begun_at is not None
-            self._producer._cautions.of_forgotten_consumer(self._begun_at)
+        self._end.commit(Deadline(self._state.timeout), sent)
+        is_without_offsets = not (self._offsets.has_own_consumer or self._offsets.has_sent)
+        if is_without_offsets and self._state.produced > 0:
+            assert self._state.begun_at is not None
+            self._producer._cautions.of_forgotten_consumer(self._state.begun_at)
 
     def _store(self) -> Offsets:
         """Wait until every record is stored, and send the consumer's offsets, which it returns."""
-        before_commit = Deadline(self._timeout)
-        if self._sending is not None:
+        before_commit = Deadline(self._state.timeout)
+        if self._offsets.is_sending:
             raise AbortableError(
-                f"{self._producer._whose} was not seen to send the offsets it was asked to. The "
+                f"{self._whose} was not seen to send the offsets it was asked to. The "
                 "transaction cannot commit; begin another"
             )
         if (caught := self._unproduced or self._unsent) is not None:
             raise self._refusal_after(caught) from caught
         self._flush(before_commit)
-        for other in self._others:
-            self._require_kept(other._positions.describe_loss())
-        return self._send_positions(before_commit)
+        self._offsets.require_others_kept()
+        return self._offsets.send_positions(before_commit)
 
     def _refusal_after(self, caught: BaseException) -> TxnError:
         """Return the error for a block that caught one of these; it has the same next step."""
@@ -634,336 +445,32 @@ class Transaction:
         facts = {name: fact for name, fact in vars(caught).items() if name != "message"}
         facts.pop("__notes__", None)
         return kind(
-            f"{self._producer._whose} cannot commit: its block caught an error of {call}(), so "
+            f"{self._whose} cannot commit: its block caught an error of {call}(), so "
             f"{missing} would be missing. Let such an error leave the block: "
             f"{str(caught) or repr(caught)}",
             **facts,
         )
 
     def _flush(self, deadline: Deadline) -> None:
-        while (waiting := self._producer._wait(deadline.slice())) and not deadline.has_passed:
-            self._producer._raise_undelivered()
-        self._producer._raise_undelivered()
+        while (waiting := self._handle.wait(deadline.slice())) and not deadline.has_passed:
+            self._outcomes.raise_undelivered()
+        self._outcomes.raise_undelivered()
         if waiting:
             raise AbortableError(
-                f"{self._producer._whose} has {waiting} records that the cluster did not "
+                f"{self._whose} has {waiting} records that the cluster did not "
                 f"acknowledge within {deadline.seconds:g} s. The transaction cannot commit; "
                 "begin another",
                 waiting=waiting,
             )
 
-    def _send_positions(self, deadline: Deadline) -> Offsets:
-        """Send how far the consumer has read, and return it.
 
-        A block that did nothing, with a consumer that is where the last block left it, sends
-        nothing: its transaction then costs the cluster nothing at all.
-        """
-        consumer = self._consumer
-        if consumer is None:
-            return {}
-        try:
-            reason = lost_partitions_text(consumer, self._before, produced=self._produced > 0)
-            reached = reached_by(consumer)
-        except KafkaException as raised:
-            raise self._failure(
-                error_of(raised), "asking how far its consumer has read"
-            ) from raised
-        except RuntimeError as raised:
-            raise RejectedError(
-                f"the consumer of {self._producer._whose} is closed, and the block has to ask how "
-                "far it has read. Close it after the block"
-            ) from raised
-        self._require_kept(reason)
-        if not self._sends_positions:
-            return {}
-        if (
-            isinstance(consumer, Consumer)
-            and (nowhere := consumer._positions.describe_unknown_positions()) is not None
-        ):
-            raise RejectedError(
-                f"the consumer of {self._producer._whose} was sought, or assigned again, in "
-                f"{nowhere} to no offset that the transaction could commit, after records of it "
-                "were handed out. Seek or assign to an offset, or send offsets of your own choice"
-            )
-        offsets = _by_place(reached)
-        if isinstance(consumer, Consumer):
-            self._sent[consumer].update(offsets)
-        did_nothing = self._produced == 0 and not self._has_sent_offsets
-        if did_nothing and self._producer._last_sent == (consumer, offsets):
-            return offsets
-        if reached:
-            self._send(reached, consumer, deadline)
-        return offsets
-
-    def _require_kept(self, loss: str | None) -> None:
-        if loss is not None:
-            raise AbortableError(
-                f"the consumer of {self._producer._whose} changed partitions: {loss}. "
-                "The transaction cannot commit; begin another",
-            )
-
-    def _send(
-        self,
-        offsets: Sequence[TopicPartition],
-        consumer: confluent_kafka.Consumer,
-        deadline: Deadline,
-    ) -> None:
-        client = self._producer._client()
-        self._has_sent_offsets = True
-        metadata = consumer.consumer_group_metadata()
-        # Retried with the same offsets and metadata: a request whose answer was lost may have
-        # been carried out.
-        while True:
-            seconds = max(PAUSE_SECONDS, deadline.remaining)
-            self._sending = BoundedCall(
-                partial(client.send_offsets_to_transaction, list(offsets), metadata, seconds)
-            )
-            try:
-                if self._sending.run(Deadline(seconds + OFFSETS_GRACE_SECONDS)):
-                    break
-            except KafkaException as raised:
-                error = error_of(raised)
-                if not _may_retry(error) or deadline.has_passed:
-                    self._producer._raise_undelivered_behind(error)
-                    raise self._failure(error, "sending offsets") from raised
-            else:
-                self._give_up_offsets(deadline)
-            self._producer._serve(deadline)
-        self._sending = None
-
-    def _give_up_offsets(self, deadline: Deadline) -> NoReturn:
-        failure = StateLostError(
-            f"{self._producer._whose} sent offsets, and librdkafka has not come back from it "
-            f"within {deadline.seconds:g} s. The transaction is not committed; close this "
-            "producer and open another with its transactional id, which aborts it"
-        )
-        self._producer._give_up(failure)
-        raise failure
-
-    def _commit(self, deadline: Deadline, sent: Offsets) -> None:
-        """Commit, and return only when it is done. The module's theory lists the errors."""
-        client = self._producer._client()
-        interrupt: BaseException | None = None
-        pause = 0.0
-        self._place.has_asked_commit = True
-        for consumer, offsets in self._sent.items():
-            consumer._positions.note_asked(offsets)
-        self._phase = BlockPhase.COMMITTING
-        while True:
-            try:
-                time.sleep(pause)
-                client.commit_transaction(deadline.slice() or PAUSE_SECONDS)
-                break
-            except BaseException as raised:
-                error = reported_by(raised)
-                if error is None:
-                    if interrupt is not None:
-                        self._raise_in_doubt(deadline, raised)
-                    interrupt = raised
-                    continue
-                if interrupt is not None and _is_state_error(error):
-                    break  # the call that the signal interrupted had finished the commit
-                if not _may_retry(error):
-                    self._raise_uncommitted(error, interrupt or raised)
-                if deadline.has_passed:
-                    self._raise_in_doubt(deadline, interrupt or raised)
-                pause = _pause_after(error)
-        self._result = BlockResult.COMMITTED
-        self._phase = BlockPhase.ENDED
-        self._note_committed(sent)
-        if interrupt is not None:
-            self._producer._callbacks.add_note_to(interrupt)
-        late = interrupt or self._producer._callbacks.pop_kept()
-        if late is not None:
-            late.add_note("The transaction was committed before this was raised.")
-            raise late
-
-    def _note_committed(self, sent: Offsets) -> None:
-        if self._consumer is not None:
-            self._producer._last_sent = (self._consumer, sent) if self._sends_positions else None
-        for consumer, offsets in self._sent.items():
-            consumer._positions.note_committed(offsets)
-        self._others.clear()
-        _ahead.pop(id(self._consumer), None)
-
-    def _raise_uncommitted(self, error: KafkaError, cause: BaseException) -> NoReturn:
-        self._phase = BlockPhase.OPEN
-        failure = self._failure(error, "committing")
-        if isinstance(failure, FencedError):
-            failure.add_note(
-                "It is not known whether this transaction is committed: an earlier answer to its "
-                "commit may have been lost. The group's committed offsets show it."
-            )
-        if reported_by(cause) is not None:
-            raise failure from cause
-        cause.add_note(f"The transaction was not committed: {failure}")
-        raise cause
-
-    def _raise_in_doubt(self, deadline: Deadline, cause: BaseException) -> NoReturn:
-        doubt = self._unsettled(f" within {deadline.seconds:g} s")
-        self._producer._give_up(doubt)
-        self._result = BlockResult.IN_DOUBT
-        self._phase = BlockPhase.ENDED
-        self._producer._last_sent = None
-        self._rewind_or_note(doubt)
-        self._producer._callbacks.add_note_to(doubt)
-        if reported_by(cause) is not None:
-            raise doubt from cause
-        cause.add_note(str(doubt))
-        raise cause
-
-    def _unsettled(self, when: str = "") -> TxnError:
-        """Return what to say of a transaction that was not seen to end."""
-        if self._phase is BlockPhase.COMMITTING:
-            return self._doubt(when)
-        return StateLostError(
-            f"{self._producer._whose} could not abort{when}. The cluster aborts after "
-            "transaction.timeout.ms; another producer with this transactional id aborts at once: "
-            "close this one and open that"
-        )
-
-    def _doubt(self, when: str = "") -> InDoubtError:
-        return InDoubtError(
-            f"{self._producer._whose} asked for a commit and had no answer{when}: the "
-            "transaction may be committed, or may become so. Do not repeat it. Open another "
-            "producer with this transactional id, which settles it, rewind the consumer, and "
-            "go on from what is committed"
-        )
-
-    # ------------------------------------------------------------ the other end
-
-    def _abort(self, reason: BaseException) -> None:
-        """Abort and rewind; a failure of either is added to the reason as a note.
-
-        A signal meanwhile waits until both are done, and is then raised in the reason's place. So
-        is the error that made the producer unfit for another transaction, if the reason says that
-        another would do.
-        """
-        self._phase = BlockPhase.ABORTING
-        self._producer._last_sent = None
-        if not self._producer._broken and not self._offsets_are_settled():
-            self._producer._give_up(self._unsettled())
-        interrupt = None if self._producer._broken else self._abort_at_cluster(reason)
-        self._phase = BlockPhase.ENDED
-        self._rewind_or_note(reason)
-        self._producer._callbacks.add_note_to(reason)
-        if interrupt is not None:
-            raise interrupt
-        is_in_doubt = self._result is BlockResult.IN_DOUBT and isinstance(reason, TxnError)
-        promises_another = isinstance(reason, (AbortableError, RetriableError))
-        if self._producer._broken and (is_in_doubt or promises_another):
-            # "Begin another" would be wrong advice now.
-            raise self._producer._broken from reason
-
-    def _offsets_are_settled(self) -> bool:
-        return self._sending is None or self._sending.is_over(Deadline(self._timeout))
-
-    def _abort_at_cluster(self, reason: BaseException) -> BaseException | None:
-        client = self._producer._client()
-        deadline = Deadline(self._timeout)
-        interrupt: BaseException | None = None
-        is_first = True
-        pause = 0.0
-        while True:
-            try:
-                if is_first:
-                    is_first = False
-                    self._await_first_stored(client)
-                time.sleep(pause)
-                client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
-                for consumer in self._sent:
-                    consumer._positions.note_refused()
-                return interrupt
-            except BaseException as raised:
-                error = reported_by(raised)
-                if error is None:
-                    if interrupt is not None:
-                        self._give_up_abort(deadline, reason)
-                        return raised
-                    interrupt = raised
-                    continue
-                if _is_state_error(error):
-                    # None is open: never begun, or a signal hid the answer. Or the commit that
-                    # was asked for before is done, or on its way.
-                    if self._place.has_asked_commit:
-                        self._leave_in_doubt(reason)
-                    return interrupt
-                if not _may_retry(error):
-                    failure = self._failure(error, "aborting")
-                    self._producer._give_up(failure)
-                    reason.add_note(
-                        f"It could not be aborted from here, so the cluster does it: {failure}"
-                    )
-                    return interrupt
-                if deadline.has_passed:
-                    self._give_up_abort(deadline, reason)
-                    return interrupt
-                pause = _pause_after(error)
-
-    def _leave_in_doubt(self, reason: BaseException) -> None:
-        doubt = self._doubt()
-        self._producer._give_up(doubt)
-        self._result = BlockResult.IN_DOUBT
-        if not isinstance(reason, TxnError):
-            reason.add_note(str(doubt))
-
-    def _await_first_stored(self, client: ProducerEngine) -> None:
-        """Wait until a record is stored, or none is on its way any more.
-
-        An abort overtakes librdkafka's outstanding requests to the coordinator. While it is still
-        writing the markers of the last transaction, a coordinator may not have heard of this one.
-        It then refuses to abort it, and that is the end of the producer (librdkafka's issue 4849).
-        """
-        if self._has_sent_offsets and self._sending is None:
-            return
-        deadline = Deadline(min(ARRIVE_SECONDS_MAX, self._timeout))
-        try:
-            while 0 < self._produced <= len(client) and not deadline.has_passed:
-                self._producer._wait_only(min(PAUSE_SECONDS, deadline.remaining))
-        except TxnError:
-            pass  # the abort that follows meets and reports it, too
-
-    def _give_up_abort(self, deadline: Deadline, reason: BaseException) -> None:
-        failure = self._unsettled(f" within {deadline.seconds:g} s")
-        self._producer._give_up(failure)
-        reason.add_note(str(failure))
-
-    def _rewind_or_note(self, reason: BaseException) -> None:
-        own = [] if self._consumer is None else [self._consumer]
-        for consumer in (*own, *self._others):
-            try:
-                self._rewind(consumer)
-            except RuntimeError:  # it is closed: the group's next member begins where it should
-                _ahead.pop(id(consumer), None)
-            except Exception as failure:
-                reason.add_note(
-                    f"The consumer could not be rewound ({failure}); the next transaction with it "
-                    "tries again"
-                )
-
-    def _rewind(self, consumer: confluent_kafka.Consumer) -> None:
-        rewind(consumer, self._timeout)
-        _ahead.pop(id(consumer), None)
-        self._others[:] = [each for each in self._others if each is not consumer]
-
-    def _failure(self, error: KafkaError, doing: str) -> TxnError:
-        return self._producer._failure(error, doing)
-
-
-def require_consumer(consumer: object) -> None:
-    """Raise TypeError for something that is no consumer, or one whose answers are awaited."""
-    awaited = (getattr(consumer, name, None) for name in ("consumer_group_metadata", "poll"))
-    if any(iscoroutinefunction(call) for call in awaited):
-        raise TypeError(
-            f"a transaction cannot use {type(consumer).__name__}, whose answers are awaited. Use a "
-            "txn.Consumer; in asyncio a txn.aio.Consumer with a txn.aio.Producer"
-        )
-    if not hasattr(consumer, "consumer_group_metadata"):
-        raise TypeError(
-            f"transaction() takes the consumer whose offsets it commits, or nothing, not "
-            f"{consumer!r}. The transactional id belongs to the producer: "
-            "Producer(transactional_id=...)"
-        )
+def end_lost(producer: "Producer", place: OpenBlock, timeout: float) -> None:
+    """End a transaction whose block Python has dropped."""
+    phase = BlockPhase.COMMITTING if place.has_asked_commit else BlockPhase.OPEN
+    state = BlockState(place, timeout, phase)
+    handle = producer._handle
+    offsets = BlockOffsets(state, None, handle, producer._outcomes, producer._cautions)
+    BlockEnd(state, offsets, handle).end_from_outside()
 
 
 def _leaves_block(raised: BaseException, *record: Any) -> bool:
@@ -972,22 +479,3 @@ def _leaves_block(raised: BaseException, *record: Any) -> bool:
     BufferError comes to `txn.aio` alone, which waits for room by itself.
     """
     return isinstance(raised, BufferError) or is_for_arguments(raised, *record)
-
-
-def _by_place(offsets: Iterable[TopicPartition]) -> dict[Place, int]:
-    return {(p.topic, p.partition): p.offset for p in offsets}
-
-
-def _may_retry(error: KafkaError) -> bool:
-    return error.retriable() and not error.fatal() and not error.txn_requires_abort()
-
-
-def _pause_after(error: KafkaError) -> float:
-    """Return how long to wait before asking again; a time-out has waited already."""
-    return 0.0 if error.code() == KafkaError._TIMED_OUT else PAUSE_SECONDS
-
-
-def _is_state_error(error: KafkaError) -> bool:
-    """True if librdkafka refused a call because no transaction is in a state for it."""
-    is_marked = error.fatal() or error.txn_requires_abort() or error.retriable()
-    return error.code() == KafkaError._STATE and not is_marked

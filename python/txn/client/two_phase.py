@@ -30,8 +30,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, Self, runtime_checkable
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
+from txn.client.deadline import PAUSE_SECONDS, Deadline
+from txn.client.failures import error_of
+from txn.client.handle import Handle
 from txn.errors import ConfigError, RejectedError, TxnError
 
 PROPERTY: Final = "transaction.two.phase.commit.enable"
@@ -113,6 +116,37 @@ def take_two_phase(
         )
     settings[PROPERTY] = True
     return True
+
+
+def require_completed(whose: str, kept: PreparedTxnState | None) -> None:
+    """Refuse to begin while a prepared transaction is kept. Raises RejectedError."""
+    if kept is not None:
+        raise RejectedError(
+            f"{whose} found the prepared transaction {kept} of the producer before it. "
+            "Call complete_transaction(state) first, with the last state that the other system "
+            "has stored; txn.sql.recover does it for a database"
+        )
+
+
+def complete(
+    handle: Handle, kept: PreparedTxnState, state: PreparedTxnState, deadline: Deadline
+) -> bool:
+    """End the transaction that was kept, as `Producer.complete_transaction` tells.
+
+    Returns:
+        Whether it was committed.
+    """
+    client = handle.client()
+    is_commit = kept == state
+    end = client.commit_transaction if is_commit else client.abort_transaction
+    while True:
+        try:
+            end(deadline.slice() or PAUSE_SECONDS)
+            return is_commit
+        except KafkaException as raised:
+            error = error_of(raised)
+            if error.fatal() or not error.retriable() or deadline.has_passed:
+                raise handle.failure(error, "completing a prepared transaction") from raised
 
 
 def refused_two_phase(error: KafkaError, whose: str) -> TxnError | None:

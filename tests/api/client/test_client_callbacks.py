@@ -72,7 +72,7 @@ def test_a_delivery_callback_that_raises_does_not_keep_a_block_from_aborting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The abort reports the records it drops; the second exception made it give up."""
-    monkeypatch.setattr("txn.client.transaction.ARRIVE_SECONDS_MAX", 0)
+    monkeypatch.setattr("txn.client.block_end.ARRIVE_SECONDS_MAX", 0)
     producer = txn.Producer(
         bootstrap_servers=broker.bootstrap_servers,
         transactional_id="t",

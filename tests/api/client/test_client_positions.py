@@ -462,7 +462,7 @@ def test_a_consumer_that_could_not_be_rewound_sends_no_offsets_until_it_is(
     ):
         take(consumer, 2)
         t.send_offsets([first(2)], consumer)
-        patch.setattr("txn.client.transaction.rewind", fail)
+        patch.setattr("txn.client.block_offsets.rewind", fail)
         raise ZeroDivisionError
     with pytest.raises(AbortableError, match="was not rewound"), producer.transaction() as t:
         take(consumer, 2)
