@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from txn import _core, forks
 from txn.access.connection import AUTHENTICATION_CODES, client_security
+from txn.client.bounded_call import ends_in_time
 from txn.client.delivery import Delivery
 from txn.client.native_settings import NativeProperties
 from txn.client.reports import Reports
@@ -293,6 +294,7 @@ class NativeProducer:
             self._refuse("the producer is finished")
         raise KafkaException(KafkaError(KafkaError._STATE, "no transaction is open"))
 
+    @ends_in_time
     def send_offsets_to_transaction(
         self, offsets: list[TopicPartition], metadata: object, timeout: float, /
     ) -> None:

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString};
 use txn_client::engine::{
-    Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
+    Awaited, Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
 };
 use txn_client::messages::transactions::{GroupMember, GroupOffset};
 use txn_client::security::Security;
@@ -245,16 +245,16 @@ impl NativeProducer {
 
     /// True once it is so; false after the time-out, and once the producer is closed.
     fn wait(&self, py: Python<'_>, until: &str, timeout_ms: u64) -> PyResult<bool> {
-        let is_so: fn(&Producer) -> bool = match until {
-            "settled" => |producer| !matches!(producer.status(), Status::Working),
-            "offsets" => |producer| !producer.is_sending_offsets() || is_over(producer),
-            "stored" => |producer| producer.pending() == 0 || is_over(producer),
-            "reports" => |producer| producer.has_reports(),
-            "room" => |producer| producer.has_room() || is_over(producer),
+        let outcome = match until {
+            "settled" => Awaited::Settled,
+            "offsets" => Awaited::Offsets,
+            "stored" => Awaited::Stored,
+            "reports" => Awaited::Reports,
+            "room" => Awaited::Room,
             _ => return Err(PyValueError::new_err(format!("nothing is '{until}'"))),
         };
         let waited = native::wait(py, &self.client, &self.signal, timeout_ms, |producer| {
-            is_so(producer).then_some(())
+            producer.has_reached(outcome).then_some(())
         })?;
         Ok(waited.is_some())
     }
@@ -338,10 +338,6 @@ fn refusal(error: &SendError) -> &'static str {
         SendError::Failed(_) => "failed",
         SendError::Fatal(_) => "fatal",
     }
-}
-
-fn is_over(producer: &Producer) -> bool {
-    matches!(producer.status(), Status::Failed(_) | Status::Fatal(_))
 }
 
 fn report_tuples(report: &Report) -> impl Iterator<Item = ReportTuple> {

@@ -16,6 +16,7 @@ use txn_log::builder::BatchBuilder;
 use txn_protocol::batch::{Codec, Header, checksum};
 use txn_protocol::codes;
 
+use super::settings::pause_after;
 use super::{Millis, NodeId};
 use crate::error::{self, KafkaError};
 use crate::messages::transactions::ProducerIdAndEpoch;
@@ -358,7 +359,7 @@ impl Partition {
         }
         if error.is_retriable {
             self.failures += 1;
-            self.retry_at = now + super::settings::backoff(retry_backoff_ms, self.failures);
+            self.retry_at = now + pause_after(error.code, retry_backoff_ms, self.failures);
             return Settled::Again(Some(error));
         }
         Settled::GivenUp(self.remove(index), error)

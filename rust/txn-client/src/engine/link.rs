@@ -17,7 +17,7 @@ use crate::error::KafkaError;
 use crate::messages::ClientApi;
 
 /// Bytes read from a socket at once.
-const READ_BYTES: usize = 64 << 10;
+pub(crate) const READ_BYTES: usize = 64 << 10;
 /// Largest answer accepted: none of a producer's is near that.
 const ANSWER_BYTES_MAX: usize = 100 << 20;
 
@@ -149,17 +149,17 @@ impl Link {
         }
     }
 
-    /// Reads the socket until it is empty, and adds the answers that are whole.
+    /// Reads the socket by way of `buffer` until it is empty, and adds the answers that are whole.
     ///
     /// # Errors
     /// The connection is lost, or the node breaks the protocol. Answers before that are in `answers`.
     pub(crate) fn read(
         &mut self,
         answers: &mut Vec<(u64, Result<Response, KafkaError>)>,
+        buffer: &mut [u8],
     ) -> Result<(), KafkaError> {
-        let mut buffer = vec![0; READ_BYTES];
         loop {
-            match self.open.stream.read_ready(&mut buffer) {
+            match self.open.stream.read_ready(buffer) {
                 Ok(0) => return Err(self.lost(&io::Error::other("it closed the connection"))),
                 Ok(read) => {
                     self.input.extend_from_slice(&buffer[..read]);

@@ -47,7 +47,7 @@ pub(crate) mod transaction;
 pub use accumulator::{Record, Tracked};
 pub use consumer::{Consumer, ConsumerSettings};
 pub use driver::{ConsumerClient, Engine, Machine, ProducerClient, Unfinished};
-pub use producer::{Producer, SendError, Status};
+pub use producer::{Awaited, Producer, SendError, Status};
 pub use request::{Request, Response};
 pub use settings::Settings;
 

@@ -1,6 +1,7 @@
 //! The settings of a producer, by Kafka's names and defaults.
 
 use txn_protocol::batch::Codec;
+use txn_protocol::codes;
 
 use super::Millis;
 
@@ -64,7 +65,41 @@ impl Default for Settings {
     }
 }
 
+/// First and longest pause of a request that waits for the markers of the transaction before it.
+const MARKERS_MS: (Millis, Millis) = (1, 100);
+
+/// The pause after a refusal with `code`, the number `failures` in a row.
+///
+/// Markers take about 1 ms on a healthy cluster, so the first pauses are short. Their sum is at most
+/// twice the time that the markers take, and a coordinator that cannot write them is asked ten times
+/// a second.
+pub(crate) fn pause_after(code: i16, retry_ms: Millis, failures: u32) -> Millis {
+    if code == codes::CONCURRENT_TRANSACTIONS {
+        return backoff(MARKERS_MS.0, failures).min(MARKERS_MS.1);
+    }
+    backoff(retry_ms, failures)
+}
+
 /// The pause before attempt `failures` + 1.
 pub(crate) fn backoff(first_ms: Millis, failures: u32) -> Millis {
     (first_ms << failures.saturating_sub(1).min(10)).min(RETRY_MAX_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_waits_for_markers_is_repeated_soon_and_then_ten_times_a_second() {
+        let pauses = (1..=10).map(|n| pause_after(codes::CONCURRENT_TRANSACTIONS, 20, n));
+        let pauses: Vec<Millis> = pauses.collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 100, 100, 100]);
+    }
+
+    #[test]
+    fn any_other_refusal_waits_for_the_retry_backoff() {
+        let pauses = (1..=8).map(|n| pause_after(codes::COORDINATOR_LOAD_IN_PROGRESS, 20, n));
+        let pauses: Vec<Millis> = pauses.collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1_000, 1_000]);
+    }
 }

@@ -23,7 +23,7 @@ use txn_protocol::codes;
 
 use super::accumulator::Identity;
 use super::request::Offsets;
-use super::settings::backoff;
+use super::settings::{backoff, pause_after};
 use super::{Millis, NodeId};
 use crate::error::{KafkaError, is_retriable};
 use crate::messages::cluster::CoordinatorOf;
@@ -388,7 +388,9 @@ impl Transaction {
             self.forget_coordinator(step);
         }
         if is_retriable(code) {
-            return self.retry(now, retry_ms);
+            self.failures += 1;
+            self.ask_at = now + pause_after(code, retry_ms, self.failures);
+            return;
         }
         if matches!(step, Step::AddPartitions(_) | Step::AddOffsets(_)) {
             self.uncertain = None;

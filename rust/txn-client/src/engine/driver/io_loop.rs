@@ -13,7 +13,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::{Command, Engine, Machine, Shared, WAKE};
 use crate::connection::{Address, BrokerConnection};
-use crate::engine::link::Link;
+use crate::engine::link::{Link, READ_BYTES};
 use crate::engine::{Effect, Millis, NodeId, Request};
 use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
@@ -45,6 +45,8 @@ pub(super) struct Loop {
     /// The owner of each socket, and of each connect in progress, by their numbers.
     owners: HashMap<usize, (u64, NodeId)>,
     next_token: usize,
+    /// Room for bytes from any socket.
+    buffer: Vec<u8>,
 }
 
 impl Drop for Loop {
@@ -61,6 +63,7 @@ impl Loop {
             clients: BTreeMap::new(),
             owners: HashMap::new(),
             next_token: 0,
+            buffer: vec![0; READ_BYTES],
         }
     }
 
@@ -157,8 +160,11 @@ impl Loop {
             client.due = [machine.deadline(now), again].into_iter().flatten().min();
             let due = client.due.unwrap_or(Millis::MAX);
             client.shared.due.store(due, Ordering::Release); // under the lock, as `send` reads it after
+            let is_news = client.shared.is_news(machine.reached());
             drop(machine);
-            client.shared.changed.notify_all();
+            if is_news {
+                client.shared.changed.notify_all();
+            }
             if effects.is_empty() {
                 return;
             }
@@ -299,7 +305,7 @@ impl Loop {
         let client = self.clients.get_mut(&number)?;
         let link = client.peers.get_mut(&node)?.link.as_mut()?;
         let mut answers = Vec::new();
-        let mut result = link.read(&mut answers);
+        let mut result = link.read(&mut answers, &mut self.buffer);
         if result.is_ok() && is_writable {
             result = link.write();
         }

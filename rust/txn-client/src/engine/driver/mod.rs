@@ -8,6 +8,8 @@
 //! one at a time, and never the queue's lock with it.
 
 mod io_loop;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -116,6 +118,11 @@ pub trait Machine: Send {
     fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>);
     /// When `poll` is to be called next, if nothing happens before.
     fn deadline(&self, now: Millis) -> Option<Millis>;
+    /// Outcomes that calls wait for, one bit each: calls are woken when a bit has changed. None: they
+    /// are woken after every step.
+    fn reached(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A machine, and those who wait for it.
@@ -128,6 +135,8 @@ struct Shared<M: ?Sized> {
     is_closed: Arc<AtomicBool>,
     /// When the I/O thread calls the machines next by itself; `Millis::MAX`: never.
     due: AtomicU64,
+    /// `Machine::reached` as each waiting call has seen it; read and written under the lock.
+    seen: AtomicU64,
     machine: Mutex<M>,
 }
 
@@ -136,6 +145,11 @@ impl<M: ?Sized> Shared<M> {
         self.machine
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Notes the outcomes of a machine that is locked; true if waiting calls have not seen them.
+    fn is_news(&self, reached: Option<u64>) -> bool {
+        reached.is_none_or(|bits| self.seen.swap(bits, Ordering::Relaxed) != bits)
     }
 }
 
@@ -287,6 +301,7 @@ impl<M: Machine> Client<M> {
         let shared = Arc::new(Shared {
             linger_ms,
             due: AtomicU64::new(Millis::MAX),
+            seen: AtomicU64::new(u64::MAX),
             number: engine.clients.fetch_add(1, Ordering::Relaxed),
             machine: Mutex::new(machine),
             changed: Condvar::new(),
@@ -317,7 +332,7 @@ impl<M: Machine> Client<M> {
         step(&mut self.shared.lock(), now)
     }
 
-    /// Waits until `outcome` gives something.
+    /// Waits until `outcome` gives something, which has to follow from `Machine::reached`.
     ///
     /// # Errors
     /// Why it did not.
@@ -336,6 +351,11 @@ impl<M: Machine> Client<M> {
             }
             if self.shared.is_closed.load(Ordering::Acquire) || self.engine.is_over() {
                 return Err(Unfinished::Closed);
+            }
+            let reached = machine.reached();
+            if reached.is_some() && self.shared.is_news(reached) {
+                // The calls that wait already have seen others.
+                self.shared.changed.notify_all();
             }
             let left = timeout.saturating_sub(began.elapsed());
             if left.is_zero() {

@@ -81,11 +81,17 @@ impl Producer {
         }
     }
 
+    /// True if the leaders would keep the first records: see `MarkerPause`.
+    pub(super) fn waits_for_markers(&self, now: Millis) -> bool {
+        let is_first = self.transaction.is_v2 && !self.transaction.has_started;
+        is_first && self.transaction.id.is_some() && now < self.markers.until()
+    }
+
     pub(super) fn send_batches(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         let Some(identity) = self.transaction.identity else {
             return;
         };
-        if !self.transaction.is_writable() {
+        if !self.transaction.is_writable() || self.waits_for_markers(now) {
             return;
         }
         loop {
@@ -164,7 +170,10 @@ impl Producer {
             timeout_ms: i32::try_from(self.settings.request_timeout_ms).unwrap_or(i32::MAX),
             parts,
         };
-        self.transaction.has_started |= self.transaction.id.is_some();
+        if self.transaction.id.is_some() && !self.transaction.has_started {
+            self.transaction.has_started = true;
+            self.markers.sent(now);
+        }
         let purpose = Purpose::Produce(batches);
         self.nodes.send(node, request, purpose, now, effects);
         true
@@ -197,7 +206,7 @@ impl Producer {
         let subject = format!("partition {name}-{}", place.1);
         let detail = response.message.as_deref();
         let error = KafkaError::answered(code, &node, "Produce", &subject, detail);
-        if error.is_retriable {
+        if error.is_retriable && code != codes::CONCURRENT_TRANSACTIONS {
             self.topics.mark_stale(place.0);
         }
         self.settle(place, number, Err(error), may_be_stored(code), now);

@@ -3,8 +3,10 @@
 //! The application calls `send`, `begin`, `end` and so on; the driver reports events and time. Both
 //! then call `poll`, which adds the effects that follow, and `deadline`, when to call it again.
 
+mod awaited;
 mod batches;
 mod giving_up;
+mod marker_pause;
 mod reports;
 mod steps;
 mod two_phase;
@@ -23,6 +25,8 @@ use crate::connection::Address;
 use crate::error::KafkaError;
 use crate::messages::cluster::CoordinatorOf;
 use crate::messages::transactions::GroupMember;
+pub use awaited::Awaited;
+use marker_pause::MarkerPause;
 
 /// The purpose of a request in flight.
 #[derive(Debug)]
@@ -80,6 +84,7 @@ pub struct Producer {
     nodes: Nodes<Purpose>,
     topics: Topics,
     transaction: Transaction,
+    markers: MarkerPause,
     /// Partitions that have batches.
     active: BTreeSet<Place>,
     batches: u64,
@@ -106,6 +111,7 @@ impl Producer {
             topics: Topics::default(),
             transaction: Transaction::new(settings.transactional_id.clone()),
             settings,
+            markers: MarkerPause::new(),
             active: BTreeSet::new(),
             batches: 0,
             pending: 0,
@@ -370,6 +376,9 @@ impl Producer {
             return;
         };
         let node = in_flight.node;
+        if matches!(in_flight.purpose, Purpose::Produce(_)) {
+            self.markers.answered(now);
+        }
         match (in_flight.purpose, result) {
             (Purpose::Metadata, Ok(Response::Metadata(metadata))) => self.learn(&metadata, now),
             (Purpose::Find(key), Ok(Response::Coordinator(found))) => {
@@ -438,6 +447,9 @@ impl Producer {
         if self.transaction.ask_at > now {
             add(self.transaction.ask_at);
         }
+        if !self.active.is_empty() && self.waits_for_markers(now) {
+            add(self.markers.until());
+        }
         for &(topic, partition) in &self.active {
             let partition = &self.topics.all[topic].partitions[partition];
             add(partition.oldest().unwrap_or(now) + lives_ms);
@@ -479,5 +491,9 @@ impl Machine for Producer {
 
     fn deadline(&self, now: Millis) -> Option<Millis> {
         Self::deadline(self, now)
+    }
+
+    fn reached(&self) -> Option<u64> {
+        Some(Self::reached(self))
     }
 }

@@ -65,6 +65,9 @@ impl Producer {
         };
         let Some(node) = node else { return };
         let request = self.request(&step);
+        if matches!(step, Step::End { .. }) {
+            self.markers.asked_end(now);
+        }
         self.transaction.sent(&step);
         self.nodes
             .send(node, request, Purpose::Step(step), now, effects);
@@ -202,6 +205,9 @@ impl Producer {
             ),
         };
         if code == 0 {
+            if matches!(step, Step::End { .. }) {
+                self.markers.ended(now);
+            }
             return self.accepted(step, response);
         }
         let who = self

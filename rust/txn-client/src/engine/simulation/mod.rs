@@ -4,6 +4,8 @@
 //! next connection. Answers of one connection keep their order, as TCP does; of several, nothing.
 
 mod cluster;
+mod marker_tests;
+mod markers;
 mod tests;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use super::{Effect, Millis, NodeId, Producer, Request, Response, SendError, Sett
 use crate::connection::Address;
 use crate::error::KafkaError;
 use cluster::Cluster;
+use markers::Markers;
 
 /// A generator of numbers that depend on the seed alone (splitmix64).
 #[derive(Debug)]
@@ -90,6 +93,9 @@ struct World {
     events: BTreeMap<(Millis, u64), Event>,
     made: u64,
     links: BTreeMap<u64, Link>,
+    /// Longest way of a request, and of an answer, in ms.
+    way_max: Millis,
+    markers: Markers,
 }
 
 impl World {
@@ -111,6 +117,8 @@ impl World {
             events: BTreeMap::new(),
             made: 0,
             links: BTreeMap::new(),
+            way_max: 15,
+            markers: Markers::default(),
         }
     }
 
@@ -147,7 +155,7 @@ impl World {
             return; // it was cut: the producer hears of that
         };
         let is_cut = self.random.happens(self.faults.cuts);
-        let delay = 1 + self.random.below(15);
+        let delay = 1 + self.random.below(self.way_max);
         link.arrives = link.arrives.max(self.now + delay);
         let mut arrives = link.arrives;
         if is_cut {
@@ -221,10 +229,11 @@ impl World {
                 if self.cluster.down.contains(&Self::real(node)) {
                     return;
                 }
-                let response = self
-                    .cluster
-                    .handle(Self::real(node), &request, &mut self.random);
-                let delay = 1 + self.random.below(15);
+                let (refusal, kept_ms) = self.markers.meet(&request, self.now);
+                let node = Self::real(node);
+                let response = refusal
+                    .unwrap_or_else(|| self.cluster.handle(node, &request, &mut self.random));
+                let delay = 1 + kept_ms + self.random.below(self.way_max);
                 if let Some(of) = self.links.get_mut(&link) {
                     of.answers = of.answers.max(self.now + delay);
                     let at = of.answers;
