@@ -697,7 +697,7 @@ class Server:
     @property
     def wakeup_fd(self) -> int:
         """Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes`,
-        `take_refused` or `take_unreadable` has something, or `take_room` is true.
+        `take_refused` or `take_fatal_requests` has something, or `take_room` is true.
         """
     def run_reactor(self, index: int) -> None:
         """Run reactor `index` on the calling thread until `stop`; holds no interpreter.
@@ -818,10 +818,14 @@ class Server:
         """(listener, client host, limit) of connections that were closed as they came, since the
         last call; of many at once only some.
         """
-    def take_unreadable(self) -> list[tuple[str, int | None, int | None, str | None]]:
-        """(client host, API key, version, reason) of requests that reactors could not read since the
-        last call, and closed the connections of; of many at once only some. A key or version of
-        None stood behind the end of the request; a reason of None means an unserved version.
+    def take_fatal_requests(
+        self,
+    ) -> list[tuple[str, int | None, int | None, str, int | None, str | None]]:
+        """(client host, API key, version, fault, error code, reason) of requests for which reactors
+        closed the connections since the last call; of many at once only some. A key or version of
+        None stood behind the end of the request. The fault is "malformed" with its reason,
+        "unsupported", "unauthenticated", "expired" (the session is), or "unacknowledged" with the
+        code and the partition of a Produce with acks=0 that failed.
         """
     def reply(self, token: int, flexible_header: bool, body: bytes) -> None:
         """Answer a request; an answer for a connection that is gone is dropped. The connection's
@@ -1060,8 +1064,10 @@ class NativeConsumer:
         time-out, which drops the question if `drops`."""
     def has_connected(self) -> bool:
         """True once a node was reached."""
-    def connect_errors(self) -> list[tuple[str, int, bool, str]]:
-        """(address, code, is retriable, message) of addresses that cannot be reached."""
+    def connect_errors(self) -> list[tuple[str, int, bool, bool, str]]:
+        """(address, code, is retriable, is other protocol, message) of addresses that cannot be
+        reached. The third mark is of a listener of another `security.protocol`.
+        """
     def last_error(self) -> str | None:
         """The error that keeps it waiting."""
     def close(self) -> None:
@@ -1174,8 +1180,10 @@ class NativeProducer:
         """Forget the reports that `reports` returned with this number."""
     def has_connected(self) -> bool:
         """True once a node was reached."""
-    def connect_errors(self) -> list[tuple[str, int, bool, str]]:
-        """(address, code, is retriable, message) of addresses that cannot be reached."""
+    def connect_errors(self) -> list[tuple[str, int, bool, bool, str]]:
+        """(address, code, is retriable, is other protocol, message) of addresses that cannot be
+        reached. The third mark is of a listener of another `security.protocol`.
+        """
     def last_error(self) -> str | None:
         """The error that keeps it waiting."""
     def close(self) -> None:

@@ -108,7 +108,7 @@ class StoppedServer:
     def take_refused(self) -> list[tuple[int, str, str]]:
         return []
 
-    def take_unreadable(self) -> list[tuple[str, int | None, int | None, str | None]]:
+    def take_fatal_requests(self) -> list[Any]:
         return []
 
     def take_failures(self) -> list[str]:

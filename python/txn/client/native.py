@@ -72,9 +72,6 @@ INSTEAD_OF_CALLBACKS: Final[Mapping[str, str]] = {
 }
 """Callbacks of librdkafka's producer, and what to do without them."""
 
-OTHER_PROTOCOL: Final = "set security.protocol to"
-"""Advice in the message of a node that speaks TLS where the client does not, or the reverse."""
-
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("murmur2_random", "murmur2")
 
@@ -104,15 +101,15 @@ def client_thread() -> _core.ClientThread:
 def refusals_of(core: "_core.NativeProducer | _core.NativeConsumer") -> list[str]:
     """Return why nodes do not let a client in that has never connected, by address.
 
-    A listener that speaks TLS where the client does not, or the reverse, is not among them:
-    `Reach` finds that by itself, and raises UnreachableError as for librdkafka.
+    A listener of another `security.protocol` is not among them: `Reach` finds that by itself, and
+    raises UnreachableError as for librdkafka.
     """
     if core.has_connected():
         return []
     return [
         f"{address}: {message}"
-        for address, code, is_retriable, message in core.connect_errors()
-        if not is_retriable and code in AUTHENTICATION_CODES and OTHER_PROTOCOL not in message
+        for address, code, is_retriable, is_other_protocol, message in core.connect_errors()
+        if not is_retriable and code in AUTHENTICATION_CODES and not is_other_protocol
     ]
 
 

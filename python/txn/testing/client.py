@@ -376,14 +376,19 @@ def _consumer_group(described: Any) -> Group:
 
 
 def _subscribed(metadata: bytes) -> list[str]:
-    """The topics of a consumer's subscription. Source: Kafka's ConsumerProtocolSubscription."""
-    if len(metadata) < 6:
-        return []
+    """The topics of a consumer's subscription; none if its client wrote bytes of its own.
+
+    Source: Kafka's ConsumerProtocolSubscription.
+    """
     topics, at = [], 6
-    for _ in range(int.from_bytes(metadata[2:6], "big")):
-        size = int.from_bytes(metadata[at : at + 2], "big")
-        topics.append(metadata[at + 2 : at + 2 + size].decode())
-        at += 2 + size
+    try:
+        (count,) = struct.unpack_from(">i", metadata, 2)
+        for _ in range(count):  # each has a length, so the bytes end before a false count does
+            (size,) = struct.unpack_from(">H", metadata, at)
+            topics.append(metadata[at + 2 : at + 2 + size].decode())
+            at += 2 + size
+    except (struct.error, UnicodeDecodeError):
+        return []
     return topics
 
 

@@ -536,6 +536,7 @@ impl Retry<'_> {
             ),
             code: codes::LEADER_NOT_AVAILABLE,
             is_retriable: true,
+            is_other_protocol: false,
         })
     }
 

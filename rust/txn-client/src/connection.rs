@@ -185,7 +185,7 @@ impl BrokerConnection {
         let config = std::sync::Arc::clone(config);
         Transport::secure(socket, config, server_name, timeout, interrupt).map_err(|failure| {
             if failure.is_mute && protocol_probe::speaks_plain(peer, timeout, interrupt) {
-                return KafkaError::insecure(&node, protocol_probe::PLAIN);
+                return protocol_probe::plain_error(&node);
             }
             match failure.error.kind() {
                 io::ErrorKind::TimedOut => {
@@ -205,7 +205,11 @@ impl BrokerConnection {
 
     /// The error for a failure of TLS that a repetition does not mend.
     fn tls_error(node: &str, host: &str, error: &io::Error) -> Option<KafkaError> {
-        let why = tls::explained(tls::failure(error)?, host)?;
+        let failure = tls::failure(error)?;
+        if matches!(failure, rustls::Error::InvalidMessage(_)) {
+            return Some(protocol_probe::plain_error(node));
+        }
+        let why = tls::explained(failure, host)?;
         Some(KafkaError::insecure(node, &why))
     }
 
@@ -220,7 +224,7 @@ impl BrokerConnection {
         if is_plain
             && protocol_probe::speaks_tls(peer, INTERRUPT_LOOK * 20, self.interrupt.as_ref())
         {
-            return KafkaError::insecure(&self.name, protocol_probe::TLS);
+            return protocol_probe::tls_error(&self.name);
         }
         KafkaError::no_broker(&self.name, &error)
     }
@@ -317,9 +321,12 @@ impl BrokerConnection {
                  offers: {}",
                 offered(&answer.mechanisms)
             ),
-            codes::ILLEGAL_SASL_STATE if self.renewal.is_none() => format!(
-                "{node} asks for no log-in on this port; set security.protocol to PLAINTEXT or SSL"
-            ),
+            code @ codes::ILLEGAL_SASL_STATE if self.renewal.is_none() => {
+                let message = format!(
+                    "{node} asks for no log-in on this port; set security.protocol to PLAINTEXT or SSL"
+                );
+                return Err(KafkaError::other_protocol(code, message));
+            }
             code => {
                 let request = SASL_HANDSHAKE.name;
                 let error = KafkaError::answered(code, node, request, mechanism, None);
@@ -643,9 +650,7 @@ impl BrokerConnection {
                 None => KafkaError::silent(&self.name, api.name, waited_ms),
             },
             io::ErrorKind::Interrupted => KafkaError::interrupted(&self.name, api.name),
-            _ if protocol_probe::is_tls_record(error) => {
-                KafkaError::insecure(&self.name, protocol_probe::TLS)
-            }
+            _ if protocol_probe::is_tls_record(error) => protocol_probe::tls_error(&self.name),
             io::ErrorKind::InvalidData if tls::failure(error).is_none() => {
                 self.malformed(api.name, error)
             }
@@ -695,10 +700,8 @@ impl BrokerConnection {
             self.name,
             offered(&answer.mechanisms)
         );
-        Some(KafkaError::refused(
-            codes::SASL_AUTHENTICATION_FAILED,
-            message,
-        ))
+        let code = codes::SASL_AUTHENTICATION_FAILED;
+        Some(KafkaError::other_protocol(code, message))
     }
 }
 

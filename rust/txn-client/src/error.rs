@@ -13,6 +13,8 @@ pub struct KafkaError {
     pub code: i16,
     /// True if sending the same again later may succeed.
     pub is_retriable: bool,
+    /// True if the listener speaks another protocol than `security.protocol` says.
+    pub is_other_protocol: bool,
 }
 
 /// The advice in messages about codes that the table does not have.
@@ -58,6 +60,7 @@ impl KafkaError {
             ),
             code,
             is_retriable: is_retriable(code),
+            is_other_protocol: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl KafkaError {
             message: format!("{node} {what}: {cause}; check that it runs and can be reached"),
             code: codes::NETWORK_EXCEPTION,
             is_retriable: true,
+            is_other_protocol: false,
         }
     }
 
@@ -81,6 +85,7 @@ impl KafkaError {
             ),
             code: codes::NETWORK_EXCEPTION,
             is_retriable: true,
+            is_other_protocol: false,
         }
     }
 
@@ -97,6 +102,7 @@ impl KafkaError {
             ),
             code: error.code,
             is_retriable: error.is_retriable,
+            is_other_protocol: error.is_other_protocol,
         }
     }
 
@@ -104,6 +110,15 @@ impl KafkaError {
     #[must_use]
     pub fn insecure(node: &str, why: &str) -> Self {
         Self::refused(codes::NETWORK_EXCEPTION, format!("{node} {why}"))
+    }
+
+    /// The listener speaks another protocol than the client; `message` says which one to set.
+    #[must_use]
+    pub fn other_protocol(code: i16, message: String) -> Self {
+        Self {
+            is_other_protocol: true,
+            ..Self::refused(code, message)
+        }
     }
 
     /// No answer came in time.
@@ -115,6 +130,7 @@ impl KafkaError {
             ),
             code: codes::REQUEST_TIMED_OUT,
             is_retriable: true,
+            is_other_protocol: false,
         }
     }
 
@@ -127,6 +143,7 @@ impl KafkaError {
             ),
             code: codes::REQUEST_TIMED_OUT,
             is_retriable: true,
+            is_other_protocol: false,
         }
     }
 
@@ -139,6 +156,7 @@ impl KafkaError {
             ),
             code: codes::UNKNOWN_SERVER_ERROR,
             is_retriable: false,
+            is_other_protocol: false,
         }
     }
 
@@ -149,6 +167,7 @@ impl KafkaError {
             message,
             code,
             is_retriable: false,
+            is_other_protocol: false,
         }
     }
 

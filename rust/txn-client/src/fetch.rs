@@ -496,6 +496,7 @@ impl Fetch {
             ),
             code: codes::REQUEST_TIMED_OUT,
             is_retriable: true,
+            is_other_protocol: false,
         }
     }
 
@@ -516,6 +517,7 @@ impl Fetch {
             ),
             code: codes::REQUEST_TIMED_OUT,
             is_retriable: true,
+            is_other_protocol: false,
         }
     }
 }

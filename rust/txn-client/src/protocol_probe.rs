@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto::ring};
+use txn_protocol::codes;
 use txn_protocol::frame::{LENGTH_BYTES, begin_request, set_length};
 
+use crate::error::KafkaError;
 use crate::interrupt::Interrupt;
 use crate::messages::API_VERSIONS;
 use crate::patience::INTERRUPT_LOOK;
@@ -23,10 +25,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest wait for the connection itself, in which nobody is asked whether to stop.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// The rest of the sentence about a node that does not speak TLS.
-pub(crate) const PLAIN: &str = "does not speak TLS on this port; check the port, or set \
+const PLAIN: &str = "does not speak TLS on this port; check the port, or set \
                                 security.protocol to PLAINTEXT or SASL_PLAINTEXT";
 /// The rest of the sentence about a node that speaks nothing but TLS.
-pub(crate) const TLS: &str = "speaks TLS on this port; set security.protocol to SSL or SASL_SSL";
+const TLS: &str = "speaks TLS on this port; set security.protocol to SSL or SASL_SSL";
 
 /// A correlation id that no other protocol sends by chance.
 const CORRELATION: i32 = 0x7478_6e3f;
@@ -34,6 +36,16 @@ const CORRELATION: i32 = 0x7478_6e3f;
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 /// The second byte of a TLS record, in every version.
 const TLS_MAJOR: u8 = 3;
+
+/// The error for a node that does not speak TLS.
+pub(crate) fn plain_error(node: &str) -> KafkaError {
+    KafkaError::other_protocol(codes::NETWORK_EXCEPTION, format!("{node} {PLAIN}"))
+}
+
+/// The error for a node that speaks nothing but TLS.
+pub(crate) fn tls_error(node: &str) -> KafkaError {
+    KafkaError::other_protocol(codes::NETWORK_EXCEPTION, format!("{node} {TLS}"))
+}
 
 /// True if a node answers a request of Kafka's without TLS; false too once the user wants to stop.
 pub(crate) fn speaks_plain(

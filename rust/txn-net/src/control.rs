@@ -138,17 +138,53 @@ pub struct RefusedConnection {
     pub reason: &'static str,
 }
 
-/// A request that a reactor could not read, and closed its connection for, for the log.
+/// A request for which a reactor closed the connection, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnreadableRequest {
+pub struct FatalRequest {
     /// The client's address.
     pub client_host: Arc<str>,
     /// API key of the header, or as it stands where the header ends too early.
     pub api_key: Option<i16>,
     /// Its version, likewise.
     pub api_version: Option<i16>,
-    /// The reason, in words; None if its version is not served.
-    pub reason: Option<String>,
+    /// The fault for which it lost its connection.
+    pub fault: Fault,
+}
+
+/// A fault of a request that costs its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It cannot be read; the reason in words.
+    Malformed(String),
+    /// Its version is not served.
+    Unsupported,
+    /// Its client has not logged in, or not again before its session expired.
+    Unauthenticated {
+        /// True if it had logged in.
+        has_expired: bool,
+    },
+    /// It is a Produce with `acks=0`, and failed: its client learns it by the lost connection alone.
+    Unacknowledged {
+        /// The error code of the first partition that refused its batch.
+        code: i16,
+        /// The partition, and how many failed beside it, in words.
+        reason: String,
+    },
+}
+
+/// The number of `Fault`'s variants.
+pub(crate) const FAULTS: usize = 4;
+
+impl Fault {
+    /// The number of its variant, below `FAULTS`.
+    pub(crate) fn index(&self) -> usize {
+        match self {
+            Self::Malformed(_) => 0,
+            Self::Unsupported => 1,
+            Self::Unauthenticated { .. } => 2,
+            Self::Unacknowledged { .. } => 3,
+        }
+    }
 }
 
 /// Failures beyond these are not kept: they say the same.
@@ -166,7 +202,7 @@ struct QueuedRequests {
     failures: Vec<String>,
     failed_handshakes: Vec<FailedHandshake>,
     refused: Vec<RefusedConnection>,
-    unreadable: Vec<UnreadableRequest>,
+    fatal_requests: Vec<FatalRequest>,
     has_room: bool,
     is_signalled: bool,
 }
@@ -231,11 +267,11 @@ impl ControlQueue {
         self.signal(&mut waiting);
     }
 
-    /// Queues a request that could not be read.
-    pub fn push_unreadable(&self, request: UnreadableRequest) {
+    /// Queues a request that cost its connection.
+    pub fn push_fatal_request(&self, request: FatalRequest) {
         let mut waiting = self.lock();
-        if waiting.unreadable.len() < FAILURES_MAX {
-            waiting.unreadable.push(request);
+        if waiting.fatal_requests.len() < FAILURES_MAX {
+            waiting.fatal_requests.push(request);
         }
         self.signal(&mut waiting);
     }
@@ -304,12 +340,12 @@ impl ControlQueue {
         refused
     }
 
-    /// Takes the requests that could not be read.
-    pub fn take_unreadable(&self) -> Vec<UnreadableRequest> {
+    /// Takes the requests that cost their connections.
+    pub fn take_fatal_requests(&self) -> Vec<FatalRequest> {
         let mut waiting = self.lock();
-        let unreadable = std::mem::take(&mut waiting.unreadable);
+        let fatal = std::mem::take(&mut waiting.fatal_requests);
         self.settle(&mut waiting);
-        unreadable
+        fatal
     }
 
     fn lock(&self) -> MutexGuard<'_, QueuedRequests> {
@@ -328,7 +364,7 @@ impl ControlQueue {
             && waiting.failures.is_empty()
             && waiting.failed_handshakes.is_empty()
             && waiting.refused.is_empty()
-            && waiting.unreadable.is_empty()
+            && waiting.fatal_requests.is_empty()
             && !waiting.has_room;
         if waiting.is_signalled && is_empty {
             waiting.is_signalled = rustix::io::read(&self.wakeup, &mut [0_u8; 8]).is_err();

@@ -62,7 +62,7 @@ pub use authentication::{ANONYMOUS, Attachment};
 pub use catalog::{LogOf, Topic, TopicId};
 pub use connection_quotas::{ConnectionLimits, CreationRates, ListenerLimits};
 pub use control::{
-    ControlRequest, Decide, FailedHandshake, ParkedProduce, RefusedConnection, UnreadableRequest,
+    ControlRequest, Decide, FailedHandshake, FatalRequest, Fault, ParkedProduce, RefusedConnection,
 };
 pub use fetch::SessionSnapshot;
 pub use listener::{BindError, Listener, ListenerOptions, SecurityProtocol};

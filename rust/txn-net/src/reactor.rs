@@ -39,12 +39,12 @@
 mod accepting;
 mod closing;
 mod decisions;
+mod fatal_requests;
 mod fetch;
 mod handshakes;
 mod produce;
 mod requests;
 mod turns;
-mod unreadable;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ use crate::acceptor::Acceptor;
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::authentication::Authentication;
 use crate::connection::{Buffers, Connection};
-use crate::control::Undecided;
+use crate::control::{FAULTS, Undecided};
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics::ReactorMetrics;
 use crate::panics::panic_text;
@@ -99,7 +99,8 @@ pub struct Reactor {
     spin: AdaptiveSpin,
     /// When a failed handshake was last logged.
     handshake_failure_logged_at: Option<Instant>,
-    unreadable_logged_at: Option<Instant>,
+    /// When a request with a fault of each kind was last logged.
+    fault_logged_at: [Option<Instant>; FAULTS],
     buffers: Buffers,
     /// Requests to be decided on before the next sleep.
     undecided: Undecided,
@@ -209,7 +210,7 @@ impl Reactor {
             clock: Clock::new(),
             spin: AdaptiveSpin::default(),
             handshake_failure_logged_at: None,
-            unreadable_logged_at: None,
+            fault_logged_at: [None; FAULTS],
             buffers: Buffers::default(),
             undecided: Undecided::default(),
             has_ended_waits: false,

@@ -18,8 +18,8 @@ use crate::authentication::{ANONYMOUS, Attachment};
 use crate::catalog::{Catalog, Topic, TopicKey};
 use crate::connection_quotas::{ConnectionLimits, ConnectionQuotas, CreationRates};
 use crate::control::{
-    ControlQueue, ControlRequest, Decide, Decider, FailedHandshake, ParkedProduce,
-    RefusedConnection, UnreadableRequest,
+    ControlQueue, ControlRequest, Decide, Decider, FailedHandshake, FatalRequest, ParkedProduce,
+    RefusedConnection,
 };
 use crate::control_lock::ControlLock;
 use crate::fetch::FetchSessions;
@@ -148,7 +148,7 @@ impl Server {
     }
 
     /// Readable while `take`, `take_joins`, `take_failures`, `take_failed_handshakes`,
-    /// `take_refused` or `take_unreadable` has something, or there is room for answers again.
+    /// `take_refused` or `take_fatal_requests` has something, or there is room for answers again.
     #[must_use]
     pub fn wakeup_fd(&self) -> BorrowedFd<'_> {
         self.shared.control.wakeup_fd()
@@ -339,10 +339,10 @@ impl Server {
         self.shared.control.take_refused()
     }
 
-    /// Takes requests that could not be read: of many at once only some.
+    /// Takes requests that cost their connections: of many at once only some.
     #[must_use]
-    pub fn take_unreadable(&self) -> Vec<UnreadableRequest> {
-        self.shared.control.take_unreadable()
+    pub fn take_fatal_requests(&self) -> Vec<FatalRequest> {
+        self.shared.control.take_fatal_requests()
     }
 
     /// Replaces the limits on connections. Connections beyond a new

@@ -9,13 +9,15 @@ use txn_client::{Address, Interrupt, KafkaError};
 
 use crate::client::Signal;
 
-/// (address, code, is retriable, message).
-pub(crate) type ConnectTuple = (String, i16, bool, String);
+/// (address, code, is retriable, is other protocol, message).
+pub(crate) type ConnectTuple = (String, i16, bool, bool, String);
 
 /// Addresses that cannot be reached, and why.
 pub(crate) fn connect_tuples(errors: Vec<(Address, KafkaError)>) -> Vec<ConnectTuple> {
     let tuple = |(address, e): (Address, KafkaError)| {
-        (address.to_string(), e.code, e.is_retriable, e.message)
+        let (is_retriable, is_other_protocol) = (e.is_retriable, e.is_other_protocol);
+        let address = address.to_string();
+        (address, e.code, is_retriable, is_other_protocol, e.message)
     };
     errors.into_iter().map(tuple).collect()
 }

@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 
 use txn_net::{
     Action, Ask, Attachment, BindError, ClientQuota, ConnectionLimits, CreationRates, Decide,
-    ListenerLimits, ListenerOptions, LogOf, NodeEndpoint, Options, Presence, QuotaClient,
+    Fault, ListenerLimits, ListenerOptions, LogOf, NodeEndpoint, Options, Presence, QuotaClient,
     QuotaKind, RequestToken, SecurityProtocol, Settler, Topic, TopicId, Window,
 };
 use txn_protocol::codes;
@@ -20,6 +20,16 @@ use txn_protocol::codes;
 use crate::durability::PyDurability;
 use crate::log::PyPartitionLog;
 use crate::tls::TlsContext;
+
+/// (client host, API key, version, fault, error code, reason).
+type FatalTuple = (
+    String,
+    Option<i16>,
+    Option<i16>,
+    &'static str,
+    Option<i16>,
+    Option<String>,
+);
 
 /// The most time a Produce waits for the coordinator: the default of Kafka's `request.timeout.ms`,
 /// which bounds its leaders' question to a coordinator.
@@ -336,12 +346,20 @@ impl Server {
         tuples.collect()
     }
 
-    #[allow(clippy::type_complexity)]
-    fn take_unreadable(&self) -> Vec<(String, Option<i16>, Option<i16>, Option<String>)> {
-        let unreadable = self.0.take_unreadable().into_iter();
-        let tuples = unreadable.map(|one| {
+    fn take_fatal_requests(&self) -> Vec<FatalTuple> {
+        let fatal = self.0.take_fatal_requests().into_iter();
+        let tuples = fatal.map(|one| {
+            let (event, code, reason) = match one.fault {
+                Fault::Malformed(reason) => ("malformed", None, Some(reason)),
+                Fault::Unsupported => ("unsupported", None, None),
+                Fault::Unauthenticated { has_expired: false } => ("unauthenticated", None, None),
+                Fault::Unauthenticated { has_expired: true } => ("expired", None, None),
+                Fault::Unacknowledged { code, reason } => {
+                    ("unacknowledged", Some(code), Some(reason))
+                }
+            };
             let host = one.client_host.as_ref().into();
-            (host, one.api_key, one.api_version, one.reason)
+            (host, one.api_key, one.api_version, event, code, reason)
         });
         tuples.collect()
     }

@@ -45,6 +45,7 @@ from txn.server.loop.scheduler import LoopScheduler
 from txn.server.loop.watched_steps import Metered, UntilClientLeft
 from txn.wire.api_keys import ApiKey
 from txn.wire.encoding import Body
+from txn.wire.error_codes import ErrorCode
 from txn.wire.messages import encode_response, has_flexible_header, with_throttle_time
 
 if TYPE_CHECKING:
@@ -63,6 +64,29 @@ def _log_callback_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -
     log.error(
         "broker.work_failed", reason=context.get("message"), exc_info=context.get("exception")
     )
+
+
+def _log_fatal_request(
+    client_host: str,
+    api_key: int | None,
+    api_version: int | None,
+    fault: str,
+    code: int | None,
+    reason: str | None,
+) -> None:
+    """Log a request for which a reactor has closed the connection."""
+    request = {"api_key": api_key, "api_version": api_version, "client_host": client_host}
+    if fault == "malformed":
+        rare_log.warning("request.malformed", **request, reason=reason)
+    elif fault == "unsupported":
+        rare_log.warning("request.unsupported", **request)
+    elif fault == "unacknowledged":
+        assert code is not None, "it is the error of a partition"
+        error = ErrorCode(code).name
+        rare_log.warning("request.unacknowledged", **request, error=error, partition=reason)
+    else:
+        has_expired = fault == "expired"
+        rare_log.warning("request.unauthenticated", **request, session_expired=has_expired)
 
 
 def _is_of_login(login: "Login", api_key: int, is_served: bool) -> bool:
@@ -189,12 +213,8 @@ class ControlLoop:
                 client_host=client_host,
                 limit=limit,
             )
-        for client_host, api_key, api_version, unread in self._server.take_unreadable():
-            request = {"api_key": api_key, "api_version": api_version, "client_host": client_host}
-            if unread is None:
-                rare_log.warning("request.unsupported", **request)
-            else:
-                rare_log.warning("request.malformed", **request, reason=unread)
+        for fatal in self._server.take_fatal_requests():
+            _log_fatal_request(*fatal)
 
     def _dispatch(
         self,

@@ -7,7 +7,7 @@ and long is a long. Times of day are numbers. Other unions are refused.
 import datetime
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -48,12 +48,68 @@ def same(value: Any) -> Any:
 
 def parsed(text: Text) -> Any:
     """The schema as fastavro reads it, its references inside."""
+    return _parsed(text, {})
+
+
+def bounded(text: Text) -> Any:
+    """The schema of a writer as fastavro reads it, if its values are no larger than their bytes.
+
+    fastavro believes the length of an array: with items that have no bytes, ten bytes of a record
+    fill the memory. A schema that contains itself nests as deep as a record says, and the stack of
+    the process overflows.
+
+    Raises:
+        BadRowError: the schema is one of these two.
+    """
+    names: dict[str, Any] = {}
+    schema = _parsed(text, names)
+    _Sizes(names).least(schema, ())
+    return schema
+
+
+def _parsed(text: Text, names: dict[str, Any]) -> Any:
     import fastavro
 
-    names: dict[str, Any] = {}
     for _, each in text.references:
         fastavro.parse_schema(json.loads(each), named_schemas=names)
     return fastavro.parse_schema(json.loads(text.text), named_schemas=names, expand=False)
+
+
+class _Sizes:
+    """The least number of bytes of values, by the named types of a schema."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+        self._least: dict[str, int] = {}
+
+    def least(self, schema: Any, around: tuple[str, ...]) -> int:
+        """The least bytes of a value, none or some; `around` are the records that contain it."""
+        if isinstance(schema, list):
+            for each in schema:
+                self.least(each, around)
+            return 1  # the number of the branch
+        if isinstance(schema, str):
+            return self._of_name(schema, around)
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            within = (*around, schema["name"])
+            return max((self.least(each["type"], within) for each in schema["fields"]), default=0)
+        if kind == "array" and self.least(schema["items"], around) == 0:
+            raise BadRowError("its schema has an array whose items have no bytes")
+        if kind == "map":
+            self.least(schema["values"], around)
+        return min(schema["size"], 1) if kind == "fixed" else self._of_name(kind, around)
+
+    def _of_name(self, name: Any, around: tuple[str, ...]) -> int:
+        if isinstance(name, dict | list):  # a type in place of its name
+            return self.least(name, around)
+        if name in around:
+            raise BadRowError(f"its schema contains itself: {name}")
+        if name not in self._names:
+            return 0 if name == "null" else 1
+        if name not in self._least:
+            self._least[name] = self.least(self._names[name], around)
+        return self._least[name]
 
 
 class Column:
@@ -80,10 +136,10 @@ class Column:
         self.type, self._to_spark, self._to_avro = self._of(json.loads(text.text), "", ())
 
     def reader(self, writer: Text) -> Callable[[bytes], Any]:
-        """Read values of a writer's schema."""
+        """Read values of a writer's schema. Raises BadRowError: it bounds them by no bytes."""
         import fastavro
 
-        of_writer = parsed(writer)
+        of_writer = bounded(writer)
 
         def read(content: bytes) -> Any:
             source = io.BytesIO(content)

@@ -199,11 +199,6 @@ pub(crate) fn explained(error: &Error, host: &str) -> Option<String> {
     Some(match error {
         Error::InvalidCertificate(error) => certificate_error(error, host),
         Error::AlertReceived(alert) => alert_error(*alert)?,
-        Error::InvalidMessage(_) => {
-            "does not speak TLS on this port; check the port, or set security.protocol to PLAINTEXT or \
-             SASL_PLAINTEXT"
-                .to_owned()
-        }
         Error::PeerIncompatible(_) => {
             "shares no version or cipher of TLS with this client; allow TLSv1.2 or TLSv1.3 on the node"
                 .to_owned()

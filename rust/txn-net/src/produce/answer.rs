@@ -12,7 +12,44 @@ use super::version::{is_flexible, topic_key};
 use crate::catalog::TopicKey;
 use crate::delayed_produce::AppendedBatch;
 
+/// The most bytes of a topic's name.
+const TOPIC_NAME_MAX: usize = 249;
+
 impl ProduceRequest {
+    /// The version of the request.
+    pub fn version(&self) -> i16 {
+        self.version
+    }
+
+    /// The error code of the first partition that refused its batch, and the partition in words.
+    ///
+    /// A sender chooses the name of a topic: as many bytes of it are shown as a topic's name has.
+    pub fn first_failure(&self, body: &[u8]) -> Option<(i16, String)> {
+        let mut partitions = self.partitions.iter();
+        let mut first = None;
+        let mut failures = 0;
+        for topic in &self.topics {
+            for partition in partitions.by_ref().take(topic.partitions) {
+                if let AppendResult::Failed(failure) = &partition.result {
+                    failures += 1;
+                    first = first.or(Some((topic, partition.index, failure.code)));
+                }
+            }
+        }
+        let (topic, index, code) = first?;
+        let mut reason = match topic_key(self.version, &body[topic.key.clone()]) {
+            TopicKey::Name(name) => {
+                let shown = &name[..name.len().min(TOPIC_NAME_MAX)];
+                format!("{}-{index}", String::from_utf8_lossy(shown))
+            }
+            TopicKey::Id(_) => format!("partition {index} of a topic by its id"),
+        };
+        if failures > 1 {
+            reason = format!("{reason} and {} others", failures - 1);
+        }
+        Some((code, reason))
+    }
+
     /// Writes the answer as a whole frame, and lists the batches it may have to wait for. These are
     /// the batches to be synced, and with `acks=all` those above the high watermark.
     ///

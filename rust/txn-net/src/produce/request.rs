@@ -330,13 +330,6 @@ impl ProduceRequest {
         }
     }
 
-    /// True if any partition's batch was refused.
-    pub fn has_failures(&self) -> bool {
-        self.partitions
-            .iter()
-            .any(|partition| matches!(partition.result, AppendResult::Failed(_)))
-    }
-
     /// Counts appended and refused batches; to be called when none is pending.
     pub fn count(&self, produced: &Produced) {
         for partition in &self.partitions {

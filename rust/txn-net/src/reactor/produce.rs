@@ -214,10 +214,12 @@ impl Reactor {
             let metrics = self.metrics();
             connection.note_end(metrics, now);
             // The client hears of a failure only by losing the connection, as from Kafka.
-            return if request.has_failures() {
-                Answered::Never
-            } else {
-                Answered::Yes
+            return match request.first_failure(body) {
+                Some((code, reason)) => {
+                    self.report_unacknowledged(connection, request.version(), code, reason);
+                    Answered::Never
+                }
+                None => Answered::Yes,
             };
         }
         let mut answer = Vec::new();

@@ -47,7 +47,7 @@ impl Reactor {
                 self.on_raw_token(slot, connection, frame);
                 Answered::Yes
             }
-            Ok(header) if !self.may_answer(connection, header.api_key) => Answered::Never,
+            Ok(header) if !self.may_answer(connection, &header) => Answered::Never,
             Ok(header) => {
                 let (body, bytes) = (header.body, end - start);
                 connection.note_progress(self.clock.now);
@@ -135,18 +135,23 @@ impl Reactor {
     }
 
     /// True if a request may be answered before, or after, its client authenticated.
-    fn may_answer(&self, connection: &Connection, api_key: i16) -> bool {
-        match connection.authentication.admit(api_key, self.clock.now) {
-            Admission::Admitted => true,
+    fn may_answer(&mut self, connection: &Connection, header: &RequestHeader) -> bool {
+        let has_expired = match connection
+            .authentication
+            .admit(header.api_key, self.clock.now)
+        {
+            Admission::Admitted => return true,
             Admission::Unauthenticated => {
                 self.shared.unauthenticated_connections.add(1);
                 false
             }
             Admission::Expired => {
                 self.shared.expired_connections.add(1);
-                false
+                true
             }
-        }
+        };
+        self.report_unauthenticated(connection, header, has_expired);
+        false
     }
 
     /// Hands a token of SASL that is no request to Python.

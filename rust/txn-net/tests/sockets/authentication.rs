@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use txn_net::Options;
+use txn_net::{Fault, Options};
 use txn_protocol::apis::{SASL_AUTHENTICATE, SASL_HANDSHAKE};
 
 use crate::client::Client;
@@ -60,9 +60,12 @@ fn a_frame_that_is_large_for_sasl_is_refused_before_it_is_read_and_later_taken()
     client.send(&(1 + (1 << 10) as u32).to_be_bytes());
     assert!(client.is_closed());
     running.wait_for_control();
-    let reported = running.server.take_unreadable();
+    let reported = running.server.take_fatal_requests();
     assert_eq!(reported.len(), 1);
-    assert!(reported[0].reason.as_ref().unwrap().contains("1024 bytes"));
+    let Fault::Malformed(reason) = &reported[0].fault else {
+        panic!("{:?}", reported[0].fault)
+    };
+    assert!(reason.contains("1024 bytes"));
 
     let mut client = running.connect();
     authenticate(&running, &mut client, None);
@@ -104,6 +107,10 @@ fn a_session_that_expired_takes_a_handshake_and_nothing_else() {
     client.send(&produce(1, &batch(b"one")));
     assert!(client.is_closed());
     assert_eq!(running.server.metrics().expired_connections, 1);
+    let [told] = &running.server.take_fatal_requests()[..] else {
+        panic!("one request was refused")
+    };
+    assert_eq!(told.fault, Fault::Unauthenticated { has_expired: true });
 
     let mut client = running.connect();
     authenticate(&running, &mut client, Some(Duration::ZERO));

@@ -104,6 +104,7 @@ impl Consumer {
                 ),
                 code: codes::REQUEST_TIMED_OUT,
                 is_retriable: true,
+                is_other_protocol: false,
             }));
         }
     }

@@ -43,11 +43,8 @@ impl Producer {
         if !is_v2 {
             let message = "the cluster runs transactions of version 1, where two transactions can \
                            have one identity: two-phase commit needs transaction.version=2";
-            self.transaction.fail_for_good(KafkaError {
-                code: codes::UNSUPPORTED_VERSION,
-                message: message.to_owned(),
-                is_retriable: false,
-            });
+            let error = KafkaError::refused(codes::UNSUPPORTED_VERSION, message.to_owned());
+            self.transaction.fail_for_good(error);
         } else if kept.0 >= 0 {
             self.transaction.keep(kept);
         }
