@@ -32,8 +32,8 @@ BOUNDED: Final = {
         "_place": "the last record alone",
         "_read_place": "the last record alone",
     },
-    "security/acls.py": {
-        "_network": "4,096 texts of 64 characters",
+    "security/acl_hosts.py": {
+        "network_of": "4,096 texts of 64 characters",
         "_short_address": "4,096 texts of 64 characters",
     },
     "server/loop/requests.py": {

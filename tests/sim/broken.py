@@ -63,7 +63,6 @@ from txn.coordinator.operations import Request
 from txn.coordinator.transaction.decide import (
     AbortFirst,
     Done,
-    NewProducerId,
     Refuse,
     Write,
     decide_init,
@@ -83,6 +82,7 @@ from txn.coordinator.transaction.open_transactions import (
 )
 from txn.coordinator.transaction.records import TxnRecord, decode_record, decode_value, encode_value
 from txn.coordinator.transaction.states import PREPARED, Txn, TxnResult, TxnState, UnsyncedMarker
+from txn.coordinator.transaction.successors import NewProducerId
 from txn.coordinator.transaction.timeouts import age_at_start, has_deadline, is_expired
 from txn.coordinator.transaction.unsynced import carried, is_ended_by, is_in_log, is_to_decide
 from txn.errors import CorruptLogError, StorageError

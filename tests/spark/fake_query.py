@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from spark.fake_kafka import FakeKafka
 from txn.spark.columns import one_record
-from txn.spark.driver import Driver, DriverSettings, Handout
+from txn.spark.driver import Driver, DriverSettings
+from txn.spark.handout import Handout
 from txn.spark.identities import OwnIdentities
 from txn.spark.kafka import TransactionalClient
 from txn.spark.progress import OnLost, SkipBatch, Slot, judge

@@ -13,8 +13,8 @@ from spark.fake_query import OUTPUT, TIMEOUT_MS, FakeQuery
 from txn._core import KafkaError
 from txn.errors import FencedError
 from txn.spark.columns import one_record
-from txn.spark.driver import Handout
 from txn.spark.errors import LostError, NotPreparedError, RefusedError, ReplayError
+from txn.spark.handout import Handout
 from txn.spark.kafka import TransactionalClient
 from txn.spark.progress import BatchStage, OnLost, Progress, SkipBatch, Slot, judge
 from txn.spark.transactional_ids import driver_id, is_task_id

@@ -20,8 +20,8 @@ from spark.versions import PROMISED
 from txn._core import KafkaError
 from txn.errors import ConfigError
 from txn.spark import checkpoint, connector_jars, run
-from txn.spark.driver import Handout
 from txn.spark.errors import NotPreparedError, RefusedError, is_hopeless, reason_of
+from txn.spark.handout import Handout
 from txn.spark.identities import OwnIdentities
 from txn.spark.progress import (
     BatchStage,

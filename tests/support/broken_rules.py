@@ -10,7 +10,6 @@ from txn.coordinator.transaction.connections import ConnectionUse, LatestConnect
 from txn.coordinator.transaction.decide import (
     Done,
     End,
-    NewProducerId,
     Refuse,
     Write,
     decide_add,
@@ -20,6 +19,7 @@ from txn.coordinator.transaction.decide import (
 )
 from txn.coordinator.transaction.ending import Block
 from txn.coordinator.transaction.states import Txn, TxnResult
+from txn.coordinator.transaction.successors import NewProducerId
 from txn.errors import StorageError
 from txn.identifiers import ProducerIdAndEpoch, TopicPartition
 from txn.partition.admission import (

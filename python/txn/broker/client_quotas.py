@@ -1,6 +1,6 @@
 """The quotas that bind clients: published to the sockets, and enforced here for changes of topics.
 
-The sockets count bytes and time against the table they are given (`rust/txn-net/src/quotas.rs`).
+The sockets count bytes and time against the published table (`rust/txn-net/src/quotas/mod.rs`).
 Partitions that a client makes or deletes are counted here, in Kafka's token buckets. A bucket has
 room for the partitions of a whole window. A request may overdraw it once.
 

@@ -29,6 +29,7 @@ from time import thread_time
 from typing import Any, Final
 
 from txn.broker.audit import short
+from txn.broker.consumer_group_batches import bytes_of, in_batches, split_early
 from txn.broker.group_shards import GroupShard, GroupShards
 from txn.broker.host import Host
 from txn.config import split_list
@@ -42,12 +43,9 @@ from txn.coordinator.group.consumer.migration import Moment, Removal, Rules, joi
 from txn.coordinator.group.consumer.patterns import pattern_resolved, patterns_checked
 from txn.coordinator.group.consumer.records import (
     Assignment,
-    ConsumerRecord,
-    Kind,
     PatternValue,
 )
 from txn.coordinator.group.consumer.target import DEFAULT_ASSIGNOR, Limits, Task, computed
-from txn.coordinator.group.records import encode_record
 from txn.coordinator.group.store import AnyGroup, GroupLogRecord
 from txn.coordinator.group.subscribed_patterns import check_pattern, matching_topics
 from txn.coordinator.operations import Reply, Request
@@ -280,10 +278,10 @@ class ConsumerGroups:
             bytes_max = self._shards.batch_bytes_max()
             if group is None or error.code != ErrorCode.MESSAGE_TOO_LARGE:
                 raise
-            early, late = _split(records, group)
-            if not early or sum(map(_bytes_of, late)) > bytes_max:
+            early, late = split_early(records, group)
+            if not early or sum(map(bytes_of, late)) > bytes_max:
                 raise
-            for part in _parts(early, bytes_max):
+            for part in in_batches(early, bytes_max):
                 shard.append(part)
             shard.append(late)
 
@@ -446,42 +444,6 @@ class ConsumerGroups:
         """Drop the times of groups that are gone."""
         for group_id in group_ids:
             self._resolved_ms.pop(group_id, None)
-
-
-def _split(
-    records: Iterable[GroupLogRecord], group: ConsumerGroup
-) -> tuple[list[ConsumerRecord], list[GroupLogRecord]]:
-    """The records that may be written before the others, with the group's epoch first."""
-    early: list[ConsumerRecord] = []
-    late: list[GroupLogRecord] = []
-    for each in records:
-        if not isinstance(each, ConsumerRecord) or each.value is None:
-            late.append(each)
-        elif each.key.kind is Kind.EPOCH:
-            early.insert(0, each)
-        elif each.key.kind is Kind.TARGET_MEMBER and each.key.name in group.members:
-            early.append(each)
-        else:
-            late.append(each)
-    return early, late
-
-
-def _bytes_of(each: GroupLogRecord) -> int:
-    key, value = encode_record(each)
-    return len(key) + len(value or b"")
-
-
-def _parts(records: Iterable[ConsumerRecord], bytes_max: int) -> Iterator[list[GroupLogRecord]]:
-    """The records in batches, in order."""
-    part: list[GroupLogRecord] = []
-    size = 0
-    for each in records:
-        size += _bytes_of(each)
-        if part and size > bytes_max:
-            yield part
-            part, size = [], _bytes_of(each)
-        part.append(each)
-    yield part
 
 
 def _matched(

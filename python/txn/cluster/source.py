@@ -30,15 +30,11 @@ from txn.cluster.facts import (
     state_record,
 )
 from txn.cluster.fetched import FetchedPiece, fetched
+from txn.cluster.group_answers import classic_group, consumer_group
 from txn.cluster.groups import (
-    CONSUMERS,
     DEAD,
-    ConsumerMember,
-    ConsumerProtocol,
     GroupFacts,
-    GroupMember,
     ListedGroup,
-    assigned_partitions,
 )
 from txn.cluster.routing import GROUP_KEY, RoutedCluster, require
 from txn.coordinator.transaction.listing import STATES_BY_LABEL
@@ -63,9 +59,6 @@ DESCRIBED_AT_ONCE: Final = 1_000
 UNKNOWN_STATE: Final = "?"
 """The state of a group where the broker's ListGroups does not have it."""
 
-CLASSIC_MEMBER: Final = 0
-CONSUMER_MEMBER: Final = 1
-"""Types of a member of a consumer group, from ConsumerGroupDescribe 1 on."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
@@ -372,19 +365,7 @@ class ClusterSource(RoutedCluster):
             found = self._consumer_group(group_id)
             if found is not None:
                 return found
-        members = [
-            GroupMember(
-                member.member_id,
-                getattr(member, "group_instance_id", None),
-                member.client_id,
-                member.client_host,
-                assigned_partitions(member.member_assignment)
-                if group.protocol_type == CONSUMERS
-                else (),
-            )
-            for member in group.members
-        ]
-        return GroupFacts(group.group_state, group.protocol_type, members)
+        return classic_group(group)
 
     def _consumer_group(self, group_id: str) -> GroupFacts | None:
         """A group of the consumer protocol (KIP-848); None: there is none, or no broker knows."""
@@ -403,26 +384,7 @@ class ClusterSource(RoutedCluster):
             if error.code not in (None, ErrorCode.GROUP_ID_NOT_FOUND):
                 raise
             return None  # there is no such group, or a broker does not know the protocol
-        members = [
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                _places(member.assignment),
-                ConsumerMember(
-                    member.member_epoch,
-                    _places(member.target_assignment),
-                    member.rack_id,
-                    sorted(member.subscribed_topic_names),
-                    member.subscribed_topic_regex or None,
-                    getattr(member, "member_type", CONSUMER_MEMBER) == CLASSIC_MEMBER,
-                ),
-            )
-            for member in group.members
-        ]
-        protocol = ConsumerProtocol(group.group_epoch, group.assignment_epoch, group.assignor_name)
-        return GroupFacts(group.group_state, CONSUMERS, members, protocol)
+        return consumer_group(group)
 
     def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """The offsets that a group has committed."""
@@ -468,15 +430,6 @@ class ClusterSource(RoutedCluster):
 
         answers = self._ask_leaders(ApiKey.LIST_OFFSETS, range(2, 7), partitions, request_for)
         return {partition: int(answer.offset) for partition, answer in answers.items()}
-
-
-def _places(assignment: Any) -> list[TopicPartition]:
-    """The partitions of an assignment of ConsumerGroupDescribe, sorted."""
-    return sorted(
-        (topic.topic_name, index)
-        for topic in assignment.topic_partitions
-        for index in topic.partitions
-    )
 
 
 def _owner(described: TransactionDescription, extra: Mapping[str, Any]) -> Owner:

@@ -4,10 +4,10 @@
 determine the view of a read_committed reader, `snapshot` is the state as bytes.
 """
 
+from txn.partition.active_producer import ActiveProducer
 from txn.partition.admission import ADMIT, ASK_TO_JOIN, DUPLICATE, REFUSE, AbortedTxn, AdmitResult
 from txn.partition.producer_state_manager import (
     PRODUCER_ID_EXPIRATION_MS,
-    ActiveProducer,
     ProducerStateManager,
     ReplayedBatch,
 )

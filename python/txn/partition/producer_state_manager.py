@@ -36,9 +36,10 @@ Sources: KIP-98, KIP-360, KIP-664 (describe), KIP-890, KIP-939 (sealed transacti
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from txn.partition.aborted_index import AbortedIndex
+from txn.partition.active_producer import ActiveProducer
 from txn.partition.admission import (
     ADMIT,
     INVALID_PRODUCER_EPOCH,
@@ -72,17 +73,6 @@ NOT_ALLOWED: Final[AllowedTxn] = (None, None)
 # Kinds of a replayed batch: 0 idempotent data, then
 TRANSACTIONAL: Final = 1
 COMMIT_MARKER: Final = 3
-
-
-class ActiveProducer(NamedTuple):
-    """The DescribeProducers entry of one producer id; -1 where there is no value."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp_ms: int
-    coordinator_epoch: int
-    current_txn_start_offset: int
 
 
 class ProducerStateManager:
@@ -395,14 +385,7 @@ class ProducerStateManager:
     def describe(self) -> list[ActiveProducer]:
         """List the producers this partition knows, for DescribeProducers."""
         return [
-            ActiveProducer(
-                producer_id,
-                state.producer_epoch,
-                state.last_sequence,
-                state.last_timestamp_ms,
-                state.coordinator_epoch,
-                state.txn_first_offset,
-            )
+            ActiveProducer.of(producer_id, state)
             for producer_id, state in self._producers.copy().items()
         ]
 

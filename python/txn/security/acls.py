@@ -14,14 +14,12 @@ KIP-1276 (networks); the decisions of Apache Kafka's StandardAuthorizer.
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
-from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-if TYPE_CHECKING:
-    from ipaddress import IPv4Network, IPv6Network
+from txn.security.acl_hosts import ADDRESS_MAX, is_in_network, network_of, short_form
 
 WILDCARD: Final = "*"
 """Stands for any name in a literal pattern, and for any host."""
@@ -329,65 +327,12 @@ def _of(entries: EntriesOfPattern, requester: Requester) -> Iterator[Acl]:
     principal, host = requester
     for name in {principal, EVERYONE}:
         for acl in entries.get(name, ()):
-            if acl.host in (WILDCARD, host) or _address(acl.host) == host or _is_in(host, acl.host):
+            if (
+                acl.host in (WILDCARD, host)
+                or short_form(acl.host) == host
+                or is_in_network(host, acl.host)
+            ):
                 yield acl
-
-
-def _is_in(host: str, entry: str) -> bool:
-    """Say whether an entry's host is a network (KIP-1276) that an address belongs to."""
-    network = _network(entry) if "/" in entry and len(entry) <= ADDRESS_MAX else None
-    if network is None:
-        return False
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(host) in network
-    except ValueError:  # a request that did not come over a socket
-        return False
-
-
-MAPPED_BITS: Final = 96
-"""Bits before the IPv4 address in an IPv6 address that maps it. Requests have IPv4 addresses."""
-
-
-@lru_cache(maxsize=4096)
-def _network(text: str) -> "IPv4Network | IPv6Network | None":
-    """The network that ADDRESS/BITS means; the address may be any in it. None: the text is none."""
-    from ipaddress import IPv4Network, ip_network
-
-    if not text.rpartition("/")[2].isdecimal():  # a mask is no part of the notation
-        return None
-    try:
-        network = ip_network(text, strict=False)
-    except ValueError:
-        return None
-    mapped = getattr(network.network_address, "ipv4_mapped", None)
-    if mapped is not None and network.prefixlen >= MAPPED_BITS:
-        return IPv4Network((mapped, network.prefixlen - MAPPED_BITS))
-    return network
-
-
-ADDRESS_MAX: Final = 64
-"""Characters of the longest IPv6 address, with its zone; an entry may have any text."""
-
-
-def _address(host: str) -> str:
-    """An IPv6 address in its short form, which requests come from; another host as it is.
-
-    Java writes 0:0:0:0:0:0:0:1, so entries of Apache Kafka have that.
-    """
-    return _short_address(host) if ":" in host and len(host) <= ADDRESS_MAX else host
-
-
-@lru_cache(maxsize=4096)
-def _short_address(host: str) -> str:
-    from ipaddress import IPv6Address  # 2 ms of a start
-
-    try:
-        address = IPv6Address(host)
-    except ValueError:
-        return host
-    return str(address.ipv4_mapped or address)
 
 
 def _is_overruled(allowed: Pattern, denied: set[Pattern]) -> bool:
@@ -482,7 +427,7 @@ def acl_fault(acl: Acl) -> str | None:
             f"Could not parse principal from `{acl.principal}` (no colon is present separating "
             "the principal type from the principal name)"
         )
-    if "/" in acl.host and (len(acl.host) > ADDRESS_MAX or _network(acl.host) is None):
+    if "/" in acl.host and (len(acl.host) > ADDRESS_MAX or network_of(acl.host) is None):
         return f"Invalid CIDR notation '{acl.host}': it takes an address and a number of bits"
     return None
 

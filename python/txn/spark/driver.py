@@ -51,7 +51,6 @@ are those of any Kafka since 3.0.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -61,6 +60,8 @@ from txn.errors import FencedError
 from txn.spark import kafka
 from txn.spark.columns import keys_and_values, one_record
 from txn.spark.errors import LostError, NotPreparedError, ReplayError
+from txn.spark.handout import Handout
+from txn.spark.in_threads import IN_ONE_THREAD, in_threads
 from txn.spark.kafka import TransactionalClient, code_of, described_transactions
 from txn.spark.logs import log
 from txn.spark.lost_tasks import (
@@ -78,7 +79,6 @@ from txn.spark.progress import (
     OnLost,
     Progress,
     Slot,
-    Spare,
     TransactionIdentity,
     spares_after,
 )
@@ -99,12 +99,6 @@ STABLE_WAIT_MS: Final = DRIVER_TIMEOUT_MS + 30_000
 STABLE_POLL_S: Final = 0.1
 
 
-IN_ONE_THREAD: Final = 8
-"""Up to this many transactions are ended one after the other, at about a millisecond each."""
-
-SPARE_MS_MAX: Final = 10 * 60_000
-"""Producers of an older record are not used again: their ids may have expired."""
-
 EXPIRED_MS_MIN: Final = 60 * 60_000
 """A transactional id that is unknown this long after the decision may have expired; before that,
 a power failure took it. Kafka's default of transactional.id.expiration.ms is seven days."""
@@ -121,30 +115,6 @@ class DriverSettings:
     on_lost: OnLost = OnLost.FAIL
     is_disposable: bool = False
     """Nobody will come back to this id: its record is removed once all is committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handout:
-    """The values that a begun batch gives to its tasks; it travels to them pickled."""
-
-    id: str
-    token: TransactionIdentity
-    progress: Progress | None
-    began_ms: int
-    """Begin by the driver's clock; no task's transaction is older."""
-
-    @property
-    def spares(self) -> tuple[Spare, ...]:
-        """The producers that their processes may use again."""
-        if self.progress is None or self.began_ms - self.progress.written_ms > SPARE_MS_MAX:
-            return ()
-        return self.progress.spares
-
-    def without_spares(self) -> "Handout":
-        """The same for the way back: of many tasks one is enough to bring the producers."""
-        if self.progress is None:
-            return self
-        return replace(self, progress=replace(self.progress, spares=()))
 
 
 class Driver:
@@ -496,7 +466,7 @@ class Driver:
         """Do the same for many transactions, in a few threads when there are many."""
         if len(items) <= IN_ONE_THREAD or self._connect is None:
             return iter([action(self._client, item) for item in items])
-        return iter(_in_threads(self._connect, action, items))
+        return iter(in_threads(self._connect, action, items))
 
 
 def _abort_one(client: TransactionalClient, orphan: TransactionIdentity) -> None:
@@ -507,23 +477,3 @@ def _abort_one(client: TransactionalClient, orphan: TransactionIdentity) -> None
     except KafkaError as error:
         if code_of(error) not in kafka.GONE:  # its task, or its timeout, was faster
             raise
-
-
-def _in_threads(
-    connect: Callable[[], TransactionalClient],
-    action: Callable[[TransactionalClient, T], R],
-    items: Sequence[T],
-) -> list[R]:
-    """Share the items out among as many clients as threads: a client belongs to one thread."""
-    clients = [connect() for _ in range(IN_ONE_THREAD)]
-
-    def work(number: int) -> list[R]:
-        return [action(clients[number], item) for item in items[number::IN_ONE_THREAD]]
-
-    try:
-        with ThreadPoolExecutor(IN_ONE_THREAD) as pool:
-            shares = list(pool.map(work, range(IN_ONE_THREAD)))
-    finally:
-        for client in clients:
-            client.close()
-    return [answer for share in shares for answer in share]

@@ -30,7 +30,7 @@ from typing import Final
 
 from txn._core import KafkaError
 from txn.errors import ConfigError
-from txn.spark.driver import Handout
+from txn.spark.handout import Handout
 from txn.spark.kafka import TransactionalClient, code_of
 from txn.spark.progress import TransactionIdentity
 from txn.spark.transactional_ids import task_id

@@ -32,9 +32,10 @@ from txn._core import KafkaError
 from txn.errors import ConfigError, FencedError
 from txn.spark import checkpoint, kafka
 from txn.spark.columns import Layout, layout_of, write_batch
-from txn.spark.driver import Driver, DriverSettings, Handout
+from txn.spark.driver import Driver, DriverSettings
 from txn.spark.errors import NotPreparedError, RefusedError
 from txn.spark.first_contact import await_cluster
+from txn.spark.handout import Handout
 from txn.spark.identities import OWN
 from txn.spark.kafka import connect, forget_client, is_retriable, shared_client
 from txn.spark.logs import log
@@ -48,6 +49,15 @@ from txn.spark.progress import (
     judge,
 )
 from txn.spark.python_worker import begin_task
+from txn.spark.sink_identity import (
+    check_that_it_does_not_feed_itself,
+    disposable,
+    for_one_batch,
+    is_nameless,
+    query_id_of,
+    sink_id,
+    source_offsets_of,
+)
 from txn.wire.error_codes import ErrorCode
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
@@ -114,7 +124,7 @@ class StreamWriter(_StreamArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Settle open transactions; a batch that was decided stays decided."""
         parts = [message for message in messages or () if isinstance(message, Part)]
-        if parts or not _is_nameless(self._settings):
+        if parts or not is_nameless(self._settings):
             recover(_named_by(self._settings, parts), parts[0].handout if parts else None)
 
 
@@ -150,10 +160,10 @@ def begin_stream(settings: SinkSettings, schema: StructType) -> StreamWriter:
         UnreachableError: the query is new, and no broker is within reach.
     """
     layout = _layout(settings, schema)
-    if _is_nameless(settings):
-        settings = _for_one_batch(settings, f"batch-{uuid.uuid4()}")
-    settings = replace(settings, id=_id_of(settings))
-    _check_that_it_does_not_feed_itself(settings)
+    if is_nameless(settings):
+        settings = for_one_batch(settings, f"batch-{uuid.uuid4()}")
+    settings = replace(settings, id=sink_id(settings))
+    check_that_it_does_not_feed_itself(settings)
     if settings.checkpoint is not None and checkpoint.is_new(settings.checkpoint):
         await_cluster(settings.connection)
     handout = _begin(settings)
@@ -174,8 +184,8 @@ def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
     """
     layout = _layout(settings, schema)
     if settings.id is None:
-        settings = _disposable(settings, f"batch-{uuid.uuid4()}")
-    _check_that_it_does_not_feed_itself(settings)
+        settings = disposable(settings, f"batch-{uuid.uuid4()}")
+    check_that_it_does_not_feed_itself(settings)
     if not settings.batch:  # a later one belongs to a query that runs
         await_cluster(settings.connection)
     handout = _begin(settings)
@@ -187,8 +197,8 @@ def begin_batch(settings: SinkSettings, schema: StructType) -> BatchWriter:
 
 def committer(settings: SinkSettings) -> StreamWriter:
     """A writer for the process that commits: it begins nothing, for that would fence itself."""
-    if not _is_nameless(settings):
-        settings = replace(settings, id=_id_of(settings))
+    if not is_nameless(settings):
+        settings = replace(settings, id=sink_id(settings))
     return StreamWriter(settings, None)
 
 
@@ -292,7 +302,7 @@ def settle(
     with _driver(settings) as driver:
         if handout is None:
             handout = driver.begin()
-            query = _query_of(settings)
+            query = query_id_of(settings)
         plan = judge(handout.progress, query, batch, trusts_checkpoint=settings.trusts_checkpoint)
         ends = checkpoint.source_ends(settings.checkpoint, batch) if settings.checkpoint else None
         if isinstance(plan, SkipBatch):
@@ -315,7 +325,7 @@ def settle(
             batch,
             slots,
             group=settings.group,
-            source_offsets=_source_offsets(settings, batch),
+            source_offsets=source_offsets_of(settings, batch),
             source_ends=ends,
         )
 
@@ -330,7 +340,7 @@ def recover(settings: SinkSettings, handout: Handout | None) -> None:
         try:
             driver.begin(handout.token if handout is not None else None)
         except FencedError as error:
-            log.info("batch.left_to_successor txn_id=%s reason: %s", _id_of(settings), error)
+            log.info("batch.left_to_successor txn_id=%s reason: %s", sink_id(settings), error)
 
 
 def _begin(settings: SinkSettings) -> Handout:
@@ -346,7 +356,7 @@ def _driver(settings: SinkSettings) -> Iterator[Driver]:
             yield Driver(
                 shared_client(settings.connection),
                 DriverSettings(
-                    id=_id_of(settings),
+                    id=sink_id(settings),
                     progress_topic=settings.progress_topic,
                     timeout_ms=settings.timeout_ms,
                     margin_ms=settings.margin_ms,
@@ -384,100 +394,11 @@ def _numbered(work: Work) -> tuple[str, int]:
     return NO_QUERY, known.batch + 1
 
 
-def _is_nameless(settings: SinkSettings) -> bool:
-    """Return True if a query has neither a name nor a checkpoint of its own.
-
-    Spark puts its checkpoint into another directory at every start, under that of the session's
-    configuration. So no later run can continue it, and each batch has an id of its own.
-    """
-    return settings.id is None and settings.name is None and settings.checkpoint is None
-
-
-def _for_one_batch(settings: SinkSettings, id: str) -> SinkSettings:
-    return replace(_disposable(settings, id), trusts_checkpoint=True)
-
-
-def _disposable(settings: SinkSettings, id: str) -> SinkSettings:
-    """The settings of a write under an id that no later run uses.
-
-    Its transactions have to time out: after a kill nothing else would end them.
-
-    Raises:
-        ConfigError: a two-phase commit is asked for, whose transactions never time out.
-    """
-    if settings.is_two_phase:
-        raise ConfigError(
-            "txn.two.phase.commit=true needs a name to come back to: its transactions never time "
-            "out, and after a kill the next start of the same name ends them. Set txn.id, or leave "
-            "the option out",
-            option="txn.two.phase.commit",
-            value="true",
-        )
-    return replace(settings, id=id, is_disposable=True, is_two_phase=False)
-
-
 def _named_by(settings: SinkSettings, parts: Sequence[Part]) -> SinkSettings:
     """The settings with the id under which the tasks wrote, if the query has none."""
-    if not _is_nameless(settings) or not parts:
+    if not is_nameless(settings) or not parts:
         return settings
-    return _for_one_batch(settings, parts[0].handout.id)
-
-
-def _id_of(settings: SinkSettings) -> str:
-    """`txn.id`, else the id in the checkpoint, else the query's name.
-
-    The name stands in where the checkpoint is not on this machine. It also does where the
-    checkpoint is set in the session's configuration, which a data source does not see. Two queries
-    of one name are found out by their ids, which are in their records.
-    """
-    if settings.id is not None:
-        return settings.id
-    if settings.checkpoint is None or checkpoint.local_path(settings.checkpoint) is None:
-        return settings.name or _query_of(settings, "txn.id is not set")
-    return _query_of(settings, "txn.id is not set")
-
-
-def _query_of(settings: SinkSettings, because: str = "the query's id is needed") -> str:
-    query = checkpoint.query_id(settings.checkpoint) if settings.checkpoint else None
-    if query is None:
-        raise ConfigError(
-            f"{because}, and it cannot be read from the checkpoint "
-            f"({settings.checkpoint or 'the option checkpointLocation is not set'}). Set the "
-            "option checkpointLocation to an absolute path on this machine; or name the query by "
-            "queryName(...), or set txn.id, to a name that only this query has and that stays the "
-            "same over its restarts",
-            option="txn.id",
-        )
-    return query
-
-
-def _check_that_it_does_not_feed_itself(settings: SinkSettings) -> None:
-    """Check that the query does not read the progress that each of its batches writes.
-
-    Raises:
-        ConfigError: it does, as far as its checkpoint shows.
-    """
-    if settings.checkpoint is None:
-        return
-    if settings.progress_topic in checkpoint.source_topics(settings.checkpoint):
-        raise ConfigError(
-            f"the query reads {settings.progress_topic!r}, where its own sink keeps its progress, "
-            "so every batch would make another one. Leave the topic out of subscribe; "
-            "subscribePattern leaves it out when the source has the same txn.progress.topic",
-            option="txn.progress.topic",
-        )
-
-
-def _source_offsets(settings: SinkSettings, batch: int) -> list[tuple[str, int, int]]:
-    if settings.group is None:
-        return []
-    if settings.checkpoint is None:
-        raise ConfigError(
-            "txn.group needs the query's checkpoint: set checkpointLocation as an option of the "
-            "sink, or checkpoint=... in txn.spark.sink",
-            option="txn.group",
-        )
-    return checkpoint.source_offsets(settings.checkpoint, batch)
+    return for_one_batch(settings, parts[0].handout.id)
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Part]:

@@ -4,16 +4,12 @@ The story: a child that left `with txn.Broker(...)` marked the parent's live dir
 stopped, or removed it, and deregistered the parent's sockets.
 """
 
-import copy
 import multiprocessing
 import os
-import pickle
-import signal
 import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,16 +17,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import txn
+from api.embedded.forked import PROGRAM_S, WAIT_S, in_child, produce_committed
 from harnesses.peers.kafka import free_port
 from support.clients import commit_values, read_all, transactional_producer
 from txn import _core
-from txn.client.engine import EngineName
 from txn.storage import native_log
-
-WAIT_S = 30.0
-PROGRAM_S = 120.0
-"""Time for a program that starts brokers and clients of its own, on a machine that has others."""
-CHILD_S = 50
 
 LEAVE_IN_ORDER = """\
 import os, sys, txn
@@ -130,27 +121,6 @@ for child in children:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 """
-
-
-def produce_committed(servers: str, value: bytes) -> None:
-    commit_values(transactional_producer(servers, "writer"), "orders", [value])
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Do work in a forked child; return its exit code: 0, 1 if the work raised, -14 if it hangs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads
-        pid = os.fork()
-    if pid == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(CHILD_S)
-        try:
-            work()
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -268,25 +238,6 @@ def test_a_broker_cannot_be_pickled_and_the_error_says_what_to_send_instead() ->
         multiprocessing.get_context("spawn").Process(target=print, args=(broker,)).start()
 
 
-def test_a_child_is_told_that_a_producer_is_its_parents(engine: EngineName) -> None:
-    """The story: librdkafka's threads are not in the child, and the first flush never came back."""
-    with (
-        txn.Broker() as broker,
-        txn.Producer(
-            bootstrap_servers=broker.bootstrap_servers, transactional_id="a", engine=engine
-        ) as producer,
-    ):
-
-        def work() -> None:
-            with pytest.raises(txn.ForkedError, match="producer 'a' was opened in process"):
-                producer.transaction().__enter__()
-            producer.close()
-
-        assert in_child(work) == 0
-        with producer.transaction() as t:
-            t.produce("orders", b"1")
-
-
 def test_the_files_of_a_parent_that_a_child_closes_are_none_of_the_childs_own() -> None:
     """The story: a child's broker lost its listener. The child had closed its parent's files by
     number. The ring of open files closed them again, under numbers that others had by then.
@@ -355,172 +306,3 @@ def test_a_fork_waits_once_for_a_module_that_runs_the_program(tmp_path: Path) ->
         timeout=WAIT_S,
     )
     assert done.stdout == "[True, False, False]\n", done.stderr
-
-
-def test_a_child_that_ends_in_a_transaction_leaves_it_to_the_parent(engine: EngineName) -> None:
-    with (
-        txn.Broker() as broker,
-        txn.Producer(
-            bootstrap_servers=broker.bootstrap_servers, transactional_id="a", engine=engine
-        ) as producer,
-    ):
-        with producer.transaction() as t:
-            t.produce("orders", b"1")
-
-            def work() -> None:
-                with pytest.raises(txn.ForkedError):
-                    t.produce("orders", b"2")
-                with pytest.raises(txn.ForkedError):
-                    t.__exit__(None, None, None)
-
-            assert in_child(work) == 0
-        assert read_all(broker.bootstrap_servers, "orders") == [b"1"]
-
-
-def test_a_child_that_exits_within_a_block_ends_with_the_code_it_gave(engine: EngineName) -> None:
-    """ForkedError took the place of `sys.exit(0)`, and the child ended with 1."""
-    with (
-        txn.Broker() as broker,
-        txn.Producer(
-            bootstrap_servers=broker.bootstrap_servers, transactional_id="a", engine=engine
-        ) as producer,
-        txn.Consumer(
-            bootstrap_servers=broker.bootstrap_servers, group_id="g", engine=engine
-        ) as consumer,
-    ):
-        with producer.transaction() as t:
-            t.produce("orders", b"1")
-
-            def exit_from_all() -> None:
-                with pytest.raises(SystemExit), ExitStack() as open_ones:
-                    for each in (broker, producer, consumer, t):
-                        open_ones.push(each)
-                    sys.exit(0)
-
-            assert in_child(exit_from_all) == 0
-        assert read_all(broker.bootstrap_servers, "orders") == [b"1"]
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_client_is_not_copied_and_the_error_says_what_to_do(
-    copied: Callable[[object], object], engine: EngineName
-) -> None:
-    with (
-        txn.Broker() as broker,
-        txn.Producer(bootstrap_servers=broker.bootstrap_servers, engine=engine) as producer,
-        txn.Consumer(
-            bootstrap_servers=broker.bootstrap_servers, group_id="g", engine=engine
-        ) as consumer,
-    ):
-        for client in (producer, consumer):
-            with pytest.raises(TypeError, match=r"cannot be copied or pickled: .* Open another"):
-                copied(client)
-
-
-COLLECT_IN_THE_CHILD = """\
-import gc, os
-os.register_at_fork(after_in_child=gc.collect)  # as any hook may that makes objects
-import txn
-
-class Cycle:
-    pass
-
-def drop(servers):
-    cycle = Cycle()
-    cycle.itself = cycle
-    cycle.client = {open}
-    {then}
-
-gc.disable()
-with txn.Broker() as broker:
-    for _ in range(3):
-        drop(broker.bootstrap_servers)
-    child = os.fork()
-    if child == 0:
-        gc.collect()
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status == 0, status
-print("done")
-"""
-
-OPEN_PRODUCER = "txn.Producer({'on_delivery': lambda *_: cycle}, bootstrap_servers=servers)"
-
-OPEN_CONSUMER = (
-    "txn.Consumer({'error_cb': lambda _: cycle, 'group.id': 'g'}, bootstrap_servers=servers)"
-)
-
-USE = "cycle.client.produce('orders', b'1'); cycle.client.flush()"
-
-FAIL = f"""
-    {USE}
-    try:
-        cycle.client.produce('orders', b'x' * 2_000_000)
-    except txn.RejectedError as error:
-        cycle.error = error  # its traceback names librdkafka's producer
-    cycle.client.close()
-    del cycle.client
-"""
-
-
-@pytest.mark.parametrize(
-    ("made", "then"),
-    [
-        (OPEN_PRODUCER, USE),
-        (OPEN_PRODUCER, FAIL.strip()),
-        (
-            OPEN_CONSUMER,
-            "cycle.client.subscribe(['orders'])",
-        ),
-    ],
-    ids=["producer", "closed producer", "consumer"],
-)
-def test_a_child_that_collects_its_parents_dropped_clients_goes_on(made: str, then: str) -> None:
-    """It died by SIGSEGV: librdkafka waited there for threads that are not in it."""
-    program = COLLECT_IN_THE_CHILD.format(open=made, then=then)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=CHILD_S
-    )
-    assert done.stdout == "done\n", done.stderr
-
-
-def test_a_child_is_told_that_a_consumer_is_its_parents(engine: EngineName) -> None:
-    with txn.Broker() as broker:
-        servers = broker.bootstrap_servers
-        produce_committed(servers, b"1")
-        consumer = txn.Consumer(
-            bootstrap_servers=servers,
-            group_id="g",
-            auto_offset_reset="earliest",
-            engine=engine,
-        )
-        consumer.subscribe(["orders"])
-
-        def work() -> None:
-            with pytest.raises(txn.ForkedError, match="consumer of group 'g' was opened in"):
-                consumer.poll(1)
-            consumer.close()
-
-        assert in_child(work) == 0
-        assert [message.value() for message in consumer.consume(1, WAIT_S)] == [b"1"]
-        consumer.close()
-
-
-def test_a_child_ends_in_order_though_its_parents_clients_are_open() -> None:
-    program = """\
-import os, sys, txn
-with txn.Broker() as broker:
-    servers = broker.bootstrap_servers
-    producer = txn.Producer(bootstrap_servers=servers, transactional_id="a")
-    consumer = txn.Consumer(bootstrap_servers=servers, group_id="g")
-    if os.fork() == 0:
-        del producer, consumer
-        sys.exit(0)
-    print(os.wait()[1])
-    consumer.close()
-    producer.close()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S
-    )
-    assert (done.stdout, done.stderr) == ("0\n", "")

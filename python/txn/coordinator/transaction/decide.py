@@ -37,7 +37,7 @@ Sources: KIP-98, KIP-360, KIP-447, KIP-890, KIP-939, KAFKA-18464, KAFKA-19367, K
 KAFKA-20785; Kafka 4.2's transaction coordinator, for the error codes.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -45,13 +45,19 @@ from txn.coordinator.transaction.states import (
     COMPLETE,
     COMPLETED,
     COMPLETION,
-    NO_TIME_MS,
     ONGOING,
     PREPARE,
     PREPARED,
     Txn,
     TxnResult,
     TxnState,
+)
+from txn.coordinator.transaction.successors import (
+    NewProducerId,
+    emptied,
+    following_identity,
+    fresh,
+    kept_open,
 )
 from txn.identifiers import (
     LAST_PRODUCER_EPOCH,
@@ -67,9 +73,6 @@ TV1: Final = 0
 TV2: Final = 2
 
 _ENDED: Final = PREPARED | COMPLETED
-
-NewProducerId = Callable[[], int]
-"""Returns an unused producer id; called only when one is needed."""
 
 
 class Refuse(NamedTuple):
@@ -133,7 +136,7 @@ def decide_init(
         keep_prepared: Leave an open transaction as it is, for the producer to end (KIP-939).
     """
     if txn is None:
-        return Write(_fresh(new_producer_id(), timeout_ms, now_ms))
+        return Write(fresh(new_producer_id(), timeout_ms, now_ms))
     if expected is not None and not _holds_identity(txn, expected):
         return Refuse(ErrorCode.PRODUCER_FENCED)
     if txn.state in PREPARED:
@@ -142,14 +145,14 @@ def decide_init(
         if expected is not None and expected != txn.client:
             return Refuse(ErrorCode.PRODUCER_FENCED)
         if keep_prepared:
-            return Write(_kept(txn, timeout_ms, now_ms, new_producer_id))
+            return Write(kept_open(txn, timeout_ms, now_ms, new_producer_id))
         last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
         return AbortFirst(plan(prepare_fence(txn, now_ms, new_producer_id, last_epoch)))
     if expected is not None and expected != txn.producer:  # its answer was lost
-        return Write(_empty(txn, txn.producer, expected.producer_epoch, timeout_ms, now_ms))
+        return Write(emptied(txn, txn.producer, expected.producer_epoch, timeout_ms, now_ms))
     last_epoch = NO_PRODUCER_EPOCH if expected is None else txn.producer_epoch
-    following = _following(txn.producer, new_producer_id)
-    return Write(_empty(txn, following, last_epoch, timeout_ms, now_ms))
+    following = following_identity(txn.producer, new_producer_id)
+    return Write(emptied(txn, following, last_epoch, timeout_ms, now_ms))
 
 
 def _holds_identity(txn: Txn, expected: ProducerIdAndEpoch) -> bool:
@@ -163,61 +166,6 @@ def _holds_identity(txn: Txn, expected: ProducerIdAndEpoch) -> bool:
     is_same_id = expected.producer_id == txn.producer_id and txn.previous_producer_id < 0
     is_previous = expected.producer_id == txn.previous_producer_id
     return (is_same_id or is_previous) and expected.producer_epoch == txn.last_producer_epoch
-
-
-def _following(producer: ProducerIdAndEpoch, new_producer_id: NewProducerId) -> ProducerIdAndEpoch:
-    """The identity after this one."""
-    if producer.is_exhausted:
-        return ProducerIdAndEpoch(new_producer_id(), 0)
-    return ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
-
-
-def _fresh(producer_id: int, timeout_ms: int, now_ms: int) -> Txn:
-    return Txn(
-        producer_id=producer_id,
-        producer_epoch=0,
-        timeout_ms=timeout_ms,
-        state=TxnState.EMPTY,
-        partitions=frozenset(),
-        start_ms=NO_TIME_MS,
-        updated_ms=now_ms,
-    )
-
-
-def _empty(
-    txn: Txn, producer: ProducerIdAndEpoch, last_epoch: int, timeout_ms: int, now_ms: int
-) -> Txn:
-    is_new_id = producer.producer_id != txn.producer_id
-    is_repeated = producer == txn.producer
-    previous_producer_id = NO_PRODUCER_ID
-    if is_new_id:
-        previous_producer_id = txn.producer_id
-    elif is_repeated:
-        previous_producer_id = txn.previous_producer_id
-    return txn._replace(
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        timeout_ms=timeout_ms,
-        state=TxnState.EMPTY,
-        start_ms=NO_TIME_MS,
-        updated_ms=now_ms,
-        previous_producer_id=previous_producer_id,
-        last_producer_epoch=last_epoch,
-    )
-
-
-def _kept(txn: Txn, timeout_ms: int, now_ms: int, new_producer_id: NewProducerId) -> Txn:
-    """The open transaction under its own identity, its client under the next one.
-
-    Its timeout is never shortened: a prepared transaction goes on waiting for its decision.
-    """
-    client = _following(txn.client, new_producer_id)
-    return txn._replace(
-        timeout_ms=max(txn.timeout_ms, timeout_ms),
-        updated_ms=now_ms,
-        next_producer_id=client.producer_id,
-        next_producer_epoch=client.producer_epoch,
-    )
 
 
 # -------------------------------------------------------------------- joining
@@ -446,7 +394,7 @@ def _prepare_and_bump(
         txn.unsynced_markers,
     )
     client = txn.client
-    following = _following(client, new_producer_id)
+    following = following_identity(client, new_producer_id)
     is_new_id = following.producer_id != client.producer_id
     if not txn.is_prepared:
         return prepared._replace(next_producer_id=following.producer_id) if is_new_id else prepared

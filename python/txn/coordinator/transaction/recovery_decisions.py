@@ -6,7 +6,6 @@ producers is fenced. Functions here change nothing.
 
 from txn.coordinator.transaction.decide import (
     TV2,
-    NewProducerId,
     ended_as,
     identity_before_end,
     prepare_fence,
@@ -19,6 +18,7 @@ from txn.coordinator.transaction.states import (
     TxnResult,
     TxnState,
 )
+from txn.coordinator.transaction.successors import NewProducerId
 from txn.identifiers import (
     LAST_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
