@@ -54,7 +54,7 @@ PAGES: Final = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "deploy" / "README.md",
-    *sorted(set((ROOT / "docs").rglob("*.md")) - {*transcript.TUTORIAL, *transcript.HOW_TOS}),
+    *sorted(set((ROOT / "docs").rglob("*.md")) - set(transcript.PAGES)),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 
@@ -138,7 +138,7 @@ def test_no_page_installs_txn_from_a_package_index(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [*PAGES, *transcript.TUTORIAL, *transcript.HOW_TOS],
+    [*PAGES, *transcript.PAGES],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
@@ -146,6 +146,16 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", text)
     missing = [link for link in links if ":" not in link and not (page.parent / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *transcript.PAGES],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_has_no_tab(page: Path) -> None:
+    """Browsers, terminals and editors differ in its width, so columns would not line up."""
+    assert [line for line in page.read_text().splitlines() if "\t" in line] == []
 
 
 @pytest.mark.parametrize("folder", ["tutorial", "how-to"])

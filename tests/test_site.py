@@ -1,6 +1,7 @@
 """The site that Sphinx makes: its links, what a page loads, and its search box in a real browser.
 
-Sphinx finds the pages that have all words of a search; `docs/scorer.js` ranks them.
+Sphinx finds the pages that have all words of a search. `docs/scorer.js` adds pages that lack one,
+and ranks them.
 """
 
 import re
@@ -54,6 +55,9 @@ SEARCHES: Final = {
     "num.partitions": "reference/broker-settings",
     "console": "console",
     "systemd": "deploy",
+    "hanging xyzzy transaction": "how-to/end-a-hanging-transaction",
+    "kubernetes prometheus": "metrics",
+    "xyzzy prometheus plugh": "metrics",
 }
 """The words that a reader types, and a page that is to be among the first."""
 

@@ -12,13 +12,14 @@ import pytest
 
 import test_pages
 from spark.conftest import connector_jars
-from support.transcript import HOW_TOS, TUTORIAL, Reader, is_like
+from support.transcript import HOW_TOS, PYTHON_TUTORIAL, TUTORIAL, Reader, is_like
 
 pytestmark = pytest.mark.timeout(2000)
 
 
 ROOT: Final = Path(__file__).parent.parent
 ELSEWHERE: Final = {
+    r"pip install pytest": lambda line, place: None,
     **test_pages.INSTALLED,
     r"python examples/spark/\w+\.py .*": test_pages.try_example,
 }
@@ -37,6 +38,10 @@ def type_pages(pages: Iterable[Path], place: Path) -> None:
 def test_the_tutorial_prints_what_it_shows(tmp_path: Path) -> None:
     assert len(TUTORIAL) == 5
     type_pages(TUTORIAL, tmp_path)
+
+
+def test_the_tutorial_of_the_python_client_prints_what_it_shows(tmp_path: Path) -> None:
+    type_pages([PYTHON_TUTORIAL], tmp_path)
 
 
 @pytest.mark.parametrize(

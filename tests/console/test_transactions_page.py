@@ -30,6 +30,15 @@ def test_the_list_has_a_lane_for_each_id_open_ones_first(story: Story) -> None:
     assert {"commit", "abort", "open"} <= set(re.findall(r'<rect class="(\w+)"', lane[0]))
 
 
+def test_the_list_tells_the_last_request_only_of_an_open_transaction(story: Story) -> None:
+    """The request and the connection of a client that has ended its work filled four lines."""
+    text = story.console.browser().get("/transactions").text
+    clients = [html.unescape(each) for each in re.findall(r'class="under">([^<]*)<', text)]
+    of_open, at_rest = clients
+    assert re.fullmatch(r"'payments' from 127\.0\.0\.1, Add\w+ToTxn .* ago", of_open)
+    assert re.fullmatch(r"'[\w-]+' from 127\.0\.0\.1, [^;A-Z]* ago", at_rest)
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [

@@ -3,7 +3,7 @@
 - Python below a paragraph that ends in "`NAME.py`:" is saved as that file. Other Python is run.
 - A line of a block `sh` is run, and ends with exit code 0.
 - In a block `console`, lines behind `$ ` are commands, and the lines below are their output.
-  A line `…` stands for any lines, and ` …` in a line for any words. `^C` is Ctrl-C for the command
+  A line `…` stands for any lines, and `…` in a line for any text. `^C` is Ctrl-C for the command
   once it has printed the lines above. Times, durations and process ids may differ.
 - `<!-- goes on -->` above a block: its last command keeps running, in a terminal of its own.
 - `<!-- ends: COMMAND -->`: the reader stops that command with Ctrl-C.
@@ -32,8 +32,11 @@ from harnesses.peers.kafka import free_port
 DOCS: Final = Path(__file__).parents[2] / "docs"
 TUTORIAL: Final = sorted((DOCS / "tutorial").glob("[1-9]-*.md"))
 """They are typed one after the other, in one directory."""
+PYTHON_TUTORIAL: Final = DOCS / "tutorial" / "python-client.md"
 HOW_TOS: Final = sorted((DOCS / "how-to").glob("*.md"))
 """Each is typed in a directory of its own."""
+PAGES: Final = [*TUTORIAL, PYTHON_TUTORIAL, *HOW_TOS]
+"""All pages that are typed."""
 
 WAIT_S: Final = 900.0
 """For a command to end; a Spark job beside other work needs minutes."""
@@ -159,7 +162,7 @@ def masked(text: str) -> str:
 
 
 def in_line(part: str) -> str:
-    return ".*".join(re.escape(piece.rstrip()) for piece in part.split(" …"))
+    return ".*".join(re.escape(piece.rstrip()) for piece in part.split("…"))
 
 
 def is_like(output: str, shown: str, *, to_its_end: bool = True) -> bool:

@@ -92,8 +92,9 @@ def consume(
     """Print records: each value on a line, with tabs behind the columns that are asked for.
 
     Reads to the end of the log at the start, and further with --follow. Records of a transaction
-    are shown once it commits. A group begins at its offsets, and at --from where it has none.
-    Lines of JSON have every part of a record, and `txn produce --json-lines` reads them.
+    are shown once it commits. A note on standard error says if some wait for one. A group begins
+    at its offsets, and at --from where it has none. Lines of JSON have every part of a record, and
+    `txn produce --json-lines` reads them.
 
     \b
     Examples:
@@ -129,10 +130,11 @@ def consume(
     chosen = cluster(bootstrap, command_config, settings)
     printing = _Printing(_texts_of(form, columns), records_max, is_list=form is Format.JSON)
     reader: StoredRecords | None = None
+    held: Mapping[TopicPartition, int] = {}
     with sigterm_as_ctrl_c():
         try:
             with running_cluster(bootstrap, command_config, settings) as running:
-                reader = _reader(running, chosen, wanted)
+                reader, held = _reader(running, chosen, wanted)
             try:
                 with until_reader_closes():
                     printing.run(reader)
@@ -147,8 +149,21 @@ def consume(
                 error.add_note(left)
             raise
         else:
+            if held and printing.is_at_end:
+                print(_held_note(held, chosen), file=sys.stderr)
             if left := _uncommitted(reader, chosen):
                 raise RetriableError(left)
+
+
+def _held_note(held: "Mapping[TopicPartition, int]", chosen: Cluster) -> str:
+    """Say that records wait behind open transactions."""
+    (topic, index), offset = min(held.items())
+    more = f", and of {counted(len(held) - 1, 'more partition')}" if len(held) > 1 else ""
+    return (
+        f"txn: the records of {topic}-{index} from offset {offset} on{more} wait for an open "
+        f"transaction, and are not shown. This command names it: txn explain "
+        f"{shlex.quote(topic)} {chosen.options}".rstrip()
+    )
 
 
 def _next_run(group: str | None) -> str:
@@ -185,10 +200,20 @@ class _Wanted:
     is_committed: bool
 
 
-def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "StoredRecords":
-    """Open the reader of some records. Raises ConfigError, RejectedError, RetriableError."""
+def _reader(
+    running: "RunningCluster", chosen: Cluster, wanted: _Wanted
+) -> "tuple[StoredRecords, Mapping[TopicPartition, int]]":
+    """Open the reader of some records.
+
+    Returns:
+        The reader, and the first offset that waits for an open transaction in each partition
+        that is read to its end.
+
+    Raises:
+        ConfigError, RejectedError, RetriableError: they cannot be read.
+    """
     from txn.access.librdkafka import librdkafka_settings
-    from txn.admin.offset_specs import offsets_at, parse_offset_spec
+    from txn.admin.offset_specs import OffsetSpecKind, offsets_at, parse_offset_spec
     from txn.client.library_log import silence_unless_handled
     from txn.client.stored_records import StoredRecords
     from txn.clock import now_ms
@@ -213,13 +238,20 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
             raise RetriableError(
                 f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
             )
-    ends = None
+    ends: Mapping[TopicPartition, int] | None = None
+    held: Mapping[TopicPartition, int] = {}
     if end is not None:
+        # Before the ends of committed records, so that later records do not count as held back.
+        is_to_end = end.kind is OffsetSpecKind.LATEST and is_committed
+        log_ends = offsets_at(running, partitions, end, is_committed=False) if is_to_end else {}
         ends = offsets_at(running, partitions, end, is_committed=is_committed)
+        held = {
+            each: ends[each] for each in log_ends if ends.get(each, log_ends[each]) < log_ends[each]
+        }
         lengths = [ends[each] - offset for each, offset in starts.items() if each in ends]
         if lengths and min(lengths) < 0 and max(lengths) <= 0:
             raise _reversed(wanted)
-    return StoredRecords(
+    reader = StoredRecords(
         {**librdkafka_settings(chosen.security), "bootstrap.servers": chosen.servers},
         is_committed=is_committed,
         starts=starts,
@@ -228,6 +260,7 @@ def _reader(running: "RunningCluster", chosen: Cluster, wanted: _Wanted) -> "Sto
         topics=tuple(dict.fromkeys(wanted.topics)),
         default=wanted.start if wanted.group is not None else "error",
     )
+    return reader, held
 
 
 def _require_order(wanted: _Wanted, start: "OffsetSpec", end: "OffsetSpec") -> None:
@@ -307,6 +340,8 @@ class _Printing:
         self._count = 0
         self.in_hand = 0
         """Records that are being printed."""
+        self.is_at_end = False
+        """Every record up to the end was printed."""
         self._has_left_out = False  # a header
 
     def run(self, reader: "StoredRecords") -> None:
@@ -336,6 +371,7 @@ class _Printing:
             if reader.outage not in (None, outage):
                 print(f"txn: waiting for the cluster: {reader.outage}", file=sys.stderr)
             outage = reader.outage
+        self.is_at_end = True
 
     def stopped(self) -> str:
         """The end by a signal, in words."""

@@ -13,6 +13,7 @@ from txn.cli.completing import complete_topics
 from txn.cli.no_answer import NOT_ASKED
 from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
+from txn.counts import counted
 from txn.errors import ConfigError, TxnError
 from txn.printable import printable
 
@@ -27,13 +28,13 @@ Data = Annotated[
 
 def explain(
     topic: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="TOPIC[-PARTITION]",
-            help="A topic, or one of its partitions.",
+            help="A topic, or one of its partitions. [default: each partition whose readers wait]",
             autocompletion=complete_topics,
         ),
-    ],
+    ] = None,
     partition: Annotated[
         int | None, typer.Option(help="This partition, if the name could mean two things.")
     ] = None,
@@ -51,6 +52,7 @@ def explain(
 
     \b
     Examples:
+      txn explain                                     every partition whose readers wait
       txn explain orders                              every partition of the topic
       txn explain orders-3 --bootstrap kafka-1:9092   one partition, of Apache Kafka too
       txn explain orders-3 --data /var/lib/txn        the files of a stopped broker
@@ -58,21 +60,33 @@ def explain(
 
     \b
     Exit codes: 0 nothing hangs (readers may still wait for a transaction that is at work), 1
-    something hangs or is overdue. 2 is wrong usage, or no source answers.
+    something hangs or is overdue. 2 is wrong usage, no source answers, or without TOPIC a damaged
+    partition was left out.
     """
     from txn.cli.transaction_texts import explanation_data, explanation_lines
+    from txn.explain.questions import all_partitions, held_partitions, partitions_of
     from txn.explain.questions import explain as explain_partitions
-    from txn.explain.questions import partitions_of
 
+    if topic is None and partition is not None:
+        raise ConfigError("--partition is a number within a topic: name the topic, too")
     with asked(bootstrap, command_config, settings, data) as source:
-        partitions = partitions_of(source, topic, partition)
+        asked_for = all_partitions(source) if topic is None else []
+        partitions = (
+            held_partitions(source, asked_for)
+            if topic is None
+            else partitions_of(source, topic, partition)
+        )
         explained = explain_partitions(source, partitions)
         if as_json:
             print_json([explanation_data(each, source) for each in explained])
+        elif topic is None and not explained:
+            read = len(set(asked_for) - source.left_out.keys())
+            print_lines([f"no transaction holds readers back on {counted(read, 'partition')}"])
         else:
             print_lines(explanation_lines(explained, source))
     is_found = any(held.verdict.standing.is_finding for each in explained for held in each.held)
-    sys.exit(1 if is_found else 0)
+    is_partial = topic is None and bool(source.left_out)
+    sys.exit(1 if is_found else NOT_ASKED if is_partial else 0)
 
 
 @contextmanager

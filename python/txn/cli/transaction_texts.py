@@ -95,11 +95,16 @@ def command_line(command: str, source: FactSource) -> str:
     return f"{command} {source.options if source.is_running else '--bootstrap HOST:PORT'}"
 
 
-def client_text(owner: Owner | None, source: FactSource) -> str:
-    """Return the last client of a transaction's owner in words, or why it is not known."""
+def client_text(owner: Owner | None, source: FactSource, *, is_brief: bool = False) -> str:
+    """Return the last client of a transaction's owner in words, or why it is not known.
+
+    The brief words leave out its request and its connection, which matter while it is open.
+    """
     if owner is not None and owner.client is not None:
         client = owner.client
         seen = relative(client.seen_ms, source.now_ms())
+        if is_brief:
+            return f"{client.client_id!r} from {client.client_host}, {seen}"
         left = "" if client.is_connected else "; the connection of this request is closed"
         return f"{client.client_id!r} from {client.client_host}, {client.request} {seen}{left}"
     if not source.is_running:

@@ -158,6 +158,11 @@ def all_partitions(source: FactSource) -> list[TopicPartition]:
     return [(topic, index) for topic, indexes in source.topics().items() for index in indexes]
 
 
+def held_partitions(source: FactSource, among: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Those of some partitions whose readers an open transaction holds back, in order."""
+    return sorted({held.open.partition for held in held_open(source, among)})
+
+
 # ---------------------------------------------------------------- what is open
 
 

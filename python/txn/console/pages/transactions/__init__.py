@@ -97,7 +97,7 @@ def _rows(source: Source, owners: Sequence[Owner], axis: Axis) -> list[Row]:
         if not lane.spans and opened and owner.start_ms is not None:
             lane = Lane([Span(owner.start_ms, None, None, "open")], ())
         age_ms = axis.end_ms - owner.start_ms if opened and owner.start_ms is not None else None
-        client = client_text(owner, source)
+        client = client_text(owner, source, is_brief=not is_open(owner))
         rows.append(Row(owner, client, is_open(owner), age_ms, _bars(lane, axis)))
     return rows
 
