@@ -71,8 +71,8 @@ INSTEAD_OF_CALLBACKS: Final[Mapping[str, str]] = {
 }
 """Callbacks of librdkafka's producer, and what to do without them."""
 
-OTHER_PROTOCOL: Final = "set security.protocol to"
-"""Advice in the message of a node that speaks TLS where the client does not, or the reverse."""
+OTHER_PROTOCOL: Final = "TLS on this port"
+"""Part of the message of a node that speaks TLS where the client does not, or the reverse."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("murmur2_random", "murmur2")
