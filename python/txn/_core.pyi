@@ -1017,6 +1017,10 @@ class NativeConsumer:
         """The next change of the group: (number, assign, revoke or lost; partitions)."""
     def event_done(self, number: int) -> None:
         """The program has seen a change."""
+    def report_ends(self) -> None:
+        """Let `take_end` give the ends of partitions from now on."""
+    def take_end(self) -> tuple[str, int, int] | None:
+        """A partition that was read to its end: (topic, partition, offset of the end)."""
     def take_report(self) -> tuple[int, bool, str, str | None, int, bool] | None:
         """The next error: (code, is retriable, message, topic, partition, is without begin)."""
     def membership(self) -> tuple[int, str]:

@@ -58,15 +58,18 @@ def producer(bootstrap: str, unique: Unique, engine: EngineName) -> Iterator[Pro
 
 @pytest.fixture(params=["txn.Consumer", "confluent_kafka.Consumer"])
 def consumer(
-    request: pytest.FixtureRequest, bootstrap: str, unique: Unique, source: str
+    request: pytest.FixtureRequest, bootstrap: str, unique: Unique, source: str, engine: EngineName
 ) -> Iterator[confluent_kafka.Consumer]:
-    made = open_consumer(request.param, bootstrap, unique("group"))
+    made = open_consumer(request.param, bootstrap, unique("group"), engine)
     made.subscribe([source])
     yield made
     made.close()
 
 
-def open_consumer(kind: str, bootstrap: str, group: str) -> confluent_kafka.Consumer:
+def open_consumer(
+    kind: str, bootstrap: str, group: str, engine: EngineName
+) -> confluent_kafka.Consumer:
+    """Open a consumer of a kind; a `txn.Consumer` on the producer's engine."""
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -74,7 +77,9 @@ def open_consumer(kind: str, bootstrap: str, group: str) -> confluent_kafka.Cons
         "enable.auto.commit": False,
         "session.timeout.ms": 10000,
     }
-    return Consumer(settings) if kind == "txn.Consumer" else confluent_kafka.Consumer(settings)
+    if kind == "txn.Consumer":
+        return Consumer(settings, engine=engine)
+    return confluent_kafka.Consumer(settings)
 
 
 def take(consumer: confluent_kafka.Consumer, count: int) -> list[bytes]:
@@ -236,7 +241,7 @@ def test_an_aborted_first_block_goes_back_to_the_first_record(
 
 
 def test_a_rewind_under_latest_goes_back_to_the_first_record_handed_out(
-    bootstrap: str, producer: Producer, unique: Unique, sink: str
+    bootstrap: str, producer: Producer, unique: Unique, sink: str, engine: EngineName
 ) -> None:
     feeder = plain_producer(bootstrap)
     send(feeder, sink, [b"before"])
@@ -245,6 +250,7 @@ def test_a_rewind_under_latest_goes_back_to_the_first_record_handed_out(
         group_id=unique("group"),
         auto_offset_reset="latest",
         enable_partition_eof=True,
+        engine=engine,
     )
     consumer.assign([TopicPartition(sink, 0)])
     wait_for_end(consumer)
@@ -500,12 +506,18 @@ def test_a_new_producer_aborts_what_its_predecessor_left_open(
 
 @pytest.mark.parametrize("kind", ["txn.Consumer", "confluent_kafka.Consumer"])
 def test_a_block_aborts_when_a_rebalance_takes_away_what_it_has_read(
-    bootstrap: str, producer: Producer, unique: Unique, source: str, sink: str, kind: str
+    bootstrap: str,
+    producer: Producer,
+    unique: Unique,
+    source: str,
+    sink: str,
+    kind: str,
+    engine: EngineName,
 ) -> None:
     group = unique("group")
-    first = open_consumer(kind, bootstrap, group)
+    first = open_consumer(kind, bootstrap, group, engine)
     first.subscribe([source])
-    second = open_consumer(kind, bootstrap, group)
+    second = open_consumer(kind, bootstrap, group, engine)
 
     with pytest.raises(AbortableError, match="partitions"), producer.transaction(first) as t:
         for value in take(first, 10):
@@ -523,11 +535,11 @@ def test_a_block_aborts_when_a_rebalance_takes_away_what_it_has_read(
 
 
 def test_a_rebalance_after_everything_was_committed_disturbs_nothing(
-    bootstrap: str, producer: Producer, unique: Unique, source: str, sink: str
+    bootstrap: str, producer: Producer, unique: Unique, source: str, sink: str, engine: EngineName
 ) -> None:
     group = unique("group")
-    first = open_consumer("txn.Consumer", bootstrap, group)
-    second = open_consumer("txn.Consumer", bootstrap, group)
+    first = open_consumer("txn.Consumer", bootstrap, group, engine)
+    second = open_consumer("txn.Consumer", bootstrap, group, engine)
     first.subscribe([source])
     with producer.transaction(first):
         take(first, 10)
@@ -555,9 +567,9 @@ def share(one: confluent_kafka.Consumer, other: confluent_kafka.Consumer) -> Non
 
 
 def test_a_commit_by_a_member_that_was_left_behind_is_refused(
-    bootstrap: str, producer: Producer, unique: Unique, source: str, sink: str
+    bootstrap: str, producer: Producer, unique: Unique, source: str, sink: str, engine: EngineName
 ) -> None:
-    consumer = open_consumer("txn.Consumer", bootstrap, unique("group"))
+    consumer = open_consumer("txn.Consumer", bootstrap, unique("group"), engine)
     consumer.subscribe([source])
     member = _Departing(consumer)
 

@@ -17,6 +17,7 @@ from harnesses.peers.secured import PASSWORD, USER, SecuredKafka, token
 from support.clients import commit_values, read_all, transactional_producer
 from support.cluster_commands import use_every_command
 from support.command_line import run_txn
+from txn.client.engine import EngineName
 from txn.errors import RejectedError
 
 pytestmark = [
@@ -275,7 +276,7 @@ def test_a_closed_door_is_told_in_one_line(
 
 @pytest.mark.parametrize("mistake", ["wrong password", "unknown authority"])
 def test_a_refused_producer_is_told_at_once_and_not_at_its_timeout(
-    mistake: str, secured_kafka: SecuredKafka, places: dict[str, str]
+    mistake: str, secured_kafka: SecuredKafka, places: dict[str, str], engine: EngineName
 ) -> None:
     listener, properties, _ = MISTAKES[mistake]
     settings = {
@@ -284,9 +285,9 @@ def test_a_refused_producer_is_told_at_once_and_not_at_its_timeout(
     }
     began = time.monotonic()
     with pytest.raises(
-        RejectedError, match=r"is not let in: .*(invalid credentials|verify failed)"
+        RejectedError, match=r"is not let in: .*(invalid credentials|verify failed|authority)"
     ):
-        txn.Producer(settings, transactional_id="shop", timeout=60)
+        txn.Producer(settings, transactional_id="shop", timeout=60, engine=engine)
     assert time.monotonic() - began < 20
 
 
@@ -299,6 +300,7 @@ def test_a_transaction_in_python_goes_the_same_way(
     secured_kafka: SecuredKafka,
     places: dict[str, str],
     unique: Callable[[str], str],
+    engine: EngineName,
 ) -> None:
     listener, properties = WAYS[way]
     settings = {
@@ -307,12 +309,14 @@ def test_a_transaction_in_python_goes_the_same_way(
     }
     topic = unique("orders")
     with (
-        txn.Producer(settings, transactional_id=unique("shop")) as producer,
+        txn.Producer(settings, transactional_id=unique("shop"), engine=engine) as producer,
         producer.transaction() as t,
     ):
         t.produce(topic, b"7 apples")
     assert read_all(secured_kafka.servers["PLAINTEXT"], topic) == [b"7 apples"]
-    consumer = txn.Consumer(settings, group_id=unique("g"), auto_offset_reset="earliest")
+    consumer = txn.Consumer(
+        settings, group_id=unique("g"), auto_offset_reset="earliest", engine=engine
+    )
     consumer.subscribe([topic])
     (message,) = consumer.consume(1, timeout=60)
     consumer.close()

@@ -1,15 +1,18 @@
 """Plays every program of `examples/` with every stop at every step: `make crash-everywhere`.
 
-Prints each report. Exit code 1 if a right program is found wrong, or a wrong one is not.
+Right programs are played on both engines of `txn.Producer` and `txn.Consumer`; mistakes use
+librdkafka itself. Prints each report. Exit code 1 if a right program is found wrong, or a wrong one
+is not.
 """
 
-import importlib.util
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from support import engines, on_engine
+from txn.client.engine import EngineName
 from txn.testing import STOPS, TestBroker, crash_everywhere
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
@@ -41,23 +44,19 @@ MISTAKES: Final[dict[str, dict[str, Any]]] = {
 
 def function_of(path: str, name: str) -> Callable[..., object]:
     """A function of a program of `examples/`."""
-    spec = importlib.util.spec_from_file_location(Path(path).name, EXAMPLES / f"{path}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[Path(path).name] = module
-    spec.loader.exec_module(module)
-    function: Callable[..., object] = getattr(module, name)
-    return function
+    return on_engine.function_of(EXAMPLES / f"{path}.py", name)
 
 
-def is_found_wrong(path: str, name: str, **options: Any) -> bool:
-    """Play a program; print its report."""
+def is_found_wrong(path: str, name: str, engine: EngineName | None, **options: Any) -> bool:
+    """Play a program, on an engine if one is given; print its report."""
     if path == "etl/test_etl":
         options["output"] = ["orders", "rejects"]
-    print(f"\n== {path}", flush=True)
+    print(f"\n== {path}" + (f" on {engine}" if engine else ""), flush=True)
+    program: Any = function_of(path, name)
+    if engine is not None:
+        program = on_engine.command(engine, EXAMPLES / f"{path}.py", name)
     try:
-        crash_everywhere(function_of(path, name), **options)
+        crash_everywhere(program, **options)
     except AssertionError as error:
         print(error, flush=True)
         return True
@@ -87,14 +86,15 @@ def main(jobs: int, stops: Sequence[str]) -> int:
     """Play all with these stops, separated by commas; return the exit code."""
     chosen = [stop.strip() for each in stops for stop in each.split(",")] or list(STOPS)
     missed = [
-        f"{path} is right, and was found wrong"
+        f"{path} on {engine} is right, and was found wrong"
         for path, (name, options) in RIGHT.items()
-        if is_found_wrong(path, name, jobs=jobs, stops=chosen, **options)
+        for engine in engines.ALL
+        if is_found_wrong(path, name, engine, jobs=jobs, stops=chosen, **options)
     ]
     missed += [
         f"{path} is wrong, and was not found"
         for path, options in MISTAKES.items()
-        if not is_found_wrong(path, "copy", jobs=jobs, stops=chosen, **options)
+        if not is_found_wrong(path, "copy", None, jobs=jobs, stops=chosen, **options)
     ]
     print("\n".join(missed) or "\nevery verdict is right")
     return bool(missed)

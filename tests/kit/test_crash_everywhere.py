@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 
 import txn
+from support import on_engine
 from txn.errors import RejectedError
 from txn.testing import STOPS, CrashReport, Fault, TestBroker, crash_everywhere
 from txn.testing.crash import compare
@@ -63,6 +64,14 @@ def test_a_right_program_passes_stops_of_every_kind() -> None:
     assert report.runs == 14
     assert {"Produce 2", "EndTxn 2"} <= set(report.steps)
     assert len(report.not_reached) <= 2
+
+
+def test_a_right_program_on_the_native_engine_passes_stops_of_every_kind() -> None:
+    words = on_engine.command("native", EXAMPLES / "right.py", "copy")
+    report = crash_everywhere(words, jobs=2, input=FOUR, quick=14)
+    assert report.findings == ()
+    assert report.runs == 14
+    assert not any("AddPartitionsToTxn" in step for step in report.steps)  # it is of version 1
 
 
 def test_offsets_outside_of_the_transaction_are_found() -> None:

@@ -64,8 +64,7 @@ class Consumer(confluent_kafka.Consumer):
         connect_timeout: Seconds to wait for a first broker before `poll` and `consume` raise
             UnreachableError, if every address refuses or resolves to nothing. Once the cluster was
             reached, the consumer waits for it without a limit.
-        engine: `confluent-kafka` (librdkafka), or `native`: txn's own client, whose groups are
-            those of KIP-848.
+        engine: `confluent-kafka` (librdkafka), or `native`: txn's own client.
         more: Further properties, with `_` for `.`: `auto_offset_reset="earliest"`.
 
     It belongs to the process that opened it: in a forked child closing it does nothing, and every

@@ -35,6 +35,9 @@ from txn.client.native_settings import CONSUMER, assignors_of, reset_of
 from txn.client.pattern_topics import PatternTopics
 from txn.errors import ConfigError
 
+TRUE: Final = ("true", "t", "1")
+"""Values of a property that librdkafka takes for true."""
+
 LOGGER: Final = logging.getLogger("txn.client")
 
 FATAL: Final = frozenset({35, 42, 82, 112, 128})
@@ -76,6 +79,8 @@ class NativeClient(confluent_kafka.Consumer):
             )
         except ValueError as error:
             raise ConfigError(f"the consumer: {error}") from error
+        if str(given.get("enable.partition.eof")).lower() in TRUE:
+            self._core.report_ends()
         self._group = str(given["group.id"])
         self._instance = None if instance is None else str(instance)
         self._is_classic = assignors_of(given) is not None
@@ -206,26 +211,30 @@ class NativeClient(confluent_kafka.Consumer):
         self._require_open()
         deadline = Deadline(FOREVER_S if timeout < 0 else timeout)
         while True:
-            if errors := self._serve():
+            if errors := self._serve(num_messages):
                 return errors
             taken: list[Any] = self._core.take(num_messages, ms_of(deadline.remaining))
             if taken or deadline.has_passed:
-                return taken or self._serve()
+                return taken or self._serve(num_messages)
 
-    def _serve(self) -> list[Message]:
-        """Run the callbacks that are due, and return errors as messages."""
+    def _serve(self, most: int) -> list[Message]:
+        """Run the callbacks that are due, and return up to so many errors and ends as messages."""
         if self._pattern_topics is not None:
             self._pattern_topics.refresh()
         self._serve_events()
         if self._commits:
             self._serve_commits(0)
-        errors = []
-        while (report := self._core.take_report()) is not None:
+        errors: list[Message] = []
+        while len(errors) < most and (report := self._core.take_report()) is not None:
             code, is_retriable, text, topic, partition, is_without_begin = report
             number = KafkaError._AUTO_OFFSET_RESET if is_without_begin else code
             is_fatal = topic is None and code in FATAL
             error = KafkaError(number, text, retriable=is_retriable, fatal=is_fatal)
             errors.append(Message(topic=topic, partition=partition, error=error))
+        while len(errors) < most and (end := self._core.take_end()) is not None:
+            topic, partition, offset = end
+            reached = KafkaError(KafkaError._PARTITION_EOF)
+            errors.append(Message(topic=topic, partition=partition, offset=offset, error=reached))
         if self._on_client_error is not None:
             for refusal in refusals_of(self._core):
                 self._on_client_error(KafkaError(KafkaError._AUTHENTICATION, refusal))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from txn import _core
 from txn.client.beginnings import Beginnings
@@ -70,9 +70,9 @@ class NativeConsumer(Consumer, NativeClient):
     def _take_columns(self, max_rows: int, deadline: Deadline) -> "_core.MessageColumns | None":
         """Take columns in slices until there are some, an error waits, or the time is over."""
         while True:
-            for message in self._serve():
+            for message in self._serve(max_rows):
                 error = message.error()
-                if error is not None:
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     self._errors.note(error)
             columns = self._core.take_columns(max_rows, ms_of(deadline.slice()))
             if columns is not None:

@@ -97,7 +97,8 @@ CONSUMER: Final = NativeProperties(
         """
     bootstrap.servers client.id group.id group.instance.id group.protocol group.remote.assignor
     partition.assignment.strategy auto.offset.reset isolation.level enable.auto.commit
-    enable.auto.offset.store check.crcs allow.auto.create.topics logger oauth_cb error_cb on_commit
+    enable.auto.offset.store enable.partition.eof check.crcs allow.auto.create.topics logger
+    oauth_cb error_cb on_commit
     """.split()
     ),
 )

@@ -62,6 +62,9 @@ API_KEYS_BYTES_MAX: Final = 64 << 10
 NO_LOGIN: Final = KafkaError(KafkaError.ILLEGAL_SASL_STATE).str()
 """The answer of a listener without SASL to the begin of a log-in."""
 
+NO_LOGIN_HERE: Final = "asks for no log-in on this port"
+"""Part of the native engine's message about the same answer."""
+
 NO_MECHANISM: Final = KafkaError(KafkaError.UNSUPPORTED_SASL_MECHANISM).str()
 
 NUDGE: Final = b"\r\n\r\n"
@@ -177,7 +180,7 @@ class Reach:
             raise self._unreachable(faults, is_certain)
 
     def _remedy(self, refusal: str) -> str:
-        if NO_LOGIN in refusal:
+        if NO_LOGIN in refusal or NO_LOGIN_HERE in refusal:
             plain = "ssl" if self._has_tls else "plaintext"
             return (
                 "This listener takes no log-ins: set security.protocol to "

@@ -237,6 +237,16 @@ impl NativeConsumer {
         self.client.call(|consumer, _| consumer.event_done(number));
     }
 
+    fn report_ends(&self) {
+        self.client.look(|consumer, _| consumer.report_ends());
+    }
+
+    /// (topic, partition, offset) of an end that was reached.
+    fn take_end(&self) -> Option<(String, i32, i64)> {
+        let ((topic, partition), offset) = self.client.look(|consumer, _| consumer.take_end())?;
+        Some((topic.to_string(), partition, offset))
+    }
+
     fn take_report(&self) -> Option<ReportTuple> {
         let report = self.client.look(|consumer, _| consumer.take_report())?;
         let (topic, partition) = report.place.map_or((None, -1), |(topic, partition)| {

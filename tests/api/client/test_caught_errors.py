@@ -73,7 +73,10 @@ def test_a_callback_whose_error_was_caught_keeps_the_block_from_committing(
 
     with (
         txn.Producer(
-            bootstrap_servers=broker.bootstrap_servers, transactional_id="c", on_delivery=audit
+            bootstrap_servers=broker.bootstrap_servers,
+            transactional_id="c",
+            on_delivery=audit,
+            engine="confluent-kafka",
         ) as producer,
         pytest.raises(txn.AbortableError, match=r"produce.* would be missing.*log is full"),
         producer.transaction() as t,

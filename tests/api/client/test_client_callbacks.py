@@ -47,7 +47,10 @@ def test_an_error_callback_that_raises_during_a_commit_does_not_hide_that_it_is_
     )
     consumer.subscribe(["in"])
     producer = txn.Producer(
-        bootstrap_servers=broker.bootstrap_servers, transactional_id="t", error_cb=raises
+        bootstrap_servers=broker.bootstrap_servers,
+        transactional_id="t",
+        error_cb=raises,
+        engine="confluent-kafka",
     )
     block = producer.transaction(consumer)
     lost = broker.lose_answer("TxnOffsetCommit")
@@ -78,6 +81,7 @@ def test_a_delivery_callback_that_raises_does_not_keep_a_block_from_aborting(
         transactional_id="t",
         on_delivery=callback,
         linger_ms=30_000,
+        engine="confluent-kafka",
     )
     aborted = producer.transaction()
 
@@ -104,7 +108,10 @@ def test_a_delivery_callback_that_raises_at_the_end_of_a_block_aborts_it(
             raise failure
 
     producer = txn.Producer(
-        bootstrap_servers=broker.bootstrap_servers, transactional_id="t", on_delivery=raises_once
+        bootstrap_servers=broker.bootstrap_servers,
+        transactional_id="t",
+        on_delivery=raises_once,
+        engine="confluent-kafka",
     )
     block = producer.transaction()
 
@@ -130,7 +137,10 @@ def test_a_statistics_callback_that_raises_is_raised_by_the_next_call_that_waits
             raise failure
 
     producer = txn.Producer(
-        bootstrap_servers=broker.bootstrap_servers, stats_cb=raises_once, statistics_interval_ms=1
+        bootstrap_servers=broker.bootstrap_servers,
+        stats_cb=raises_once,
+        statistics_interval_ms=1,
+        engine="confluent-kafka",
     )
     producer.produce("out", b"a")
 

@@ -351,7 +351,9 @@ def test_a_program_that_ends_with_a_delivery_on_its_way_hears_of_it(
 def test_a_producer_that_hears_of_errors_only_refuses_to_send(broker: TestBroker) -> None:
     settings = {"delivery.report.only.error": True}
     with (
-        txn.Producer(settings, bootstrap_servers=broker.bootstrap_servers) as producer,
+        txn.Producer(
+            settings, bootstrap_servers=broker.bootstrap_servers, engine="confluent-kafka"
+        ) as producer,
         pytest.raises(txn.ConfigError, match="leave that out, or use produce"),
     ):
         producer.send("in", b"1")

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    KafkaError,
     KafkaException,
     TopicPartition,
 )
@@ -298,7 +299,6 @@ def test_columns_are_of_the_native_engine_alone(broker: TestBroker) -> None:
         ({"group.protocol": "streams"}, "group.protocol"),
         ({"partition.assignment.strategy": "sticky"}, "partition.assignment.strategy"),
         ({"group.remote.assignor": "uniform"}, "group.remote.assignor"),
-        ({"enable.partition.eof": True}, "enable.partition.eof"),
         ({"auto.offset.reset": "middle"}, "auto.offset.reset"),
         ({"fetch.max.bytes": 0}, "fetch.max.bytes"),
         ({"stats_cb": print}, "stats_cb"),
@@ -342,3 +342,42 @@ def test_columns_without_pyarrow_are_refused_with_the_extra_and_take_no_record(
             consumer.poll_arrow(1, WAIT_S)
 
     assert values_of(consumer, 1) == [b"0"]
+
+
+def test_the_end_of_a_partition_is_told_after_its_records_and_again_after_an_aborted_block(
+    opened: Open, broker: TestBroker
+) -> None:
+    topic = broker.create_topic(uuid.uuid4().hex, partitions=1)
+    with (
+        txn.Producer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id=topic, engine="native"
+        ) as producer,
+        opened(enable_partition_eof=True, fetch_wait_max_ms=50) as consumer,
+    ):
+        with producer.transaction() as t:  # a marker is behind its record
+            t.produce(topic, b"1")
+        consumer.subscribe([topic])
+
+        def found() -> list[object]:
+            taken: list[object] = []
+            while True:
+                message = consumer.poll(WAIT_S)
+                assert message is not None
+                error = message.error()
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF
+                    assert (message.topic(), message.partition()) == (topic, 0)
+                    return [*taken, message.offset()]
+                taken.append(message.value())
+
+        def read_and_fail() -> None:
+            with producer.transaction(consumer):
+                assert found() == [b"1", 2]
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            read_and_fail()
+        assert found() == [b"1", 2]
+        assert consumer.poll(0.3) is None
+        broker.produce(topic, b"2")
+        assert found() == [b"2", 3]

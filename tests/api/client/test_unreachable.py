@@ -204,6 +204,7 @@ def test_a_cluster_that_comes_late_is_waited_for_as_long_as_was_asked() -> None:
             bootstrap_servers=f"127.0.0.1:{port}",
             transactional_id="pay-3",
             connect_timeout=60,
+            engine="confluent-kafka",
         ) as producer,
         producer.transaction() as t,
     ):

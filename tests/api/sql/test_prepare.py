@@ -130,7 +130,10 @@ def test_a_closed_producer_leaves_what_is_prepared(broker: TestBroker, open_prod
 def test_the_confluent_engine_is_refused(broker: TestBroker) -> None:
     with pytest.raises(txn.ConfigError, match="engine='native'"):
         txn.Producer(
-            bootstrap_servers=broker.bootstrap_servers, transactional_id="x", two_phase_commit=True
+            bootstrap_servers=broker.bootstrap_servers,
+            transactional_id="x",
+            two_phase_commit=True,
+            engine="confluent-kafka",
         )
 
 

@@ -134,6 +134,7 @@ impl Consumer {
         for place in places {
             self.drop_queued(place);
             self.partitions.remove(place);
+            self.ends.forget(place);
         }
     }
 
@@ -476,6 +477,9 @@ impl Consumer {
                 let needed = i32::try_from(whole.needed).unwrap_or(ANSWER_BYTES_MAX);
                 let grown = partition.bytes_max.saturating_mul(2).max(needed);
                 partition.bytes_max = grown.min(ANSWER_BYTES_MAX);
+            }
+            Ok(_) if partition.chunks.is_empty() && from >= answer.last_stable_offset => {
+                self.ends.reached(&place, from);
             }
             Ok(_) => {}
             Err(what) => self.damaged(&place, from + 1, &what),

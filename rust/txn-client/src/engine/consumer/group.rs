@@ -269,10 +269,12 @@ impl Consumer {
         Some(event)
     }
 
-    /// True if `take_event` or `take_report` would give something.
+    /// True if `take_event`, `take_report` or `take_end` would give something.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        !self.reports.is_empty() || (self.group.event.is_some() && !self.group.is_told)
+        !self.reports.is_empty()
+            || self.ends.are_due()
+            || (self.group.event.is_some() && !self.group.is_told)
     }
 
     /// The program has seen a change.

@@ -5,6 +5,7 @@
 //!            ├ queries     offsets by time, committed offsets, commits    queries.rs
 //!            ├ Group       the member of a group: KIP-848, or classic     group.rs, classic.rs
 //!            ├ Leaders     ids and leaders of topics                      leaders.rs
+//!            ├ Ends        ends of partitions that were reached           ends.rs
 //!            └ Nodes       up to four connections a node: a `Fetch`, a `JoinGroup`, take long
 //! ```
 //!
@@ -19,6 +20,7 @@
 mod assignors;
 mod classic;
 mod columns;
+mod ends;
 mod fetching;
 mod group;
 #[cfg(test)]
@@ -45,6 +47,7 @@ pub use assignors::Assignor;
 pub use classic::ClassicSettings;
 use classic::Step;
 pub use columns::MessageColumns;
+use ends::Ends;
 pub use fetching::Begin;
 use fetching::Partition;
 pub use group::Change;
@@ -178,6 +181,7 @@ pub struct Consumer {
     coordinator: Coordinator,
     group: Group,
     reports: VecDeque<Report>,
+    ends: Ends,
     is_polling: bool,
     polled_at: Millis,
     now: Millis,
@@ -204,6 +208,7 @@ impl Consumer {
             next_query: 0,
             coordinator: Coordinator::default(),
             reports: VecDeque::new(),
+            ends: Ends::default(),
             is_polling: false,
             polled_at: 0,
             now: 0,

@@ -155,6 +155,7 @@ fn fetched(base_offset: i64, count: usize) -> Response {
             records: Arc::new(batch),
             log_start_offset: 0,
             high_watermark: base_offset + count as i64,
+            last_stable_offset: base_offset + count as i64,
         }],
     )
 }
@@ -409,4 +410,40 @@ fn a_commit_is_given_up_after_default_api_timeout_ms() {
     let error = script.consumer.answer(number).unwrap().unwrap_err();
     assert_eq!(error.code, codes::REQUEST_TIMED_OUT);
     assert!(error.message.contains("COORDINATOR_LOAD_IN_PROGRESS"));
+}
+
+#[test]
+fn the_end_of_a_partition_is_told_once_behind_its_records_and_again_after_a_seek() {
+    let nothing = |offset| match fetched(offset, 1) {
+        Response::Fetch(code, mut answers) => {
+            answers[0].records = Arc::default();
+            answers[0].last_stable_offset = offset;
+            Response::Fetch(code, answers)
+        }
+        _ => unreachable!(),
+    };
+    let mut script = Script::new(settings());
+    script.consumer.report_ends();
+    script.consumer.assign(vec![(place(0), Begin::At(7))]);
+    script.settle();
+    let (_, id, _) = script.fetch();
+    script.answer(id, fetched(7, 1));
+    let (_, id, from) = script.fetch();
+    assert_eq!(from, 8);
+    script.answer(id, nothing(8));
+    assert!(!script.consumer.has_news(), "its record is not handed out");
+    assert_eq!(script.take(), [7]);
+    let (_, id, _) = script.fetch();
+    script.answer(id, nothing(8));
+    assert!(script.consumer.has_news());
+    assert_eq!(script.consumer.take_end(), Some((place(0), 8)));
+    let (_, id, _) = script.fetch();
+    script.answer(id, nothing(8));
+    assert_eq!(script.consumer.take_end(), None);
+    assert!(script.consumer.seek(&place(0), Begin::At(8)));
+    script.settle();
+    let (_, id, _) = script.fetch();
+    script.answer(id, nothing(8));
+    assert!(script.consumer.seek(&place(0), Begin::At(7)));
+    assert!(!script.consumer.has_news(), "an end before a seek");
 }
