@@ -31,8 +31,9 @@ from confluent_kafka.admin._metadata import (
 from txn import _core
 from txn.client.deadline import Deadline
 from txn.client.native import GROUP_METADATA, client_thread, ms_of, refusals_of, security_of
-from txn.client.native_settings import CONSUMER, assignors_of, reset_of
-from txn.errors import ConfigError
+from txn.client.native_settings import CONSUMER, assignors_of, is_true, reset_of
+from txn.client.topic_patterns import TopicPatterns
+from txn.errors import ConfigError, RejectedError
 
 LOGGER: Final = logging.getLogger("txn.client")
 
@@ -41,6 +42,9 @@ FATAL: Final = frozenset({35, 42, 82, 112, 128})
 
 FOREVER_S: Final = 86_400.0
 """A wait without end: no call of the core has one."""
+
+ASKING_S: Final = 0.05
+"""Longest wait for records while the topics are listed that match a pattern."""
 
 LEAVE_S: Final = 5.0
 """Longest wait of `close` for the coordinator; the session ends by itself otherwise."""
@@ -58,6 +62,7 @@ class NativeClient(confluent_kafka.Consumer):
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         given = CONSUMER.by_first_names(settings)
+        numbers = CONSUMER.numbers_of(given)
         instance, assignor = given.get("group.instance.id"), given.get("group.remote.assignor")
         try:
             self._core = _core.NativeConsumer(
@@ -71,7 +76,8 @@ class NativeClient(confluent_kafka.Consumer):
                 assignor=None if assignor is None else str(assignor),
                 assignors=assignors_of(given),
                 reset=reset_of(settings),
-                **CONSUMER.numbers_of(given),
+                reports_ends=is_true(given.get("enable.partition.eof", False)),
+                **numbers,
             )
         except ValueError as error:
             raise ConfigError(f"the consumer: {error}") from error
@@ -80,11 +86,9 @@ class NativeClient(confluent_kafka.Consumer):
         self._is_classic = assignors_of(given) is not None
         self._on_client_error: Any = given.get("error_cb")
         self._on_commit: Any = given.get("on_commit")
-        self._keeps_store = str(given.get("enable.auto.offset.store", True)).lower() in (
-            "false",
-            "f",
-            "0",
-        )
+        self._metadata_age_s = numbers["metadata_max_age_ms"] / 1000
+        self._patterns: TopicPatterns | None = None
+        self._keeps_store = not is_true(given.get("enable.auto.offset.store", True))
         self._stored: dict[tuple[str, int], TopicPartition] = {}
         self._commits: dict[int, list[TopicPartition]] = {}
         self._callbacks: dict[str, Any] = {}
@@ -103,28 +107,36 @@ class NativeClient(confluent_kafka.Consumer):
         """Subscribe; topics that begin with ^ are patterns of RE2 for whole names.
 
         Raises:
-            KafkaException: a pattern, and the group is a classic one, whose members name topics.
+            RejectedError: the group is a classic one, and a pattern cannot be read. Other groups
+                leave that to their coordinator, whose error `poll` raises.
         """
         self._require_open()
         patterns = [f"({topic})" for topic in topics if topic.startswith("^")]
+        names = [topic for topic in topics if not topic.startswith("^")]
+        of_classic = None
         if patterns and self._is_classic:
-            raise KafkaException(
-                KafkaError(
-                    KafkaError._INVALID_ARG,
-                    f"the pattern {patterns[0][1:-1]} needs group.protocol=consumer with the "
-                    "native engine: name the topics, or use engine='confluent-kafka'",
-                )
-            )
+            try:
+                of_classic = TopicPatterns(self._core, names, patterns, self._metadata_age_s)
+            except ValueError as error:
+                raise RejectedError(
+                    f"a pattern of {topics} cannot be read: {error}. Correct it: a "
+                    "pattern is a regular expression of RE2",
+                    reason=str(error),
+                ) from None
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         if not topics:
             return NativeClient.unsubscribe(self)
-        names = [topic for topic in topics if not topic.startswith("^")]
-        self._core.subscribe(names, "|".join(patterns) or None)
+        self._patterns = of_classic
+        if of_classic is None:
+            self._core.subscribe(names, "|".join(patterns) or None)
+        else:
+            of_classic.look()
         return None
 
     def unsubscribe(self) -> None:
         """Leave the group; callbacks of the rebalance run here."""
         self._require_open()
+        self._patterns = None
         self._core.unsubscribe()
         self._serve_events()
 
@@ -205,16 +217,26 @@ class NativeClient(confluent_kafka.Consumer):
         while True:
             if errors := self._serve():
                 return errors
-            taken: list[Any] = self._core.take(num_messages, ms_of(deadline.remaining))
+            taken: list[Any] = self._core.take(num_messages, ms_of(self._wait_s(deadline)))
             if taken or deadline.has_passed:
                 return taken or self._serve()
 
+    def _wait_s(self, deadline: Deadline) -> float:
+        """Return how long the core may wait for records."""
+        is_asking = self._patterns is not None and self._patterns.is_asking
+        return min(ASKING_S, deadline.remaining) if is_asking else deadline.remaining
+
     def _serve(self) -> list[Message]:
-        """Run the callbacks that are due, and return errors as messages."""
+        """Run the callbacks that are due, and return errors and ends as messages."""
         self._serve_events()
         if self._commits:
             self._serve_commits(0)
+        if self._patterns is not None:
+            self._patterns.look()
         errors = []
+        while (end := self._core.take_end()) is not None:
+            error = KafkaError(KafkaError._PARTITION_EOF)
+            errors.append(Message(topic=end[0], partition=end[1], offset=end[2], error=error))
         while (report := self._core.take_report()) is not None:
             code, is_retriable, text, topic, partition, is_without_begin = report
             number = KafkaError._AUTO_OFFSET_RESET if is_without_begin else code

@@ -295,7 +295,7 @@ def test_columns_are_of_the_native_engine_alone(broker: TestBroker) -> None:
     [
         ({"group.protocol": "streams"}, "group.protocol"),
         ({"partition.assignment.strategy": "range"}, "partition.assignment.strategy"),
-        ({"enable.partition.eof": True}, "enable.partition.eof"),
+        ({"client.rack": "a"}, "client.rack"),
         ({"auto.offset.reset": "middle"}, "auto.offset.reset"),
         ({"fetch.max.bytes": 0}, "fetch.max.bytes"),
         ({"stats_cb": print}, "stats_cb"),

@@ -269,10 +269,11 @@ impl Consumer {
         Some(event)
     }
 
-    /// True if `take_event` or `take_report` would give something.
+    /// True if `take_event`, `take_report` or `take_end` would give something.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        !self.reports.is_empty() || (self.group.event.is_some() && !self.group.is_told)
+        let has_report = !self.reports.is_empty() || !self.ends.is_empty();
+        has_report || (self.group.event.is_some() && !self.group.is_told)
     }
 
     /// The program has seen a change.
