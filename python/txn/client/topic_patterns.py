@@ -7,13 +7,27 @@ internal topics are left out.
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final, Protocol
 
 import re2
 
-from txn import _core
-
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+class ListsTopics(Protocol):
+    """What `_core.NativeConsumer` does for a pattern; its stub describes the calls."""
+
+    def ask_topics(self, names: list[str] | None) -> int:
+        """Ask for topics."""
+        ...
+
+    def answer(self, number: int, timeout_ms: int, drops: bool) -> Any:
+        """Return the answer to a question."""
+        ...
+
+    def subscribe(self, topics: list[str], pattern: str | None) -> None:
+        """Join the group, or change the subscription."""
+        ...
 
 
 class TopicPatterns:
@@ -32,7 +46,7 @@ class TopicPatterns:
 
     def __init__(
         self,
-        core: _core.NativeConsumer,
+        core: ListsTopics,
         names: Iterable[str],
         patterns: Iterable[str],
         age_s: float,
