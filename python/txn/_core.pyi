@@ -1006,6 +1006,7 @@ class NativeConsumer:
         partition_fetch_bytes: int,
         queued_kbytes: int,
         batch_bytes: int,
+        reports_ends: bool,
     ) -> NativeConsumer: ...
     def subscribe(self, topics: list[str], pattern: str | None) -> None:
         """Join the group, or change the subscription. `pattern` is RE2, for whole names."""
@@ -1017,12 +1018,10 @@ class NativeConsumer:
         """The next change of the group: (number, assign, revoke or lost; partitions)."""
     def event_done(self, number: int) -> None:
         """The program has seen a change."""
-    def report_ends(self) -> None:
-        """Let `take_end` give the ends of partitions from now on."""
-    def take_end(self) -> tuple[str, int, int] | None:
-        """A partition that was read to its end: (topic, partition, offset of the end)."""
     def take_report(self) -> tuple[int, bool, str, str | None, int, bool] | None:
         """The next error: (code, is retriable, message, topic, partition, is without begin)."""
+    def take_end(self) -> tuple[str, int, int] | None:
+        """The next partition that was read to its end: (topic, partition, offset)."""
     def membership(self) -> tuple[int, str]:
         """(member epoch, member id); (-1, "") without a membership."""
     def assign(self, partitions: list[tuple[str, int, int]]) -> None:
@@ -1039,6 +1038,16 @@ class NativeConsumer:
         """(offset, leader epoch) behind the last record handed out."""
     def watermarks(self, topic: str, partition: int) -> tuple[int, int] | None:
         """(first offset, end) as the last answer told them."""
+    def take_fast(self, timeout: object) -> Message | None:
+        """The next record, if one is ready, the fast path is open for this thread, the timeout is a
+        number, and neither an event nor a report is due."""
+    def open_fast_path(self, awaited: list[tuple[str, int]]) -> None:
+        """Open the fast path for this thread, and for no other; unless one of these partitions has
+        handed out a record. `take_fast` returns no first record of a partition."""
+    def close_fast_path(self) -> None:
+        """Close it; `ask_commit` and `close` do so, too."""
+    def fast_read_age_s(self) -> float | None:
+        """Seconds since `take_fast` gave this thread a record; None: to another one, or to none."""
     def take(self, max: int, timeout_ms: int) -> list[Message]:
         """Records; none after the time-out, and if there is an event or a report."""
     def take_columns(self, max: int, timeout_ms: int) -> MessageColumns | None:

@@ -12,7 +12,6 @@ from support.clients import WAIT_S, commit_values, plain_producer, send, transac
 from txn.errors import RejectedError
 from txn.testing import TestBroker, WaitError
 
-
 HEARTBEATS: dict[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 50,
     "group.consumer.heartbeat.interval.ms": 50,

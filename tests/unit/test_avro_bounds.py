@@ -70,6 +70,8 @@ def test_sound_schemas_are_read() -> None:
     """One record stands in two places, which is no circle."""
     point = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
     arrays = [{"type": "array", "items": each} for each in ("int", ["null"], "Point", "string")]
-    schema = text(record(point, "Point", "null", EMPTY, {"type": "map", "values": "Empty"}, *arrays))
+    schema = text(
+        record(point, "Point", "null", EMPTY, {"type": "map", "values": "Empty"}, *arrays)
+    )
     assert bounded(schema)["name"].endswith("Row")
     assert Column(text(record("int")), None).reader(text(record("int")))(b"\x06") == {"f0": 3}

@@ -7,6 +7,7 @@
 """
 
 import logging
+import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Final
@@ -27,9 +28,21 @@ class _LastRead(threading.local):
 _last_read: Final = _LastRead()
 
 
+def _forget_in_child() -> None:
+    """Forget the consumer in a forked child, where it is of no use; see `txn.forks`."""
+    _last_read.consumer = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
 def note_read(consumer: "Consumer", now_s: float) -> None:
     """Remember that the calling thread has records of this consumer."""
-    _last_read.consumer = weakref.ref(consumer)
+    previous = None if _last_read.consumer is None else _last_read.consumer()
+    if previous is not consumer:
+        if previous is not None:
+            previous._leave_fast_path()  # so that its next read comes here
+        _last_read.consumer = weakref.ref(consumer)
     _last_read.made_s = now_s
 
 
@@ -55,7 +68,7 @@ class Cautions:
         reader = None if _last_read.consumer is None else _last_read.consumer()
         if (
             reader is not None
-            and _last_read.made_s > since_s
+            and max(_last_read.made_s, reader._last_fast_read_s()) > since_s
             and reader._positions.is_uncommitted(since_s)
         ):
             self._warn(

@@ -10,6 +10,7 @@ beside a block, and arguments that are checked.
 `confluent_kafka.Consumer` cannot be observed; `block_consumer.PlainState` describes the substitute.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -372,6 +373,13 @@ class Consumer(confluent_kafka.Consumer):
         raise ConfigError(
             f"{self._whose} has no poll_arrow: give it engine='native'", property="engine"
         )
+
+    def _leave_fast_path(self) -> None:
+        """Make the next read pass through `Reading`; see `native_consumer.py`."""
+
+    def _last_fast_read_s(self) -> float:
+        """Return `time.monotonic` of this thread's last read on the fast path."""
+        return -math.inf
 
     def _require_source(self, call: str, count: int, timeout: float) -> None:
         """Require fitting arguments of a read, and partitions to read from."""

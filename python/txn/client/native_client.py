@@ -31,12 +31,9 @@ from confluent_kafka.admin._metadata import (
 from txn import _core
 from txn.client.deadline import Deadline
 from txn.client.native import GROUP_METADATA, client_thread, ms_of, refusals_of, security_of
-from txn.client.native_settings import CONSUMER, assignors_of, reset_of
-from txn.client.pattern_topics import PatternTopics
-from txn.errors import ConfigError
-
-TRUE: Final = ("true", "t", "1")
-"""Values of a property that librdkafka takes for true."""
+from txn.client.native_settings import CONSUMER, assignors_of, is_true, reset_of
+from txn.client.topic_patterns import TopicPatterns
+from txn.errors import ConfigError, RejectedError
 
 LOGGER: Final = logging.getLogger("txn.client")
 
@@ -45,6 +42,9 @@ FATAL: Final = frozenset({35, 42, 82, 112, 128})
 
 FOREVER_S: Final = 86_400.0
 """A wait without end: no call of the core has one."""
+
+ASKING_S: Final = 0.05
+"""Longest wait for records while the topics are listed that match a pattern."""
 
 LEAVE_S: Final = 5.0
 """Longest wait of `close` for the coordinator; the session ends by itself otherwise."""
@@ -62,6 +62,7 @@ class NativeClient(confluent_kafka.Consumer):
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         given = CONSUMER.by_first_names(settings)
+        numbers = CONSUMER.numbers_of(given)
         instance, assignor = given.get("group.instance.id"), given.get("group.remote.assignor")
         try:
             self._core = _core.NativeConsumer(
@@ -75,24 +76,19 @@ class NativeClient(confluent_kafka.Consumer):
                 assignor=None if assignor is None else str(assignor),
                 assignors=assignors_of(given),
                 reset=reset_of(settings),
-                **CONSUMER.numbers_of(given),
+                reports_ends=is_true(given.get("enable.partition.eof", False)),
+                **numbers,
             )
         except ValueError as error:
             raise ConfigError(f"the consumer: {error}") from error
-        if str(given.get("enable.partition.eof")).lower() in TRUE:
-            self._core.report_ends()
         self._group = str(given["group.id"])
         self._instance = None if instance is None else str(instance)
         self._is_classic = assignors_of(given) is not None
-        self._metadata_age_s = CONSUMER.numbers_of(given)["metadata_max_age_ms"] / 1000
-        self._pattern_topics: PatternTopics | None = None  # of a classic group
         self._on_client_error: Any = given.get("error_cb")
         self._on_commit: Any = given.get("on_commit")
-        self._keeps_store = str(given.get("enable.auto.offset.store", True)).lower() in (
-            "false",
-            "f",
-            "0",
-        )
+        self._metadata_age_s = numbers["metadata_max_age_ms"] / 1000
+        self._patterns: TopicPatterns | None = None
+        self._keeps_store = not is_true(given.get("enable.auto.offset.store", True))
         self._stored: dict[tuple[str, int], TopicPartition] = {}
         self._commits: dict[int, list[TopicPartition]] = {}
         self._callbacks: dict[str, Any] = {}
@@ -108,31 +104,42 @@ class NativeClient(confluent_kafka.Consumer):
         on_revoke: Any = None,
         on_lost: Any = None,
     ) -> None:
-        """Subscribe; topics that begin with ^ are patterns.
+        """Subscribe; topics that begin with ^ are patterns of RE2.
 
-        A pattern is RE2 for whole names in a group of KIP-848. In a classic group it is a regular
-        expression of Python for the beginning of a name; see `pattern_topics.py`.
+        A pattern is for the whole name in a group of KIP-848, and for its beginning in a classic
+        group, as with librdkafka.
 
         Raises:
-            KafkaException: a pattern of a classic group is not a regular expression.
+            RejectedError: the group is a classic one, and a pattern cannot be read. Other groups
+                leave that to their coordinator, whose error `poll` raises.
         """
         self._require_open()
+        patterns = [f"({topic})" for topic in topics if topic.startswith("^")]
+        names = [topic for topic in topics if not topic.startswith("^")]
+        of_classic = None
+        if patterns and self._is_classic:
+            try:
+                of_classic = TopicPatterns(self._core, names, patterns, self._metadata_age_s)
+            except ValueError as error:
+                raise RejectedError(
+                    f"a pattern of {topics} cannot be read: {error}. Correct it: a "
+                    "pattern is a regular expression of RE2",
+                    reason=str(error),
+                ) from None
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         if not topics:
             return NativeClient.unsubscribe(self)
-        names = [topic for topic in topics if not topic.startswith("^")]
-        patterns = [topic for topic in topics if topic.startswith("^")]
-        if patterns and self._is_classic:
-            self._pattern_topics = PatternTopics(self._core, names, patterns, self._metadata_age_s)
-            return None
-        self._pattern_topics = None
-        self._core.subscribe(names, "|".join(f"({each})" for each in patterns) or None)
+        self._patterns = of_classic
+        if of_classic is None:
+            self._core.subscribe(names, "|".join(patterns) or None)
+        else:
+            of_classic.look()
         return None
 
     def unsubscribe(self) -> None:
         """Leave the group; callbacks of the rebalance run here."""
         self._require_open()
-        self._pattern_topics = None
+        self._patterns = None
         self._core.unsubscribe()
         self._serve_events()
 
@@ -213,17 +220,22 @@ class NativeClient(confluent_kafka.Consumer):
         while True:
             if errors := self._serve(num_messages):
                 return errors
-            taken: list[Any] = self._core.take(num_messages, ms_of(deadline.remaining))
+            taken: list[Any] = self._core.take(num_messages, ms_of(self._wait_s(deadline)))
             if taken or deadline.has_passed:
                 return taken or self._serve(num_messages)
 
+    def _wait_s(self, deadline: Deadline) -> float:
+        """Return how long the core may wait for records."""
+        is_asking = self._patterns is not None and self._patterns.is_asking
+        return min(ASKING_S, deadline.remaining) if is_asking else deadline.remaining
+
     def _serve(self, most: int) -> list[Message]:
         """Run the callbacks that are due, and return up to so many errors and ends as messages."""
-        if self._pattern_topics is not None:
-            self._pattern_topics.refresh()
         self._serve_events()
         if self._commits:
             self._serve_commits(0)
+        if self._patterns is not None:
+            self._patterns.look()
         errors: list[Message] = []
         while len(errors) < most and (report := self._core.take_report()) is not None:
             code, is_retriable, text, topic, partition, is_without_begin = report
@@ -232,9 +244,8 @@ class NativeClient(confluent_kafka.Consumer):
             error = KafkaError(number, text, retriable=is_retriable, fatal=is_fatal)
             errors.append(Message(topic=topic, partition=partition, error=error))
         while len(errors) < most and (end := self._core.take_end()) is not None:
-            topic, partition, offset = end
             reached = KafkaError(KafkaError._PARTITION_EOF)
-            errors.append(Message(topic=topic, partition=partition, offset=offset, error=reached))
+            errors.append(Message(topic=end[0], partition=end[1], offset=end[2], error=reached))
         if self._on_client_error is not None:
             for refusal in refusals_of(self._core):
                 self._on_client_error(KafkaError(KafkaError._AUTHENTICATION, refusal))

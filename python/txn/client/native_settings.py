@@ -97,14 +97,18 @@ CONSUMER: Final = NativeProperties(
         """
     bootstrap.servers client.id group.id group.instance.id group.protocol group.remote.assignor
     partition.assignment.strategy auto.offset.reset isolation.level enable.auto.commit
-    enable.auto.offset.store enable.partition.eof check.crcs allow.auto.create.topics logger
-    oauth_cb error_cb on_commit
+    enable.auto.offset.store enable.partition.eof check.crcs allow.auto.create.topics
+    logger oauth_cb error_cb on_commit
     """.split()
     ),
 )
 
 ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
 """The assignors of classic groups, by Kafka's names."""
+
+IN_PLACE_OF_STICKY: Final = (
+    ". In place of sticky set cooperative-sticky in all members; as librdkafka, it has no sticky"
+)
 
 OF_PROTOCOL: Final[Mapping[str, frozenset[str]]] = {
     "consumer": frozenset({"group.remote.assignor"}),
@@ -127,11 +131,32 @@ RESETS: Final[Mapping[str, str]] = {
 """Values of auto.offset.reset, librdkafka's and Java's, and what they mean."""
 
 
+NOT_THERE: Final[Mapping[str, str]] = {
+    "client.rack": "it reads from the leaders of partitions alone. Leave it out",
+    "stats_cb": "it has no statistics. Leave it out; txn.Processor has metrics",
+    "statistics.interval.ms": "it has no statistics. Leave it out; txn.Processor has metrics",
+    "throttle_cb": "a broker over its quota answers later by itself. Leave it out",
+    "auto.commit.interval.ms": "transactions commit, or commit(). Leave it out",
+}
+"""Properties that librdkafka's consumer has and this one has not: why, and what to do."""
+
+
+def is_true(value: object) -> bool:
+    """Return a setting's value as librdkafka reads it."""
+    return str(value).lower() in ("true", "t", "1")
+
+
 def require_native_consumer(settings: Mapping[str, object], whose: str) -> None:
     """Refuse settings that only the other engine has. Raises ConfigError."""
+    for name in settings.keys() & NOT_THERE.keys():
+        raise ConfigError(
+            f"{whose} has {name}, which the native engine does not have: {NOT_THERE[name]}, or "
+            "set engine='confluent-kafka'",
+            property=name,
+        )
     CONSUMER.require_known(settings, whose)
     _require_protocol(settings, whose)
-    if str(settings.get("check.crcs", True)).lower() not in ("true", "t", "1"):
+    if not is_true(settings.get("check.crcs", True)):
         raise ConfigError(
             "check.crcs=false does not fit: the native engine checks each batch. Leave it out, or "
             "take engine='confluent-kafka'",
@@ -181,7 +206,7 @@ def assignors_of(settings: Mapping[str, object]) -> list[str] | None:
         if name not in ASSIGNORS:
             raise ConfigError(
                 f"partition.assignment.strategy={text} does not fit: the native engine has "
-                f"{', '.join(ASSIGNORS)}",
+                f"{', '.join(ASSIGNORS)}{IN_PLACE_OF_STICKY if name == 'sticky' else ''}",
                 property="partition.assignment.strategy",
             )
     return names

@@ -71,6 +71,8 @@ class Positions:
         """Whether an open block commits its offsets."""
         self.is_ahead = False
         """Whether its last block neither committed nor was rewound."""
+        self.on_awaiting: Callable[[], None] = _do_nothing
+        """Called when a partition begins to wait for its first record, which a read has to note."""
         self._commit_made_s = -math.inf  # `time.monotonic` of the last one outside transactions
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
         self._assigned_places: set[Place] = set()  # assigned during this poll or consume
@@ -132,6 +134,7 @@ class Positions:
 
     def note_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Remember partitions that the group or the program assigned, and where they begin."""
+        self.on_awaiting()
         for partition in partitions:
             place = (partition.topic, partition.partition)
             self._assigned_places.add(place)
@@ -228,6 +231,7 @@ class Positions:
 
     def note_rewound(self, partitions: Iterable[TopicPartition]) -> None:
         """Remember that the partitions are back where a block begins."""
+        self.on_awaiting()
         places = places_of(partitions)
         self.is_ahead = False
         self._starts = {p: start for p, start in self._starts.items() if p in places}
@@ -242,6 +246,7 @@ class Positions:
 
     def note_interrupt(self) -> None:
         """Remember that records may have been taken that never reached the program."""
+        self.on_awaiting()
         self._was_interrupted = True
         self._awaited.clear()  # the next record need not be the first
         self._unread.clear()
@@ -298,6 +303,7 @@ class Positions:
     @contextmanager
     def seeking(self, partition: TopicPartition) -> Iterator[None]:
         """Remember a seek of the program's; one that is refused changes nothing."""
+        self.on_awaiting()
         place = (partition.topic, partition.partition)
         before = dict(self._sought)
         if partition.offset >= 0:
@@ -328,6 +334,10 @@ class Positions:
         """Remember that a poll or consume begins."""
         self._assigned_places.clear()
         self._revoked_places.clear()
+
+    def awaiting(self) -> list[Place]:
+        """Return the partitions whose next record a read has to note."""
+        return [*{*self._awaited, *self._sought, *self._unread}]
 
     def note_messages(self, messages: Iterable[Message]) -> list[Place]:
         """Remember records that a read hands out; return what `note_firsts` returns."""
@@ -379,3 +389,7 @@ def _place_of(message: Message) -> Place:
 
 def _outside_block() -> bool:
     return False
+
+
+def _do_nothing() -> None:
+    pass

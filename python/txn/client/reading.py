@@ -72,6 +72,11 @@ class ReadErrors:
         """Remember a fault of the consumer's own assignment, if there is no error already."""
         self._next = self._next or fault
 
+    @property
+    def is_waiting(self) -> bool:
+        """True if the next read raises."""
+        return self._next is not None or self._fatal is not None
+
     def raise_next(self) -> None:
         """Raise the error that waits, or the fatal one, if there is any."""
         report, self._next = self._next or self._fatal, None
@@ -132,6 +137,7 @@ class Reading:
         Raises:
             TxnError: an error of the consumer that has waited for a read.
         """
+        self._consumer._leave_fast_path()
         self._errors.raise_next()
         deadline = Deadline(math.inf if timeout < 0 else timeout)
         while True:
@@ -196,10 +202,10 @@ class Reading:
 
     def _sorted(self, taken: list[Message]) -> tuple[list[Message], bool]:
         """Return the messages that are no errors, and whether there were errors."""
-        errors = [error for message in taken if (error := _error_of(message)) is not None]
+        errors = [error for message in taken if (error := error_of_message(message)) is not None]
         messages = taken
         if errors:
-            messages = [message for message in taken if _error_of(message) is None]
+            messages = [message for message in taken if error_of_message(message) is None]
         if messages:
             note_read(self._consumer, time.monotonic())
         self._existence.forget(self._positions.note_messages(messages))
@@ -208,7 +214,7 @@ class Reading:
         return messages, bool(errors)
 
 
-def _error_of(message: Message) -> KafkaError | None:
-    """The error that a message stands for; the end of a partition is none."""
+def error_of_message(message: Message) -> KafkaError | None:
+    """Return the error that a message stands for; the end of a partition is none."""
     error = message.error()
     return None if error is None or error.code() == KafkaError._PARTITION_EOF else error

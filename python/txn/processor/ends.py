@@ -14,12 +14,19 @@ import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 import txn.client
+from txn.client.engine import EngineName
 from txn.identifiers import TopicPartition as Place
 
 TIMEOUT_S: Final = 5.0
 
 
-def is_at_end(settings: Mapping[str, object], group: str, place: Place, offset: int | None) -> bool:
+def is_at_end(
+    settings: Mapping[str, object],
+    group: str,
+    place: Place,
+    offset: int | None,
+    engine: EngineName,
+) -> bool:
     """Return True if no committed record is at an offset or behind it.
 
     Args:
@@ -27,9 +34,10 @@ def is_at_end(settings: Mapping[str, object], group: str, place: Place, offset: 
         group: Its group, which it does not join.
         place: The partition.
         offset: The first offset to look at; None: the first of the partition.
+        engine: The engine of the consumer.
     """
     first = OFFSET_BEGINNING if offset is None else offset
-    consumer = txn.client.Consumer(settings, group_id=group)
+    consumer = txn.client.Consumer(settings, group_id=group, engine=engine)
     try:
         consumer.assign([TopicPartition(*place, first)])
         deadline_s = time.monotonic() + TIMEOUT_S

@@ -60,7 +60,7 @@ class Processor:
         config: Properties of both clients: `security.protocol`, `sasl.*`, `client.id`.
         consumer_config: Properties of the consumers: `max.poll.interval.ms`.
         producer_config: Properties of the producers: `transaction.timeout.ms`, `compression.type`.
-        engine: The engine of the producers; see `txn.Producer`.
+        engine: The engine of the producers and consumers; see `txn.Producer`.
         parallel: Number of workers; each has a share of the partitions.
         batch_size: The most records of a transaction.
         batch_wait: Seconds to wait for a batch to fill up once it has a record.
@@ -310,7 +310,9 @@ class Processor:
 
     def _work(self, number: int) -> None:
         try:
-            consumer = txn.client.Consumer(self._consumer_config, group_id=self._rules.group)
+            consumer = txn.client.Consumer(
+                self._consumer_config, group_id=self._rules.group, engine=self._engine
+            )
             try:
                 delayed = [delay.topic for delay in self._rules.delays]
                 intake = Intake(
@@ -358,7 +360,8 @@ class Processor:
             return place in self._ends
 
     def _ask_end(self, place: Place, offset: int | None) -> bool:
-        return is_at_end(self._consumer_config, self._rules.group, place, offset)
+        config, group = self._consumer_config, self._rules.group
+        return is_at_end(config, group, place, offset, self._engine)
 
     def _note_written(self, topics: set[str]) -> None:
         """Forget that retry topics were read to their ends: a transaction writes to them."""

@@ -12,7 +12,6 @@ from txn import _core, forks
 from txn.wire.kio import entity_reader
 from txn.wire.shapes import steps_of
 
-
 ANSWER_ITEMS_MAX: Final = 4_000_000
 """The most items in the arrays of an answer. The metadata of 200,000 partitions with five replicas
 has some 2,200,000; each may need 250 bytes in memory, and two bytes on the wire."""

@@ -325,7 +325,7 @@ impl BrokerConnection {
                 let message = format!(
                     "{node} asks for no log-in on this port; set security.protocol to PLAINTEXT or SSL"
                 );
-                return Err(KafkaError::other_protocol(code, message));
+                return Err(KafkaError::refused(code, message));
             }
             code => {
                 let request = SASL_HANDSHAKE.name;

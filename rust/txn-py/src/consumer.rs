@@ -1,11 +1,11 @@
-//! `Message` and `NativeConsumer`: the native engine of `txn.Consumer`.
+//! `NativeConsumer`: the native engine of `txn.Consumer`.
 //!
 //! Only `take`, `take_columns`, `answer` and `wait_until_left` wait. They release the interpreter
 //! and look for signals.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt};
 use txn_client::engine::consumer::{
     Answer, Ask, Assignor, Begin, Change, ClassicSettings, Commit, Membership, Message,
     MessageColumns, Place, Reset, Subscription,
@@ -14,6 +14,8 @@ use txn_client::engine::{Consumer, ConsumerClient, ConsumerSettings};
 use txn_client::security::Security;
 
 use crate::client::{Signal, set_column};
+use crate::fast_path::FastPath;
+use crate::message::PyMessage;
 use crate::native::{self, ConnectTuple, connect_tuples};
 use crate::producer::ClientThread;
 use crate::security::ClientSecurity;
@@ -21,8 +23,6 @@ use crate::security::ClientSecurity;
 /// The bytes after which columns are handed over: their offsets are 32 bits wide.
 const COLUMN_BYTES_MAX: usize = 256 << 20;
 
-const TIMESTAMP_CREATE_TIME: i32 = 1;
-const TIMESTAMP_LOG_APPEND_TIME: i32 = 2;
 const OFFSET_BEGINNING: i64 = -2;
 const OFFSET_END: i64 = -1;
 const OFFSET_STORED: i64 = -1_000;
@@ -42,86 +42,12 @@ type ReportTuple = (i16, bool, String, Option<String>, i32, bool);
 /// (number, kind, partitions).
 type EventTuple = (u64, &'static str, Vec<(String, i32)>);
 
-/// A record that was read.
-#[pyclass(frozen, module = "txn._core", name = "Message")]
-struct PyMessage(Message);
-
-#[pymethods]
-impl PyMessage {
-    fn topic(&self) -> &str {
-        self.0.topic()
-    }
-
-    fn partition(&self) -> i32 {
-        self.0.partition()
-    }
-
-    fn offset(&self) -> i64 {
-        self.0.offset()
-    }
-
-    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.key().map(|key| PyBytes::new(py, key))
-    }
-
-    fn value<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.value().map(|value| PyBytes::new(py, value))
-    }
-
-    /// None: it has no headers.
-    fn headers<'py>(&self, py: Python<'py>) -> Option<Vec<(String, Option<Bound<'py, PyBytes>>)>> {
-        let pair = |(name, content): (&[u8], Option<&[u8]>)| {
-            let name = String::from_utf8_lossy(name).into_owned();
-            (name, content.map(|content| PyBytes::new(py, content)))
-        };
-        (self.0.header_count() > 0).then(|| self.0.headers().map(pair).collect())
-    }
-
-    fn timestamp(&self) -> (i32, i64) {
-        match self.0.timestamp() {
-            (_, -1) => (0, -1),
-            (true, at) => (TIMESTAMP_LOG_APPEND_TIME, at),
-            (false, at) => (TIMESTAMP_CREATE_TIME, at),
-        }
-    }
-
-    fn leader_epoch(&self) -> Option<i32> {
-        Some(self.0.leader_epoch()).filter(|&epoch| epoch >= 0)
-    }
-
-    #[expect(clippy::unused_self, reason = "Python calls it as a method")]
-    fn error(&self) -> Option<i32> {
-        None
-    }
-
-    #[expect(clippy::unused_self, reason = "Python calls it as a method")]
-    fn latency(&self) -> Option<f64> {
-        None
-    }
-
-    fn __len__(&self) -> usize {
-        self.0.value().map_or(0, <[u8]>::len)
-    }
-
-    #[expect(clippy::unused_self, reason = "Python calls it as a method")]
-    fn __bool__(&self) -> bool {
-        true
-    }
-
-    fn __repr__(&self) -> String {
-        let (topic, partition) = (self.0.topic(), self.0.partition());
-        format!(
-            "<txn Message {topic}-{partition} at offset {}>",
-            self.0.offset()
-        )
-    }
-}
-
 /// A consumer on the native engine.
 #[pyclass(frozen, module = "txn._core")]
 struct NativeConsumer {
     client: ConsumerClient,
     signal: Signal,
+    fast_path: FastPath,
 }
 
 #[pymethods]
@@ -132,7 +58,7 @@ impl NativeConsumer {
                         heartbeat_interval_ms, reset, max_poll_interval_ms, request_timeout_ms,
                         retry_backoff_ms, metadata_max_age_ms, unknown_topic_max_ms,
                         api_timeout_ms, fetch_wait_ms, fetch_min_bytes, fetch_max_bytes, partition_fetch_bytes,
-                        queued_kbytes, batch_bytes))]
+                        queued_kbytes, batch_bytes, reports_ends))]
     #[allow(clippy::too_many_arguments)] // as the stub says
     fn new(
         py: Python<'_>,
@@ -160,6 +86,7 @@ impl NativeConsumer {
         partition_fetch_bytes: i32,
         queued_kbytes: usize,
         batch_bytes: usize,
+        reports_ends: bool,
     ) -> PyResult<Self> {
         let named = |name: String| {
             Assignor::from_name(&name)
@@ -188,6 +115,7 @@ impl NativeConsumer {
             partition_fetch_bytes,
             queued_bytes_max: queued_kbytes.saturating_mul(1024),
             content_bytes_max: batch_bytes,
+            reports_ends,
             reset: match reset {
                 "earliest" => Reset::Earliest,
                 "latest" => Reset::Latest,
@@ -203,7 +131,11 @@ impl NativeConsumer {
         let client =
             ConsumerClient::new(&thread.0, bootstrap_servers, client_id, security, settings)
                 .map_err(|error| PyValueError::new_err(error.message))?;
-        Ok(Self { client, signal })
+        Ok(Self {
+            client,
+            signal,
+            fast_path: FastPath::new(),
+        })
     }
 
     fn subscribe(&self, topics: Vec<String>, pattern: Option<String>) {
@@ -237,16 +169,6 @@ impl NativeConsumer {
         self.client.call(|consumer, _| consumer.event_done(number));
     }
 
-    fn report_ends(&self) {
-        self.client.look(|consumer, _| consumer.report_ends());
-    }
-
-    /// (topic, partition, offset) of an end that was reached.
-    fn take_end(&self) -> Option<(String, i32, i64)> {
-        let ((topic, partition), offset) = self.client.look(|consumer, _| consumer.take_end())?;
-        Some((topic.to_string(), partition, offset))
-    }
-
     fn take_report(&self) -> Option<ReportTuple> {
         let report = self.client.look(|consumer, _| consumer.take_report())?;
         let (topic, partition) = report.place.map_or((None, -1), |(topic, partition)| {
@@ -261,6 +183,13 @@ impl NativeConsumer {
             partition,
             report.is_without_begin,
         ))
+    }
+
+    /// The next partition that was read to its end: (topic, partition, offset).
+    fn take_end(&self) -> Option<(String, i32, i64)> {
+        let (place, offset) = self.client.look(|consumer, _| consumer.take_end())?;
+        let (topic, partition) = tuple_of(place);
+        Some((topic, partition, offset))
     }
 
     /// (epoch, member id); -1 and "" without a membership.
@@ -316,6 +245,52 @@ impl NativeConsumer {
         self.client.look(|consumer, _| consumer.watermarks(&place))
     }
 
+    /// The next record if one is ready, the fast path is open for this thread, and no callback or
+    /// error is due. Else None: `take` and its caller's rules decide.
+    fn take_fast(&self, timeout: &Bound<'_, PyAny>) -> Option<PyMessage> {
+        let is_number =
+            timeout.is_exact_instance_of::<PyInt>() || timeout.is_exact_instance_of::<PyFloat>();
+        if !is_number || !self.fast_path.is_open() {
+            return None;
+        }
+        let (taken, is_urgent) = self.client.look(|consumer, now| {
+            if consumer.has_news() {
+                return (None, false);
+            }
+            let is_urgent = consumer.note_poll(false, now);
+            let (taken, has_room) = consumer.take_further();
+            (taken, is_urgent || has_room)
+        });
+        if is_urgent {
+            self.client.poke();
+        }
+        taken.is_some().then(|| self.fast_path.note_read());
+        taken.map(PyMessage)
+    }
+
+    /// Opens the fast path for this thread, unless one of these partitions has handed out a record:
+    /// they wait for their first one, which the caller has to see.
+    fn open_fast_path(&self, awaited: Vec<(String, i32)>) {
+        let awaited = places_of(awaited);
+        let has_begun = self.client.look(|consumer, _| {
+            let mut awaited = awaited.iter();
+            awaited.any(|place| consumer.position(place).is_some())
+        });
+        if !has_begun {
+            self.fast_path.open();
+        }
+    }
+
+    fn close_fast_path(&self) {
+        self.fast_path.close();
+    }
+
+    /// Seconds since this thread took a record on the fast path. None: it never did, or another
+    /// thread did so later.
+    fn fast_read_age_s(&self) -> Option<f64> {
+        self.fast_path.read_age_s()
+    }
+
     /// Records; none after the time-out, and if there is an event or a report.
     fn take(&self, py: Python<'_>, max: usize, timeout_ms: u64) -> PyResult<Vec<PyMessage>> {
         let messages = self.messages(py, max, usize::MAX, timeout_ms)?;
@@ -347,6 +322,7 @@ impl NativeConsumer {
     }
 
     fn ask_commit(&self, offsets: Vec<(String, i32, i64, i32, String)>) -> u64 {
+        self.fast_path.close(); // its answer may be due to the program
         let commit =
             |(topic, partition, offset, leader_epoch, metadata): (String, i32, _, _, _)| Commit {
                 place: place(&topic, partition),
@@ -432,6 +408,7 @@ impl NativeConsumer {
     }
 
     fn close(&self) {
+        self.fast_path.close();
         self.client.close();
     }
 }
@@ -548,6 +525,5 @@ fn begin_of(offset: i64) -> PyResult<Begin> {
 
 /// Adds this file's classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyMessage>()?;
     module.add_class::<NativeConsumer>()
 }

@@ -13,9 +13,11 @@ mod disk;
 mod durability;
 mod error_codes;
 mod errors;
+mod fast_path;
 mod inspect;
 mod log;
 mod losses;
+mod message;
 mod native;
 mod producer;
 mod rows;
@@ -43,6 +45,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     durability::register(module)?;
     client::register(module)?;
     producer::register(module)?;
+    message::register(module)?;
     consumer::register(module)?;
     security::register(module)?;
     inspect::register(module)

@@ -299,6 +299,7 @@ def test_columns_are_of_the_native_engine_alone(broker: TestBroker) -> None:
         ({"group.protocol": "streams"}, "group.protocol"),
         ({"partition.assignment.strategy": "sticky"}, "partition.assignment.strategy"),
         ({"group.remote.assignor": "uniform"}, "group.remote.assignor"),
+        ({"client.rack": "a"}, "client.rack"),
         ({"auto.offset.reset": "middle"}, "auto.offset.reset"),
         ({"fetch.max.bytes": 0}, "fetch.max.bytes"),
         ({"stats_cb": print}, "stats_cb"),

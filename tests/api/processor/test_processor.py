@@ -7,6 +7,7 @@ import pytest
 
 import txn
 from support.processors import WAIT_S, MakeProcessor, running, until, values
+from txn.client.engine import EngineName
 from txn.processor import Record
 from txn.processor.letters import letter_of
 from txn.testing import TestBroker
@@ -21,10 +22,10 @@ def refuse_seven(record: Record) -> bytes | None:
 
 
 def test_outputs_and_offsets_are_committed_together(
-    shared: TestBroker, topics: Topics, make: MakeProcessor
+    shared: TestBroker, topics: Topics, make: MakeProcessor, engine: EngineName
 ) -> None:
     shared.produce(topics["in"], ("key", "a"), ("other", "b"))
-    processor = make(lambda record: record.value.upper())
+    processor = make(lambda record: record.value.upper(), engine=engine)
     processor.run_until_caught_up(WAIT_S)
     found = {(record.key, record.value) for record in shared.records(topics["out"])}
     assert found == {(b"key", b"A"), (b"other", b"B")}

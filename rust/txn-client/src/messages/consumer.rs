@@ -41,8 +41,8 @@ pub struct Fetched {
     pub log_start_offset: i64,
     /// Exclusive end of the log, as far as it is replicated.
     pub high_watermark: i64,
-    /// Exclusive end of what a reader of committed records may see.
-    pub last_stable_offset: i64,
+    /// Exclusive end of the records that a `read_committed` reader may have.
+    pub end_offset: i64,
 }
 
 /// Writes `Fetch` v12 without a session.
@@ -72,9 +72,9 @@ pub fn decode_fetch(r: &mut Reader<'_>) -> Result<(i16, Vec<Fetched>), Malformed
                 records: Arc::new(response.records.to_vec()),
                 log_start_offset: response.log_start_offset,
                 high_watermark: response.high_watermark,
-                last_stable_offset: match response.last_stable_offset {
-                    -1 => response.high_watermark,
-                    told => told,
+                end_offset: match response.last_stable_offset {
+                    ..0 => response.high_watermark,
+                    stable => stable,
                 },
             });
             Ok(())

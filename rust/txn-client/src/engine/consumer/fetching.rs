@@ -6,7 +6,7 @@ use std::sync::Arc;
 use txn_protocol::codes;
 
 use super::queries::Ask;
-use super::records::{self, Chunk, Message};
+use super::records::{self, Chunk};
 use super::{Consumer, FetchOf, Place, Purpose, Reset};
 use crate::engine::nodes::{FETCHER, SEEKER};
 use crate::engine::{Effect, Millis, NodeId, Request};
@@ -17,7 +17,7 @@ use crate::messages::consumer::{FetchBounds, Fetched, OffsetAnswer, Wanted};
 /// are read empty must not wait for the rest.
 const WAIT_BESIDE_MS: i32 = 10;
 /// Pause after an error that does not pass by asking another node.
-const REFUSED_PAUSE_MS: Millis = 1_000;
+pub(super) const REFUSED_PAUSE_MS: Millis = 1_000;
 /// Largest answer ever asked for.
 const ANSWER_BYTES_MAX: i32 = 64 << 20;
 
@@ -59,20 +59,23 @@ pub(super) struct Partition {
     start: Start,
     /// The next offset to fetch, and to hand out.
     next_fetch: i64,
-    next_offset: i64,
+    pub(super) next_offset: i64,
     /// (offset, leader epoch) behind the last record handed out.
-    position: Option<(i64, i32)>,
+    pub(super) position: Option<(i64, i32)>,
     /// Changes when what was fetched is of no use any more.
     version: u64,
     pub(super) is_paused: bool,
     fetch: FetchState,
     /// True if `next_fetch` is not in the log. It is fetched again once its records are read.
     is_out_of_range: bool,
-    chunks: VecDeque<Chunk>,
-    queued_bytes: usize,
+    pub(super) chunks: VecDeque<Chunk>,
+    pub(super) queued_bytes: usize,
     bytes_max: i32,
     fetch_at: Millis,
     watermarks: Option<(i64, i64)>,
+    /// The end as the last answer told it, and the end that the program knows of.
+    end: Option<i64>,
+    told_end: Option<i64>,
 }
 
 impl Partition {
@@ -91,12 +94,30 @@ impl Partition {
             bytes_max,
             fetch_at: 0,
             watermarks: None,
+            end: None,
+            told_end: None,
         }
     }
 
     fn start_at(&mut self, offset: i64) {
         self.start = Start::Known;
         (self.next_fetch, self.next_offset) = (offset, offset);
+    }
+
+    /// Fetches again, from the next offset to hand out, after a pause.
+    pub(super) fn fetch_anew(&mut self, version: u64, at: Millis) {
+        self.version = version;
+        self.fetch = FetchState::Answered;
+        self.next_fetch = self.next_offset;
+        self.fetch_at = at;
+    }
+
+    /// The offset of the end, if nothing is left before it; each one once.
+    pub(super) fn reached_end(&mut self) -> Option<i64> {
+        let at = self.next_fetch;
+        let is_at_end = self.chunks.is_empty() && self.end.is_some_and(|end| at >= end);
+        let is_new = is_at_end && self.told_end != Some(at);
+        is_new.then(|| *self.told_end.insert(at))
     }
 
     fn may_fetch(&self, now: Millis) -> bool {
@@ -134,7 +155,7 @@ impl Consumer {
         for place in places {
             self.drop_queued(place);
             self.partitions.remove(place);
-            self.ends.forget(place);
+            self.ends.retain(|(ended, _)| ended != place);
         }
     }
 
@@ -171,73 +192,13 @@ impl Consumer {
         self.partitions.get(place)?.watermarks
     }
 
-    fn drop_queued(&mut self, place: &Place) {
+    pub(super) fn drop_queued(&mut self, place: &Place) {
         if let Some(partition) = self.partitions.get_mut(place) {
             self.queued_bytes -= partition.queued_bytes;
             partition.queued_bytes = 0;
             partition.chunks.clear();
             self.arrivals.retain(|arrived| arrived != place);
         }
-    }
-
-    /// Adds up to `max` records, and about `bytes_max` bytes of them, to `taken`. True if something
-    /// can be fetched now that could not before.
-    pub fn take(&mut self, max: usize, bytes_max: usize, taken: &mut Vec<Message>) -> bool {
-        let mut bytes = 0;
-        let mut has_room = false;
-        let mut turn = 0;
-        while taken.len() < max && bytes < bytes_max && turn < self.arrivals.len() {
-            let place = self.arrivals[turn].clone();
-            let partition = self.partitions.get_mut(&place);
-            let Some(partition) = partition.filter(|partition| !partition.is_paused) else {
-                turn += 1;
-                continue;
-            };
-            let chunk = partition.chunks.front_mut().expect("it has arrived");
-            let from = partition.next_offset;
-            match chunk.next(from, self.settings.content_bytes_max) {
-                Ok(Some(message)) => {
-                    let next = message.offset() + 1;
-                    bytes += message.bytes();
-                    partition.next_offset = next;
-                    partition.position = Some((next, message.leader_epoch()));
-                    taken.push(message);
-                }
-                Ok(None) => {
-                    let freed = chunk.bytes();
-                    partition.chunks.pop_front();
-                    partition.queued_bytes -= freed;
-                    self.queued_bytes -= freed;
-                    self.arrivals.remove(turn);
-                    has_room = true;
-                }
-                Err((behind, what)) => {
-                    self.damaged(&place, behind, &what);
-                    has_room = true;
-                }
-            }
-        }
-        has_room
-    }
-
-    /// A batch cannot be read: the partition stays where it is, and is fetched again.
-    fn damaged(&mut self, place: &Place, behind: i64, what: &str) {
-        self.drop_queued(place);
-        let Some(partition) = self.partitions.get_mut(place) else {
-            return;
-        };
-        self.versions += 1;
-        partition.version = self.versions;
-        partition.fetch = FetchState::Answered;
-        partition.next_fetch = partition.next_offset;
-        partition.fetch_at = self.now + REFUSED_PAUSE_MS;
-        let message = format!(
-            "the batch of {}-{} at offset {} cannot be read: {what}. To go on without it seek to \
-             offset {behind}",
-            place.0, place.1, partition.next_offset
-        );
-        let error = KafkaError::refused(codes::CORRUPT_MESSAGE, message);
-        self.report(Some(place), error);
     }
 
     /// Asks where partitions begin.
@@ -462,6 +423,7 @@ impl Consumer {
         }
         let partition = self.partitions.get_mut(&place).expect("it is assigned");
         partition.watermarks = Some((answer.log_start_offset, answer.high_watermark));
+        partition.end = Some(answer.end_offset);
         let from = partition.next_fetch;
         match records::scan(&answer.records, from) {
             Ok(whole) if whole.bytes > 0 => {
@@ -478,10 +440,7 @@ impl Consumer {
                 let grown = partition.bytes_max.saturating_mul(2).max(needed);
                 partition.bytes_max = grown.min(ANSWER_BYTES_MAX);
             }
-            Ok(_) if partition.chunks.is_empty() && from >= answer.last_stable_offset => {
-                self.ends.reached(&place, from);
-            }
-            Ok(_) => {}
+            Ok(_) => self.note_end(&place),
             Err(what) => self.damaged(&place, from + 1, &what),
         }
     }

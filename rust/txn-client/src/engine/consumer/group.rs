@@ -272,9 +272,8 @@ impl Consumer {
     /// True if `take_event`, `take_report` or `take_end` would give something.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        !self.reports.is_empty()
-            || self.ends.are_due()
-            || (self.group.event.is_some() && !self.group.is_told)
+        let has_report = !self.reports.is_empty() || !self.ends.is_empty();
+        has_report || (self.group.event.is_some() && !self.group.is_told)
     }
 
     /// The program has seen a change.

@@ -1,11 +1,10 @@
 //! The consumer: its machines put together.
 //!
 //! ```text
-//!   Consumer ─ partitions  begins, fetched answers, what was handed out   fetching.rs, records.rs
+//!   Consumer ─ partitions  begins, fetched answers, what was handed out   fetching.rs, taking.rs
 //!            ├ queries     offsets by time, committed offsets, commits    queries.rs
 //!            ├ Group       the member of a group: KIP-848, or classic     group.rs, classic.rs
 //!            ├ Leaders     ids and leaders of topics                      leaders.rs
-//!            ├ Ends        ends of partitions that were reached           ends.rs
 //!            └ Nodes       up to four connections a node: a `Fetch`, a `JoinGroup`, take long
 //! ```
 //!
@@ -20,7 +19,6 @@
 mod assignors;
 mod classic;
 mod columns;
-mod ends;
 mod fetching;
 mod group;
 #[cfg(test)]
@@ -28,6 +26,7 @@ mod group_simulation;
 mod leaders;
 mod queries;
 mod records;
+mod taking;
 #[cfg(test)]
 mod tests;
 
@@ -47,7 +46,6 @@ pub use assignors::Assignor;
 pub use classic::ClassicSettings;
 use classic::Step;
 pub use columns::MessageColumns;
-use ends::Ends;
 pub use fetching::Begin;
 use fetching::Partition;
 pub use group::Change;
@@ -104,6 +102,8 @@ pub struct ConsumerSettings {
     pub queued_bytes_max: usize,
     /// `fetch.batch.bytes`: bytes to which the records of one compressed batch may come.
     pub content_bytes_max: usize,
+    /// `enable.partition.eof`.
+    pub reports_ends: bool,
     /// `auto.offset.reset`.
     pub reset: Reset,
     /// Time that a subscribed topic may be unknown before the program is told.
@@ -181,7 +181,8 @@ pub struct Consumer {
     coordinator: Coordinator,
     group: Group,
     reports: VecDeque<Report>,
-    ends: Ends,
+    /// Partitions that the program has read to their end, and the offset there.
+    ends: VecDeque<(Place, i64)>,
     is_polling: bool,
     polled_at: Millis,
     now: Millis,
@@ -208,7 +209,7 @@ impl Consumer {
             next_query: 0,
             coordinator: Coordinator::default(),
             reports: VecDeque::new(),
-            ends: Ends::default(),
+            ends: VecDeque::new(),
             is_polling: false,
             polled_at: 0,
             now: 0,

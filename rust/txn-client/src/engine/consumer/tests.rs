@@ -28,6 +28,7 @@ pub(super) fn settings() -> ConsumerSettings {
         partition_fetch_bytes: 1 << 20,
         queued_bytes_max: 1 << 20,
         content_bytes_max: 1 << 20,
+        reports_ends: true,
         reset: Reset::Earliest,
         unknown_topic_max_ms: 0,
         api_timeout_ms: 5_000,
@@ -144,8 +145,11 @@ fn fetched(base_offset: i64, count: usize) -> Response {
     for _ in 0..count {
         builder.push(0, None, Some(b"v"), &[]);
     }
-    let mut batch = builder.seal().unwrap();
-    txn_protocol::batch::stamp_offset(&mut batch, base_offset, 0);
+    let mut batch = Vec::new();
+    if count > 0 {
+        batch = builder.seal().unwrap();
+        txn_protocol::batch::stamp_offset(&mut batch, base_offset, 0);
+    }
     Response::Fetch(
         0,
         vec![Fetched {
@@ -155,7 +159,7 @@ fn fetched(base_offset: i64, count: usize) -> Response {
             records: Arc::new(batch),
             log_start_offset: 0,
             high_watermark: base_offset + count as i64,
-            last_stable_offset: base_offset + count as i64,
+            end_offset: base_offset + count as i64,
         }],
     )
 }
@@ -414,36 +418,53 @@ fn a_commit_is_given_up_after_default_api_timeout_ms() {
 
 #[test]
 fn the_end_of_a_partition_is_told_once_behind_its_records_and_again_after_a_seek() {
-    let nothing = |offset| match fetched(offset, 1) {
-        Response::Fetch(code, mut answers) => {
-            answers[0].records = Arc::default();
-            answers[0].last_stable_offset = offset;
-            Response::Fetch(code, answers)
-        }
-        _ => unreachable!(),
-    };
     let mut script = Script::new(settings());
-    script.consumer.report_ends();
-    script.consumer.assign(vec![(place(0), Begin::At(7))]);
+    script.consumer.assign(vec![(place(0), Begin::At(0))]);
     script.settle();
     let (_, id, _) = script.fetch();
-    script.answer(id, fetched(7, 1));
-    let (_, id, from) = script.fetch();
-    assert_eq!(from, 8);
-    script.answer(id, nothing(8));
-    assert!(!script.consumer.has_news(), "its record is not handed out");
-    assert_eq!(script.take(), [7]);
-    let (_, id, _) = script.fetch();
-    script.answer(id, nothing(8));
+    script.answer(id, fetched(0, 2));
+    assert_eq!(script.consumer.take_end(), None); // its records come first
+    assert_eq!(script.take(), [0, 1]);
     assert!(script.consumer.has_news());
-    assert_eq!(script.consumer.take_end(), Some((place(0), 8)));
+    assert_eq!(script.consumer.take_end(), Some((place(0), 2)));
     let (_, id, _) = script.fetch();
-    script.answer(id, nothing(8));
-    assert_eq!(script.consumer.take_end(), None);
-    assert!(script.consumer.seek(&place(0), Begin::At(8)));
+    script.answer(id, fetched(2, 0));
+    assert!(!script.consumer.has_news());
+    script.fetch(); // of before the seek
+    assert!(script.consumer.seek(&place(0), Begin::At(2)));
     script.settle();
     let (_, id, _) = script.fetch();
-    script.answer(id, nothing(8));
-    assert!(script.consumer.seek(&place(0), Begin::At(7)));
-    assert!(!script.consumer.has_news(), "an end before a seek");
+    script.answer(id, fetched(2, 0));
+    assert_eq!(script.consumer.take_end(), Some((place(0), 2)));
+}
+
+#[test]
+fn an_end_before_a_seek_is_not_told_after_it() {
+    let mut script = Script::new(settings());
+    script.consumer.assign(vec![(place(0), Begin::At(0))]);
+    script.settle();
+    let (_, id, _) = script.fetch();
+    script.answer(id, fetched(0, 2));
+    script.take();
+    assert!(script.consumer.seek(&place(0), Begin::At(0)));
+    assert!(!script.consumer.has_news());
+}
+
+#[test]
+fn a_first_record_is_not_taken_on_the_fast_path() {
+    let mut script = Script::new(settings());
+    script.consumer.assign(vec![(place(0), Begin::At(0))]);
+    script.settle();
+    let (_, id, _) = script.fetch();
+    script.answer(id, fetched(0, 3));
+    assert!(script.consumer.take_further().0.is_none());
+    let mut taken = Vec::new();
+    script.consumer.take(1, usize::MAX, &mut taken);
+    let (message, _) = script.consumer.take_further();
+    assert_eq!(message.map(|it| it.offset()), Some(1));
+    script.consumer.pause(&place(0), true);
+    assert!(script.consumer.take_further().0.is_none());
+    script.consumer.pause(&place(0), false);
+    assert!(script.consumer.take_further().0.is_some());
+    assert_eq!(script.consumer.position(&place(0)), Some((3, 0)));
 }
