@@ -6,8 +6,9 @@
 //! asks the coordinator again. The markers take about 1 ms, so a pause of 1 ms saves 20 ms.
 //!
 //! txn answers `EndTxn` after the markers and needs no pause. So the pause is learned: it doubles
-//! when requests are kept, and it is halved, as a trial, after many that are not. Each trial that
-//! fails doubles the number of transactions before the next one.
+//! when requests that are kept cost more time than the longer pause would, and it is halved, as a
+//! trial, after many that are not kept. Each trial that fails doubles the number of transactions
+//! before the next one.
 //!
 //! Sources: KIP-890; measured with Apache Kafka 4.4.0.
 
@@ -21,8 +22,8 @@ const QUICK_END_MS: Millis = KEPT_MS / 2;
 const NEAR_MS: Millis = 20;
 /// Longest pause.
 const PAUSE_MAX_MS: Millis = 8;
-/// The pause grows when two of eight first requests were kept: one may be an accident.
-const KEPT_OF_EIGHT: u32 = 2;
+/// The number of last first requests that are looked at.
+const RECENT: Millis = 64;
 /// Transactions before the first trial of a shorter pause, and the most before any.
 const TRIAL_AFTER: (u32, u32) = (64, 4_096);
 
@@ -33,8 +34,8 @@ pub(super) struct MarkerPause {
     end_asked_at: Millis,
     ended_at: Option<Millis>,
     first_sent_at: Option<Millis>,
-    /// One bit for each of the last eight: it was kept.
-    recent: u8,
+    /// One bit for each of the last `RECENT`: it was kept.
+    recent: u64,
     /// Requests since the last one that was kept.
     calm: u32,
     trial_after: u32,
@@ -84,7 +85,7 @@ impl MarkerPause {
             return;
         };
         let was_kept = now - sent_at >= KEPT_MS;
-        self.recent = self.recent << 1 | u8::from(was_kept);
+        self.recent = self.recent << 1 | u64::from(was_kept);
         if !was_kept {
             self.calm += 1;
             if self.pause_ms > 0 && self.calm >= self.trial_after {
@@ -93,8 +94,10 @@ impl MarkerPause {
             return;
         }
         self.calm = 0;
-        if self.recent.count_ones() >= KEPT_OF_EIGHT && self.pause_ms < PAUSE_MAX_MS {
-            (self.pause_ms, self.recent) = ((self.pause_ms * 2).max(1), 0);
+        let longer_ms = (self.pause_ms * 2).clamp(1, PAUSE_MAX_MS);
+        let lost_ms = KEPT_MS * Millis::from(self.recent.count_ones());
+        if lost_ms > RECENT * (longer_ms - self.pause_ms) && longer_ms > self.pause_ms {
+            (self.pause_ms, self.recent) = (longer_ms, 0);
             self.trial_after = (self.trial_after * 2).min(TRIAL_AFTER.1);
         }
     }
@@ -154,7 +157,7 @@ mod tests {
     fn the_pause_becomes_as_long_as_the_markers_take() {
         for (markers_ms, learned_ms) in [(1, 1), (2, 2), (3, 4), (7, 8)] {
             let mut pause = MarkerPause::new();
-            assert!(node(markers_ms).run(&mut pause, 50) <= 8);
+            assert!(node(markers_ms).run(&mut pause, 100) <= 4 + 4 + 7 + 13);
             assert_eq!(pause.pause_ms, learned_ms);
         }
     }
@@ -162,14 +165,14 @@ mod tests {
     #[test]
     fn trials_of_a_shorter_pause_become_rare() {
         let (mut pause, mut kafka) = (MarkerPause::new(), node(1));
-        assert!(kafka.run(&mut pause, 20_000) <= 24);
-        assert!(kafka.run(&mut pause, 20_000) <= 12);
+        assert!(kafka.run(&mut pause, 20_000) <= 9 * 4);
+        assert!(kafka.run(&mut pause, 20_000) <= 5 * 4);
     }
 
     #[test]
     fn a_pause_that_is_no_longer_needed_goes_away() {
         let mut pause = MarkerPause::new();
-        node(4).run(&mut pause, 50);
+        node(4).run(&mut pause, 100);
         assert_eq!(pause.pause_ms, 4);
         node(0).run(&mut pause, 4 * TRIAL_AFTER.1);
         assert_eq!(pause.pause_ms, 0);
@@ -195,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_answer_changes_nothing() {
+    fn answers_that_are_slow_now_and_then_change_nothing() {
         let (mut pause, mut txn) = (MarkerPause::new(), node(0));
         for _ in 0..20 {
             txn.produce_ms = 25;
             txn.run(&mut pause, 1);
             txn.produce_ms = 0;
-            txn.run(&mut pause, 8);
+            txn.run(&mut pause, 24);
         }
         assert_eq!(pause.pause_ms, 0);
     }
@@ -209,7 +212,7 @@ mod tests {
     #[test]
     fn a_transaction_that_begins_later_is_sent_at_once_and_teaches_nothing() {
         let mut pause = MarkerPause::new();
-        node(4).run(&mut pause, 50);
+        node(4).run(&mut pause, 100);
         pause.asked_end(10_000);
         pause.ended(10_001);
         assert!(pause.until() < 10_100);

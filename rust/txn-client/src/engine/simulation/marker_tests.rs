@@ -44,8 +44,8 @@ fn transactions(world: &mut World, count: u32) -> Millis {
 fn transactions_of_version_2_wait_for_markers_instead_of_being_kept_for_20_ms() {
     // The answer and the next request take 2 ms together, so markers that take 4 need a pause.
     let (mut kafka, mut quick) = (world(true, 4), world(true, 0));
-    transactions(&mut kafka, 20);
-    transactions(&mut quick, 20);
+    transactions(&mut kafka, 60);
+    transactions(&mut quick, 60);
     let kept = kafka.markers.kept;
     assert!(kept > 0, "it has to learn");
     let (with_markers, without) = (transactions(&mut kafka, 50), transactions(&mut quick, 50));
@@ -81,7 +81,7 @@ fn a_coordinator_that_cannot_write_markers_is_asked_ten_times_a_second() {
 #[test]
 fn records_that_wait_for_markers_are_aborted_at_once() {
     let mut world = world(true, 4);
-    transactions(&mut world, 20);
+    transactions(&mut world, 60);
     world.producer.begin().unwrap();
     world.write("a", 0, "x").unwrap();
     world.producer.flush();
