@@ -1,6 +1,7 @@
 """Faults on request: each happens, is told, and harms nothing else."""
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -9,8 +10,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from support.clients import WAIT_S, commit_values, plain_producer, send, transactional_producer
+from support.wire_client import RawConnection
 from txn.errors import RejectedError
 from txn.testing import TestBroker, WaitError
+from txn.wire.api_keys import ApiKey
 
 HEARTBEATS: dict[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 50,
@@ -219,6 +222,41 @@ def test_a_rebalance_takes_partitions_and_gives_them_again(
         consumer.close()
     with pytest.raises(RejectedError, match="group 'strangers' has no members"):
         broker.rebalance("strangers")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        struct.pack(">hi", 0, 2**31 - 1),
+        struct.pack(">hiH", 0, 2**31 - 1, 3) + b"\xff\xff\xff",
+        b"x",
+    ],
+    ids=["a count without names", "no text", "one byte"],
+)
+def test_a_member_may_say_anything_about_its_subscription(
+    broker: TestBroker, topic: str, subscription: bytes
+) -> None:
+    """The kit believed the number of topics, and kept two thousand million empty names."""
+    with RawConnection(broker.bootstrap_servers) as connection:
+        protocols = [{"name": "range", "metadata": subscription}]
+        joined = connection.ask(
+            *(ApiKey.JOIN_GROUP, 2),
+            group_id=topic,
+            session_timeout=30_000,
+            rebalance_timeout=30_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        connection.ask(
+            *(ApiKey.SYNC_GROUP, 2),
+            group_id=topic,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[{"member_id": joined.member_id, "assignment": b""}],
+        )
+        assert broker.members(topic) == [joined.member_id]
 
 
 def test_healing_forgets_faults_and_frees_held_requests(broker: TestBroker, topic: str) -> None:

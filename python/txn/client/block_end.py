@@ -76,7 +76,8 @@ class BlockEnd:
         self._state.phase = BlockPhase.COMMITTING
         while True:
             try:
-                time.sleep(pause)
+                if pause:
+                    time.sleep(pause)
                 client.commit_transaction(deadline.slice() or PAUSE_SECONDS)
                 break
             except BaseException as raised:
@@ -187,7 +188,8 @@ class BlockEnd:
                 if is_first:
                     is_first = False
                     self._await_first_stored(client)
-                time.sleep(pause)
+                if pause:
+                    time.sleep(pause)
                 client.abort_transaction(deadline.slice() or PAUSE_SECONDS)
                 self._offsets.note_refused()
                 return interrupt

@@ -351,6 +351,17 @@ def test_the_keys_may_be_a_file(tmp_path: Path) -> None:
         assert client(broker, {"aud": "txn"}).list_topics(timeout=WAIT_S).brokers
 
 
+def test_a_key_set_of_more_than_a_mebibyte_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(KEY_SET + b" " * (1 << 20))
+    with txn.Broker(properties=settings(path.as_uri())) as broker:
+        assert "_AUTHENTICATION" in refusal(broker, {"aud": "txn"})
+    assert "oauth.keys_not_fetched" in caplog.text
+    assert "more than 1048576 bytes" in caplog.text
+
+
 @pytest.mark.parametrize("url", ["http://issuer.example/keys", "ftp://a/b", "file://other/keys"])
 def test_keys_that_anybody_on_the_way_can_change_refuse_the_start(url: str) -> None:
     with pytest.raises(txn.ConfigError, match="another scheme"):
