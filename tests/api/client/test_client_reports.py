@@ -204,7 +204,7 @@ def test_a_second_instance_of_a_static_member_is_refused_while_the_first_goes_on
 def test_settings_that_the_native_engine_does_not_have_are_refused_by_name(
     broker: TestBroker,
 ) -> None:
-    for name in ("enable_partition_eof", "session_timeout_ms"):
+    for name in ("statistics_interval_ms", "socket_keepalive_enable"):
         settings: dict[str, Any] = {name: 1, "engine": "native"}
         with pytest.raises(txn.ConfigError, match=name.replace("_", r"\.")):
             open_consumer(broker, ["in"], **settings)
