@@ -5,7 +5,7 @@ finds it.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka import Message
@@ -15,10 +15,18 @@ from wrapt import wrap_function_wrapper
 
 import txn.client
 import txn.processor
+from txn.client.native_consumer import NativeConsumer
 from txn.otel import records_read
 from txn.otel.faults import log_faults
 from txn.otel.processor_metrics import observe
 from txn.otel.transaction import TracedTransaction, tracer_of
+
+_READS: Final = (
+    (txn.client.Consumer, "poll"),
+    (txn.client.Consumer, "consume"),
+    (NativeConsumer, "poll"),  # its fast path does not call the other
+)
+"""Methods that hand out records. A record that passes through two of them is noted once."""
 
 
 class TxnInstrumentor(BaseInstrumentor):  # type: ignore[misc] # Any: see pyproject.toml
@@ -55,14 +63,14 @@ class TxnInstrumentor(BaseInstrumentor):  # type: ignore[misc] # Any: see pyproj
 
         wrap_function_wrapper(txn.processor.Processor, "__init__", observed)
         wrap_function_wrapper(txn.client.Producer, "make_transaction", traced)
-        wrap_function_wrapper(txn.client.Consumer, "poll", _noted)
-        wrap_function_wrapper(txn.client.Consumer, "consume", _noted)
+        for reader, method in _READS:
+            wrap_function_wrapper(reader, method, _noted)
 
     def _uninstrument(self, **_: Any) -> None:
         unwrap(txn.processor.Processor, "__init__")
         unwrap(txn.client.Producer, "make_transaction")
-        unwrap(txn.client.Consumer, "poll")
-        unwrap(txn.client.Consumer, "consume")
+        for reader, method in _READS:
+            unwrap(reader, method)
 
 
 def _noted(
