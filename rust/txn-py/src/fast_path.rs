@@ -2,7 +2,7 @@
 //! positions, errors or callbacks has to run between two records.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The number of no thread.
 const NOBODY: u64 = 0;
@@ -63,6 +63,6 @@ impl FastPath {
         let read_ns = self.read_ns.load(Ordering::Relaxed);
         let age_ns = (self.began.elapsed().as_nanos() as u64).saturating_sub(read_ns);
         let is_mine = self.reader.load(Ordering::Relaxed) == this_thread();
-        is_mine.then_some(age_ns as f64 / 1e9)
+        is_mine.then_some(Duration::from_nanos(age_ns).as_secs_f64())
     }
 }
