@@ -355,6 +355,10 @@ class Consumer(confluent_kafka.Consumer):
             lambda deadline: reading.consume(consume, num_messages, deadline), timeout
         )
 
+    def _consume_further(self, num_messages: int, timeout: float) -> list[Message] | None:
+        """Return more messages of a `consume` that has some; None: hand those out first."""
+        return super().consume(num_messages, timeout)
+
     def poll_arrow(self, max_rows: int = 100_000, timeout: float = -1) -> "pa.RecordBatch | None":
         """Return the next records as an Arrow record batch; None after the time-out.
 

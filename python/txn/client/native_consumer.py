@@ -102,6 +102,11 @@ class NativeConsumer(Consumer, NativeClient):
         age_s = self._core.fast_read_age_s()
         return -math.inf if age_s is None else time.monotonic() - age_s
 
+    def _consume_further(self, num_messages: int, timeout: float) -> list[Message] | None:
+        deadline = Deadline(timeout)
+        taken: list[Any] = self._core.take(num_messages, ms_of(timeout))
+        return taken if taken or deadline.has_passed else None  # None: there is an event
+
     def _beginnings_of(self, settings: Mapping[str, object]) -> Beginnings:
         return NativeBeginnings(self, settings, self._errors.note)
 

@@ -173,12 +173,22 @@ class Reading:
         num_messages: int,
         deadline: Deadline,
     ) -> list[Message]:
-        """Call the engine's `consume` in slices until it has returned so many messages."""
+        """Call the engine's `consume` in slices until it has returned so many messages.
+
+        With the native engine a change of the group waits until the messages of earlier slices are
+        handed out: behind it a partition that comes back is read again from its committed offset.
+        """
         messages: list[Message] = []
         while True:
             self._beginnings.ask()
             slice_s = min(deadline.slice(), self._beginnings.due_s())
-            messages += consume(num_messages - len(messages), slice_s)
+            if messages:
+                further = self._consumer._consume_further(num_messages - len(messages), slice_s)
+                if further is None:
+                    return messages
+                messages += further
+            else:
+                messages += consume(num_messages, slice_s)
             if messages:
                 self._reach.prove()
                 self._reach.check()

@@ -1,5 +1,7 @@
 """Classic groups of `txn.Consumer(engine="native")`, also with members on librdkafka."""
 
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -219,3 +221,34 @@ def test_a_pattern_that_is_none_is_refused_by_name(opened: Open, pattern: str) -
     with pytest.raises(txn.RejectedError, match="cannot be read") as told:
         opened().subscribe(["a", pattern])
     assert repr(pattern) in str(told.value)
+
+
+def test_a_rebalance_waits_until_the_records_of_a_consume_are_handed_out(
+    broker: TestBroker, topic: str, opened: Open
+) -> None:
+    """It gave records twice in one call: behind the rebalance its partitions begin anew."""
+    for partition in ALL:
+        broker.produce(
+            topic, *[b"%d-%d" % (partition, number) for number in range(5)], partition=partition
+        )
+    first = opened(partition_assignment_strategy="range")
+    first.subscribe([topic])
+    assert len(first.consume(1, 30)) == 1
+    second = opened(partition_assignment_strategy="range")
+    second.subscribe([topic])
+    over = threading.Event()
+
+    def join() -> None:
+        while not over.is_set():
+            second.consume(1, 0.1)
+
+    joining = threading.Thread(target=join)
+    joining.start()
+    try:
+        began_s = time.monotonic()
+        values = [message.value() for message in first.consume(1_000, 20)]
+        assert len(values) == len(set(values)) == 19
+        assert time.monotonic() - began_s < 15
+    finally:
+        over.set()
+        joining.join()
