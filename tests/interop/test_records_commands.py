@@ -218,10 +218,12 @@ def filled(bootstrap: str, topic: str, unique: Unique) -> Producer:
 def test_records_without_a_commit_are_seen_on_request_alone(
     bootstrap: str, topic: str, filled: Producer
 ) -> None:
-    committed = consumed(bootstrap, topic)
+    code, committed, note = run_txn("consume", topic, "--bootstrap", bootstrap)
     everything = consumed(bootstrap, topic, "--isolation", "read_uncommitted")
     filled.abort_transaction(WAIT_S)
-    assert committed == "1\n2\n"
+    assert (code, committed) == (0, "1\n2\n")
+    assert "wait for an open transaction, and are not shown" in note
+    assert f"This command names it: txn explain {topic}" in note
     assert everything == "1\naborted\n2\nopen\n"
 
 
