@@ -13,6 +13,9 @@ import re2
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
+RETRY_S: Final = 1.0
+"""The pause after a list that failed."""
+
 
 class ListsTopics(Protocol):
     """What `_core.NativeConsumer` does for a pattern; its stub describes the calls."""
@@ -82,10 +85,11 @@ class TopicPatterns:
         if answer is None:
             return
         self._asked = None
-        self._next_s = self._clock() + self._age_s
         error, _, _, topics = answer
+        pause_s = self._age_s if error is None else min(RETRY_S, self._age_s)
+        self._next_s = self._clock() + pause_s
         if error is not None:
-            return  # it is asked again
+            return
         found = {name for name, code, _ in topics if not code and self._is_match(name)}
         wanted = sorted({*self._names, *found})
         if wanted and wanted != self._subscribed:
