@@ -12,6 +12,7 @@ RUST   := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 PATTERNS_FLAGS := $(if $(STRIKES),--strikes $(STRIKES)) $(if $(SEED),--seed $(SEED))
 export CARGO_TERM_COLOR ?= auto
 export STRICT
+unexport PYTHONDONTWRITEBYTECODE  # a test starts thousands of Pythons; each would compile all of txn anew
 ifndef EXPLORE
 export PROPTEST_RNG_SEED ?= 7
 endif

@@ -1,5 +1,6 @@
 """Fixtures for every test: those of the peers, and the profile of Hypothesis."""
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -33,6 +34,11 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files. At the end workers have short ones, and none waits for long."""
     items.sort(key=_place_in_line)
+
+
+def pytest_collection_finish() -> None:
+    """Free later garbage collections from visiting every collected test and module."""
+    gc.freeze()
 
 
 def _place_in_line(item: pytest.Item) -> int:

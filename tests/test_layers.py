@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -148,8 +149,16 @@ def part_of(module: str) -> str:
 
 
 FILES = sorted((PYTHON / "txn").rglob("*.py"))
-IMPORTS = [found for path in FILES for found in imports_of(path)]
-INSIDE = [found for found in IMPORTS if found.imported.split(".")[0] == "txn"]
+
+
+@cache
+def imports() -> list[Import]:
+    return [found for path in FILES for found in imports_of(path)]
+
+
+def inside() -> list[Import]:
+    """Of modules of txn by modules of txn."""
+    return [found for found in imports() if found.imported.split(".")[0] == "txn"]
 
 
 def points_inward(found: Import) -> bool:
@@ -166,11 +175,11 @@ def test_every_package_has_a_layer() -> None:
 
 
 def test_imports_point_inward() -> None:
-    assert [str(found) for found in INSIDE if not points_inward(found)] == []
+    assert [str(found) for found in inside() if not points_inward(found)] == []
 
 
 def test_only_commands_the_console_and_the_manual_import_the_command_line() -> None:
-    importers = {part_of(each.importer) for each in INSIDE if part_of(each.imported) == "cli"}
+    importers = {part_of(each.importer) for each in inside() if part_of(each.imported) == "cli"}
     assert importers == {"cli", "console", "manual", "__main__"}
 
 
@@ -188,7 +197,7 @@ def test_administrators_load_no_server() -> None:
 def test_pure_packages_import_nothing_of_the_world() -> None:
     worldly = [
         str(found)
-        for found in IMPORTS
+        for found in imports()
         if part_of(found.importer) in PURE and found.imported.split(".")[0] in WORLD
     ]
     assert worldly == []
@@ -197,31 +206,31 @@ def test_pure_packages_import_nothing_of_the_world() -> None:
 def test_only_the_shells_import_the_extension() -> None:
     others = [
         str(found)
-        for found in INSIDE
+        for found in inside()
         if part_of(found.imported) == "_core" and not found.importer.startswith(MAY_IMPORT_CORE)
     ]
     assert others == []
 
 
 def test_only_commands_the_console_and_administrators_import_what_explains() -> None:
-    importers = {part_of(each.importer) for each in INSIDE if part_of(each.imported) == "explain"}
+    importers = {part_of(each.importer) for each in inside() if part_of(each.imported) == "explain"}
     assert importers == {"explain", "cli", "console", "admin"}
 
 
 def test_only_the_console_imports_the_packages_of_its_extra() -> None:
     packages = ("starlette", "uvicorn", "jinja2", "markupsafe", "txn.console")
-    importers = {found.importer for found in IMPORTS if found.imported.startswith(packages)}
+    importers = {found.importer for found in imports() if found.imported.startswith(packages)}
     others = {name for name in importers if part_of(name) != "console"}
     assert others == {"txn.cli.console"}
 
 
 def test_nothing_imports_what_needs_the_lgpl() -> None:
-    assert [str(found) for found in IMPORTS if found.imported.startswith(NOT_OURS)] == []
+    assert [str(found) for found in imports() if found.imported.startswith(NOT_OURS)] == []
 
 
 def test_only_one_module_and_the_schemas_behind_it_import_kio() -> None:
     """Another module that imported it first would have it bring Hypothesis along."""
-    importers = {found.importer for found in IMPORTS if found.imported.split(".")[0] == "kio"}
+    importers = {found.importer for found in imports() if found.imported.split(".")[0] == "kio"}
     first = {name for name in importers if not name.startswith("txn.wire.later.")}
     assert first == {"txn.wire.kio"}
 
@@ -229,7 +238,7 @@ def test_only_one_module_and_the_schemas_behind_it_import_kio() -> None:
 def test_only_the_extra_for_it_imports_opentelemetry() -> None:
     importers = {
         part_of(found.importer)
-        for found in IMPORTS
+        for found in imports()
         if found.imported.startswith(("opentelemetry", "wrapt", "txn.otel"))
     }
     assert importers == {"otel"}

@@ -3,14 +3,12 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 SIZE: Final = ViewportSize(width=1280, height=900)
-SCREENSHOTS: Final = Path(__file__).parents[2] / "target" / "console-screenshots"
 
 
 @contextmanager

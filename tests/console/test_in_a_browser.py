@@ -1,6 +1,6 @@
 """The console in a real browser: scripts, keyboard, contrast and names for all, hostile records.
 
-Screenshots of every page go to `target/console-screenshots`, in light and in dark.
+`make screenshots WHERE=…` makes pictures of the pages, to look at, in light, dark and narrow.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
 from playwright.sync_api import Browser, Page, ViewportSize, expect  # noqa: E402
 
-from console.browser import CHROMIUM, SCREENSHOTS, chromium_browser, open_page  # noqa: E402
+from console.browser import CHROMIUM, chromium_browser, open_page  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="there is no chromium: `make browser` installs it by apt"
@@ -106,7 +106,6 @@ def test_every_page_is_without_violations_complaints_and_sideways_scrolling(
 ) -> None:
     page, complaints = seen
     complaints.clear()
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.emulate_media(color_scheme="light")
     page.goto(f"{story.console.base}{PATHS[name]}")
     expect(page.locator("h1")).to_be_visible()
@@ -114,11 +113,9 @@ def test_every_page_is_without_violations_complaints_and_sideways_scrolling(
     assert found.violations_count == 0, found.generate_report()
     widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert widths[0] <= widths[1]
-    page.screenshot(path=SCREENSHOTS / f"{name}-light.png", full_page=True)
     page.emulate_media(color_scheme="dark")
     contrast = Axe().run(page, options={"runOnly": ["color-contrast"]})
     assert contrast.violations_count == 0, contrast.generate_report()
-    page.screenshot(path=SCREENSHOTS / f"{name}-dark.png", full_page=True)
     assert [each for each in complaints if "status of 404" not in each] == []
 
 
@@ -177,13 +174,11 @@ LEFT_OUT = """() => window.wanted.filter((each) => each.isConnected && !window.r
 
 def test_a_narrow_screen_scrolls_no_page_sideways(chromium: Browser, story: Story) -> None:
     narrow = ViewportSize(width=390, height=800)
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     with open_page(chromium, story.console.url, size=narrow) as (page, _):
         for name, path in PATHS.items():
             page.goto(f"{story.console.base}{path}")
             widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
             assert widths[0] <= widths[1], name
-            page.screenshot(path=SCREENSHOTS / f"{name}-narrow.png", full_page=True)
 
 
 def test_a_hostile_record_runs_nothing_and_changes_no_page(chromium: Browser, story: Story) -> None:

@@ -253,6 +253,7 @@ class Reader:
 
     def _look(self, line: str, shown: str) -> None:
         ends_s = time.monotonic() + LOOK_S
+        pause_s = 0.05
         while True:
             command = self._start(line)
             command.await_end()
@@ -261,6 +262,8 @@ class Reader:
             if is_like(command.output, shown):
                 return
             assert time.monotonic() < ends_s, difference(command, shown)
+            time.sleep(pause_s)  # what it waits for needs the CPU more than it does
+            pause_s = min(2 * pause_s, 2.0)
 
     def _compare(self, command: Command, shown: str | None, *, goes_on: bool) -> None:
         if shown is not None and "^C\n" in shown:
