@@ -19,6 +19,7 @@ from support.clients import (
     transactional_producer,
 )
 from support.command_line import run_txn
+from support.samples import sampled
 from txn.console.pages import PAGES
 from txn.console.site import Action, Download
 
@@ -60,6 +61,8 @@ PATHS = {
     "login": "/login",
 }
 
+DARK = sampled(list(PATHS), 3)
+"""The pages whose contrast is measured in dark too; all share the same few colours."""
 
 ACTIONS = {
     "/transactions/do/abort": "test_the_keyboard_alone_finds_a_transaction_and_aborts_it",
@@ -113,9 +116,10 @@ def test_every_page_is_without_violations_complaints_and_sideways_scrolling(
     assert found.violations_count == 0, found.generate_report()
     widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert widths[0] <= widths[1]
-    page.emulate_media(color_scheme="dark")
-    contrast = Axe().run(page, options={"runOnly": ["color-contrast"]})
-    assert contrast.violations_count == 0, contrast.generate_report()
+    if name in DARK:
+        page.emulate_media(color_scheme="dark")
+        contrast = Axe().run(page, options={"runOnly": ["color-contrast"]})
+        assert contrast.violations_count == 0, contrast.generate_report()
     assert [each for each in complaints if "status of 404" not in each] == []
 
 
