@@ -157,12 +157,16 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up(
     assert of_id(hostile.settings, 1, AVRO).text == STRING  # with a client of its own
 
 
+def _wait(hostile: HostileRegistry) -> None:
+    hostile.ends.wait()
+
+
 def test_a_registry_that_does_not_answer_is_given_up(
     hostile: HostileRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """confluent-kafka's client has no time limit of its own."""
     monkeypatch.setattr(bounded_client, "ANSWER_SECONDS", 0.2)
-    hostile.answer = lambda _: hostile.ends.wait() and None
+    hostile.answer = lambda _: _wait(hostile)
     with pytest.raises(RetriableError, match="did not give schema 1: timed out"):
         of_id(hostile.settings, 1, AVRO)
 

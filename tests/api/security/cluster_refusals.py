@@ -24,7 +24,7 @@ SHARE_STATE = {"partition": 0, "state_epoch": 0, "leader_epoch": 0, "start_offse
 CLUSTER_REFUSALS = [
     *(
         Refusal(
-            key,
+            ApiKey(key),
             0,
             {
                 "group_id": "g",
