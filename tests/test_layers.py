@@ -27,7 +27,7 @@ LAYERS = (
         "line_writer",
         "printable",
     },
-    {"arrow_buffers", "clock", "config", "forks", "logs", "moments"},
+    {"arrow_buffers", "clock", "config", "forks", "logs", "moments", "timed_http"},
     {"wire"},
     {"security"},
     {"partition", "coordinator", "metadata"},

@@ -46,6 +46,20 @@ class Program:
             assert time.monotonic() < ends_s, f"in vain:\n{self.output()[-4000:]}"
             time.sleep(0.1)
 
+    def until_reached(self, goal: int, count: Callable[[], int]) -> None:
+        """Wait until a number that the program raises reaches a goal.
+
+        The time limit counts from the last rise: on a busy machine a program that restores its
+        state and goes on is slow, and does not hang.
+        """
+        reached = -1
+        while (now := count()) < goal:
+            if now > reached:
+                reached, ends_s = now, time.monotonic() + SECONDS_MAX
+            assert self._process.poll() is None, f"it ended at {now}:\n{self.output()[-4000:]}"
+            assert time.monotonic() < ends_s, f"it stays at {now}:\n{self.output()[-4000:]}"
+            time.sleep(0.1)
+
     def output(self) -> str:
         """All that it has printed."""
         return self._log.read_text()

@@ -8,7 +8,6 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ JAVA = Path(__file__).parent / "java"
 
 WORDS = [f"w{n}" for n in range(7)]
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(5 * SECONDS_MAX)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(10 * SECONDS_MAX)]
 
 
 def class_path_of(release: str) -> str:
@@ -80,9 +79,10 @@ class WordCount:
             outputs[(message.key() or b"").decode()].append((message.value() or b"").decode())
         return outputs
 
-    def has_counted(self, lines: int) -> bool:
-        """Whether the committed counts reach a number of lines."""
-        return all(len(self.found("joined")[word]) >= lines for word in WORDS)
+    def counted(self) -> int:
+        """The number of lines that the committed counts of every word have reached."""
+        joined = self.found("joined")
+        return min(len(joined[word]) for word in WORDS)
 
     def check(self) -> None:
         """Every number of each word has come out once, in order, and joined."""
@@ -100,7 +100,7 @@ def test_P1_P3_a_word_count_goes_on_from_its_changelogs_and_is_reset(
     for _ in range(2):
         count.send(20)
         with count.instance() as program:
-            program.until(lambda: count.has_counted(count.lines))
+            program.until_reached(count.lines, count.counted)
             program.stop()
         count.check()
         shutil.rmtree(count.state())
@@ -128,9 +128,9 @@ def test_P1_P3_killed_instances_with_standbys_count_each_word_once(
     with ExitStack() as stack:
         running = [stack.enter_context(count.instance(n, standbys=1)) for n in (0, 1)]
         for kill in range(kills):
-            before = len(count.found("joined")["w0"])
+            before = count.counted()
             count.send(200)
-            running[kill % 2].until(partial(count.has_counted, before + 1))
+            running[kill % 2].until_reached(before + 1, count.counted)
             running[kill % 2].kill()
             if kill == kills // 2:
                 running[1 - kill % 2].kill()
@@ -138,5 +138,5 @@ def test_P1_P3_killed_instances_with_standbys_count_each_word_once(
                     count.instance(1 - kill % 2, standbys=1)
                 )
             running[kill % 2] = stack.enter_context(count.instance(kill % 2, standbys=1))
-        running[0].until(lambda: count.has_counted(count.lines))
+        running[0].until_reached(count.lines, count.counted)
     count.check()

@@ -18,12 +18,7 @@ IN_PRODUCE: Final = "responses.partition_responses"
 IN_FETCH: Final = "responses.partitions"
 IN_LIST: Final = "topics.partitions"
 
-NOT_ANNOUNCED: Final = frozenset(
-    {
-        *(80, 81, 94),  # several controllers
-        *(83, 84, 85, 86, 87),  # between brokers and the coordinator of share groups
-    }
-)
+NOT_ANNOUNCED: Final = frozenset({80, 81, 94})  # of several controllers
 """API keys that Kafka announces and txn does not serve yet."""
 
 FEATURES_NOT_SERVED: Final = frozenset(

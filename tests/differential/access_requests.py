@@ -615,10 +615,11 @@ NOT_ASKED: Final = {
     ApiKey.SASL_HANDSHAKE: "comes before the principal is known",
     ApiKey.SASL_AUTHENTICATE: "comes before the principal is known",
     **dict.fromkeys(
-        APIS_BY_MODULE["other_groups"], "switched off here: test_groups_switched_off.py asks them"
+        (*APIS_BY_MODULE["other_groups"], *APIS_BY_MODULE["share_state"]),
+        "switched off here: test_groups_switched_off.py asks them",
     ),
 }
-"""APIs that ask no authorizer."""
+"""APIs that ask no authorizer, or that the arena's Kafka has and txn has not."""
 
 RESTORED: Final = frozenset({ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE})
 """APIs whose requests may take away `DOOMED` or `DOOMED_GROUP`."""

@@ -1,15 +1,19 @@
 """Share and streams groups beside an Apache Kafka that has both switched off."""
 
 import uuid
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 import txn
+from differential.access_arena import LISTENER, SETTINGS, log_in
 from differential.side import Side
 from harnesses.peers.jars import CONTROL, NODE_4_4
 from harnesses.peers.kafka import KafkaNode
+from support.wire_client import RawConnection
 
 MEMBER: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 TOPIC_ID: Final = uuid.UUID(int=7)
@@ -179,25 +183,74 @@ REQUESTS: Final[dict[str, tuple[int, int, dict[str, Any]]]] = {
     ),
 }
 
-PROTOCOLS: Final = frozenset({76, 77, 78, 79, *range(88, 94)})
-"""API keys of the clients of share and streams groups."""
+A_BATCH: Final = {"first_offset": 0, "last_offset": 1, "delivery_state": 0, "delivery_count": 1}
+STATE: Final = {
+    "state_epoch": 0,
+    "leader_epoch": 0,
+    "start_offset": 0,
+    "delivery_complete_count": 0,
+    "state_batches": [A_BATCH],
+}
+"""The state of a partition; most APIs ask with a part of it."""
+STATE_VERSIONS: Final = ((83, 0), (84, 0), (85, 0), (85, 1), (86, 0), (87, 0), (87, 1))
+STATE_TOPICS: Final[dict[str, tuple[str, list[tuple[int, list[int]]]]]] = {
+    "a partition": ("g", [(7, [0])]),
+    "no group": ("", [(7, [0])]),
+    "no topic": ("g", []),
+    "no topic id": ("g", [(0, [0])]),
+    "a partition twice": ("g", [(7, [0, 0]), (7, [0, 1])]),
+    "a topic without partitions": ("g", [(7, [0]), (8, [])]),
+}
+"""A group, and partitions of topics by their ids."""
+
+PROTOCOLS: Final = frozenset({76, 77, 78, 79, *range(83, 94)})
+"""API keys of share and streams groups."""
 
 pytestmark = pytest.mark.peer
 
 
+class Sides(NamedTuple):
+    """Connections to txn and to Apache Kafka, of a super user and of nobody in particular."""
+
+    users: tuple[Side, Side]
+    strangers: tuple[Side, Side]
+
+
+def as_stranger(servers: str) -> RawConnection:
+    return log_in("ada", "127.0.0.1", servers)
+
+
+@contextmanager
+def both(directory: Path) -> Iterator[tuple[Mapping[str, str], Mapping[str, str]]]:
+    """The listeners of txn and of Apache Kafka, where ada has no rights."""
+    theirs = {LISTENER: "SASL_PLAINTEXT"}
+    ours = {
+        **SETTINGS,
+        "listeners": f"{LISTENER}://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "listener.security.protocol.map": f"{LISTENER}:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
+    with (
+        KafkaNode(directory, SETTINGS, jars=NODE_4_4, listeners=theirs, format_options=OFF) as node,
+        txn.Broker(properties=ours) as broker,
+    ):
+        yield broker.listeners, node.servers
+
+
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+def both_sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     if CONTROL is not NODE_4_4:
         pytest.skip("Apache Kafka 4.4 has these versions")
-    directory = tmp_path_factory.mktemp("off")
-    with (
-        KafkaNode(directory, jars=NODE_4_4, format_options=OFF) as node,
-        txn.Broker() as broker,
-    ):
-        sides = Side(broker.bootstrap_servers), Side(node.bootstrap_servers)
-        yield sides
-        for side in sides:
+    with both(tmp_path_factory.mktemp("off")) as (ours, theirs):
+        sides = Side(ours["PLAINTEXT"]), Side(theirs["PLAINTEXT"])
+        strangers = Side(ours[LISTENER], as_stranger), Side(theirs[LISTENER], as_stranger)
+        yield Sides(sides, strangers)
+        for side in (*sides, *strangers):
             side.close()
+
+
+@pytest.fixture
+def sides(both_sides: Sides) -> tuple[Side, Side]:
+    return both_sides.users
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -207,6 +260,29 @@ def test_a_request_of_a_protocol_that_is_switched_off_is_answered_as_by_Kafka(
     ours, theirs = (side.ask(*REQUESTS[name]) for side in sides)
     assert ours == theirs
     assert "unsupported_version" in str(ours)
+
+
+@pytest.mark.parametrize("case", STATE_TOPICS)
+@pytest.mark.parametrize(("key", "version"), STATE_VERSIONS)
+def test_a_request_about_the_state_of_share_groups_is_answered_as_by_Kafka(
+    key: int, version: int, case: str, both_sides: Sides
+) -> None:
+    group, topics = STATE_TOPICS[case]
+    request = {
+        "group_id": group,
+        "topics": [
+            {
+                "topic_id": uuid.UUID(int=topic),
+                "partitions": [{"partition": each, **STATE} for each in partitions],
+            }
+            for topic, partitions in topics
+        ],
+    }
+    ours, theirs = (side.ask(key, version, request) for side in both_sides.users)
+    assert ours == theirs
+    ours, theirs = (side.ask(key, version, request) for side in both_sides.strangers)
+    assert ours == theirs
+    assert ("cluster_authorization_failed" in str(ours)) == bool(topics)
 
 
 def test_the_announced_APIs_of_switched_off_protocols_are_those_of_Kafka(
@@ -222,7 +298,6 @@ def test_the_announced_APIs_of_switched_off_protocols_are_those_of_Kafka(
         for side in sides
     )
     assert ours == theirs
-    named = {
-        key: sorted({version for k, version, _ in REQUESTS.values() if k == key}) for key in ours
-    }
+    asked_here = {(key, version) for key, version, _ in REQUESTS.values()} | {*STATE_VERSIONS}
+    named = {key: sorted(version for k, version in asked_here if k == key) for key in ours}
     assert named == {key: list(range(low, high + 1)) for key, (low, high) in ours.items()}

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from txn.access.stores import certificate_pem, identity_pem, key_pem, trusted_pem
+from txn.access.stores import (
+    FILE_BYTES_MAX,
+    certificate_pem,
+    identity_pem,
+    key_pem,
+    trusted_pem,
+)
 from txn.errors import ConfigError
 from txn.security.client import Store
 
@@ -81,3 +87,23 @@ def test_a_text_that_does_not_serve_is_not_shown() -> None:
     with pytest.raises(ConfigError) as raised:
         certificate_pem(Store("ssl.certificate.pem", text=SECRET))
     assert str(raised.value) == "ssl.certificate.pem holds no certificate in PEM (-----BEGIN …)"
+
+
+def test_a_file_that_no_bundle_of_certificates_can_be_is_refused(tmp_path: Path) -> None:
+    """It was cut, and the certificates behind the cut were not trusted."""
+    padding = b" " * (FILE_BYTES_MAX - len(CERTIFICATE))
+    assert trusted_pem(stored(tmp_path / "ca", padding + CERTIFICATE), opened) == CERTIFICATE
+    with pytest.raises(ConfigError, match=rf"ca' has more than {FILE_BYTES_MAX} bytes"):
+        trusted_pem(stored(tmp_path / "ca", padding + CERTIFICATE + b" "), opened)
+    with pytest.raises(ConfigError, match=rf"/dev/zero' has more than {FILE_BYTES_MAX} bytes"):
+        key_pem(Store("ssl.key.location", "/dev/zero"))
+
+
+def test_a_directory_with_more_than_certificates_is_refused(tmp_path: Path) -> None:
+    stored(tmp_path / "a.pem", CERTIFICATE)
+    store = Store("ssl.ca.location", str(tmp_path))
+    stored(tmp_path / "b.pem", b" " * (FILE_BYTES_MAX - len(CERTIFICATE)))
+    assert trusted_pem(store, opened) == CERTIFICATE
+    stored(tmp_path / "c.pem", b" ")
+    with pytest.raises(ConfigError, match=rf"has more than {FILE_BYTES_MAX} bytes"):
+        trusted_pem(store, opened)

@@ -290,6 +290,14 @@ def test_a_refusal_whose_body_cannot_be_read_is_a_refusal(endpoint: Endpoint) ->
         asked(endpoint.client())
 
 
+def test_an_answer_of_an_endpoint_has_a_bound(endpoint: Endpoint) -> None:
+    padding = "x" * (tokens.ANSWER_BYTES_MAX - 100)
+    endpoint.answers += [answer(padding=padding), answer(padding=padding + "x" * 100)]
+    assert asked(endpoint.client()) == "a.b.c"
+    with pytest.raises(RetriableError, match="answers with no JSON object"):
+        asked(endpoint.client())
+
+
 DRIPS = {
     "header": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
     "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),

@@ -13,7 +13,8 @@ from txn.errors import ConfigError
 from txn.security.client import Store
 
 FILE_BYTES_MAX: Final = 16 << 20
-"""Larger than every bundle of authorities; a wrong path may be a disk image."""
+"""Larger than every bundle of authorities, and than all files of a directory of them; a wrong path
+may be a disk image, or a device that has no end."""
 
 PROBE: Final = "probe"
 """librdkafka's ssl.ca.location for the system's authorities."""
@@ -89,16 +90,29 @@ def content_of(store: Store) -> bytes:
     path = Path(store.location.removeprefix("file://"))
     try:
         if path.is_dir():
-            return b"\n".join(_head(each) for each in sorted(path.iterdir()) if each.is_file())
-        return _head(path)
+            return _content_within(path, store)
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "the path is none"
         raise _fault(store, f"cannot be read: {reason}. Give a file of this machine") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise _too_large(store)
+    return content
 
 
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(FILE_BYTES_MAX)
+def _content_within(directory: Path, store: Store) -> bytes:
+    """The bytes of the files of a store's directory. Raises OSError, or ConfigError."""
+    contents: list[bytes] = []
+    left = FILE_BYTES_MAX
+    for path in sorted(directory.iterdir()):
+        if path.is_file():
+            with path.open("rb") as file:
+                contents.append(file.read(left + 1))
+            left -= len(contents[-1])
+        if left < 0:
+            raise _too_large(store)
+    return b"\n".join(contents)
 
 
 def _opened(store: Store, content: bytes, open_keystore: OpenKeystore) -> Opened:
@@ -117,6 +131,14 @@ def _blocks(pattern: re.Pattern[bytes], content: bytes, store: Store, what: str)
     if not blocks:
         raise _fault(store, f"holds no {what} in PEM (-----BEGIN …)")
     return b"\n".join(blocks) + b"\n"
+
+
+def _too_large(store: Store) -> ConfigError:
+    return _fault(
+        store,
+        f"has more than {FILE_BYTES_MAX} bytes, which no certificates have. Give the file or the "
+        "directory of the certificates",
+    )
 
 
 def _fault(store: Store, rest: str) -> ConfigError:

@@ -196,7 +196,7 @@ def _opener(
     import ssl
     from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
 
-    from txn.access.timed_http import timed_handlers
+    from txn.timed_http import timed_handlers
 
     class NoRedirect(HTTPRedirectHandler):
         """Follows none: the client's secret is for one endpoint."""

@@ -59,6 +59,9 @@ CONSUMER_GROUP_HEARTBEAT: Final = 68
 API_KEYS_BYTES_MAX: Final = 64 << 10
 """More than any answer to `API_VERSIONS` has."""
 
+API_KEYS_SECONDS: Final = 3.0
+"""The most that an answer to `API_VERSIONS` takes, from its request on."""
+
 NO_LOGIN: Final = KafkaError(KafkaError.ILLEGAL_SASL_STATE).str()
 """The answer of a listener without SASL to the begin of a log-in."""
 
@@ -292,20 +295,42 @@ def look(host: str, port: int, has_tls: bool) -> AddressFault | None:
 
 
 def api_keys_of(host: str, port: int, has_tls: bool) -> frozenset[int]:
-    """Return the keys of the requests that a broker serves; empty if it does not list them."""
+    """Return the keys of the requests that a broker serves; empty if it does not list them.
+
+    It is empty too for an answer of more than `API_KEYS_BYTES_MAX`, and for one that takes longer
+    than `API_KEYS_SECONDS`, as one that comes byte by byte does.
+    """
+    ends_s = time.monotonic() + API_KEYS_SECONDS
     try:
         with _connected(host, port) as plain:
             connection = _unverified().wrap_socket(plain) if has_tls else plain
-            with connection, connection.makefile("rb") as answers:
+            with connection:
                 connection.sendall(API_VERSIONS)
-                (size,) = struct.unpack(">i", answers.read(4))
-                body = answers.read(min(max(size, 0), API_KEYS_BYTES_MAX))
+                (size,) = struct.unpack(">i", _received(connection, 4, ends_s))
+                if not 0 <= size <= API_KEYS_BYTES_MAX:
+                    return frozenset()
+                body = _received(connection, size, ends_s)
         _, code, count = struct.unpack_from(">ihi", body)
         if code != 0:
             return frozenset()
         return frozenset(struct.unpack_from(">hhh", body, 10 + 6 * n)[0] for n in range(count))
     except (OSError, struct.error):  # as one that wants to see the client's certificate first
         return frozenset()
+
+
+def _received(connection: socket.socket, count: int, ends_s: float) -> bytes:
+    """Receive this many bytes. Raises OSError: the peer closed, or took longer than `ends_s`."""
+    received = bytearray()
+    while len(received) < count:
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the answer takes too long")
+        connection.settimeout(left_s)
+        piece = connection.recv(count - len(received))
+        if not piece:
+            raise ConnectionError("the broker closed the connection")
+        received += piece
+    return bytes(received)
 
 
 def _connected(host: str, port: int) -> socket.socket:

@@ -1,5 +1,7 @@
 """Requests about topics, settings and the cluster, with the answers that refuse them."""
 
+from uuid import UUID
+
 from api.security.access_control import (
     CLUSTER_FAILED,
     GROUP_FAILED,
@@ -13,10 +15,31 @@ from api.security.access_control import (
     partition_of,
 )
 from support.acl_filters import any_acl
+from txn.broker.apis.index import APIS_BY_MODULE
 from txn.security.acls import Operation, Permission
 from txn.wire.api_keys import ApiKey
 
+SHARE_STATE = {"partition": 0, "state_epoch": 0, "leader_epoch": 0, "start_offset": 0}
+
 CLUSTER_REFUSALS = [
+    *(
+        Refusal(
+            ApiKey(key),
+            0,
+            {
+                "group_id": "g",
+                "topics": [
+                    {
+                        "topic_id": UUID(int=7),
+                        "partitions": [{**SHARE_STATE, "state_batches": []}],
+                    }
+                ],
+            },
+            lambda answer: [p.error_code for t in answer.results for p in t.partitions],
+            [CLUSTER_FAILED],
+        )
+        for key in APIS_BY_MODULE["share_state"]
+    ),
     Refusal(
         ApiKey.METADATA,
         12,

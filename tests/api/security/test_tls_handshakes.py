@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 import txn
-from api.security.tls_brokers import METRICS, address, ask_metadata, await_failure, refusal_of
+from api.security.tls_brokers import (
+    METRICS,
+    address,
+    ask_metadata,
+    await_failure,
+    await_true,
+    failures,
+    refusal_of,
+)
 from support.certificates import Issuer, TlsConnection
 from support.clients import (
     WAIT_S,
@@ -20,6 +28,9 @@ from support.clients import (
     transactional_producer,
 )
 from support.wire_client import RawConnection
+
+HANDSHAKE_BYTES_MAX = 128 << 10
+"""As in rust/txn-net/src/tls/stream.rs."""
 
 
 @pytest.fixture
@@ -108,6 +119,58 @@ def test_a_truncated_handshake_is_counted(broker: txn.Broker) -> None:
         connection.socket.shutdown(socket.SHUT_WR)
         assert connection.is_closed_by_peer()
     await_failure(broker, "client_left")
+
+
+def extension(number: int, content: bytes) -> bytes:
+    return struct.pack(">HH", number, len(content)) + content
+
+
+def client_hello(key_shares: bytes) -> bytes:
+    """A ClientHello of TLS 1.3 with 60,000 bytes of padding, in records."""
+    extensions = b"".join(
+        (
+            extension(10, b"\0\2\0\x1d"),  # the group x25519
+            extension(13, b"\0\4\x04\x03\x08\x04"),  # signatures by ECDSA and RSA
+            extension(43, b"\2\3\4"),  # TLS 1.3
+            extension(51, struct.pack(">H", len(key_shares)) + key_shares),
+            extension(21, bytes(60_000)),
+        )
+    )
+    hello = b"\3\3" + bytes(range(32)) + b"\x20" + bytes(32) + b"\0\2\x13\x01\1\0"
+    hello += struct.pack(">H", len(extensions)) + extensions
+    message = b"\1" + len(hello).to_bytes(3, "big") + hello
+    parts = [message[at : at + 16_384] for at in range(0, len(message), 16_384)]
+    return b"".join(b"\x16\3\1" + struct.pack(">H", len(part)) + part for part in parts)
+
+
+def answer_of(connection: RawConnection) -> None:
+    """Wait for the broker's records, of which the first is a handshake."""
+    assert connection.socket.recv(1) == b"\x16"
+    assert connection.socket.recv(1 << 16)
+
+
+def long_handshake(connection: RawConnection) -> int:
+    """Begin a handshake; return the number of bytes sent."""
+    first, second = client_hello(b""), client_hello(b"\0\x1d\0\x20" + bytes(range(9, 41)))
+    connection.send_raw(first)
+    answer_of(connection)  # a HelloRetryRequest, as no key was shared
+    connection.send_raw(second)
+    return len(first) + len(second)
+
+
+def test_a_handshake_of_too_many_bytes_is_refused(broker: txn.Broker) -> None:
+    """Each message has at most 64 KiB. Two greetings and the begin of a record have more."""
+    with RawConnection(address(broker)) as less, RawConnection(address(broker)) as more:
+        for connection, bytes_sent in (
+            (less, HANDSHAKE_BYTES_MAX),
+            (more, HANDSHAKE_BYTES_MAX + 1),
+        ):
+            rest = bytes_sent - long_handshake(connection)
+            connection.send_raw((b"\x17\3\3\x40\0").ljust(rest, b"\0"))
+        await_failure(broker, "too_large")
+        assert failures(broker) == {"too_large": 1}
+        less.send_raw(b"\0")
+        await_true(lambda: failures(broker) == {"too_large": 2})
 
 
 def test_a_renegotiation_is_refused(issuer: Issuer) -> None:

@@ -6,9 +6,10 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import urljoin
 
@@ -360,6 +361,35 @@ def test_a_key_set_of_more_than_a_mebibyte_is_not_read(
         assert "_AUTHENTICATION" in refusal(broker, {"aud": "txn"})
     assert "oauth.keys_not_fetched" in caplog.text
     assert "more than 1048576 bytes" in caplog.text
+
+
+def test_a_key_set_that_comes_byte_by_byte_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each byte came within the time-out, so the fetch had no end, and no other one began."""
+    ends = Event()
+
+    class Dripping(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(ConnectionError):
+                while not ends.wait(0.05):
+                    self.wfile.write(b" ")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(token_keys, "FETCH_SECONDS_MAX", 0.5)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Dripping) as server:
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        with txn.Broker(properties=settings(f"http://127.0.0.1:{server.server_port}")) as broker:
+            assert "_AUTHENTICATION" in refusal(broker, {"aud": "txn"})
+        ends.set()
+        server.shutdown()
+        thread.join()
+    assert "the answer takes too long" in caplog.text
 
 
 @pytest.mark.parametrize("url", ["http://issuer.example/keys", "ftp://a/b", "file://other/keys"])

@@ -95,6 +95,13 @@ APIS_BY_MODULE: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
     },
+    "share_state": {
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: (0, 0),
+        ApiKey.READ_SHARE_GROUP_STATE: (0, 0),
+        ApiKey.WRITE_SHARE_GROUP_STATE: (0, 1),
+        ApiKey.DELETE_SHARE_GROUP_STATE: (0, 0),
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (0, 1),
+    },
     "topic_deletion": {
         ApiKey.DELETE_TOPICS: (1, 6),
     },

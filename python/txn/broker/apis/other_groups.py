@@ -2,8 +2,8 @@
 
 Kafka announces these APIs also where `share.version` and `streams.version` are 0, and answers them
 with UNSUPPORTED_VERSION before it looks at anybody's rights. Its clients then say that the cluster
-does not support the protocol. The APIs between a broker and the coordinator of share groups are not
-served.
+does not support the protocol. `share_state` has the APIs between a broker and the coordinator of
+share groups.
 
 Deviation from Kafka: an answer has a group that is named several times once.
 

@@ -14,6 +14,7 @@ Sources: RFC 7515, RFC 7517, RFC 7519; KIP-768.
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -39,6 +40,11 @@ ONLY_SIGNATURE: Final[Any] = {
 
 SET_BYTES_MAX: Final = 1 << 20
 FETCH_TIMEOUT_S: Final = 10.0
+"""The wait for each piece of a key set behind a URL."""
+
+FETCH_SECONDS_MAX: Final = 30.0
+"""The most that the whole answer takes, for one that comes byte by byte."""
+
 TIME_MAX_S: Final = 1 << 40
 """Later than any clock goes; a number beyond is no time."""
 
@@ -305,11 +311,15 @@ def _file(path: str) -> bytes:
 def _page(url: str) -> bytes:
     from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
 
+    from txn.timed_http import timed_handlers
+
     class NoRedirects(HTTPRedirectHandler):
         def redirect_request(self, *args: object) -> None:
             return None  # to where the URL does not say
 
-    with build_opener(NoRedirects, ProxyHandler()).open(url, timeout=FETCH_TIMEOUT_S) as page:
+    timed = timed_handlers(time.monotonic() + FETCH_SECONDS_MAX)
+    opener = build_opener(NoRedirects, ProxyHandler(), *timed)
+    with opener.open(url, timeout=FETCH_TIMEOUT_S) as page:
         return _bounded(page.read(SET_BYTES_MAX + 1))
 
 

@@ -19,6 +19,7 @@ from txn.spark.serdes.registry import (
     Recent,
     Settings,
     Text,
+    UnreadableIds,
     of_id,
     of_subject,
     settings_of,
@@ -52,6 +53,7 @@ class Plan:
 
 _columns: Recent[Plan, Any] = Recent(COLUMNS_MAX)
 _readers: Recent[tuple[Plan, int], Callable[[bytes], Any]] = Recent(READERS_MAX)
+_unreadable: Recent[Plan, UnreadableIds] = Recent(COLUMNS_MAX)
 
 
 def from_registry(
@@ -154,16 +156,15 @@ def _plan(
 def decode(plan: Plan, values: Any) -> Any:
     """Decode an Arrow array of bytes."""
     column = _column(plan)
-    missing: dict[int, BadRowError] = {}  # the ids that the registry does not have
+    unreadable = _unreadable.get_or_make(plan, UnreadableIds)
 
     def read(framed: bytes) -> Any:
         id, content = framing.unframed(framed)
-        if id in missing:
-            raise missing[id]
+        unreadable.check(id)
         try:
             reader = _readers.get_or_make((plan, id), lambda: _reader(plan, column, id))
         except BadRowError as error:
-            missing[id] = error
+            unreadable.note(id, str(error))
             raise
         return reader(content)
 
