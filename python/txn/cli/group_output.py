@@ -150,16 +150,11 @@ def group_lines(group: "DescribedGroup", options: str) -> Iterator[str]:
         ]
     texts = len(OWNER) if facts.members else 0
     yield from (f"  {line}" for line in table(header, rows, texts=texts))
-    yield from _held_lines(group.lags, options)
+    yield from _held_lines(group.held_back, options)
 
 
-def _held_lines(lags: Sequence["PartitionLag"], options: str) -> Iterator[str]:
+def _held_lines(held: Sequence["TopicPartition"], options: str) -> Iterator[str]:
     """Say which partitions have records behind an open transaction: they are not in the lag."""
-    held = [
-        lag.partition
-        for lag in lags
-        if lag.offsets is not None and lag.offsets.last_stable_offset < lag.offsets.end_offset
-    ]
     if held:
         topics = sorted({topic for topic, _ in held})
         topic = f" {shlex.quote(topics[0])}" if len(topics) == 1 else ""
