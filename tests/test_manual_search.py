@@ -50,7 +50,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "consumer gets no records": HANGS,
     "my consumer shows nothing": HANGS,
     "last stable offset does not advance": HANGS,
-    "lag is 0 but consumer gets nothing": HANGS,
+    "lag is 0 but consumer gets nothing": (*HANGS, "metrics"),
     "consumer lag 0 but topic grows": HANGS,
     "install pytest": ("testing", "how-to/test-an-application"),
     "spark secured cluster": ("spark", "security"),
