@@ -48,6 +48,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "what happens to open transactions when the broker restarts": ("how-to/run-a-broker",),
     "consumer gets nothing": HANGS,
     "consumer gets no records": HANGS,
+    "my consumer shows nothing": HANGS,
+    "last stable offset does not advance": HANGS,
+    "lag is 0 but consumer gets nothing": (*HANGS, "metrics"),
+    "consumer lag 0 but topic grows": HANGS,
+    "install pytest": ("testing", "how-to/test-an-application"),
+    "spark secured cluster": ("spark", "security"),
     "read_committed consumer stopped": HANGS,
 }
 """A question, and the pages that answer it; one of them has to be among the first."""

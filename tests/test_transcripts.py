@@ -19,7 +19,6 @@ pytestmark = pytest.mark.timeout(2000)
 
 ROOT: Final = Path(__file__).parent.parent
 ELSEWHERE: Final = {
-    r"pip install pytest": lambda line, place: None,
     **test_pages.INSTALLED,
     r"python examples/spark/\w+\.py .*": test_pages.try_example,
 }

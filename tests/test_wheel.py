@@ -52,6 +52,7 @@ EXTRAS: Mapping[str, list[str]] = {
     "spark": [],
     "otel": ["opentelemetry-sdk"],
     "registry": [],
+    "testing": [],
 }
 """Extras that the pages tell to install, with other packages; they are installed here."""
 
@@ -164,6 +165,16 @@ def test_the_wheel_with_console_serves_pages_with_their_files(wheel: Path) -> No
     txn_command = place / "bin" / "txn"
     command: list[str | Path] = [place / "bin" / "python", "-I", "-c", program, txn_command]
     assert run(command, cwd=place) == "True\n0\n"
+
+
+def test_the_wheel_with_testing_runs_the_shortest_test_of_its_page(wheel: Path) -> None:
+    """No extra had pytest, and each page told to install it."""
+    place = installed(wheel, "testing")
+    page = (CHECKOUT / "docs" / "testing.md").read_text()
+    (shortest, *_) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (place / "test_shortest.py").write_text(shortest)
+    output = run([place / "bin" / "python", "-m", "pytest", "-q", "test_shortest.py"], cwd=place)
+    assert output.splitlines()[-1].startswith("1 passed")
 
 
 def run_page(place: Path, page: str) -> str:

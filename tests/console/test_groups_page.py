@@ -55,6 +55,18 @@ def topic(story: Story) -> str:
     return "read"
 
 
+def test_a_group_behind_an_open_transaction_is_shown_with_the_way_to_it(story: Story) -> None:
+    """It "has read everything", and its consumer got nothing."""
+    consumer = Consumer({"bootstrap.servers": story.servers, "group.id": "behind"})
+    (low, high) = consumer.get_watermark_offsets(TopicPartition("orders", 0), WAIT_S)
+    assert low < high
+    consumer.commit(offsets=[TopicPartition("orders", 0, low)], asynchronous=False)
+    consumer.close()
+    text = story.console.browser().get("/groups/one?id=behind").text
+    assert "An open transaction holds back the records of" in text
+    assert 'href="/readers/orders/0">See what will end it' in text
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_of_each_protocol_shows_lag_in_committed_records_and_owners(
     story: Story, topic: str, protocol: str

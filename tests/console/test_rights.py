@@ -1,7 +1,7 @@
-"""Four users with different rights, each behind a log-in with a password of the cluster.
+"""Five users with different rights, each behind a log-in with a password of the cluster.
 
 `root` may do everything, `reader` may look at topic orders and at group shop, `nobody` may nothing.
-`writer` may write to topic secrets and read topic orders.
+`writer` may write to topic secrets and read topic orders. `scribe` may only write to topic secrets.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from support.console import Browser, ConsoleProcess
 from support.late_batch import let_hang
 from txn.config import STANDARD_AUTHORIZER
 
-USERS = {name: f"{name}'s pass" for name in ("root", "reader", "writer", "nobody")}
+USERS = {name: f"{name}'s pass" for name in ("root", "reader", "writer", "scribe", "nobody")}
 LISTENERS = {
     "listeners": "INSIDE://127.0.0.1:0,LOGIN://127.0.0.1:0",
     "listener.security.protocol.map": "INSIDE:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
@@ -32,6 +32,7 @@ ENTRIES = (
     ("reader", "--group", "shop", "--operation", "Describe"),
     ("writer", "--topic", "secrets", "--operation", "Write"),
     ("writer", "--topic", "orders", "--operation", "Read"),
+    ("scribe", "--topic", "secrets", "--operation", "Write"),
     ("writer", "--transactional-id", "held-by", "--operation", "Describe"),
 )
 
@@ -136,6 +137,16 @@ def test_a_user_without_the_right_ends_no_transaction_that_hangs(secured: Secure
     assert (stolen.status, "Nothing was done" in stolen.text) == (403, True)
     assert root.post("/transactions/do/abort", plan).status == 303
     assert "No transaction holds readers back" in root.get("/readers/orders/0").text
+
+
+def test_a_user_who_may_read_no_topic_is_not_told_that_no_transaction_holds_readers(
+    secured: Secured,
+) -> None:
+    """The page said so above "0 partitions were asked"."""
+    text = secured.user("scribe")[0].get("/").text
+    assert "secrets-0 was left out" in text
+    assert "No transaction holds readers back" not in text
+    assert "It is not known whether a transaction holds readers back" in text
 
 
 def test_the_first_page_is_there_for_a_user_who_may_see_little(secured: Secured) -> None:

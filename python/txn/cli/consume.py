@@ -135,6 +135,8 @@ def consume(
         try:
             with running_cluster(bootstrap, command_config, settings) as running:
                 reader, held = _reader(running, chosen, wanted)
+            if held and follow:
+                print(_held_note(held, chosen, is_following=True), file=sys.stderr)
             try:
                 with until_reader_closes():
                     printing.run(reader)
@@ -155,13 +157,16 @@ def consume(
                 raise RetriableError(left)
 
 
-def _held_note(held: "Mapping[TopicPartition, int]", chosen: Cluster) -> str:
+def _held_note(
+    held: "Mapping[TopicPartition, int]", chosen: Cluster, *, is_following: bool = False
+) -> str:
     """Say that records wait behind open transactions."""
     (topic, index), offset = min(held.items())
     more = f", and of {counted(len(held) - 1, 'more partition')}" if len(held) > 1 else ""
+    until = "are shown when it ends" if is_following else "are not shown"
     return (
         f"txn: the records of {topic}-{index} from offset {offset} on{more} wait for an open "
-        f"transaction, and are not shown. This command names it: txn explain "
+        f"transaction, and {until}. This command names it: txn explain "
         f"{shlex.quote(topic)} {chosen.options}".rstrip()
     )
 
@@ -239,15 +244,20 @@ def _reader(
                 f"no broker leads {topic}-{index} at the moment. Bring one of its replicas back"
             )
     ends: Mapping[TopicPartition, int] | None = None
-    held: Mapping[TopicPartition, int] = {}
+    stop = end or parse_offset_spec("latest", now_ms=at_ms)
+    # Before the ends of committed records, so that later records do not count as held back.
+    is_to_end = stop.kind is OffsetSpecKind.LATEST and is_committed
+    log_ends = offsets_at(running, partitions, stop, is_committed=False) if is_to_end else {}
+    readable: Mapping[TopicPartition, int] = {}
+    if end is not None or is_to_end:
+        readable = offsets_at(running, partitions, stop, is_committed=is_committed)
+    held = {
+        each: readable[each]
+        for each in log_ends
+        if readable.get(each, log_ends[each]) < log_ends[each]
+    }
     if end is not None:
-        # Before the ends of committed records, so that later records do not count as held back.
-        is_to_end = end.kind is OffsetSpecKind.LATEST and is_committed
-        log_ends = offsets_at(running, partitions, end, is_committed=False) if is_to_end else {}
-        ends = offsets_at(running, partitions, end, is_committed=is_committed)
-        held = {
-            each: ends[each] for each in log_ends if ends.get(each, log_ends[each]) < log_ends[each]
-        }
+        ends = readable
         lengths = [ends[each] - offset for each, offset in starts.items() if each in ends]
         if lengths and min(lengths) < 0 and max(lengths) <= 0:
             raise _reversed(wanted)

@@ -2,6 +2,7 @@
 
 import sys
 import webbrowser
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -11,6 +12,7 @@ import typer
 from txn.cli.output import print_json, print_lines, print_text
 from txn.errors import ConfigError, RejectedError
 from txn.hints import did_you_mean
+from txn.manual.contents import sections_of
 from txn.manual.html import html_path
 from txn.manual.pages import Page, all_pages
 from txn.manual.search import Found, search
@@ -43,6 +45,7 @@ def docs(
       txn docs                               the table of contents
       txn docs errors/fenced                 the page that a message names
       txn docs search consumer gets nothing
+      txn docs --text | less                 the same in a terminal
       txn docs settings --text | less
     """
     asked = words or []
@@ -63,6 +66,8 @@ def docs(
         _show_found(" ".join(asked), as_json=as_json)
     elif text and page is not None:
         print_text(page.text)
+    elif text:
+        print_lines(_contents())
     else:
         _open(page, name or "index", opens=not path and not as_json, as_json=as_json)
 
@@ -72,6 +77,15 @@ def _page_name(given: str) -> str:
     name = given.removesuffix(".md").strip("/")
     named = [each for each in all_pages() if each.rpartition("/")[2] == name]
     return named[0] if len(named) == 1 and name not in all_pages() else name
+
+
+def _contents() -> Iterator[str]:
+    """The table of contents: the title of each page beside the words that open it."""
+    pages = all_pages()
+    for section, names in sections_of(pages):
+        width = max(map(len, names))
+        yield from (section, *(f"  {name:<{width}}  {pages[name].title}" for name in names), "")
+    yield "`txn docs PAGE --text` prints a page, and `txn docs search WORDS` finds one."
 
 
 def _open(page: Page | None, name: str, *, opens: bool, as_json: bool) -> None:

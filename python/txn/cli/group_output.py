@@ -3,6 +3,7 @@
 Nothing is asked here: the facts are there when the output is made.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -137,6 +138,7 @@ def group_lines(group: "DescribedGroup", options: str) -> Iterator[str]:
         yield from (f"  {line}" for line in _pending_lines(group.pending, options))
     if not group.lags:
         yield "  no committed offset"
+        yield f"  if consumers get no records, look for an open transaction: txn explain {options}"
         return
     header: tuple[str, ...] = ("partition", "committed", "last stable", "log end", "lag in records")
     rows = [_row(lag) for lag in group.lags]
@@ -148,6 +150,19 @@ def group_lines(group: "DescribedGroup", options: str) -> Iterator[str]:
         ]
     texts = len(OWNER) if facts.members else 0
     yield from (f"  {line}" for line in table(header, rows, texts=texts))
+    yield from _held_lines(group.held_back, options)
+
+
+def _held_lines(held: Sequence["TopicPartition"], options: str) -> Iterator[str]:
+    """Say which partitions have records behind an open transaction: they are not in the lag."""
+    if held:
+        topics = sorted({topic for topic, _ in held})
+        topic = f" {shlex.quote(topics[0])}" if len(topics) == 1 else ""
+        yield (
+            f"  an open transaction holds back the records of {_first_of(held)} from the last "
+            "stable offset on. The lag does not count them"
+        )
+        yield f"  see it with txn explain{topic} {options}"
 
 
 def _consumer_member(consumer: "ConsumerMember", partitions: Sequence["TopicPartition"]) -> str:

@@ -1,5 +1,6 @@
 """Answers about transactions as text for people, and as data for programs."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
@@ -24,9 +25,13 @@ FROM_CLIENTS: Final = ("records",)
 
 def explanation_lines(explanations: Sequence[Explanation], source: FactSource) -> Iterator[str]:
     """Explain which transactions hold back the readers of partitions."""
+    told: dict[tuple[int, int, int | None], str] = {}
     for each in explanations:
         if each.held:
-            yield from _held_partition(each, source)
+            first = each.held[0]
+            transaction = (first.open.producer_id, first.open.producer_epoch, first.since_ms)
+            yield from _held_partition(each, source, told.get(transaction))
+            told.setdefault(transaction, _name(each.partition))
             yield ""
     free = [each for each in explanations if not each.held]
     if len(free) == 1:
@@ -40,10 +45,15 @@ def explanation_lines(explanations: Sequence[Explanation], source: FactSource) -
         others = f" and {more} more" if more > 0 else ""
         yield f"{names}{others}: no transaction holds readers back"
     if free and not any(each.held for each in explanations):
-        yield "A reader that is stuck all the same waits for something else: look at its group."
+        group = f": txn groups describe GROUP {source.options}" if source.is_running else ""
+        yield (
+            "A reader that is stuck all the same waits for something else: look at its group"
+            f"{group or '.'}"
+        )
 
 
-def _held_partition(each: Explanation, source: FactSource) -> Iterator[str]:
+def _held_partition(each: Explanation, source: FactSource, told_at: str | None) -> Iterator[str]:
+    """Explain one partition; `told_at` names an earlier one that the same transaction holds."""
     first, *others = each.held
     begin = each.ends.first_of(first.open)
     yield (
@@ -62,7 +72,9 @@ def _held_partition(each: Explanation, source: FactSource) -> Iterator[str]:
             f"{_owner_name(held)} since offset {held.open.first_offset}" for held in others
         )
         yield _labelled("after that", f"{len(others):,} more open here: {then}")
-    if each.timeline is not None:
+    if told_at is not None:
+        yield _labelled("timeline", f"the same transaction as at {told_at}, above")
+    elif each.timeline is not None:
         yield from timeline_lines(each.timeline)
 
 
@@ -224,6 +236,28 @@ def hanging_lines(hanging: Sequence[HoldingTransaction], source: FactSource) -> 
         yield from _facts(held, source)
         yield from list(_outlook(held.verdict, source))[1:]
         yield ""
+
+
+def nothing_hangs_lines(
+    partitions: int, opened: Sequence[HoldingTransaction], topic: str | None, source: FactSource
+) -> Iterator[str]:
+    """Say that nothing hangs, and which open transactions hold readers back all the same.
+
+    Args:
+        partitions: The number of partitions that were searched.
+        opened: The open transactions there; none of them hangs.
+        topic: The topic or partition that was asked for; None: every one.
+        source: The source of these facts.
+    """
+    yield f"nothing hangs on {counted(partitions, 'partition')}"
+    if opened:
+        count = len({each.open.producer_id for each in opened})
+        verb = "holds" if count == 1 else "hold"
+        where = "" if topic is None else f" {shlex.quote(topic)}"
+        yield (
+            f"{counted(count, 'transaction')} within the timeout {verb} read_committed readers "
+            f"back: txn explain{where} {source.options}"
+        )
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

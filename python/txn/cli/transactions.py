@@ -13,7 +13,6 @@ from txn.cli.explain import Data, asked
 from txn.cli.no_answer import ADVICE, NOT_ASKED
 from txn.cli.options import AsJson, Yes
 from txn.cli.output import print_json, print_lines
-from txn.counts import counted
 from txn.errors import ConfigError, RejectedError
 from txn.printable import printable
 
@@ -165,19 +164,20 @@ def hanging(
     Exit codes: 0 nothing hangs, 1 findings. 2 is wrong usage, no broker or directory answers, or a
     damaged partition was left out.
     """
-    from txn.cli.transaction_texts import hanging_lines, held_data
-    from txn.explain.questions import all_partitions, findings, partitions_of
+    from txn.cli.transaction_texts import hanging_lines, held_data, nothing_hangs_lines
+    from txn.explain.questions import all_partitions, held_open, partitions_of
 
     with asked(bootstrap, command_config, settings, data) as source:
         partitions = all_partitions(source) if topic is None else partitions_of(source, topic, None)
-        held = findings(source, partitions)
+        opened = held_open(source, partitions)
+        held = [each for each in opened if each.verdict.standing.is_finding]
         if as_json:
             print_json([held_data(each, source) for each in held])
         elif held:
             print_lines(hanging_lines(held, source))
         else:
             read = len(set(partitions) - source.left_out.keys())
-            print_lines([f"nothing hangs on {counted(read, 'partition')}"])
+            print_lines(nothing_hangs_lines(read, opened, topic, source))
     sys.exit(_code(held, source))
 
 

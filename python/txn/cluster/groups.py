@@ -158,6 +158,15 @@ class DescribedGroup:
             return False
         return None if None in records or not records else True
 
+    @property
+    def held_back(self) -> list[TopicPartition]:
+        """Partitions with records behind an open transaction, which no lag counts."""
+        return [
+            lag.partition
+            for lag in self.lags
+            if lag.offsets is not None and lag.offsets.last_stable_offset < lag.offsets.end_offset
+        ]
+
 
 class GroupSource(Protocol):
     """A cluster that can be asked; a `txn.cluster.source.ClusterSource`."""

@@ -53,6 +53,7 @@ STOP_WORDS: Final = frozenset(
 
 _NAME: Final = re.compile(r"(?<![\w.])[a-z]\w*(?:\.\w+)+")
 _ROW: Final = re.compile(r"^ *\| *`([^`|]+)` *\|")
+_LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAPITALS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 """Where a word of a name begins: `FencedError` has two."""
@@ -234,4 +235,4 @@ def _line(page: Page, asked: set[str]) -> str:
     if not lines:
         return ""
     best = max(lines, key=lambda line: len(asked & set(words_of(line))))
-    return re.sub(r"\]\([^)]*\)|[`*#|\[]", "", best).strip()
+    return re.sub(r"[`*#|]", "", _LINK.sub(r"\1", best)).strip()

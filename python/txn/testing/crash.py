@@ -342,6 +342,8 @@ class _Player:
         advice = (
             "" if code else "its group has to commit the input, as transaction(consumer) does; "
         )
+        if code is None:
+            advice += "a busy machine needs a longer timeout, crash_everywhere(…, timeout=120); "
         raise RejectedError(
             f"undisturbed, the program did not consume its input: {advice}{failure}"
         )

@@ -77,6 +77,14 @@ def test_a_page_as_text_is_its_markdown(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_contents_as_text_name_every_page_with_its_title(tmp_path: Path) -> None:
+    """It printed the path of an HTML file, to a reader without a browser."""
+    done = docs(tmp_path, "--text")
+    rows = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert dict(rows) == {name: page.title for name, page in all_pages().items()}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_at_a_terminal_the_page_opens_in_the_browser(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     browser = tmp_path / "browser"

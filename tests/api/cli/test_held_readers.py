@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 import txn
 from support.clients import WAIT_S, create_topic, plain_producer, send, transactional_producer
@@ -47,6 +48,56 @@ def test_explain_without_a_topic_explains_each_partition_whose_readers_wait(serv
     ]
 
 
+def test_explain_prints_the_life_of_a_transaction_once(servers: str) -> None:
+    """A transaction over thirty partitions printed its timeline thirty times."""
+    _, out, _ = run_txn("explain", "--bootstrap", servers)
+    assert out.count("  timeline") == 2
+    assert "  timeline    the same transaction as at invoices-0, above\n" in out
+    assert out.count("begun, with") == 1
+
+
+def test_where_nothing_hangs_the_open_transactions_that_hold_readers_are_counted(
+    servers: str,
+) -> None:
+    """An operator whose consumer stood still asked `hanging`, read that nothing hangs, and left."""
+    code, out, _ = run_txn("transactions", "hanging", "--bootstrap", servers)
+    assert code == 0
+    assert out.endswith(
+        "1 transaction within the timeout holds read_committed readers back: "
+        f"txn explain --bootstrap {servers}\n"
+    )
+    _, out, _ = run_txn("transactions", "hanging", "--topic", "free", "--bootstrap", servers)
+    assert out == "nothing hangs on 1 partition\n"
+
+
+def test_a_drained_group_behind_an_open_transaction_is_shown_with_the_command(
+    servers: str,
+) -> None:
+    """`drained`, lag 0: the group looked well, and its consumer got nothing."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "waits"})
+    offsets = [TopicPartition("orders", 1, 1), TopicPartition("free", 0, 1)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+    _, out, _ = run_txn("groups", "describe", "waits", "--bootstrap", servers)
+    assert "waits: Empty, drained" in out
+    assert out.endswith(
+        "  an open transaction holds back the records of orders-1 from the last stable offset on. "
+        "The lag does not count them\n"
+        f"  see it with txn explain orders --bootstrap {servers}\n"
+    )
+
+
+def test_a_group_without_an_offset_is_shown_with_the_command_that_looks_for_a_transaction(
+    servers: str,
+) -> None:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "begins"})
+    consumer.subscribe(["invoices"])
+    assert consumer.poll(1) is None
+    consumer.close()
+    _, out, _ = run_txn("groups", "describe", "begins", "--bootstrap", servers)
+    assert f"look for an open transaction: txn explain --bootstrap {servers}\n" in out
+
+
 def test_explain_without_a_topic_lists_the_same_as_json(servers: str) -> None:
     _, out, _ = run_txn("explain", "--bootstrap", servers, "--json")
     assert [(each["topic"], each["partition"]) for each in json.loads(out)] == [
@@ -77,6 +128,17 @@ def test_consume_says_that_records_wait_and_which_command_names_the_transaction(
     assert err == (
         "txn: the records of orders-1 from offset 1 on wait for an open transaction, and are not "
         f"shown. This command names it: txn explain orders --bootstrap {servers}\n"
+    )
+
+
+def test_consume_that_follows_a_topic_says_at_once_that_records_wait(servers: str) -> None:
+    """It has no end at which to say it: the operator looked at an empty screen."""
+    words = ("orders", "--follow", "--from", "earliest", "--max-records", 1)
+    code, out, err = run_txn("consume", *words, "--bootstrap", servers)
+    assert (code, out) == (0, "seen\n")
+    assert err == (
+        "txn: the records of orders-1 from offset 1 on wait for an open transaction, and are shown "
+        f"when it ends. This command names it: txn explain orders --bootstrap {servers}\n"
     )
 
 

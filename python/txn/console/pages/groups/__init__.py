@@ -70,6 +70,7 @@ def one(visit: Visit, source: Source) -> Context:
         "is_live": not is_exact,
         "is_exact": is_exact,
         "group": group,
+        "held": group.held_back,
         "shown": shown,
         "owners": group.owners,
         "lag": sum(each or 0 for each in lags),
