@@ -93,7 +93,7 @@ black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 S
 
 proofs: jdk setup  ## the long proofs in full: a stop at every operation of a commit, each Spark job killed, new cases
 	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/model tests/unit tests/crash/test_sigkill_maintenance.py
-	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py tests/interop/test_java_client.py tests/spark/kill tests/spark/test_secured.py tests/spark/test_connect.py tests/spark/long
+	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py tests/interop/test_java_client.py tests/spark/kill tests/spark/test_secured.py tests/spark/test_connect.py tests/spark/long tests/console/test_in_a_browser.py
 
 crash-everywhere: setup  ## the programs of examples/, stopped in every way at every step (STOPS="kill after,fence")
 	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(JOBS) $(if $(STOPS),"$(STOPS)")
