@@ -17,8 +17,9 @@ A listener that gets the wrong protocol often closes the connection in silence, 
 listener does. So the client tries the other protocol as well, and only an answer to that proves
 the mistake.
 
-A listener with SASL answers ApiVersions to everybody and closes the connection at the next request.
-So a client without SASL asks the listener for its mechanisms (SaslHandshake), which names the mistake.
+A listener with SASL answers ApiVersions to everybody, and closes the connection at the next
+request. So a client without SASL asks the listener for its mechanisms (SaslHandshake): the answer
+tells the mistake from an outage.
 
 librdkafka asks a broker without the group protocol of KIP-848 for ever, and reports nothing. So a
 consumer with group.protocol=consumer reads the broker's list of requests itself.
@@ -214,8 +215,8 @@ class Reach:
             return None
         protocol = "sasl_ssl" if self._has_tls else "sasl_plaintext"
         return AddressFault(
-            f"wants a log-in: set security.protocol to {protocol}, and sasl.mechanism to one that it "
-            f"offers: {', '.join(mechanisms[:MECHANISMS_LISTED_MAX])}",
+            f"wants a log-in: set security.protocol to {protocol}, and sasl.mechanism to one "
+            f"that it offers: {', '.join(mechanisms[:MECHANISMS_LISTED_MAX])}",
             is_final=True,
             property="security.protocol",
         )
