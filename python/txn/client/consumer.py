@@ -13,6 +13,8 @@ beside a block, and arguments that are checked.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from types import new_class
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import confluent_kafka
@@ -453,9 +455,13 @@ def _class_of(cls: "type[Consumer]", engine: EngineName) -> "type[Consumer]":
         return NativeConsumer
     made = cls.__dict__.get("_with_native")
     if made is None:
-        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        names = {
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+        }
         try:
-            made = type(cls)(cls.__name__, (cls, NativeConsumer), {**names, "__doc__": cls.__doc__})
+            made = new_class(cls.__name__, (cls, NativeConsumer), exec_body=partial(_put, names))
         except TypeError as error:
             raise ConfigError(
                 f"{cls.__name__} cannot have engine='native': {error}. Derive it from txn.Consumer "
@@ -465,3 +471,7 @@ def _class_of(cls: "type[Consumer]", engine: EngineName) -> "type[Consumer]":
         cls._with_native = made  # type: ignore[attr-defined]  # it is freed with the class
     found: type[Consumer] = made
     return found
+
+
+def _put(names: Mapping[str, object], namespace: dict[str, object]) -> None:
+    namespace.update(names)
