@@ -10,7 +10,7 @@ from threading import Event, Thread
 import pytest
 
 from txn.client import reach
-from txn.client.reach import API_KEYS_BYTES_MAX, CONSUMER_GROUP_HEARTBEAT, api_keys_of
+from txn.client.reach import ANSWER_BYTES_MAX, CONSUMER_GROUP_HEARTBEAT, api_keys_of
 
 Talk = Callable[[socket.socket, Event], None]
 
@@ -58,7 +58,7 @@ def test_the_keys_are_those_of_the_answer_however_it_is_cut() -> None:
 
 def test_an_answer_with_too_many_bytes_is_not_read() -> None:
     """Its first 64 KiB were read, which the sender can make take a day."""
-    most = (API_KEYS_BYTES_MAX - 10) // 6
+    most = (ANSWER_BYTES_MAX - 10) // 6
     assert keys(lambda connection, _: connection.sendall(answer(most))) == {
         CONSUMER_GROUP_HEARTBEAT
     }
@@ -74,18 +74,18 @@ def test_a_size_is_not_believed() -> None:
         return talk
 
     began = time.monotonic()
-    for size in (-1, API_KEYS_BYTES_MAX + 1, 2**31 - 1):
+    for size in (-1, ANSWER_BYTES_MAX + 1, 2**31 - 1):
         assert keys(announce(size)) == frozenset()
-    assert time.monotonic() - began < reach.API_KEYS_SECONDS  # none of them waited
+    assert time.monotonic() - began < reach.ANSWER_SECONDS  # none of them waited
 
 
 def test_an_answer_byte_by_byte_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     def drip(connection: socket.socket, ends: Event) -> None:
-        connection.sendall(struct.pack(">i", API_KEYS_BYTES_MAX))
+        connection.sendall(struct.pack(">i", ANSWER_BYTES_MAX))
         while not ends.wait(0.05):
             connection.sendall(b"\0")
 
-    monkeypatch.setattr(reach, "API_KEYS_SECONDS", 0.3)
+    monkeypatch.setattr(reach, "ANSWER_SECONDS", 0.3)
     began = time.monotonic()
     assert keys(drip) == frozenset()
     assert time.monotonic() - began < 20

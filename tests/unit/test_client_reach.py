@@ -24,6 +24,7 @@ from txn.client.reach import (
     api_keys_of,
     fault_in,
     look,
+    mechanisms_of,
 )
 from txn.client.settings import PROPERTIES, producer_settings, refused
 from txn.errors import Action, ConfigError, RejectedError, UnreachableError
@@ -51,7 +52,14 @@ def reach(
         return faults[host]
 
     settings = {"bootstrap.servers": ",".join(faults)}
-    made = Reach(settings, "the producer", patience_s, clock=clock, probe=probe)
+    made = Reach(
+        settings,
+        "the producer",
+        patience_s,
+        clock=clock,
+        probe=probe,
+        ask_mechanisms=lambda *_: [],
+    )
     return made, asked
 
 
@@ -106,6 +114,7 @@ def test_groups_that_the_broker_does_not_serve_are_refused_each_time(
         clock=clock,
         probe=lambda *_: None,
         ask_api_keys=lambda *_: frozenset(keys),
+        ask_mechanisms=lambda *_: [],
     )
     for second in (1, 2.1):
         with pytest.raises(RejectedError, match="KIP-848") if is_refused else nullcontext():
@@ -120,6 +129,28 @@ def test_the_requests_of_a_broker_are_read_from_its_answer() -> None:
     for broken in (b"", answer[:-1], struct.pack(">iihi", 10, 0, 35, 2)):
         with listening(answering(broken)) as port:
             assert api_keys_of("127.0.0.1", port, False) == frozenset()
+
+
+def framed(body: bytes) -> bytes:
+    """An answer with its size and a correlation id of 0."""
+    return struct.pack(">ii", 4 + len(body), 0) + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "mechanisms"),
+    [
+        (framed(struct.pack(">hih", 33, 1, 5) + b"PLAIN"), ["PLAIN"]),
+        (framed(struct.pack(">hih", 33, 1, 5) + b"\x1b[31m"), ["\\x1b[31m"]),  # a stranger's text
+        (framed(struct.pack(">hih", 33, 2, 5) + b"PLAIN"), []),  # cut short
+        (framed(struct.pack(">hi", 34, 0)), []),  # a listener without SASL
+        (b"\0", []),
+    ],
+)
+def test_the_mechanisms_of_a_listener_are_read_from_its_answer(
+    answer: bytes, mechanisms: list[str]
+) -> None:
+    with listening(answering(answer)) as port:
+        assert mechanisms_of("127.0.0.1", port, False) == mechanisms
 
 
 def test_nothing_is_asked_in_the_first_moment() -> None:

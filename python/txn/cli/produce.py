@@ -212,6 +212,7 @@ def _write(
             "on_delivery": stored.note,
         },
         transactional_id=transactional_id,
+        engine="confluent-kafka",  # these properties and this callback are librdkafka's
     )
     if transactional_id is None:
         try:

@@ -13,6 +13,8 @@ beside a block, and arguments that are checked.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from types import new_class
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import confluent_kafka
@@ -76,12 +78,12 @@ class Consumer(confluent_kafka.Consumer):
     """
 
     engine: EngineName = "confluent-kafka"
+    """The engine of a consumer. A derived class may set its default here."""
+    _is_native = False
 
     def __new__(cls, *_: object, engine: EngineName | None = None, **__: object) -> "Consumer":
         """Return an object of the engine's class: `NativeConsumer` is a `Consumer`, too."""
-        if engine is not None and engine_name(engine) != cls.engine:
-            return super().__new__(_class_of(cls, engine))
-        return super().__new__(cls)
+        return super().__new__(_class_of(cls, cls.engine if engine is None else engine))
 
     def __init__(
         self,
@@ -94,6 +96,9 @@ class Consumer(confluent_kafka.Consumer):
         engine: EngineName | None = None,
         **more: object,
     ) -> None:
+        if engine is not None:  # `__new__` does not get it from the `__init__` of a derived class
+            self.__class__ = _class_of(type(self), engine)
+        self.engine = "native" if self._is_native else "confluent-kafka"
         settings = self._checked(
             consumer_settings(
                 config, group_id=group_id, bootstrap_servers=bootstrap_servers, keywords=more
@@ -430,13 +435,43 @@ class _Abandoned(Consumer):
 
 
 def _class_of(cls: "type[Consumer]", engine: EngineName) -> "type[Consumer]":
-    """Return the class of a consumer with this engine. Raises ConfigError."""
-    if cls is not Consumer or engine != "native":
+    """Return the class of a consumer with this engine: the same, or one derived from it.
+
+    Raises:
+        ConfigError: the class cannot have this engine.
+    """
+    is_native = engine_name(engine) == "native"
+    if is_native == cls._is_native:
+        return cls
+    if not is_native:
         raise ConfigError(
-            f"{cls.__name__} cannot have engine={engine!r}: call txn.Consumer itself, or derive "
-            "from the class that it returns",
+            f"{cls.__name__} cannot have engine={engine!r}, because it is derived from the class "
+            "of native consumers: derive it from txn.Consumer",
             property="engine",
         )
     from txn.client.native_consumer import NativeConsumer
 
-    return NativeConsumer
+    if cls is Consumer:
+        return NativeConsumer
+    made = cls.__dict__.get("_with_native")
+    if made is None:
+        names = {
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+        }
+        try:
+            made = new_class(cls.__name__, (cls, NativeConsumer), exec_body=partial(_put, names))
+        except TypeError as error:
+            raise ConfigError(
+                f"{cls.__name__} cannot have engine='native': {error}. Derive it from txn.Consumer "
+                "alone, or leave the engine out",
+                property="engine",
+            ) from error
+        cls._with_native = made  # type: ignore[attr-defined]  # it is freed with the class
+    found: type[Consumer] = made
+    return found
+
+
+def _put(names: Mapping[str, object], namespace: dict[str, object]) -> None:
+    namespace.update(names)

@@ -61,16 +61,13 @@ class NativeConsumer(Consumer, NativeClient):
     """A `txn.Consumer` on the native engine: `txn.Consumer(engine="native")` makes it."""
 
     engine: EngineName = "native"
+    _is_native = True
 
     @classmethod
     def _checked(cls, settings: dict[str, object]) -> dict[str, object]:
         require_native_consumer(settings, f"the consumer of group {settings['group.id']!r}")
         settings["group.protocol"] = protocol_of(settings)
         return settings
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._positions.on_awaiting = self._core.close_fast_path
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return the next record; see `Consumer.poll`."""
@@ -108,6 +105,7 @@ class NativeConsumer(Consumer, NativeClient):
         return taken if taken or deadline.has_passed else None  # None: there is an event
 
     def _beginnings_of(self, settings: Mapping[str, object]) -> Beginnings:
+        self._positions.on_awaiting = self._core.close_fast_path
         return NativeBeginnings(self, settings, self._errors.note)
 
     def poll_arrow(self, max_rows: int = 100_000, timeout: float = -1) -> "pa.RecordBatch | None":

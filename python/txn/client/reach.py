@@ -8,6 +8,7 @@ address. So a client that no broker has answered yet asks the addresses itself:
     TLS where the client speaks none, or the reverse        reported at once
     no answer at all                                        reported at the caller's own deadline
     a log-in or a certificate that is refused               reported at once, in the broker's words
+    a listener with SASL where the client does not log in   reported at once
 
 One address that answers ends these checks for good: librdkafka waits for later outages. A refusal
 counts until the client was admitted once.
@@ -15,6 +16,10 @@ counts until the client was admitted once.
 A listener that gets the wrong protocol often closes the connection in silence, as an overloaded
 listener does. So the client tries the other protocol as well, and only an answer to that proves
 the mistake.
+
+A listener with SASL answers ApiVersions to everybody, and closes the connection at the next
+request. So a client without SASL asks the listener for its mechanisms (SaslHandshake): the answer
+tells the mistake from an outage.
 
 librdkafka asks a broker without the group protocol of KIP-848 for ever, and reports nothing. So a
 consumer with group.protocol=consumer reads the broker's list of requests itself.
@@ -33,6 +38,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from txn.errors import Action, RejectedError, UnreachableError
+from txn.printable import printable
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds that addresses may refuse a client that no broker has answered yet."""
@@ -53,14 +59,23 @@ ADDRESSES: Final = "write HOST:PORT, and a comma between two, as in 'a.example:9
 API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """An ApiVersions request: size, api key, version 0, correlation id 0, no client id."""
 
+SASL_HANDSHAKE: Final = struct.pack(">ihhihh", 12, 17, 1, 0, -1, 0)
+"""A SaslHandshake request, version 1, for a mechanism without a name, which no listener has."""
+
+UNSUPPORTED_SASL_MECHANISM: Final = 33
+"""The answer to `SASL_HANDSHAKE` of a listener with SASL."""
+
+MECHANISMS_LISTED_MAX: Final = 10
+"""As many mechanisms as a message lists."""
+
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 """The request that a member of a group of KIP-848 makes."""
 
-API_KEYS_BYTES_MAX: Final = 64 << 10
-"""More than any answer to `API_VERSIONS` has."""
+ANSWER_BYTES_MAX: Final = 64 << 10
+"""More than any answer to `API_VERSIONS` or `SASL_HANDSHAKE` has."""
 
-API_KEYS_SECONDS: Final = 3.0
-"""The most that an answer to `API_VERSIONS` takes, from its request on."""
+ANSWER_SECONDS: Final = 3.0
+"""The most that such an answer takes, from its request on."""
 
 NO_LOGIN: Final = KafkaError(KafkaError.ILLEGAL_SASL_STATE).str()
 """The answer of a listener without SASL to the begin of a log-in."""
@@ -110,6 +125,7 @@ class Reach:
         clock: Monotonic seconds.
         probe: The fault at (host, port), spoken to with TLS or not.
         ask_api_keys: The API keys that (host, port) serves, spoken to with TLS or not.
+        ask_mechanisms: The SASL mechanisms that (host, port) wants, spoken to with TLS or not.
     """
 
     def __init__(
@@ -121,14 +137,17 @@ class Reach:
         clock: Callable[[], float] = time.monotonic,
         probe: "Callable[[str, int, bool], AddressFault | None] | None" = None,
         ask_api_keys: "Callable[[str, int, bool], frozenset[int]] | None" = None,
+        ask_mechanisms: "Callable[[str, int, bool], list[str]] | None" = None,
     ) -> None:
         self._whose = whose
         self._patience_s = patience_s
         self._clock = clock
         self._probe = probe or look
         self._ask_api_keys = ask_api_keys or api_keys_of
+        self._ask_mechanisms = ask_mechanisms or mechanisms_of
         self._addresses = addresses_in(str(settings.get("bootstrap.servers") or ""))
-        self._has_tls = "ssl" in str(settings.get("security.protocol", "")).lower()
+        protocol = str(settings.get("security.protocol", "")).lower()
+        self._has_tls, self._has_sasl = "ssl" in protocol, "sasl" in protocol
         self._has_new_groups = str(settings.get("group.protocol", "")).lower() == "consumer"
         self._start = clock()
         self._next_probe = self._start + FIRST_PROBE_SECONDS
@@ -169,7 +188,7 @@ class Reach:
             return
         faults = {}
         for host, port in self._addresses:
-            fault = self._probe(host, port, self._has_tls)
+            fault = self._probe(host, port, self._has_tls) or self._missing_login(host, port)
             if fault is None:
                 self._require_groups(host, port)
                 self.is_answered = True
@@ -192,6 +211,18 @@ class Reach:
         if NO_MECHANISM in refusal:
             return "Set sasl.mechanism to one that the listener takes"
         return "Correct its credentials or certificates"
+
+    def _missing_login(self, host: str, port: int) -> AddressFault | None:
+        mechanisms = [] if self._has_sasl else self._ask_mechanisms(host, port, self._has_tls)
+        if not mechanisms:
+            return None
+        protocol = "sasl_ssl" if self._has_tls else "sasl_plaintext"
+        return AddressFault(
+            f"wants a log-in: set security.protocol to {protocol}, and sasl.mechanism to one "
+            f"that it offers: {', '.join(mechanisms[:MECHANISMS_LISTED_MAX])}",
+            is_final=True,
+            property="security.protocol",
+        )
 
     def _require_groups(self, host: str, port: int) -> None:
         if not self._has_new_groups:
@@ -295,27 +326,50 @@ def look(host: str, port: int, has_tls: bool) -> AddressFault | None:
 
 
 def api_keys_of(host: str, port: int, has_tls: bool) -> frozenset[int]:
-    """Return the keys of the requests that a broker serves; empty if it does not list them.
-
-    It is empty too for an answer of more than `API_KEYS_BYTES_MAX`, and for one that takes longer
-    than `API_KEYS_SECONDS`, as one that comes byte by byte does.
-    """
-    ends_s = time.monotonic() + API_KEYS_SECONDS
+    """Return the keys of the requests that a broker serves; empty if it does not list them."""
     try:
-        with _connected(host, port) as plain:
-            connection = _unverified().wrap_socket(plain) if has_tls else plain
-            with connection:
-                connection.sendall(API_VERSIONS)
-                (size,) = struct.unpack(">i", _received(connection, 4, ends_s))
-                if not 0 <= size <= API_KEYS_BYTES_MAX:
-                    return frozenset()
-                body = _received(connection, size, ends_s)
+        body = _answer(host, port, has_tls, API_VERSIONS)
         _, code, count = struct.unpack_from(">ihi", body)
         if code != 0:
             return frozenset()
-        return frozenset(struct.unpack_from(">hhh", body, 10 + 6 * n)[0] for n in range(count))
-    except (OSError, struct.error):  # as one that wants to see the client's certificate first
+        return frozenset(struct.unpack_from(">h", body, 10 + 6 * each)[0] for each in range(count))
+    except (OSError, struct.error):
         return frozenset()
+
+
+def mechanisms_of(host: str, port: int, has_tls: bool) -> list[str]:
+    """Return the SASL mechanisms that a listener offers; empty if it wants no log-in."""
+    try:
+        body = _answer(host, port, has_tls, SASL_HANDSHAKE)
+        _, code, count = struct.unpack_from(">ihi", body)
+        if code != UNSUPPORTED_SASL_MECHANISM:
+            return []
+        names, at = [], 10
+        for _ in range(count):
+            (size,) = struct.unpack_from(">H", body, at)
+            names.append(printable(body[at + 2 : at + 2 + size].decode(errors="replace")))
+            at += 2 + size
+        return names
+    except (OSError, struct.error):  # as one that wants to see the client's certificate first
+        return []
+
+
+def _answer(host: str, port: int, has_tls: bool, request: bytes) -> bytes:
+    """Return the answer to a request, without its size.
+
+    Raises:
+        OSError: the peer closed, has more than `ANSWER_BYTES_MAX`, or takes longer than
+            `ANSWER_SECONDS`, as one does that answers byte by byte.
+    """
+    ends_s = time.monotonic() + ANSWER_SECONDS
+    with _connected(host, port) as plain:
+        connection = _unverified().wrap_socket(plain) if has_tls else plain
+        with connection:
+            connection.sendall(request)
+            (size,) = struct.unpack(">i", _received(connection, 4, ends_s))
+            if not 0 <= size <= ANSWER_BYTES_MAX:
+                raise OSError(f"the answer has {size} bytes")
+            return _received(connection, size, ends_s)
 
 
 def _received(connection: socket.socket, count: int, ends_s: float) -> bytes:

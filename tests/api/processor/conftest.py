@@ -7,6 +7,7 @@ import pytest
 
 import txn
 from support.processors import MakeProcessor
+from txn.client.engine import EngineName
 from txn.testing import TestBroker
 
 
@@ -23,8 +24,11 @@ def topics(shared: TestBroker) -> dict[str, str]:
 
 
 @pytest.fixture
-def make(shared: TestBroker, topics: dict[str, str]) -> MakeProcessor:
-    """Makes a processor of a group of its own, from the topic `in` to `out` and `dead`."""
+def make(shared: TestBroker, topics: dict[str, str], engine: EngineName) -> MakeProcessor:
+    """Makes a processor of a group of its own, from the topic `in` to `out` and `dead`.
+
+    So each test runs with both engines.
+    """
 
     def processor(handle: Any = None, **options: Any) -> txn.Processor:
         name = topics["in"]
@@ -35,6 +39,7 @@ def make(shared: TestBroker, topics: dict[str, str]) -> MakeProcessor:
             "transactional_id": f"id-{name}",
             "bootstrap_servers": shared.bootstrap_servers,
             "backoff": (0.01, 0.1),
+            "engine": engine,
         }
         return txn.Processor(name, handle, **(given | options))
 

@@ -4,10 +4,11 @@ import asyncio
 import threading
 
 import pytest
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 
 import txn
 from support.processors import WAIT_S, MakeProcessor, running, until, values
-from txn.client.engine import EngineName
 from txn.processor import Record
 from txn.processor.letters import letter_of
 from txn.testing import TestBroker
@@ -22,10 +23,10 @@ def refuse_seven(record: Record) -> bytes | None:
 
 
 def test_outputs_and_offsets_are_committed_together(
-    shared: TestBroker, topics: Topics, make: MakeProcessor, engine: EngineName
+    shared: TestBroker, topics: Topics, make: MakeProcessor
 ) -> None:
     shared.produce(topics["in"], ("key", "a"), ("other", "b"))
-    processor = make(lambda record: record.value.upper(), engine=engine)
+    processor = make(lambda record: record.value.upper())
     processor.run_until_caught_up(WAIT_S)
     found = {(record.key, record.value) for record in shared.records(topics["out"])}
     assert found == {(b"key", b"A"), (b"other", b"B")}
@@ -207,6 +208,19 @@ def test_a_delayed_retry_waits_for_its_due_time(
     assert shared.records(f"{topics['in']}-dead") == []
 
 
+def partitions_held(broker: TestBroker, group: str) -> list[int]:
+    """The number of partitions of each member of a stable group.
+
+    A member that has just joined is counted before it has any. A worker that still holds both
+    partitions then reads all records, and waits in vain for the other one.
+    """
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    described = admin.describe_consumer_groups([group])[group].result(WAIT_S)
+    if described.state is not ConsumerGroupState.STABLE:
+        return []
+    return [len(member.assignment.topic_partitions) for member in described.members]
+
+
 def test_workers_share_the_partitions_and_have_ids_of_their_own(
     shared: TestBroker, topics: Topics, make: MakeProcessor
 ) -> None:
@@ -221,7 +235,7 @@ def test_workers_share_the_partitions_and_have_ids_of_their_own(
 
     processor = make(handle, parallel=2)
     with running(processor) as errors:
-        until(lambda: len(shared.members(f"group-{topics['in']}")) == 2)
+        until(lambda: partitions_held(shared, f"group-{topics['in']}") == [1, 1])
         for index in range(2):
             shared.produce(topics["in"], "a", "b", partition=index)
         shared.wait_for_records(topics["out"], 4, timeout=WAIT_S)

@@ -7,6 +7,7 @@ import threading
 import time
 
 from support.processors import WAIT_S, MakeProcessor, running, until, values
+from txn.client.engine import EngineName
 from txn.processor import Record
 from txn.testing import TestBroker
 
@@ -125,16 +126,17 @@ def handle(record):
 
 txn.Processor(
     sys.argv[2], handle, sys.argv[3], group_id=sys.argv[2], transactional_id=sys.argv[2],
-    bootstrap_servers=sys.argv[1], stop_timeout=float(sys.argv[5]),
+    bootstrap_servers=sys.argv[1], stop_timeout=float(sys.argv[5]), engine=sys.argv[6],
 ).run()
 print("done", flush=True)
 """
 
 
 def start(
-    broker: TestBroker, topics: Topics, handler_s: float, stop_s: float
+    broker: TestBroker, topics: Topics, engine: EngineName, handler_s: float, stop_s: float
 ) -> subprocess.Popen[str]:
-    words = [broker.bootstrap_servers, topics["in"], topics["out"], str(handler_s), str(stop_s)]
+    times = [str(handler_s), str(stop_s)]
+    words = [broker.bootstrap_servers, topics["in"], topics["out"], *times, engine]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, text=True
     )
@@ -144,10 +146,10 @@ def start(
 
 
 def test_sigterm_lets_the_batch_under_way_commit_and_ends_with_0(
-    shared: TestBroker, topics: Topics
+    shared: TestBroker, topics: Topics, engine: EngineName
 ) -> None:
     shared.produce(topics["in"], "1", partition=0)
-    process = start(shared, topics, 1.5, 30)
+    process = start(shared, topics, engine, 1.5, 30)
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=WAIT_S)[0] == "done\n"
     assert process.returncode == 0
@@ -156,10 +158,10 @@ def test_sigterm_lets_the_batch_under_way_commit_and_ends_with_0(
 
 
 def test_a_handler_that_outlives_stop_timeout_is_left_and_its_batch_comes_again(
-    shared: TestBroker, topics: Topics
+    shared: TestBroker, topics: Topics, engine: EngineName
 ) -> None:
     shared.produce(topics["in"], "1", partition=0)
-    process = start(shared, topics, 600, 0.3)
+    process = start(shared, topics, engine, 600, 0.3)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=WAIT_S)[0] == "done\n"
     assert process.returncode == 0

@@ -2,7 +2,7 @@
 
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from support.cluster_commands import use_every_command
 from support.command_line import run_txn
 from support.secured_broker import PASSWORD, WAYS, SecuredBroker, secured_broker
 from txn.client.engine import EngineName
-from txn.errors import RejectedError
+from txn.errors import Action, RejectedError, UnreachableError
 
 PROMPT_S = 10.0
 """A refusal is told in about a second; a time-out takes a minute."""
@@ -140,6 +140,49 @@ def test_a_login_at_a_listener_without_is_told_the_listener(
         RejectedError, match=r"listener takes no log-ins: set security\.protocol to"
     ):
         txn.Producer(settings, transactional_id="shop", engine=engine)
+
+
+def open_producer(settings: dict[str, str], engine: EngineName) -> None:
+    txn.Producer(settings, transactional_id="shop", engine=engine)
+
+
+def flush_one(settings: dict[str, str], engine: EngineName) -> None:
+    producer = txn.Producer(settings, engine=engine)
+    producer.produce("orders", b"lost")
+    producer.flush(60)
+
+
+def poll_classic(settings: dict[str, str], engine: EngineName) -> None:
+    poll({**settings, "group.protocol": "classic"}, engine)
+
+
+def poll(settings: dict[str, str], engine: EngineName) -> None:
+    consumer = txn.Consumer(settings, group_id="shop", engine=engine)
+    consumer.subscribe(["orders"])
+    consumer.poll(60)
+
+
+@pytest.mark.parametrize("use", [open_producer, flush_one, poll, poll_classic])
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_client_without_a_login_is_told_the_protocol_and_the_mechanisms(
+    use: Callable[[dict[str, str], EngineName], None],
+    protocol: str,
+    broker: SecuredBroker,
+    engine: EngineName,
+) -> None:
+    """A producer waited a minute for "try again after a pause", and `poll` for ever."""
+    listener = protocol.replace("PLAINTEXT", "SASL_PLAINTEXT").replace("SSL", "SASL_SSL")
+    _, settings = broker.ways()["SSL"]
+    settings |= {"security.protocol": protocol, "bootstrap.servers": broker.servers[listener]}
+    began = time.monotonic()
+    with pytest.raises(
+        UnreachableError,
+        match=rf"wants a log-in: set security\.protocol to {listener.lower()}, and sasl\.mechanism "
+        "to one that it offers: .*PLAIN",
+    ) as told:
+        use(settings, engine)
+    assert time.monotonic() - began < PROMPT_S
+    assert told.value.action is Action.GIVE_UP
 
 
 @pytest.mark.parametrize("way", MISTAKES)

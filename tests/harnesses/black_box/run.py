@@ -91,7 +91,7 @@ class BlackBoxResult:
             "records_in_transactions": sum(len(a.writes) for a in history.attempts),
             "plain_records": sum(len(writes) for writes in history.plain.values()),
             "reads": len(history.reads),
-            "ends_seen": len(history.ends),
+            "looks_at_partition_ends": len(history.ends),
             "late_ends": len(history.late),
             "late_joins": dict(sorted(Counter(late.api for late in history.late_joins).items())),
             "faults": dict(sorted(self.faults.items())),

@@ -33,7 +33,8 @@ from harnesses.peers.jars import (
 )
 from support.clients import commit_values, create_topic, read_all, transactional_producer
 
-START_SECONDS_MAX: Final = 90.0
+START_SECONDS_MAX: Final = 300.0
+"""A start needs 10 s of CPU: on 2 cores with a load of 30 it took more than 90 s."""
 STOP_SECONDS_MAX: Final = 30.0
 STARTED: Final = "Kafka Server started"
 """The line that a node writes to its log once it serves requests."""
