@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import txn
+import txn.otel
 from support.clients import WAIT_S
 from txn.client.engine import EngineName
 from txn.client.native_consumer import NativeConsumer
@@ -107,6 +108,14 @@ def test_a_derived_class_sets_the_default_engine(settings: dict[str, Any], topic
         assert not isinstance(other, NativeConsumer)
     consumer = IsNative(settings)
     assert isinstance(consumer, NativeConsumer)
+    assert read_one(consumer, topic) == b"1"
+
+
+def test_the_consumer_with_spans_has_either_engine(
+    settings: dict[str, Any], topic: str, engine: EngineName
+) -> None:
+    consumer = txn.otel.Consumer(settings, engine=engine)
+    assert isinstance(consumer, NativeConsumer) == (engine == "native")
     assert read_one(consumer, topic) == b"1"
 
 
