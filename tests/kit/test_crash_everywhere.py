@@ -229,6 +229,12 @@ def test_a_program_that_never_commits_its_input_is_told_to_do_so() -> None:
     assert "within" not in text
 
 
+def test_a_program_that_takes_too_long_is_told_about_the_timeout_too() -> None:
+    """On a busy machine the error blamed the offsets of a program that had not begun to read."""
+    with pytest.raises(RejectedError, match=r"a longer timeout.*did not end within 1 s"):
+        crash_everywhere(["sleep", "60"], timeout=1)
+
+
 def test_a_program_that_fails_undisturbed_is_told_with_its_last_words() -> None:
     with pytest.raises(RejectedError, match=r"ended with code 1.*ValueError: cannot parse 127"):
         crash_everywhere(fails)
