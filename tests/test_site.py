@@ -28,7 +28,7 @@ SEARCHES: Final = {
     "transaction hangs": "how-to/end-a-hanging-transaction",
     "restart broker": "how-to/run-a-broker",
     "read_committed consumer stopped": "how-to/run-a-broker",
-    "run broker in pytest": "testing",
+    "run broker in pytest": "how-to/test-an-application",
     "fenced": "errors/fenced",
     "INVALID_PRODUCER_EPOCH": "errors/fenced",
     "TOPIC_AUTHORIZATION_FAILED": "errors/codes",

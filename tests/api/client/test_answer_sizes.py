@@ -124,7 +124,7 @@ def test_the_native_engine_does_not_wait_for_an_answer_that_is_too_large(
             {"bootstrap.servers": relay.servers, "message.timeout.ms": 2_000}, engine="native"
         )
         producer.produce("orders", b"1")
-        with pytest.raises(txn.TxnError):
+        with pytest.raises(txn.RetriableError, match="not stored within"):
             producer.flush()
         with suppress(txn.TxnError):
             producer.close()
