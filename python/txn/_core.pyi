@@ -1120,6 +1120,25 @@ class NativeProducer:
         """Take an identity; await `settled`."""
     def begin(self) -> bool:
         """Begin a transaction; False: the status does not allow it."""
+    def append(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: object,
+        partition: int | None,
+        timestamp: int | None,
+        /,
+    ) -> bool | None:
+        """Take a record and return True. False: `send` takes it, or says why it cannot. None: the
+        same, and reports should be collected first; that is so once in 256 records. Takes none
+        before `hold`, unless the producer has a transactional id."""
+    def hold(self) -> None:
+        """Let `append` take records: the caller keeps this producer until they are stored."""
+    def release(self) -> bool:
+        """Let `append` take none, if no record is on its way; return True if it takes none."""
+    def is_held(self) -> bool:
+        """True if `append` takes records."""
     def send(
         self,
         topic: str,

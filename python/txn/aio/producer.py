@@ -178,11 +178,16 @@ class Producer:
             TxnError: the record was not stored; its class and `action` say why.
         """
         producer = self.client.sync()
-        delivery = await self.added(
-            lambda: producer.send(
+
+        def add() -> Delivery:
+            return producer.send(
                 topic, value, key, headers=headers, partition=partition, timestamp=timestamp
             )
-        )
+
+        try:
+            delivery = await self.added(add) if self.takes_turn() else add()
+        except BufferError:
+            delivery = await self.added(add)
         return await delivery
 
     async def flush(self, timeout: float = 60.0) -> None:
@@ -235,11 +240,14 @@ class Producer:
             "added. Use `await send(...)`, which waits for room"
         )
 
-    async def added(self, add: Callable[[], Delivery]) -> Delivery:
-        """Add a record once there is room in the queue; give the event loop its turns."""
+    def takes_turn(self) -> bool:
+        """Count a record; return True if the event loop is to get a turn before it."""
         self._added += 1
-        if self._added % RECORDS_PER_TURN == 0:
-            await asyncio.sleep(0)
+        return self._added % RECORDS_PER_TURN == 0
+
+    async def added(self, add: Callable[[], Delivery]) -> Delivery:
+        """Give the event loop a turn, and add a record once there is room in the queue."""
+        await asyncio.sleep(0)
         while True:
             producer = self.client.sync()
             try:

@@ -149,7 +149,21 @@ class Transaction:
         waits for every record all the same. Arguments and errors are those of
         `txn.client.Transaction.produce`.
         """
-        return await self._producer.added(
+        producer = self._producer
+        if not producer.takes_turn():
+            try:
+                producer.client.sync()
+                return self._block.send(
+                    topic,
+                    value,
+                    key,
+                    headers=headers,
+                    partition=partition,
+                    timestamp=timestamp,
+                )
+            except BufferError:
+                pass
+        return await producer.added(
             lambda: self._block.send(
                 topic, value, key, headers=headers, partition=partition, timestamp=timestamp
             )

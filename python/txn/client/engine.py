@@ -19,6 +19,27 @@ EngineName = Literal["confluent-kafka", "native"]
 ENGINES: Final = ("confluent-kafka", "native")
 
 
+class Append(Protocol):
+    """Takes a record if that needs nothing but a copy, which is the way of almost all records.
+
+    Arguments are those of `produce`. Returns True if the record was taken. Else nothing was done,
+    and `ProducerEngine.produce` takes the record or raises the reason; None says that reports of
+    delivery should be collected first.
+    """
+
+    def __call__(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: Any,
+        partition: int | None,
+        timestamp: int | None,
+        /,
+    ) -> bool | None:
+        """Take a record."""
+
+
 class ProducerEngine(Protocol):
     """A producer as the blocks of `transaction.py` use it. Times are in seconds."""
 

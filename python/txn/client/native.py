@@ -18,6 +18,7 @@ from txn import _core, forks
 from txn.access.connection import AUTHENTICATION_CODES, client_security
 from txn.client.bounded_call import ends_in_time
 from txn.client.delivery import Delivery
+from txn.client.engine import Append
 from txn.client.native_settings import NativeProperties
 from txn.client.reports import Reports
 from txn.errors import ConfigError
@@ -182,6 +183,7 @@ class NativeProducer:
             raise ConfigError(f"{whose}: {error}") from error
         for other in list(_unsent):
             other._release_if_sent()
+        self.append: Append = self._core.append
         self._whose = whose
         self._is_transactional = name is not None
         self._is_closed = False
@@ -258,8 +260,7 @@ class NativeProducer:
             delivery,
         )
         if refusal is None:
-            if not self._is_transactional:
-                _unsent.add(self)
+            self._hold()
             return
         if refusal == "full":
             raise BufferError("buffer.memory is used up")
@@ -277,8 +278,8 @@ class NativeProducer:
             rows.partition,
             rows.timestamp_ms,
         )
-        if row > first and not self._is_transactional:
-            _unsent.add(self)
+        if row > first:
+            self._hold()
         if refusal is not None and refusal != "full":
             self._raise_refusal(refusal)
         return row
@@ -425,9 +426,16 @@ class NativeProducer:
         number = KafkaError._PURGE_QUEUE if is_purged else code
         return KafkaError(number, message, retriable=is_retriable)
 
+    def _hold(self) -> None:
+        if not self._is_transactional:
+            self._core.hold()
+            _unsent.add(self)
+
     def _release_if_sent(self) -> None:
-        if self._core.pending() == 0:
+        if not self._is_transactional and self._core.release():
             _unsent.discard(self)
+            if self._core.is_held():  # another thread has sent a record since
+                _unsent.add(self)
 
     def _require(self, wanted: str) -> None:
         kind, code, message = self._core.status()

@@ -32,7 +32,7 @@ from txn.client.failures import not_copied
 from txn.client.handle import TIMEOUT_MS, Handle
 from txn.client.library_log import LibraryLog
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
-from txn.client.opening import ConnectionErrors, connect, take_over
+from txn.client.opening import ConnectionErrors, append_of, connect, take_over
 from txn.client.outcomes import Outcomes
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.record_queue import RecordQueue
@@ -150,8 +150,9 @@ class Producer:
         self._records = RecordQueue(
             self._handle, self._outcomes, is_transactional=is_transactional, engine=self._engine
         )
-        self._handle.engine = self._connect(settings)
-        self._outcomes.reports.begin(self._handle.engine)
+        engine_made = self._connect(settings)
+        self._handle.hold(engine_made, append_of(engine_made, self._engine))
+        self._outcomes.reports.begin(engine_made)
         self._handle.timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         self._records.message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
@@ -288,8 +289,16 @@ class Producer:
             FencedError: the producer has failed for good; open another.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
+        taken: bool | None = False
+        append = self._handle.append
+        if append is not None and self.transactional_id is None and not others:
+            taken = append(topic, value, key, headers, partition, timestamp)
+            if taken:
+                return
         refuse_unknown_arguments(others)
         self._require_no_transactions("produce to", topic, "produce")
+        if taken is None:
+            self._records.collects = True
         self._records.add(topic, value, key, headers, partition, timestamp)
 
     def write_arrow(self, topic: str, batch: ArrowStreamExportable) -> int:
@@ -413,7 +422,7 @@ class Producer:
 
     def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
-        self._handle.forked_from = parent
+        self._handle.abandon(parent)
         self._outcomes.reports.abandon(parent)
 
     def __reduce__(self) -> NoReturn:
@@ -479,7 +488,7 @@ class Producer:
 
     def _discard_client(self) -> None:
         """Drop librdkafka's producer, with all that it still holds."""
-        client, self._handle.engine = self._handle.engine, None
+        client = self._handle.discard()
         if client is not None:
             self._outcomes.reports.close()
             client.purge()

@@ -58,6 +58,8 @@ class RecordQueue:
         """Number of records that were asked for."""
         self.waits_for_room = True
         """False: a record raises BufferError while the queue is full."""
+        self.collects = False
+        """Whether the next record collects reports of delivery first."""
         self.message_bytes_max: object = MESSAGE_BYTES_MAX
 
     def add(
@@ -84,7 +86,8 @@ class RecordQueue:
         ):
             warnings.warn(seconds_suspected(timestamp), stacklevel=3)
         self.produced += 1
-        if self.produced % PRODUCES_PER_POLL == 0:
+        if self.collects or self.produced % PRODUCES_PER_POLL == 0:
+            self.collects = False
             self._handle.serve(Deadline(0))
         place = -1 if partition is None else partition
         time_ms = 0 if timestamp is None else timestamp

@@ -220,9 +220,20 @@ class Transaction:
             FencedError: another producer took this transactional id.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
+        state = self._state
+        append = self._handle.append
+        if append is not None and state.phase is BlockPhase.OPEN and not others:
+            state.produced += 1
+            taken = append(topic, value, key, headers, partition, timestamp)
+            if taken:
+                return
+            state.produced -= 1
+            if taken is None:
+                self._records.collects = True
         refuse_unknown_arguments(others)
-        self._require_open(f"produce to {topic!r}")
-        self._state.produced += 1
+        if state.phase is not BlockPhase.OPEN or self._place.is_prepared:
+            self._require_open(f"produce to {topic!r}")
+        state.produced += 1
         try:
             self._records.add(topic, value, key, headers, partition, timestamp)
         except BaseException as raised:
@@ -256,7 +267,8 @@ class Transaction:
             ConfigError: `delivery.report.only.error=true`, which hides what is stored.
             RejectedError, AbortableError, FencedError, TypeError: as `produce` raises them.
         """
-        self._require_open(f"send to {topic!r}")
+        if self._state.phase is not BlockPhase.OPEN or self._place.is_prepared:
+            self._require_open(f"send to {topic!r}")
         delivery = self._outcomes.new_delivery(on_delivery)
         self._state.produced += 1
         try:

@@ -4,11 +4,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyList, PyString};
 use txn_client::engine::{
     Awaited, Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
 };
@@ -42,6 +43,11 @@ type OffsetTuple = (String, i32, i64, i32, Option<String>);
 /// (name, content).
 type HeaderTuple<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyAny>>);
 
+/// Records after which `append` has reports collected.
+const APPENDS_PER_COLLECT: u32 = 256;
+/// The last timestamp that seems to count seconds; see `arguments.py`.
+const LIKE_SECONDS_LAST: i64 = 99_999_999_999;
+
 /// The thread that does the I/O of a process's native clients.
 #[pyclass(frozen, module = "txn._core")]
 pub(crate) struct ClientThread(pub(crate) Arc<Engine>);
@@ -60,6 +66,9 @@ impl ClientThread {
 struct NativeProducer {
     client: ProducerClient,
     signal: Signal,
+    /// Whether `append` may take records: Python holds the producer until they are stored.
+    is_held: AtomicBool,
+    appended: AtomicU32,
 }
 
 #[pymethods]
@@ -112,6 +121,7 @@ impl NativeProducer {
             unknown_topic_max_ms,
             makes_topics,
         };
+        let is_held = AtomicBool::new(settings.transactional_id.is_some());
         let signal = Signal::default();
         let security = security.map_or_else(Security::default, |security| {
             security.of_client(py, &signal.token_failure)
@@ -119,7 +129,12 @@ impl NativeProducer {
         let client =
             ProducerClient::new(&thread.0, bootstrap_servers, client_id, security, settings)
                 .map_err(|error| PyValueError::new_err(error.message))?;
-        Ok(Self { client, signal })
+        Ok(Self {
+            client,
+            signal,
+            is_held,
+            appended: AtomicU32::new(0),
+        })
     }
 
     fn init(&self) {
@@ -128,6 +143,50 @@ impl NativeProducer {
 
     fn begin(&self) -> bool {
         self.client.look(|producer, _| producer.begin().is_ok())
+    }
+
+    /// Takes a record, if that needs nothing but a copy. False: `send` takes it, or says why not.
+    /// None: the same, and reports should be collected first.
+    #[pyo3(signature = (topic, value, key, headers, partition, timestamp, /))]
+    fn append(
+        &self,
+        topic: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        headers: &Bound<'_, PyAny>,
+        partition: &Bound<'_, PyAny>,
+        timestamp: &Bound<'_, PyAny>,
+    ) -> Option<bool> {
+        if !self.is_held.load(Ordering::Acquire) {
+            return Some(false);
+        }
+        let count = self.appended.fetch_add(1, Ordering::Relaxed);
+        if count % APPENDS_PER_COLLECT == APPENDS_PER_COLLECT - 1 {
+            return None;
+        }
+        Some(
+            self.append_plain(topic, value, key, headers, partition, timestamp)
+                .is_some(),
+        )
+    }
+
+    /// Lets `append` take records.
+    fn hold(&self) {
+        self.is_held.store(true, Ordering::Release);
+    }
+
+    /// Lets `append` take none, if no record is on its way. True if `append` takes none.
+    fn release(&self) -> bool {
+        self.client.look(|producer, _| {
+            if producer.pending() == 0 {
+                self.is_held.store(false, Ordering::Release);
+            }
+        });
+        !self.is_held.load(Ordering::Acquire)
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
     }
 
     /// None: taken.
@@ -327,6 +386,68 @@ impl NativeProducer {
     fn close(&self) {
         self.client.close();
     }
+}
+
+impl NativeProducer {
+    /// Takes a record of plain arguments; None: it was not taken.
+    fn append_plain(
+        &self,
+        topic: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        headers: &Bound<'_, PyAny>,
+        partition: &Bound<'_, PyAny>,
+        timestamp: &Bound<'_, PyAny>,
+    ) -> Option<()> {
+        let mut pairs = Vec::new();
+        let headers: Vec<HeaderTuple<'_>> = if headers.is_none() {
+            Vec::new()
+        } else {
+            headers.cast::<PyList>().ok()?.extract().ok()?
+        };
+        for (name, content) in &headers {
+            let content = match content {
+                Some(content) => Some(bytes_of(content).ok()?),
+                None => None,
+            };
+            pairs.push((name.to_str().ok()?.as_bytes(), content));
+        }
+        let partition = match partition.is_none() {
+            true => None,
+            false => Some(
+                partition
+                    .extract::<i32>()
+                    .ok()
+                    .filter(|chosen| *chosen >= 0)?,
+            ),
+        };
+        let timestamp_ms = match timestamp.is_none() {
+            true => now_ms(),
+            // What else is given may count seconds, or means "now": Python warns, or refuses it.
+            false => timestamp
+                .extract::<i64>()
+                .ok()
+                .filter(|ms| *ms > LIKE_SECONDS_LAST)?,
+        };
+        let record = Record {
+            key: optional_bytes(key)?,
+            value: optional_bytes(value)?,
+            headers: &pairs,
+            timestamp_ms,
+            delivery: None,
+        };
+        let topic = topic.cast::<PyString>().ok()?.to_str().ok()?;
+        self.client.send(topic, partition, &record).ok()
+    }
+}
+
+/// The bytes of a key or a value, None if it is null; None if it is of another type.
+#[allow(clippy::option_option)] // null is a value
+fn optional_bytes<'a>(content: &'a Bound<'_, PyAny>) -> Option<Option<&'a [u8]>> {
+    if content.is_none() {
+        return Some(None);
+    }
+    bytes_of(content).ok().map(Some)
 }
 
 /// Why a record was not taken, for Python.
