@@ -1130,15 +1130,15 @@ class NativeProducer:
         timestamp: int | None,
         /,
     ) -> bool | None:
-        """Take a record and return True. False: `send` takes it, or says why it cannot. None: the
-        same, and reports should be collected first; that is so once in 256 records. Takes none
-        before `hold`, unless the producer has a transactional id."""
+        """Add a record and return True. Return False if nothing was added: `send` adds the record,
+        or gives the reason. Return None for the same, and if reports should be collected first, as
+        once in 256 calls. Nothing is added before `hold`, unless there is a transactional id."""
     def hold(self) -> None:
-        """Let `append` take records: the caller keeps this producer until they are stored."""
+        """Let `append` add records: the caller keeps this producer until they are stored."""
     def release(self) -> bool:
-        """Let `append` take none, if no record is on its way; return True if it takes none."""
+        """End `hold` if every record is stored or given up; return True if `append` adds none."""
     def is_held(self) -> bool:
-        """True if `append` takes records."""
+        """Return True if `append` adds records."""
     def send(
         self,
         topic: str,

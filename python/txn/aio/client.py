@@ -41,7 +41,7 @@ class Client(Generic[S]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._opened_by: int | None = None
-        self._usable: S | None = None  # the synchronous client, until it is closed or forked
+        self._usable: S | None = None  # `_sync`, until it is closed, or inherited by a child
 
     def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: the worker is not in it; see `txn.forks`."""
@@ -115,9 +115,12 @@ class Client(Generic[S]):
             ForkedError: the process that opened it is another one.
             RejectedError: it is not open, or was opened in another event loop.
         """
-        usable = self._usable
-        if usable is not None and asyncio._get_running_loop() is self._loop:
-            return usable
+        try:
+            is_ours = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_ours = False
+        if is_ours and self._usable is not None:
+            return self._usable
         self._require_process()
         if self._sync is None or self._is_closed:
             raise RejectedError(
@@ -126,10 +129,6 @@ class Client(Generic[S]):
                 else f"{self.whose} is not open: use `async with {self._kind}(...)`, or "
                 f"`await {self._kind}.open(...)`"
             )
-        try:
-            is_ours = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            is_ours = False
         if not is_ours:
             raise RejectedError(
                 f"{self.whose} belongs to the event loop that opened it, and is used outside of "

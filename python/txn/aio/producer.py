@@ -14,6 +14,7 @@ from txn.aio.transaction import Transaction, require_consumer
 from txn.aio.worker import Call
 from txn.client.delivery import Delivery, RecordMetadata
 from txn.client.engine import EngineName
+from txn.client.migration import refuse_unknown_arguments
 from txn.client.reach import CONNECT_TIMEOUT
 from txn.errors import RejectedError
 
@@ -145,15 +146,12 @@ class Producer:
         Raises:
             BufferError: the queue is full, and the record was not added.
         """
+        producer = self.client.sync()
+        if others:
+            refuse_unknown_arguments(others)
         try:
-            self.client.sync().produce(
-                topic,
-                value,
-                key,
-                headers=headers,
-                partition=partition,
-                timestamp=timestamp,
-                **others,
+            producer.produce(
+                topic, value, key, headers=headers, partition=partition, timestamp=timestamp
             )
         except BufferError as raised:
             raise self.no_room(topic) from raised

@@ -20,11 +20,11 @@ ENGINES: Final = ("confluent-kafka", "native")
 
 
 class Append(Protocol):
-    """Takes a record if that needs nothing but a copy, which is the way of almost all records.
+    """Adds a record in one step, in which no other thread and no signal's handler runs.
 
-    Arguments are those of `produce`. Returns True if the record was taken. Else nothing was done,
-    and `ProducerEngine.produce` takes the record or raises the reason; None says that reports of
-    delivery should be collected first.
+    Arguments are those of `Transaction.produce`. It never raises. It returns True if it has added
+    the record. Else it has done nothing, and `RecordQueue.add` adds the record or raises the
+    reason. None asks that call to collect reports of delivery first.
     """
 
     def __call__(
@@ -37,11 +37,15 @@ class Append(Protocol):
         timestamp: int | None,
         /,
     ) -> bool | None:
-        """Take a record."""
+        """Add a record, if its arguments are plain and there is room."""
 
 
 class ProducerEngine(Protocol):
     """A producer as the blocks of `transaction.py` use it. Times are in seconds."""
+
+    @property
+    def append(self) -> Append | None:
+        """The quickest way to add a record; None if the engine has only `produce`."""
 
     def init_transactions(self, timeout: float, /) -> None:
         """Take over the transactional id."""

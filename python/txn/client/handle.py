@@ -1,6 +1,6 @@
 """A producer's hold on its engine: fit for use, or refused with the reason.
 
-Invariant: after the engine is given up (`give_up`), closed (`discard`) or inherited by a forked
+Invariant: after the engine is given up (`give_up`), closed (`detach`) or inherited by a forked
 child (`abandon`), `client` raises and `append` is None. So no call reaches an engine whose
 transaction is in an unknown state. The first reason stays.
 """
@@ -45,18 +45,18 @@ class Handle:
         self.blocks = Blocks()
         self.engine: ProducerEngine | None = None
         self.append: Append | None = None
-        """The short way of a record, if the engine has one and is fit for use."""
+        """The engine's, while it is fit for use."""
         self.timeout_ms = TIMEOUT_MS
         self.broken: TxnError | None = None
         """Why it is of no use any more."""
         self.forked_from: int | None = None
 
-    def hold(self, engine: ProducerEngine, append: Append | None) -> None:
+    def attach(self, engine: ProducerEngine) -> None:
         """Use this engine."""
-        self.engine, self.append = engine, append
+        self.engine, self.append = engine, engine.append
 
-    def discard(self) -> ProducerEngine | None:
-        """Let go of the engine, and return it; None: there is none any more."""
+    def detach(self) -> ProducerEngine | None:
+        """Use no engine any more. Return the one that was used, or None if there was none."""
         self.append = None
         engine, self.engine = self.engine, None
         return engine

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from txn.client.callbacks import keeping_fatal_errors
 from txn.client.deadline import PAUSE_SECONDS, Deadline
 from txn.client.delivery import Delivery
-from txn.client.engine import Append, EngineName, ProducerEngine
+from txn.client.engine import EngineName, ProducerEngine
 from txn.client.failures import error_of, is_refusal
 from txn.client.handle import Handle
 from txn.client.librdkafka import Librdkafka
@@ -60,15 +60,6 @@ def connect(
         return Librdkafka(keeping_fatal_errors(settings), on_report)
     except KafkaException as raised:
         raise refused(whose, raised, settings) from None  # its text may have a secret
-
-
-def append_of(made: ProducerEngine, engine: EngineName) -> Append | None:
-    """Return the short way of a record into this engine; None: it has none."""
-    if engine != "native":
-        return None
-    from txn.client.native import NativeProducer
-
-    return made.append if isinstance(made, NativeProducer) else None
 
 
 class ConnectionErrors:

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, Message
 from txn import forks
 from txn.client import unclosed
 from txn.client.arguments import MESSAGE_BYTES_MAX, ArrowStreamExportable, Headers
+from txn.client.block_end import end_lost
 from txn.client.callbacks import Callbacks
 from txn.client.cautions import Cautions
 from txn.client.deadline import Deadline
@@ -32,13 +33,13 @@ from txn.client.failures import not_copied
 from txn.client.handle import TIMEOUT_MS, Handle
 from txn.client.library_log import LibraryLog
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
-from txn.client.opening import ConnectionErrors, append_of, connect, take_over
+from txn.client.opening import ConnectionErrors, connect, take_over
 from txn.client.outcomes import Outcomes
 from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.record_queue import RecordQueue
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, take_callback
-from txn.client.transaction import OpenBlock, Transaction, end_lost, require_consumer
+from txn.client.transaction import OpenBlock, Transaction, require_consumer
 from txn.client.two_phase import (
     PreparedTxnState,
     TwoPhaseEngine,
@@ -150,9 +151,9 @@ class Producer:
         self._records = RecordQueue(
             self._handle, self._outcomes, is_transactional=is_transactional, engine=self._engine
         )
-        engine_made = self._connect(settings)
-        self._handle.hold(engine_made, append_of(engine_made, self._engine))
-        self._outcomes.reports.begin(engine_made)
+        client = self._connect(settings)
+        self._handle.attach(client)
+        self._outcomes.reports.begin(client)
         self._handle.timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         self._records.message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
@@ -289,16 +290,15 @@ class Producer:
             FencedError: the producer has failed for good; open another.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
-        taken: bool | None = False
         append = self._handle.append
         if append is not None and self.transactional_id is None and not others:
-            taken = append(topic, value, key, headers, partition, timestamp)
-            if taken:
+            added = append(topic, value, key, headers, partition, timestamp)
+            if added:
                 return
+            if added is None:
+                self._records.is_collection_due = True
         refuse_unknown_arguments(others)
         self._require_no_transactions("produce to", topic, "produce")
-        if taken is None:
-            self._records.collects = True
         self._records.add(topic, value, key, headers, partition, timestamp)
 
     def write_arrow(self, topic: str, batch: ArrowStreamExportable) -> int:
@@ -488,7 +488,7 @@ class Producer:
 
     def _discard_client(self) -> None:
         """Drop librdkafka's producer, with all that it still holds."""
-        client = self._handle.discard()
+        client = self._handle.detach()
         if client is not None:
             self._outcomes.reports.close()
             client.purge()

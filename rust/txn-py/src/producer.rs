@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString};
 use txn_client::engine::{
     Awaited, Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
 };
@@ -43,9 +43,9 @@ type OffsetTuple = (String, i32, i64, i32, Option<String>);
 /// (name, content).
 type HeaderTuple<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyAny>>);
 
-/// Records after which `append` has reports collected.
+/// `append` asks for a collection of reports once in so many calls.
 const APPENDS_PER_COLLECT: u32 = 256;
-/// The last timestamp that seems to count seconds; see `arguments.py`.
+/// Last timestamp that may count seconds; see `arguments.py`.
 const LIKE_SECONDS_LAST: i64 = 99_999_999_999;
 
 /// The thread that does the I/O of a process's native clients.
@@ -66,9 +66,10 @@ impl ClientThread {
 struct NativeProducer {
     client: ProducerClient,
     signal: Signal,
-    /// Whether `append` may take records: Python holds the producer until they are stored.
+    /// True while Python keeps this producer until its records are stored, so `append` may add some.
     is_held: AtomicBool,
-    appended: AtomicU32,
+    /// Number of calls of `append`.
+    appends: AtomicU32,
 }
 
 #[pymethods]
@@ -133,7 +134,7 @@ impl NativeProducer {
             client,
             signal,
             is_held,
-            appended: AtomicU32::new(0),
+            appends: AtomicU32::new(0),
         })
     }
 
@@ -145,8 +146,11 @@ impl NativeProducer {
         self.client.look(|producer, _| producer.begin().is_ok())
     }
 
-    /// Takes a record, if that needs nothing but a copy. False: `send` takes it, or says why not.
-    /// None: the same, and reports should be collected first.
+    /// Adds a record of plain arguments and returns true. False: nothing was added, and `send` adds
+    /// the record or gives the reason. None: the same, and reports should be collected first.
+    ///
+    /// Runs no code of Python's, and keeps the interpreter. So no other thread ends the transaction,
+    /// releases the producer or forks between the caller's own checks and this.
     #[pyo3(signature = (topic, value, key, headers, partition, timestamp, /))]
     fn append(
         &self,
@@ -160,8 +164,8 @@ impl NativeProducer {
         if !self.is_held.load(Ordering::Acquire) {
             return Some(false);
         }
-        let count = self.appended.fetch_add(1, Ordering::Relaxed);
-        if count % APPENDS_PER_COLLECT == APPENDS_PER_COLLECT - 1 {
+        let calls = self.appends.fetch_add(1, Ordering::Relaxed);
+        if calls % APPENDS_PER_COLLECT == APPENDS_PER_COLLECT - 1 {
             return None;
         }
         Some(
@@ -170,12 +174,12 @@ impl NativeProducer {
         )
     }
 
-    /// Lets `append` take records.
+    /// Lets `append` add records.
     fn hold(&self) {
         self.is_held.store(true, Ordering::Release);
     }
 
-    /// Lets `append` take none, if no record is on its way. True if `append` takes none.
+    /// Ends `hold` if every record is stored or given up. True if `append` adds none now.
     fn release(&self) -> bool {
         self.client.look(|producer, _| {
             if producer.pending() == 0 {
@@ -389,7 +393,7 @@ impl NativeProducer {
 }
 
 impl NativeProducer {
-    /// Takes a record of plain arguments; None: it was not taken.
+    /// Adds a record of plain arguments; None if one of them is not plain, or the record is refused.
     fn append_plain(
         &self,
         topic: &Bound<'_, PyAny>,
@@ -399,12 +403,8 @@ impl NativeProducer {
         partition: &Bound<'_, PyAny>,
         timestamp: &Bound<'_, PyAny>,
     ) -> Option<()> {
-        let mut pairs = Vec::new();
-        let headers: Vec<HeaderTuple<'_>> = if headers.is_none() {
-            Vec::new()
-        } else {
-            headers.cast::<PyList>().ok()?.extract().ok()?
-        };
+        let headers = plain_headers(headers)?;
+        let mut pairs = Vec::with_capacity(headers.len());
         for (name, content) in &headers {
             let content = match content {
                 Some(content) => Some(bytes_of(content).ok()?),
@@ -412,26 +412,21 @@ impl NativeProducer {
             };
             pairs.push((name.to_str().ok()?.as_bytes(), content));
         }
-        let partition = match partition.is_none() {
-            true => None,
-            false => Some(
-                partition
-                    .extract::<i32>()
-                    .ok()
-                    .filter(|chosen| *chosen >= 0)?,
-            ),
+        let partition = if partition.is_none() {
+            None
+        } else {
+            // A negative one stands for the partition of the key: `send` is told so.
+            Some(plain_int(partition).filter(|&chosen: &i32| chosen >= 0)?)
         };
-        let timestamp_ms = match timestamp.is_none() {
-            true => now_ms(),
-            // What else is given may count seconds, or means "now": Python warns, or refuses it.
-            false => timestamp
-                .extract::<i64>()
-                .ok()
-                .filter(|ms| *ms > LIKE_SECONDS_LAST)?,
+        let timestamp_ms = if timestamp.is_none() {
+            now_ms()
+        } else {
+            // Python refuses 0 and less, and warns of what may count seconds.
+            plain_int(timestamp).filter(|&ms: &i64| ms > LIKE_SECONDS_LAST)?
         };
         let record = Record {
-            key: optional_bytes(key)?,
-            value: optional_bytes(value)?,
+            key: nullable_bytes(key)?,
+            value: nullable_bytes(value)?,
             headers: &pairs,
             timestamp_ms,
             delivery: None,
@@ -441,9 +436,31 @@ impl NativeProducer {
     }
 }
 
-/// The bytes of a key or a value, None if it is null; None if it is of another type.
+/// An `int` itself: a subclass, or another type with `__index__`, would run code of Python's.
+fn plain_int<'py, T: FromPyObject<'py, 'py>>(number: &'py Bound<'py, PyAny>) -> Option<T> {
+    let number = number.cast_exact::<PyInt>().ok()?;
+    number.extract().ok()
+}
+
+/// Headers as a list or a dict itself, or none; `None` if they are anything else.
+fn plain_headers<'py>(headers: &Bound<'py, PyAny>) -> Option<Vec<HeaderTuple<'py>>> {
+    if headers.is_none() {
+        return Some(Vec::new());
+    }
+    if let Ok(pairs) = headers.cast_exact::<PyList>() {
+        return pairs.extract().ok();
+    }
+    let pairs = headers.cast_exact::<PyDict>().ok()?;
+    let pair = |(name, content): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+        let name = name.cast_into::<PyString>().ok()?;
+        Some((name, (!content.is_none()).then_some(content)))
+    };
+    pairs.iter().map(pair).collect()
+}
+
+/// The bytes of a key or a value, `Some(None)` if it is null; `None` if it has another type.
 #[allow(clippy::option_option)] // null is a value
-fn optional_bytes<'a>(content: &'a Bound<'_, PyAny>) -> Option<Option<&'a [u8]>> {
+fn nullable_bytes<'a>(content: &'a Bound<'_, PyAny>) -> Option<Option<&'a [u8]>> {
     if content.is_none() {
         return Some(None);
     }
@@ -456,6 +473,7 @@ fn refusal(error: &SendError) -> &'static str {
         SendError::Full => "full",
         SendError::TooLarge { .. } => "too-large",
         SendError::NotOpen => "not-open",
+        SendError::Closed => "closed",
         SendError::Failed(_) => "failed",
         SendError::Fatal(_) => "fatal",
     }
