@@ -1120,6 +1120,25 @@ class NativeProducer:
         """Take an identity; await `settled`."""
     def begin(self) -> bool:
         """Begin a transaction; False: the status does not allow it."""
+    def append(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: object,
+        partition: int | None,
+        timestamp: int | None,
+        /,
+    ) -> bool | None:
+        """Add a record and return True. Return False if nothing was added: `send` adds the record,
+        or gives the reason. Return None for the same, and if reports should be collected first, as
+        once in 256 calls. Nothing is added before `hold`, unless there is a transactional id."""
+    def hold(self) -> None:
+        """Let `append` add records: the caller keeps this producer until they are stored."""
+    def release(self) -> bool:
+        """End `hold` if every record is stored or given up; return True if `append` adds none."""
+    def is_held(self) -> bool:
+        """Return True if `append` adds records."""
     def send(
         self,
         topic: str,

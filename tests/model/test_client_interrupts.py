@@ -92,6 +92,8 @@ class ModelCluster:
 class Librdkafka:
     """A producer that answers at once; begun, it must be ended before it begins again."""
 
+    append: None = None
+
     def __init__(self, cluster: ModelCluster) -> None:
         self._cluster = cluster
 

@@ -34,6 +34,8 @@ class ClientScript:
     for first. A call without answers left succeeds.
     """
 
+    append: None = None
+
     def __init__(self, **answers: list[Any]) -> None:
         self.answers = answers
         self.calls: list[str] = []

@@ -41,9 +41,11 @@ class Client(Generic[S]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._opened_by: int | None = None
+        self._usable: S | None = None  # `_sync`, until it is closed, or inherited by a child
 
     def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: the worker is not in it; see `txn.forks`."""
+        self._usable = None
 
     def __reduce__(self) -> NoReturn:
         raise not_copied(self._kind)
@@ -66,6 +68,7 @@ class Client(Generic[S]):
         forks.watch(self)
         try:
             self._sync = await self.interruptible(self._make, undo=lambda made: made.close())
+            self._usable = self._sync
         except BaseException:
             self._is_closed = True
             self._worker.stop()
@@ -112,6 +115,12 @@ class Client(Generic[S]):
             ForkedError: the process that opened it is another one.
             RejectedError: it is not open, or was opened in another event loop.
         """
+        try:
+            is_ours = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_ours = False
+        if is_ours and self._usable is not None:
+            return self._usable
         self._require_process()
         if self._sync is None or self._is_closed:
             raise RejectedError(
@@ -120,10 +129,6 @@ class Client(Generic[S]):
                 else f"{self.whose} is not open: use `async with {self._kind}(...)`, or "
                 f"`await {self._kind}.open(...)`"
             )
-        try:
-            is_ours = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            is_ours = False
         if not is_ours:
             raise RejectedError(
                 f"{self.whose} belongs to the event loop that opened it, and is used outside of "
@@ -163,7 +168,7 @@ class Client(Generic[S]):
             self._worker.stop()
             return
         self.sync()
-        self._is_closed = True
+        self._is_closed, self._usable = True, None
         try:
             await self._worker.call(close).finish()
         finally:

@@ -14,6 +14,7 @@ from txn.aio.transaction import Transaction, require_consumer
 from txn.aio.worker import Call
 from txn.client.delivery import Delivery, RecordMetadata
 from txn.client.engine import EngineName
+from txn.client.migration import refuse_unknown_arguments
 from txn.client.reach import CONNECT_TIMEOUT
 from txn.errors import RejectedError
 
@@ -145,15 +146,12 @@ class Producer:
         Raises:
             BufferError: the queue is full, and the record was not added.
         """
+        producer = self.client.sync()
+        if others:
+            refuse_unknown_arguments(others)
         try:
-            self.client.sync().produce(
-                topic,
-                value,
-                key,
-                headers=headers,
-                partition=partition,
-                timestamp=timestamp,
-                **others,
+            producer.produce(
+                topic, value, key, headers=headers, partition=partition, timestamp=timestamp
             )
         except BufferError as raised:
             raise self.no_room(topic) from raised
@@ -178,11 +176,16 @@ class Producer:
             TxnError: the record was not stored; its class and `action` say why.
         """
         producer = self.client.sync()
-        delivery = await self.added(
-            lambda: producer.send(
+
+        def add() -> Delivery:
+            return producer.send(
                 topic, value, key, headers=headers, partition=partition, timestamp=timestamp
             )
-        )
+
+        try:
+            delivery = await self.added(add) if self.takes_turn() else add()
+        except BufferError:
+            delivery = await self.added(add)
         return await delivery
 
     async def flush(self, timeout: float = 60.0) -> None:
@@ -235,11 +238,14 @@ class Producer:
             "added. Use `await send(...)`, which waits for room"
         )
 
-    async def added(self, add: Callable[[], Delivery]) -> Delivery:
-        """Add a record once there is room in the queue; give the event loop its turns."""
+    def takes_turn(self) -> bool:
+        """Count a record; return True if the event loop is to get a turn before it."""
         self._added += 1
-        if self._added % RECORDS_PER_TURN == 0:
-            await asyncio.sleep(0)
+        return self._added % RECORDS_PER_TURN == 0
+
+    async def added(self, add: Callable[[], Delivery]) -> Delivery:
+        """Give the event loop a turn, and add a record once there is room in the queue."""
+        await asyncio.sleep(0)
         while True:
             producer = self.client.sync()
             try:

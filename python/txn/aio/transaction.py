@@ -35,6 +35,7 @@ from txn.aio.client import Client
 from txn.aio.consumer import Consumer
 from txn.client.block_consumer import reached_by
 from txn.client.delivery import Delivery
+from txn.client.migration import refuse_unknown_arguments
 from txn.client.transaction import BlockResult
 
 if TYPE_CHECKING:
@@ -119,15 +120,11 @@ class Transaction:
                 go on: `await t.send(...)` waits for room.
         """
         self._producer.client.sync()
+        if others:
+            refuse_unknown_arguments(others)
         try:
             self._block.produce(
-                topic,
-                value,
-                key,
-                headers=headers,
-                partition=partition,
-                timestamp=timestamp,
-                **others,
+                topic, value, key, headers=headers, partition=partition, timestamp=timestamp
             )
         except BufferError as raised:
             raise self._producer.no_room(topic) from raised
@@ -149,7 +146,21 @@ class Transaction:
         waits for every record all the same. Arguments and errors are those of
         `txn.client.Transaction.produce`.
         """
-        return await self._producer.added(
+        producer = self._producer
+        if not producer.takes_turn():
+            try:
+                producer.client.sync()
+                return self._block.send(
+                    topic,
+                    value,
+                    key,
+                    headers=headers,
+                    partition=partition,
+                    timestamp=timestamp,
+                )
+            except BufferError:
+                pass
+        return await producer.added(
             lambda: self._block.send(
                 topic, value, key, headers=headers, partition=partition, timestamp=timestamp
             )

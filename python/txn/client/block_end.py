@@ -20,12 +20,12 @@ Sources: librdkafka's transactional producer API (resumable calls, marks), KIP-9
 """
 
 import time
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from confluent_kafka import KafkaError
 
 from txn.client.block_offsets import BlockOffsets
-from txn.client.block_state import BlockPhase, BlockResult, BlockState
+from txn.client.block_state import BlockPhase, BlockResult, BlockState, OpenBlock
 from txn.client.deadline import PAUSE_SECONDS, Deadline
 from txn.client.engine import ProducerEngine
 from txn.client.failures import StateLostError, is_state_error, may_retry, reported_by
@@ -39,6 +39,9 @@ from txn.errors import (
     RetriableError,
     TxnError,
 )
+
+if TYPE_CHECKING:
+    from txn.client.producer import Producer
 
 ARRIVE_SECONDS_MAX: Final = 5.0
 """Time that an abort waits for a first record to be stored; see `_await_first_stored`."""
@@ -299,3 +302,12 @@ class BlockEnd:
 def _pause_after(error: KafkaError) -> float:
     """Return how long to wait before asking again; a time-out has waited already."""
     return 0.0 if error.code() == KafkaError._TIMED_OUT else PAUSE_SECONDS
+
+
+def end_lost(producer: "Producer", place: OpenBlock, timeout: float) -> None:
+    """End a transaction whose block Python has dropped."""
+    phase = BlockPhase.COMMITTING if place.has_asked_commit else BlockPhase.OPEN
+    state = BlockState(place, timeout, phase)
+    handle = producer._handle
+    offsets = BlockOffsets(state, None, handle, producer._outcomes, producer._cautions)
+    BlockEnd(state, offsets, handle).end_from_outside()

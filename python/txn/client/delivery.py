@@ -51,6 +51,9 @@ class RecordMetadata:
     LogAppendTime`."""
 
 
+Stored = tuple[str, int, int, int]
+"""The fields of a `RecordMetadata`, which is made only when it is asked for."""
+
 OnDelivery = Callable[[TxnError | None, RecordMetadata | None], object]
 """A callback per record: called with (None, its metadata) or (its error, None)."""
 
@@ -77,12 +80,12 @@ class Delivery:
     def __init__(self, collector: Collects, number: int) -> None:
         self.number = number
         self._collector = collector
-        self._outcome: RecordMetadata | TxnError | None = None
+        self._outcome: RecordMetadata | Stored | TxnError | None = None
         self._callbacks: list[Callable[[Delivery], object]] = []
         self._is_told = False
 
     def __repr__(self) -> str:
-        return f"<Delivery {'on its way' if self._outcome is None else self._outcome!r}>"
+        return f"<Delivery {'on its way' if self._outcome is None else self._ended()!r}>"
 
     def done(self) -> bool:
         """Return True once the record is stored or given up."""
@@ -149,11 +152,19 @@ class Delivery:
 
     # ------------------------------------------------------------ for the producer
 
-    def settle(self, outcome: RecordMetadata | TxnError) -> None:
+    def settle(self, outcome: Stored | TxnError) -> None:
         """End it, and call its callbacks; only the first call counts."""
         if self._outcome is None:
             self._outcome = outcome
-        self._call_back()
+        if self._callbacks:
+            self._call_back()
+
+    def _ended(self) -> RecordMetadata | TxnError:
+        outcome = self._outcome
+        assert outcome is not None
+        if isinstance(outcome, tuple):
+            outcome = self._outcome = RecordMetadata(*outcome)
+        return outcome
 
     @property
     def is_told(self) -> bool:
@@ -180,7 +191,7 @@ class Delivery:
                 f"{self._collector.whose} has no answer for a record after {timeout:g} s. It is "
                 "still on its way: wait for its delivery again, or raise the time-out"
             )
-        return self._outcome
+        return self._ended()
 
     def _call_back(self) -> None:
         while self._callbacks:

@@ -19,8 +19,33 @@ EngineName = Literal["confluent-kafka", "native"]
 ENGINES: Final = ("confluent-kafka", "native")
 
 
+class Append(Protocol):
+    """Adds a record in one step, in which no other thread and no signal's handler runs.
+
+    Arguments are those of `Transaction.produce`. It never raises. It returns True if it has added
+    the record. Else it has done nothing, and `RecordQueue.add` adds the record or raises the
+    reason. None asks that call to collect reports of delivery first.
+    """
+
+    def __call__(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        headers: Any,
+        partition: int | None,
+        timestamp: int | None,
+        /,
+    ) -> bool | None:
+        """Add a record, if its arguments are plain and there is room."""
+
+
 class ProducerEngine(Protocol):
     """A producer as the blocks of `transaction.py` use it. Times are in seconds."""
+
+    @property
+    def append(self) -> Append | None:
+        """The quickest way to add a record; None if the engine has only `produce`."""
 
     def init_transactions(self, timeout: float, /) -> None:
         """Take over the transactional id."""

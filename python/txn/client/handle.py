@@ -1,8 +1,8 @@
 """A producer's hold on its engine: fit for use, or refused with the reason.
 
-Invariant: after the engine is given up (`give_up`), closed (`discard`) or inherited by a forked
-child (`abandon`), `client` raises. So no call reaches an engine whose transaction is in an unknown
-state. The first reason stays.
+Invariant: after the engine is given up (`give_up`), closed (`detach`) or inherited by a forked
+child (`abandon`), `client` raises and `append` is None. So no call reaches an engine whose
+transaction is in an unknown state. The first reason stays.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from txn.client.block_state import Blocks, OpenBlock
 from txn.client.callbacks import Callbacks
 from txn.client.deadline import PAUSE_SECONDS, Deadline
-from txn.client.engine import ProducerEngine
+from txn.client.engine import Append, ProducerEngine
 from txn.client.failures import (
     ENDED,
     opened_elsewhere,
@@ -44,10 +44,27 @@ class Handle:
         self.redaction = redaction
         self.blocks = Blocks()
         self.engine: ProducerEngine | None = None
+        self.append: Append | None = None
+        """The engine's, while it is fit for use."""
         self.timeout_ms = TIMEOUT_MS
         self.broken: TxnError | None = None
         """Why it is of no use any more."""
         self.forked_from: int | None = None
+
+    def attach(self, engine: ProducerEngine) -> None:
+        """Use this engine."""
+        self.engine, self.append = engine, engine.append
+
+    def detach(self) -> ProducerEngine | None:
+        """Use no engine any more. Return the one that was used, or None if there was none."""
+        self.append = None
+        engine, self.engine = self.engine, None
+        return engine
+
+    def abandon(self, parent: int) -> None:
+        """Refuse every use in a forked child of the process `parent`."""
+        self.append = None
+        self.forked_from = parent
 
     def client(self) -> ProducerEngine:
         """Return the engine, if it is fit for use.
@@ -82,6 +99,7 @@ class Handle:
 
     def give_up(self, reason: TxnError) -> None:
         """Refuse every later use: the producer is fenced, or its state is unknown."""
+        self.append = None
         if self.broken is None:
             self.broken = reason
 

@@ -19,6 +19,8 @@ class Librdkafka(confluent_kafka.Producer):
     forked child must not free it either.
     """
 
+    append: None = None
+
     def __init__(
         self,
         settings: dict[str, object],

@@ -6,7 +6,6 @@ begins its own. Errors become librdkafka's `KafkaError` with its marks, so `fail
 """
 
 import os
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,8 @@ from txn import _core, forks
 from txn.access.connection import AUTHENTICATION_CODES, client_security
 from txn.client.bounded_call import ends_in_time
 from txn.client.delivery import Delivery
+from txn.client.engine import Append
+from txn.client.group_metadata import read_place
 from txn.client.native_settings import NativeProperties
 from txn.client.reports import Reports
 from txn.errors import ConfigError
@@ -74,9 +75,6 @@ INSTEAD_OF_CALLBACKS: Final[Mapping[str, str]] = {
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("murmur2_random", "murmur2")
-
-GROUP_METADATA: Final = b"CGMDv2:"
-"""The begin of librdkafka's form of a consumer's place in its group."""
 
 CLOSED_PAUSE_S: Final = 0.1
 """Pause before a call is told that it timed out because another thread has closed the producer: its
@@ -182,6 +180,7 @@ class NativeProducer:
             raise ConfigError(f"{whose}: {error}") from error
         for other in list(_unsent):
             other._release_if_sent()
+        self.append: Append | None = self._core.append
         self._whose = whose
         self._is_transactional = name is not None
         self._is_closed = False
@@ -258,8 +257,7 @@ class NativeProducer:
             delivery,
         )
         if refusal is None:
-            if not self._is_transactional:
-                _unsent.add(self)
+            self._hold()
             return
         if refusal == "full":
             raise BufferError("buffer.memory is used up")
@@ -277,8 +275,8 @@ class NativeProducer:
             rows.partition,
             rows.timestamp_ms,
         )
-        if row > first and not self._is_transactional:
-            _unsent.add(self)
+        if row > first:
+            self._hold()
         if refusal is not None and refusal != "full":
             self._raise_refusal(refusal)
         return row
@@ -286,6 +284,8 @@ class NativeProducer:
     def _raise_refusal(self, refusal: str) -> NoReturn:
         if refusal == "too-large":
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        if refusal == "closed":
+            raise KafkaException(KafkaError(KafkaError._STATE, "the producer is closed"))
         self._report()
         if refusal == "fatal":
             self._refuse("the producer is finished")
@@ -296,7 +296,7 @@ class NativeProducer:
         self, offsets: list[TopicPartition], metadata: object, timeout: float, /
     ) -> None:
         """Send offsets with the open transaction."""
-        group, generation, member, instance = group_member(metadata)
+        group, generation, member, instance = read_place(metadata)
         places = [
             (o.topic, o.partition, o.offset, _leader_epoch(o), o.metadata)
             for o in offsets
@@ -425,9 +425,16 @@ class NativeProducer:
         number = KafkaError._PURGE_QUEUE if is_purged else code
         return KafkaError(number, message, retriable=is_retriable)
 
+    def _hold(self) -> None:
+        if not self._is_transactional:
+            self._core.hold()
+            _unsent.add(self)
+
     def _release_if_sent(self) -> None:
-        if self._core.pending() == 0:
+        if not self._is_transactional and self._core.release():
             _unsent.discard(self)
+            if self._core.is_held():  # another thread has sent a record since
+                _unsent.add(self)
 
     def _require(self, wanted: str) -> None:
         kind, code, message = self._core.status()
@@ -477,24 +484,4 @@ def security_of(settings: Mapping[str, object]) -> _core.ClientSecurity | None:
     config = str(settings.get("sasl.oauthbearer.config", ""))
     return client_security(
         read_security(about, call=None if call is None else lambda: str(call(config)[0]))
-    )
-
-
-def group_member(metadata: object) -> tuple[str, int, str, str | None]:
-    """Return (group, generation, member id, instance id) of a consumer's place in its group.
-
-    Raises:
-        TypeError: `metadata` is not what `consumer_group_metadata` of confluent-kafka gives.
-    """
-    if not isinstance(metadata, bytes) or not metadata.startswith(GROUP_METADATA):
-        raise TypeError(f"not the group metadata of a consumer: {metadata!r}")
-    rest = metadata[len(GROUP_METADATA) :]
-    (generation,) = struct.unpack_from("=i", rest)
-    group, member, tail = rest[4:].split(b"\0", 2)
-    is_null, instance = tail[0] != 0, tail[1:].split(b"\0", 1)[0]
-    return (
-        group.decode(),
-        generation,
-        member.decode(),
-        None if is_null or not instance else instance.decode(),
     )

@@ -7,7 +7,6 @@ puts the class below `txn.Consumer`.
 
 import base64
 import logging
-import struct
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
@@ -30,7 +29,8 @@ from confluent_kafka.admin._metadata import (
 
 from txn import _core
 from txn.client.deadline import Deadline
-from txn.client.native import GROUP_METADATA, client_thread, ms_of, refusals_of, security_of
+from txn.client.group_metadata import write_place
+from txn.client.native import client_thread, ms_of, refusals_of, security_of
 from txn.client.native_settings import CONSUMER, assignors_of, is_true, reset_of
 from txn.client.topic_patterns import TopicPatterns
 from txn.errors import ConfigError, RejectedError
@@ -417,14 +417,8 @@ class NativeClient(confluent_kafka.Consumer):
         """Return the place in the group as librdkafka writes it, for the producer of any engine."""
         self._require_open()
         epoch, member = self._core.membership()
-        instance = (self._instance or "") if epoch >= 0 else ""
-        place = (
-            GROUP_METADATA,
-            struct.pack("=i", epoch),
-            f"{self._group}\0{member}\0".encode(),
-            f"\0{instance}\0".encode() if instance else b"\1",
-        )
-        return b"".join(place)
+        instance = self._instance if epoch >= 0 else None
+        return write_place(self._group, epoch, member, instance)
 
     def close(self) -> None:
         """Leave the group, run its callbacks, and close the connections."""

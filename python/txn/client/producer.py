@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, Message
 from txn import forks
 from txn.client import unclosed
 from txn.client.arguments import MESSAGE_BYTES_MAX, ArrowStreamExportable, Headers
+from txn.client.block_end import end_lost
 from txn.client.callbacks import Callbacks
 from txn.client.cautions import Cautions
 from txn.client.deadline import Deadline
@@ -38,7 +39,7 @@ from txn.client.reach import CONNECT_TIMEOUT, Reach
 from txn.client.record_queue import RecordQueue
 from txn.client.redaction import Redaction
 from txn.client.settings import producer_settings, take_callback
-from txn.client.transaction import OpenBlock, Transaction, end_lost, require_consumer
+from txn.client.transaction import OpenBlock, Transaction, require_consumer
 from txn.client.two_phase import (
     PreparedTxnState,
     TwoPhaseEngine,
@@ -150,8 +151,9 @@ class Producer:
         self._records = RecordQueue(
             self._handle, self._outcomes, is_transactional=is_transactional, engine=self._engine
         )
-        self._handle.engine = self._connect(settings)
-        self._outcomes.reports.begin(self._handle.engine)
+        client = self._connect(settings)
+        self._handle.attach(client)
+        self._outcomes.reports.begin(client)
         self._handle.timeout_ms = int(str(settings.get("transaction.timeout.ms", TIMEOUT_MS)))
         self._records.message_bytes_max = settings.get("message.max.bytes", MESSAGE_BYTES_MAX)
         forks.watch(self)
@@ -288,6 +290,13 @@ class Producer:
             FencedError: the producer has failed for good; open another.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
+        append = self._handle.append
+        if append is not None and self.transactional_id is None and not others:
+            added = append(topic, value, key, headers, partition, timestamp)
+            if added:
+                return
+            if added is None:
+                self._records.is_collection_due = True
         refuse_unknown_arguments(others)
         self._require_no_transactions("produce to", topic, "produce")
         self._records.add(topic, value, key, headers, partition, timestamp)
@@ -413,7 +422,7 @@ class Producer:
 
     def _abandon(self, parent: int) -> None:
         """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
-        self._handle.forked_from = parent
+        self._handle.abandon(parent)
         self._outcomes.reports.abandon(parent)
 
     def __reduce__(self) -> NoReturn:
@@ -479,7 +488,7 @@ class Producer:
 
     def _discard_client(self) -> None:
         """Drop librdkafka's producer, with all that it still holds."""
-        client, self._handle.engine = self._handle.engine, None
+        client = self._handle.detach()
         if client is not None:
             self._outcomes.reports.close()
             client.purge()

@@ -6,7 +6,7 @@ an event loop (`waits_for_room`).
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
@@ -33,6 +33,9 @@ from txn.errors import ConfigError, RejectedError
 if TYPE_CHECKING:
     from txn.client.arrow import Rows
 
+RequireOpen = Callable[[str, str], None]
+"""Raises RejectedError if the block of a record has ended; is given a verb and the topic."""
+
 PRODUCES_PER_POLL: Final = 256
 """Reports of delivery are collected once in so many records, and whenever the queue is full."""
 
@@ -58,6 +61,8 @@ class RecordQueue:
         """Number of records that were asked for."""
         self.waits_for_room = True
         """False: a record raises BufferError while the queue is full."""
+        self.is_collection_due = False
+        """True: reports of delivery are collected before the next record, at the latest."""
         self.message_bytes_max: object = MESSAGE_BYTES_MAX
 
     def add(
@@ -69,12 +74,14 @@ class RecordQueue:
         partition: int | None,
         timestamp: int | None,
         delivery: Delivery | None = None,
+        require_open: RequireOpen | None = None,
     ) -> None:
         """Add a record; arguments and errors are those of `Transaction.produce`.
 
         Args:
             topic: As the arguments that follow, as for `produce`.
             delivery: Ends with the record.
+            require_open: Of the record's block.
         """
         client = self._handle.client()
         self._check_timestamp(topic, timestamp)
@@ -84,8 +91,9 @@ class RecordQueue:
         ):
             warnings.warn(seconds_suspected(timestamp), stacklevel=3)
         self.produced += 1
-        if self.produced % PRODUCES_PER_POLL == 0:
-            self._handle.serve(Deadline(0))
+        if self.is_collection_due or self.produced % PRODUCES_PER_POLL == 0:
+            self.is_collection_due = False
+            self._serve(Deadline(0), topic, require_open)
         place = -1 if partition is None else partition
         time_ms = 0 if timestamp is None else timestamp
         while True:
@@ -113,7 +121,8 @@ class RecordQueue:
             except BufferError:
                 # Room comes with every record stored, and with every one given up after
                 # message.timeout.ms; in a transaction one of those is enough to stop.
-                self._handle.serve(Deadline(PAUSE_SECONDS if self.waits_for_room else 0))
+                pause = Deadline(PAUSE_SECONDS if self.waits_for_room else 0)
+                self._serve(pause, topic, require_open)
                 if self._is_transactional:
                     self._outcomes.raise_undelivered()
                 if not self.waits_for_room:
@@ -122,8 +131,8 @@ class RecordQueue:
                 if error_of(raised).code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     size = size_of(value, key)
                     raise self._too_large(error_of(raised), topic, size) from raised
-                self._refuse(raised, topic)
-            except TypeError as raised:
+                self._refuse(raised, topic, require_open)
+            except (TypeError, ValueError) as raised:
                 fault = wrong_record(topic, value, key, headers, partition, timestamp)
                 if fault is None:
                     raise
@@ -140,24 +149,30 @@ class RecordQueue:
         found: Iterator[Rows] = arrow.rows_of(batch)
         return found
 
-    def add_rows(self, topic: str, rows: "Rows") -> None:
-        """Add rows; wait while the queue is full."""
+    def add_rows(self, topic: str, rows: "Rows", require_open: RequireOpen | None = None) -> None:
+        """Add rows of the block of `require_open`; wait while the queue is full."""
         from txn.client.native import NativeProducer
 
         client = self._handle.client()
         assert isinstance(client, NativeProducer)  # as `rows_of` requires
-        self._handle.serve(Deadline(0))
+        self._serve(Deadline(0), topic, require_open)
         first = 0
         try:
             while (first := client.produce_rows(topic, rows, first)) < rows.count:
-                self._handle.serve(Deadline(PAUSE_SECONDS))
+                self._serve(Deadline(PAUSE_SECONDS), topic, require_open)
                 if self._is_transactional:
                     self._outcomes.raise_undelivered()
         except KafkaException as raised:
             error = error_of(raised)
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise self._too_large(error, topic, None) from raised
-            self._refuse(raised, topic)
+            self._refuse(raised, topic, require_open)
+
+    def _serve(self, deadline: Deadline, topic: str, require_open: RequireOpen | None) -> None:
+        self._handle.serve(deadline)
+        if require_open is not None:
+            # Another thread may have ended the block meanwhile, and may have begun the next one.
+            require_open("produce to", topic)
 
     def _check_timestamp(self, topic: str, timestamp: int | None) -> None:
         if timestamp == 0:
@@ -179,7 +194,12 @@ class RecordQueue:
             name=error.name(),
         )
 
-    def _refuse(self, raised: KafkaException, topic: str) -> NoReturn:
+    def _refuse(
+        self, raised: KafkaException, topic: str, require_open: RequireOpen | None
+    ) -> NoReturn:
+        self._handle.client()  # another thread may have closed it
+        if require_open is not None:
+            require_open("produce to", topic)
         error = error_of(raised)
         if error.code() in (KafkaError._STATE, KafkaError._FATAL) and self._handle.blocks.is_open:
             self._outcomes.raise_undelivered()

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, Protocol
 from weakref import WeakSet
 
-from txn.client.delivery import Delivery, OnDelivery, RecordMetadata
+from txn.client.delivery import Delivery, OnDelivery, Stored
 from txn.client.failures import PURGED, DeliveryFailure, opened_elsewhere, undelivered
 from txn.errors import AbortableError, RetriableError, TxnError
 
@@ -78,7 +78,7 @@ class Reports:
         self, delivery: Delivery, topic: str, partition: int, offset: int, timestamp: int
     ) -> None:
         """End a delivery: the record is stored there."""
-        self._settle(delivery, RecordMetadata(topic, partition, offset, timestamp))
+        self._settle(delivery, (topic, partition, offset, timestamp))
 
     def failed(self, delivery: Delivery, failure: DeliveryFailure) -> None:
         """End a delivery: the record is given up."""
@@ -120,7 +120,7 @@ class Reports:
 
     # ------------------------------------------------------------ inside
 
-    def _settle(self, delivery: Delivery, outcome: RecordMetadata | TxnError) -> None:
+    def _settle(self, delivery: Delivery, outcome: Stored | TxnError) -> None:
         self.waiting.pop(delivery.number, None)
         delivery.settle(outcome)
 

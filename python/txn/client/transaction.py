@@ -220,16 +220,28 @@ class Transaction:
             FencedError: another producer took this transactional id.
             TypeError: an argument is unknown, as `on_delivery` is, or has a type that does not fit.
         """
-        refuse_unknown_arguments(others)
-        self._require_open(f"produce to {topic!r}")
-        self._state.produced += 1
-        try:
-            self._records.add(topic, value, key, headers, partition, timestamp)
-        except BaseException as raised:
-            if isinstance(raised, Exception):  # after a signal it may be on its way
-                self._state.produced -= 1
-            if not _leaves_block(raised, topic, value, key, headers, partition, timestamp):
+        append = self._handle.append
+        state = self._state
+        if append is not None and state.phase is BlockPhase.OPEN and not others:
+            state.produced += 1
+            try:
+                added = append(topic, value, key, headers, partition, timestamp)
+            except BaseException as raised:  # of a signal: the record may be on its way
                 self._unproduced = self._unproduced or raised
+                raise
+            if added:
+                return
+            state.produced -= 1
+            if added is None:
+                self._records.is_collection_due = True
+        refuse_unknown_arguments(others)
+        self._require_open("produce to", topic)
+        record = (topic, value, key, headers, partition, timestamp)
+        state.produced += 1
+        try:
+            self._records.add(*record, None, self._require_open)
+        except BaseException as raised:
+            self._note_unproduced(raised, record)
             raise
 
     def send(
@@ -256,17 +268,15 @@ class Transaction:
             ConfigError: `delivery.report.only.error=true`, which hides what is stored.
             RejectedError, AbortableError, FencedError, TypeError: as `produce` raises them.
         """
-        self._require_open(f"send to {topic!r}")
+        self._require_open("send to", topic)
         delivery = self._outcomes.new_delivery(on_delivery)
+        record = (topic, value, key, headers, partition, timestamp)
         self._state.produced += 1
         try:
-            self._records.add(topic, value, key, headers, partition, timestamp, delivery)
+            self._records.add(*record, delivery, self._require_open)
         except BaseException as raised:
             self._outcomes.reports.remove(delivery)
-            if isinstance(raised, Exception):  # after a signal it may be on its way
-                self._state.produced -= 1
-            if not _leaves_block(raised, topic, value, key, headers, partition, timestamp):
-                self._unproduced = self._unproduced or raised
+            self._note_unproduced(raised, record)
             raise
         return delivery
 
@@ -292,13 +302,13 @@ class Transaction:
             FencedError: another producer took this transactional id.
             TypeError: `batch` is something else.
         """
-        self._require_open(f"write to {topic!r}")
+        self._require_open("write to", topic)
         count = 0
         for rows in self._records.rows_of(batch):
             self._state.produced += rows.count
             count += rows.count
             try:
-                self._records.add_rows(topic, rows)
+                self._records.add_rows(topic, rows, self._require_open)
             except BaseException as raised:
                 self._unproduced = self._unproduced or raised
                 raise
@@ -389,21 +399,32 @@ class Transaction:
         """
         self._end.leave_prepared()
 
-    def _require_open(self, doing: str) -> None:
-        if self._place.is_prepared and self._state.phase is BlockPhase.OPEN:
+    def _require_open(self, doing: str, topic: str | None = None) -> None:
+        """Raise RejectedError if nothing can be added: the block is not open, or is prepared."""
+        is_open = self._state.phase is BlockPhase.OPEN
+        if is_open and not self._place.is_prepared:
+            return
+        if topic is not None:
+            doing = f"{doing} {topic!r}"
+        if is_open:
             raise RejectedError(
                 f"{self._whose} cannot {doing}: the transaction is prepared, so it can "
                 "only end. Do it before prepare()"
             )
-        if self._state.phase is not BlockPhase.OPEN:
-            is_new = self._state.phase is BlockPhase.NEW
-            raise RejectedError(
-                f"{self._whose} cannot {doing}: the transaction "
-                f"{'has not begun' if is_new else 'is over'}; do it inside its block, "
-                "`with producer.transaction() as t:`"
-            )
+        is_new = self._state.phase is BlockPhase.NEW
+        raise RejectedError(
+            f"{self._whose} cannot {doing}: the transaction "
+            f"{'has not begun' if is_new else 'is over'}; do it inside its block, "
+            "`with producer.transaction() as t:`"
+        )
 
     # ------------------------------------------------------------ inside
+
+    def _note_unproduced(self, raised: BaseException, record: tuple[object, ...]) -> None:
+        if isinstance(raised, Exception):  # after a signal it may be on its way
+            self._state.produced -= 1
+        if not _leaves_block(raised, *record):
+            self._unproduced = self._unproduced or raised
 
     def _begin(self) -> None:
         try:
@@ -462,15 +483,6 @@ class Transaction:
                 "begin another",
                 waiting=waiting,
             )
-
-
-def end_lost(producer: "Producer", place: OpenBlock, timeout: float) -> None:
-    """End a transaction whose block Python has dropped."""
-    phase = BlockPhase.COMMITTING if place.has_asked_commit else BlockPhase.OPEN
-    state = BlockState(place, timeout, phase)
-    handle = producer._handle
-    offsets = BlockOffsets(state, None, handle, producer._outcomes, producer._cautions)
-    BlockEnd(state, offsets, handle).end_from_outside()
 
 
 def _leaves_block(raised: BaseException, *record: Any) -> bool:

@@ -4,11 +4,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString};
 use txn_client::engine::{
     Awaited, Engine, Outcome, Producer, ProducerClient, Record, Report, SendError, Settings, Status,
 };
@@ -42,6 +43,11 @@ type OffsetTuple = (String, i32, i64, i32, Option<String>);
 /// (name, content).
 type HeaderTuple<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyAny>>);
 
+/// `append` asks for a collection of reports once in so many calls.
+const APPENDS_PER_COLLECT: u32 = 256;
+/// Last timestamp that may count seconds; see `arguments.py`.
+const LIKE_SECONDS_LAST: i64 = 99_999_999_999;
+
 /// The thread that does the I/O of a process's native clients.
 #[pyclass(frozen, module = "txn._core")]
 pub(crate) struct ClientThread(pub(crate) Arc<Engine>);
@@ -60,6 +66,10 @@ impl ClientThread {
 struct NativeProducer {
     client: ProducerClient,
     signal: Signal,
+    /// True while Python keeps this producer until its records are stored, so `append` may add some.
+    is_held: AtomicBool,
+    /// Number of calls of `append`.
+    appends: AtomicU32,
 }
 
 #[pymethods]
@@ -112,6 +122,7 @@ impl NativeProducer {
             unknown_topic_max_ms,
             makes_topics,
         };
+        let is_held = AtomicBool::new(settings.transactional_id.is_some());
         let signal = Signal::default();
         let security = security.map_or_else(Security::default, |security| {
             security.of_client(py, &signal.token_failure)
@@ -119,7 +130,12 @@ impl NativeProducer {
         let client =
             ProducerClient::new(&thread.0, bootstrap_servers, client_id, security, settings)
                 .map_err(|error| PyValueError::new_err(error.message))?;
-        Ok(Self { client, signal })
+        Ok(Self {
+            client,
+            signal,
+            is_held,
+            appends: AtomicU32::new(0),
+        })
     }
 
     fn init(&self) {
@@ -128,6 +144,53 @@ impl NativeProducer {
 
     fn begin(&self) -> bool {
         self.client.look(|producer, _| producer.begin().is_ok())
+    }
+
+    /// Adds a record of plain arguments and returns true. False: nothing was added, and `send` adds
+    /// the record or gives the reason. None: the same, and reports should be collected first.
+    ///
+    /// Runs no code of Python's, and keeps the interpreter. So no other thread ends the transaction,
+    /// releases the producer or forks between the caller's own checks and this.
+    #[pyo3(signature = (topic, value, key, headers, partition, timestamp, /))]
+    fn append(
+        &self,
+        topic: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        headers: &Bound<'_, PyAny>,
+        partition: &Bound<'_, PyAny>,
+        timestamp: &Bound<'_, PyAny>,
+    ) -> Option<bool> {
+        if !self.is_held.load(Ordering::Acquire) {
+            return Some(false);
+        }
+        let calls = self.appends.fetch_add(1, Ordering::Relaxed);
+        if calls % APPENDS_PER_COLLECT == APPENDS_PER_COLLECT - 1 {
+            return None;
+        }
+        Some(
+            self.append_plain(topic, value, key, headers, partition, timestamp)
+                .is_some(),
+        )
+    }
+
+    /// Lets `append` add records.
+    fn hold(&self) {
+        self.is_held.store(true, Ordering::Release);
+    }
+
+    /// Ends `hold` if every record is stored or given up. True if `append` adds none now.
+    fn release(&self) -> bool {
+        self.client.look(|producer, _| {
+            if producer.pending() == 0 {
+                self.is_held.store(false, Ordering::Release);
+            }
+        });
+        !self.is_held.load(Ordering::Acquire)
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
     }
 
     /// None: taken.
@@ -329,12 +392,88 @@ impl NativeProducer {
     }
 }
 
+impl NativeProducer {
+    /// Adds a record of plain arguments; None if one of them is not plain, or the record is refused.
+    fn append_plain(
+        &self,
+        topic: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        headers: &Bound<'_, PyAny>,
+        partition: &Bound<'_, PyAny>,
+        timestamp: &Bound<'_, PyAny>,
+    ) -> Option<()> {
+        let headers = plain_headers(headers)?;
+        let mut pairs = Vec::with_capacity(headers.len());
+        for (name, content) in &headers {
+            let content = match content {
+                Some(content) => Some(bytes_of(content).ok()?),
+                None => None,
+            };
+            pairs.push((name.to_str().ok()?.as_bytes(), content));
+        }
+        let partition = if partition.is_none() {
+            None
+        } else {
+            // A negative one stands for the partition of the key: `send` is told so.
+            Some(plain_int(partition).filter(|&chosen: &i32| chosen >= 0)?)
+        };
+        let timestamp_ms = if timestamp.is_none() {
+            now_ms()
+        } else {
+            // Python refuses 0 and less, and warns of what may count seconds.
+            plain_int(timestamp).filter(|&ms: &i64| ms > LIKE_SECONDS_LAST)?
+        };
+        let record = Record {
+            key: nullable_bytes(key)?,
+            value: nullable_bytes(value)?,
+            headers: &pairs,
+            timestamp_ms,
+            delivery: None,
+        };
+        let topic = topic.cast::<PyString>().ok()?.to_str().ok()?;
+        self.client.send(topic, partition, &record).ok()
+    }
+}
+
+/// An `int` itself: a subclass, or another type with `__index__`, would run code of Python's.
+fn plain_int<'py, T: FromPyObject<'py, 'py>>(number: &'py Bound<'py, PyAny>) -> Option<T> {
+    let number = number.cast_exact::<PyInt>().ok()?;
+    number.extract().ok()
+}
+
+/// Headers as a list or a dict itself, or none; `None` if they are anything else.
+fn plain_headers<'py>(headers: &Bound<'py, PyAny>) -> Option<Vec<HeaderTuple<'py>>> {
+    if headers.is_none() {
+        return Some(Vec::new());
+    }
+    if let Ok(pairs) = headers.cast_exact::<PyList>() {
+        return pairs.extract().ok();
+    }
+    let pairs = headers.cast_exact::<PyDict>().ok()?;
+    let pair = |(name, content): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+        let name = name.cast_into::<PyString>().ok()?;
+        Some((name, (!content.is_none()).then_some(content)))
+    };
+    pairs.iter().map(pair).collect()
+}
+
+/// The bytes of a key or a value, `Some(None)` if it is null; `None` if it has another type.
+#[allow(clippy::option_option)] // null is a value
+fn nullable_bytes<'a>(content: &'a Bound<'_, PyAny>) -> Option<Option<&'a [u8]>> {
+    if content.is_none() {
+        return Some(None);
+    }
+    bytes_of(content).ok().map(Some)
+}
+
 /// Why a record was not taken, for Python.
 fn refusal(error: &SendError) -> &'static str {
     match error {
         SendError::Full => "full",
         SendError::TooLarge { .. } => "too-large",
         SendError::NotOpen => "not-open",
+        SendError::Closed => "closed",
         SendError::Failed(_) => "failed",
         SendError::Fatal(_) => "fatal",
     }

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 
 import txn
 from support.wire_client import RawConnection
-from txn.client.native import group_member
+from txn.client.group_metadata import read_place
 from txn.testing import TestBroker
 from txn.wire.api_keys import ApiKey
 
@@ -331,7 +331,7 @@ def test_the_place_of_a_consumer_in_its_group_is_read_from_its_metadata(
     broker: TestBroker, consumer: txn.Consumer
 ) -> None:
     assert consumer.consume(1, 60)
-    group, generation, member, instance = group_member(consumer.consumer_group_metadata())
+    group, generation, member, instance = read_place(consumer.consumer_group_metadata())
     assert (group, member, instance) == (consumer.group_id, consumer.memberid(), None)
     assert generation > 0
     assert consumer.position([TopicPartition("in", 0)])[0].offset == 1

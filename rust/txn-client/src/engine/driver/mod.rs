@@ -204,7 +204,7 @@ impl Client<Producer> {
     /// Adds a record. The I/O thread is woken only if it would come too late by itself.
     ///
     /// # Errors
-    /// Those of `Producer::send`.
+    /// Those of `Producer::send`, and `Closed`.
     pub fn send(
         &self,
         topic: &str,
@@ -212,6 +212,9 @@ impl Client<Producer> {
         record: &Record<'_>,
     ) -> Result<(), SendError> {
         let now = self.engine.now();
+        if self.is_closed() {
+            return Err(SendError::Closed);
+        }
         let sent = self.shared.lock().send(topic, partition, record, now);
         let is_urgent = matches!(sent, Ok(true) | Err(SendError::Full));
         let is_late = now + self.shared.linger_ms < self.shared.due.load(Ordering::Acquire);
@@ -238,6 +241,9 @@ impl Client<Producer> {
         while row < rows.count {
             let end = rows.count.min(row + ROWS_PER_LOCK);
             let now = self.engine.now();
+            if self.is_closed() {
+                return (row, Some(SendError::Closed));
+            }
             let mut producer = self.shared.lock();
             while row < end {
                 if let Some(lists) = &rows.headers {
@@ -349,7 +355,7 @@ impl<M: Machine> Client<M> {
             if let Some(result) = outcome(&mut machine) {
                 return Ok(result);
             }
-            if self.shared.is_closed.load(Ordering::Acquire) || self.engine.is_over() {
+            if self.is_closed() || self.engine.is_over() {
                 return Err(Unfinished::Closed);
             }
             let reached = machine.reached();
@@ -375,6 +381,10 @@ impl<M: Machine> Client<M> {
                 machine = self.shared.lock();
             }
         }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.shared.is_closed.load(Ordering::Acquire)
     }
 
     /// Closes the connections. Calls that wait end with `Closed`; records that are not stored are given up.

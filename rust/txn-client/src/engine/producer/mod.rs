@@ -52,6 +52,8 @@ pub enum SendError {
     },
     /// No transaction is open.
     NotOpen,
+    /// The client is closed.
+    Closed,
     /// The transaction can only be aborted.
     Failed(KafkaError),
     /// The producer is finished.
