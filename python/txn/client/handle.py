@@ -134,6 +134,18 @@ class Handle:
         client = self.client()
         return self._reporting(lambda: client.flush(seconds))
 
+    def count_waiting(self) -> int:
+        """Return how many records are neither stored nor given up.
+
+        librdkafka's own number includes events, as of a broker that refuses a connection, until
+        they are polled.
+        """
+        engine = self.engine
+        if engine is None:
+            return 0
+        self._reporting(lambda: engine.poll(0))
+        return len(engine)
+
     def serve(self, deadline: Deadline) -> None:
         """Pause, collecting reports of delivery meanwhile."""
         client = self.client()

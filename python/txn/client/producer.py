@@ -372,6 +372,8 @@ class Producer:
             self._reach.check()
         if not waiting and self._records.produced:
             self._reach.prove()
+        if waiting:
+            waiting = self._handle.count_waiting()
         self._outcomes.raise_undelivered()
         if waiting:
             raise RetriableError(
@@ -412,8 +414,9 @@ class Producer:
         try:
             self._flush(timeout, "are given up")
         except Exception as error:
-            lost = (getattr(error, "count", None) or 0) + len(client)
-            if lost:
+            waiting = self._handle.count_waiting()
+            failed = (getattr(error, "count", None) or 0) + len(self._outcomes.untold())
+            if lost := failed + waiting:
                 unclosed.log_loss(self._whose, lost, error)
             if not isinstance(error, TxnError):
                 raise  # of a callback of the program's
