@@ -194,7 +194,7 @@ def run(command: Sequence[str | Path], *, cwd: Path, **variables: str) -> str:
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without variables that tell Python and Spark where to look, and with Spark on loopback."""
-    names = ("PYTHON", "PYSPARK", "SPARK_HOME")
+    """Without variables that tell Python, pytest and Spark where to look; Spark is on loopback."""
+    names = ("PYTHON", "PYSPARK", "PYTEST", "SPARK_HOME")
     kept = {name: value for name, value in environment.items() if not name.startswith(names)}
     return kept | {"SPARK_LOCAL_IP": "127.0.0.1"}

@@ -138,7 +138,9 @@ def group_lines(group: "DescribedGroup", options: str) -> Iterator[str]:
         yield from (f"  {line}" for line in _pending_lines(group.pending, options))
     if not group.lags:
         yield "  no committed offset"
-        yield f"  if consumers get no records, look for an open transaction: txn explain {options}"
+        if group.pending is None:
+            what = "if consumers get no records, look for an open transaction"
+            yield f"  {what}: txn explain {options}"
         return
     header: tuple[str, ...] = ("partition", "committed", "last stable", "log end", "lag in records")
     rows = [_row(lag) for lag in group.lags]

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 import txn
 from support.wire_client import RawConnection
+from txn.logs import RareLog, log
 from txn.security.mechanisms import RefusedError, Success
 from txn.security.oauth import InvalidTokenError, OAuthExchange, ValidToken
-from txn.server.security import token_keys
+from txn.server.security import logins, token_keys
 from txn.server.security.token_keys import (
     KeysWantedError,
     TokenKeys,
@@ -43,6 +44,13 @@ CLAIMS = {"sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 60}
 RSA = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
 OTHER_RSA = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
 EC = ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture(autouse=True)
+def _each_line_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests before may have logged the same event within this second."""
+    for module in (logins, token_keys):
+        monkeypatch.setattr(module, "rare_log", RareLog(log))
 
 
 def public(key: Any, kid: str, **facts: str) -> dict[str, str]:
