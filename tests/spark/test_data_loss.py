@@ -114,8 +114,13 @@ def create(servers: str, topic: str, partitions: int = 1) -> None:
 
 
 def delete(servers: str, topic: str) -> None:
+    """Delete a topic, and wait for the broker: Kafka's controller answers before it knows of it."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.delete_topics([topic])[topic].result(clients.WAIT_S)
+    ends_s = time.monotonic() + clients.WAIT_S
+    while topic in admin.list_topics(timeout=clients.WAIT_S).topics:
+        assert time.monotonic() < ends_s, f"{topic} is listed still"
+        time.sleep(0.01)
 
 
 def delete_records(servers: str, topic: str, before: int, partition: int = 0) -> None:
