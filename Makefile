@@ -47,7 +47,7 @@ test-rust: prerequisites  ## tests of the Rust crates
 
 test-python: jdk setup  ## tests of everything, through real clients; a failed one runs once more (STRICT=1: not)
 	test -d tests/unit/__pycache__ || $(BIN)/python -m pytest --collect-only -qq tests examples >/dev/null & \
-		PYTHONPATH=tests $(BIN)/python -m support.quick_java; wait  # compiled once, for all workers
+		PYTHONPATH=tests $(BIN)/python -m support.quick_java; code=$$?; wait; exit $$code  # compiled once, for all workers
 	$(BIN)/python tests/rerun.py -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 --file-times tests examples
 
 soak: setup  ## the simulation on all cores, from a new seed on: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)

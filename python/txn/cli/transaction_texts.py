@@ -25,13 +25,13 @@ FROM_CLIENTS: Final = ("records",)
 
 def explanation_lines(explanations: Sequence[Explanation], source: FactSource) -> Iterator[str]:
     """Explain which transactions hold back the readers of partitions."""
-    told: dict[tuple[int, int, int | None], str] = {}
+    shown: dict[tuple[int, int, int | None], str] = {}
     for each in explanations:
         if each.held:
             first = each.held[0]
             transaction = (first.open.producer_id, first.open.producer_epoch, first.since_ms)
-            yield from _held_partition(each, source, told.get(transaction))
-            told.setdefault(transaction, _name(each.partition))
+            yield from _held_partition(each, source, shown.get(transaction))
+            shown.setdefault(transaction, _name(each.partition))
             yield ""
     free = [each for each in explanations if not each.held]
     if len(free) == 1:
@@ -52,8 +52,8 @@ def explanation_lines(explanations: Sequence[Explanation], source: FactSource) -
         )
 
 
-def _held_partition(each: Explanation, source: FactSource, told_at: str | None) -> Iterator[str]:
-    """Explain one partition; `told_at` names an earlier one that the same transaction holds."""
+def _held_partition(each: Explanation, source: FactSource, shown_at: str | None) -> Iterator[str]:
+    """Explain one partition; `shown_at` names an earlier one that the same transaction holds."""
     first, *others = each.held
     begin = each.ends.first_of(first.open)
     yield (
@@ -72,8 +72,8 @@ def _held_partition(each: Explanation, source: FactSource, told_at: str | None) 
             f"{_owner_name(held)} since offset {held.open.first_offset}" for held in others
         )
         yield _labelled("after that", f"{len(others):,} more open here: {then}")
-    if told_at is not None:
-        yield _labelled("timeline", f"the same transaction as at {told_at}, above")
+    if shown_at is not None:
+        yield _labelled("timeline", f"the same transaction as at {shown_at}, above")
     elif each.timeline is not None:
         yield from timeline_lines(each.timeline)
 
