@@ -38,7 +38,7 @@ screenshots: setup browser  ## the pictures of docs/console.md, from a broker at
 
 quick: setup  ## for every edit, 2 minutes: rules, models, bytes, layers, a small simulation; no peers
 	cargo test --quiet --workspace --exclude txn-py --lib
-	SEEDS=500 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(QUICK)
+	SEEDS=500 $(BIN)/python -m pytest -q --processes $(JOBS) $(QUICK)
 
 test: jdk test-rust test-python  ## all tests
 
@@ -48,7 +48,7 @@ test-rust: prerequisites  ## tests of the Rust crates
 test-python: jdk setup  ## tests of everything, through real clients; a failed one runs once more (STRICT=1: not)
 	test -d tests/unit/__pycache__ || $(BIN)/python -m pytest --collect-only -qq tests examples >/dev/null & \
 		PYTHONPATH=tests $(BIN)/python -m support.quick_java; code=$$?; wait; exit $$code  # compiled once, for all workers
-	$(BIN)/python tests/rerun.py -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 --file-times tests examples
+	$(BIN)/python tests/rerun.py --processes $(JOBS) --durations=15 --file-times tests examples
 
 soak: setup  ## the simulation on all cores, from a new seed on: SEEDS=… how many, MINUTES=… how long (SOAK=--json: a summary)
 	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST)) $(SOAK)
@@ -92,8 +92,8 @@ black-box: setup  ## real clients against a broker that is harmed (SECONDS=600 S
 	PYTHONPATH=tests $(BIN)/python -m harnesses.black_box $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(BLACK_BOX)
 
 proofs: jdk setup  ## the long proofs in full: a stop at every operation of a commit, each Spark job killed, new cases
-	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/model tests/unit tests/crash/test_sigkill_maintenance.py
-	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py tests/interop/test_java_client.py tests/spark/kill tests/spark/test_secured.py tests/spark/test_connect.py tests/spark/long tests/console/test_in_a_browser.py
+	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest --processes $(JOBS) tests/model tests/unit tests/crash/test_sigkill_maintenance.py
+	EVERY=1 EXPLORE=1 $(BIN)/python -m pytest --processes $(JOBS) tests/sim/test_crash_points.py tests/crash/test_real_crash_points.py tests/interop/test_java_client.py tests/spark/kill tests/spark/test_secured.py tests/spark/test_connect.py tests/spark/long tests/console/test_in_a_browser.py
 
 crash-everywhere: setup  ## the programs of examples/, stopped in every way at every step (STOPS="kill after,fence")
 	PYTHONPATH=tests $(BIN)/python -m kit.everywhere $(JOBS) $(if $(STOPS),"$(STOPS)")
@@ -130,7 +130,7 @@ peers: setup  ## tests that other people wrote for their own clients: needs Go (
 	PYTHONPATH=tests $(BIN)/python -m harnesses.suites $(SUITES) $(PEERS)
 
 clients: jdk setup  ## other people's clients, Streams, Connect and Kafka's tools, on txn and on Apache Kafka
-	EVERY=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/clients tests/interop/test_java_client.py
+	EVERY=1 $(BIN)/python -m pytest --processes $(JOBS) tests/clients tests/interop/test_java_client.py
 
 load: jdk setup  ## 5,000 connections, 200 groups that churn under each protocol, on txn and on Kafka (SECONDS=600 LOAD="--target txn")
 	PYTHONPATH=tests $(BIN)/python -m harnesses.group_load $(if $(SECONDS),--seconds $(SECONDS)) $(LOAD)

@@ -11,7 +11,13 @@ from support import engines, quick_java
 from support.exploring import EXPLORES
 from txn.client.engine import EngineName
 
-pytest_plugins = ["harnesses.peers.kafka", "harnesses.peers.secured", "support.file_times"]
+pytest_plugins = [
+    "harnesses.peers.kept",
+    "harnesses.peers.kafka",
+    "harnesses.peers.secured",
+    "support.file_times",
+    "support.processes",
+]
 
 settings.register_profile("same-cases", derandomize=True)
 if not EXPLORES:

@@ -7,7 +7,6 @@ that other pages name exist, too, and the index of decisions has every record.
 
 import ast
 import re
-import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import pytest
 import txn
 from harnesses.black_box.power import OTHER_BOOT
 from support import clients
+from support.at_work import copy_at_work
 from support.transcript import SAVED
 from support.wire_producer import WireProducer, identity
 
@@ -193,7 +193,7 @@ def live(data: Path, durability: str) -> None:
             assert producer.commit_offset(first, "shop", "orders", 0) == 0
             following = identity(producer.end(first))
             assert producer.produce(following, 0, b"pears") == 0
-            shutil.copytree(data, data.with_name("after-a-power-failure"))
+            copy_at_work(data, data.with_name("after-a-power-failure"))
         with WireProducer(servers, "old") as old:
             begun = identity(old.start(two_phase=False))
             old.ask(

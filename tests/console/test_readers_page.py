@@ -2,11 +2,11 @@
 
 import html
 import re
-import shutil
 from pathlib import Path
 
 import txn
 from console.conftest import Story, tell
+from support.at_work import copy_at_work
 from support.clients import create_topic
 from support.console import ConsoleProcess
 
@@ -52,7 +52,7 @@ def test_the_files_of_a_stopped_broker_tell_the_same(tmp_path: Path) -> None:
     with txn.Broker(data, durability="process") as broker:
         create_topic(broker.bootstrap_servers, "quiet")
         holder = tell(broker.bootstrap_servers)
-        shutil.copytree(data, tmp_path / "copy")
+        copy_at_work(data, tmp_path / "copy")
         holder.abort_transaction()
     console = ConsoleProcess("--data", tmp_path / "copy")
     browser = console.browser()

@@ -8,6 +8,7 @@ import pytest
 
 import txn
 from console.conftest import BIDI, HOSTILE_ID, NO_TEXT, SCRIPT, Story, tell
+from support.at_work import copy_at_work
 from support.clients import (
     WAIT_S,
     commit_values,
@@ -338,7 +339,7 @@ def test_a_stopped_directory_has_the_same_records(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with txn.Broker(data, durability="process") as broker:
         holder = tell(broker.bootstrap_servers)
-        shutil.copytree(data, tmp_path / "copy")
+        copy_at_work(data, tmp_path / "copy")
         holder.abort_transaction()
     console = ConsoleProcess("--data", tmp_path / "copy")
     browser = console.browser()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import txn
+from support.at_work import copy_at_work
 from support.clients import (
     commit_values,
     create_topic,
@@ -72,7 +73,7 @@ def test_P3_an_unanswered_commit_that_lost_records_is_aborted_everywhere(
     """The start after a supposed kill finished it: half of a transaction was shown, unlogged."""
     path, broker = left
     commit(broker, ("orders", b"committed"), ("seats", b"committed"))
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     lose(path / DECISIONS, 1)  # Complete
     lose(path / "orders-0", 1)  # the marker
     lose(path / "seats-0", 2)  # marker and record
@@ -94,7 +95,7 @@ def test_P3_a_commit_whose_partition_has_lost_its_directory_is_aborted_everywher
     """The verification was silent about it: it took the partition for one never written."""
     path, broker = left
     commit(broker, ("orders", b"committed"), ("seats", b"committed"))
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     for name in (DECISIONS, "orders-0"):
         lose(path / name, 1)  # Complete and the marker
     shutil.rmtree(path / "seats-0")
@@ -116,7 +117,7 @@ def test_P3_a_commit_waits_for_the_records_of_a_refused_partition_and_is_aborted
     """The start finished it in the other partition. Then the operator told of the lost cache."""
     path, broker = left
     commit(broker, ("seats", b"committed"), ("orders", b"torn"), ("orders", b"behind"))
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     for name in (DECISIONS, "orders-0", "seats-0"):
         lose(path / name, 1)  # Complete and the markers
     flip_bit(path / "orders-0" / f"{0:020}.log", 70)
@@ -137,7 +138,7 @@ def test_P2_an_answered_commit_that_lost_a_marker_alone_is_shown_whole(
     """Its partition was refused, and to accept the loss hid the commit for good."""
     path, broker = left
     commit(broker, ("orders", b"committed"), ("seats", b"committed"))
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     lose(path / "seats-0", 1)
     code, out, _ = run_txn("log", "verify", path)
     assert (code, "the storage lost its cache" in out) == (0, True)
@@ -157,7 +158,7 @@ def test_P2_a_marker_that_is_lost_before_a_later_transaction_of_its_id_ends_the_
     commit_values(producer, "orders", [b"committed"])
     producer.begin_transaction()
     send(producer, "orders", [b"open"])
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     lose(path / "orders-0", 2)
     with txn.Broker(path) as again:
         servers = again.bootstrap_servers
@@ -170,7 +171,7 @@ def test_P9_a_log_that_lost_synced_records_behind_a_kill_is_refused_and_proves_n
 ) -> None:
     path, broker = left
     commit(broker, ("orders", b"first"), ("orders", b"second"))
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     lose(path / "orders-0", 2)
     with txn.Broker(path) as again:
         assert fetch_code(again.bootstrap_servers, "orders") == KAFKA_STORAGE_ERROR
@@ -186,7 +187,7 @@ def test_an_operator_says_what_no_file_proves(
     commit_values(producer, "orders", [b"committed"])
     producer.begin_transaction()
     send(producer, "orders", [b"open"])
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     lose(path / DECISIONS, 1)
     with txn.Broker(path) as again:
         assert fetch_code(again.bootstrap_servers, "orders") == KAFKA_STORAGE_ERROR
@@ -212,7 +213,7 @@ def test_a_log_that_was_refused_after_a_kill_is_cut_once_an_operator_tells_of_th
     commit_values(transactional_producer(servers, ID), "orders", [b"committed"])
     for value in (b"torn", b"behind"):
         send(plain_producer(servers), "orders", [value])
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     log = path / "orders-0" / f"{0:020}.log"
     stored, _, _ = _core.SegmentReader(str(log)).batches(0, 1 << 30)
     flip_bit(log, stored[-2][0] + 70)
@@ -233,7 +234,7 @@ def test_an_operator_may_tell_of_a_lost_cache_after_a_stop_in_order(
     producer = transactional_producer(broker.bootstrap_servers, ID)
     producer.begin_transaction()
     send(producer, "orders", [b"open"])
-    shutil.copytree(broker.path, path)
+    copy_at_work(broker.path, path)
     with txn.Broker(path):
         pass
     assert run_txn("log", "lost-cache", path)[0] == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.at_work import copy_at_work
 from txn.config import BrokerSettings
 from txn.metadata.image import Topic
 from txn.storage.checkpoints import (
@@ -69,7 +70,7 @@ class CrashCopies:
 
     def copy(self) -> None:
         copied = self._data.with_name(f"crash-{len(self.copies)}")
-        shutil.copytree(self._data, copied)
+        copy_at_work(self._data, copied)
         self.copies.append(copied)
 
     def with_checkpoints_of_the_second(self) -> Path:

@@ -5,7 +5,6 @@ The broker serves everything else, decides nothing for keys that it cannot read,
 """
 
 import json
-import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from typing_extensions import override
 
 import txn
+from support.at_work import copy_at_work
 from support.clients import commit_values, create_topic, read_all, send, transactional_producer
 from support.command_line import run_txn
 from support.damaged import KAFKA_STORAGE_ERROR, events, fetch_code, flip_bit
@@ -63,7 +63,7 @@ def left(tmp_path: Path) -> Iterator[tuple[Path, txn.Broker]]:
 
 def kill(broker: txn.Broker, left: Path) -> Path:
     """Leave the directory as SIGKILL would."""
-    shutil.copytree(broker.path, left)
+    copy_at_work(broker.path, left)
     return left
 
 

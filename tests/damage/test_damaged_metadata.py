@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import txn
+from support.at_work import copy_at_work
 from support.brokers import BrokerProcess
 from support.clients import (
     WAIT_S,
@@ -54,7 +55,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         send(plain_producer(broker.bootstrap_servers), "orders", [b"kept"])
         transactional_producer(broker.bootstrap_servers, "t1")  # takes a block of producer ids
         service_of(broker).storage.upkeep.tick()  # as once a second
-        shutil.copytree(data, left := data.with_name("left"))
+        copy_at_work(data, left := data.with_name("left"))
     return left
 
 
@@ -198,7 +199,7 @@ def test_P2_a_coordinators_topic_is_on_the_disk_before_what_is_written_to_it(
         producer.commit_transaction(WAIT_S)
         consumer.close()
         end = service_of(broker).node.metadata.partition.synced_end
-        shutil.copytree(data, lost := tmp_path / "lost")
+        copy_at_work(data, lost := tmp_path / "lost")
     unsynced = [batch.position for batch in batches_of(lost) if batch.base_offset >= end]
     os.truncate(lost / LOG, min(unsynced, default=(lost / LOG).stat().st_size))
     let_the_power_fail(lost)

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
+from support.at_work import copy_at_work
 from support.brokers import BrokerProcess
 from support.clients import WAIT_S, create_topic, plain_producer, read_all, send
 from support.damaged import KAFKA_STORAGE_ERROR, VALUES, events, fetch_code
@@ -174,7 +175,7 @@ class Crashes:
 
     def copy(self) -> None:
         crashed = self._data.with_name(f"crash-{len(self.copies)}")
-        self.copies.append(Path(shutil.copytree(self._data, crashed)))
+        self.copies.append(copy_at_work(self._data, crashed))
 
 
 def log_of_many_segments(data: Path) -> tuple[NativeStorage, NativeLog]:

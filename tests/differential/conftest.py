@@ -10,6 +10,14 @@ from differential.pair import Pair
 from differential.script import Talk
 from differential.side import Side
 from differential.topics import make_topic, wake
+from harnesses.peers.kafka import ready_node
+
+
+@pytest.fixture(scope="session")
+def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node for this folder: its tests change what holds for the whole cluster."""
+    with ready_node(tmp_path_factory.mktemp("kafka-peer")) as node:
+        yield node.bootstrap_servers
 
 
 @pytest.fixture(scope="session")

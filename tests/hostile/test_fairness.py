@@ -26,7 +26,7 @@ from txn.wire.api_keys import ApiKey
 from txn.wire.kio import load_request_schema
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "1.5"))
-TRIES: Final = 3
+TRIES: Final = 6
 """A machine that is busy makes one try slow; a broker that can be held makes all of them so."""
 
 DESCRIPTORS: Final = 256

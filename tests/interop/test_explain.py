@@ -16,6 +16,7 @@ import pytest
 
 import txn
 from harnesses.peers.kafka import KafkaNode
+from support.at_work import copy_at_work
 from support.clients import (
     commit_values,
     create_topic,
@@ -82,7 +83,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainedNode]:
         explained = run_txn("explain", "orders", "--json", *bootstrap)
         described = run_txn("transactions", "describe", "pay-4", "--json", *bootstrap)
         hanging = run_txn("transactions", "hanging", "--json", *bootstrap)
-        shutil.copytree(node.data, left)
+        copy_at_work(node.data, left)
         abort = ("transactions", "abort", "--yes", *bootstrap)
         by_id = run_txn(*abort, "--transactional-id", "pay-3")
         by_offset = run_txn(*abort, "--topic-partition", "orders-1", "--start-offset", 0)

@@ -23,7 +23,6 @@ from txn.errors import RejectedError
 pytestmark = [
     pytest.mark.peer,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("secured_kafka"),
 ]
 
 MODULES = "org.apache.kafka.common.security"

@@ -19,7 +19,7 @@ from harnesses.peers.jars import java_executable
 from harnesses.peers.secured import MECHANISMS, PASSWORD, SHORT_SESSION_MS, USER, SecuredKafka
 from txn._core import ClientSecurity, KafkaClient, KafkaError, read_keystore
 
-pytestmark = [pytest.mark.peer, pytest.mark.xdist_group("secured_kafka")]
+pytestmark = pytest.mark.peer
 
 PATIENCE_MS = 30_000
 AT_ONCE_SECONDS = 10.0

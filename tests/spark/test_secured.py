@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.peer,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("secured_kafka"),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]
 

@@ -2,7 +2,7 @@
 
     pytest --file-times …     prints a table of folders, and writes `target/test-times.json`
 
-A file's CPU time covers its worker and all processes below it, running ones too. So each file
+A file's CPU time covers its process and all processes below it, running ones too. So each file
 that a JVM serves gets a part of that JVM's time. A process whose parent dies first leaves the
 count.
 """
@@ -11,9 +11,9 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -61,13 +61,14 @@ class FileTimes:
             self._count_cpu(file)
         return result
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput["file_times"] = dict(self.files)
+    def begin(self) -> None:
+        """Count from here, in a process of its own."""
+        self.files.clear()
+        self._cpu = cpu_seconds(os.getpid())
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        for file, times in getattr(node, "workeroutput", {}).get("file_times", {}).items():
+    def merge(self, files: Mapping[str, Sequence[float]]) -> None:
+        """Add what another process has counted."""
+        for file, times in files.items():
             self._add(file, *times)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -28,17 +28,13 @@ pub(crate) fn append(path: &Path, entry: AbortedTxn) -> io::Result<()> {
 
 /// Reads a transaction index; `None` if it is missing, or was not written by [`append`].
 pub(crate) fn load(path: &Path) -> io::Result<Option<Vec<AbortedTxn>>> {
-    match disk::read(path) {
-        Ok(bytes) => Ok(decode(&bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(disk::read_derived(path)?.and_then(|bytes| decode(&bytes)))
 }
 
 /// Brings a transaction index to these entries. A file that is right already is not touched.
 pub(crate) fn store(path: &Path, entries: &[AbortedTxn]) -> io::Result<()> {
     let bytes = encode_all(entries);
-    if disk::read(path).is_ok_and(|stored| stored == bytes) {
+    if disk::read_derived(path).is_ok_and(|stored| stored.as_ref() == Some(&bytes)) {
         return Ok(());
     }
     disk::write(path, &bytes)

@@ -36,11 +36,9 @@ pub(crate) struct AbortedSums(BTreeMap<i64, Sum>);
 impl AbortedSums {
     /// Reads the file of a log; there are no lines if it is missing or does not follow the format.
     pub fn load(directory: &Path) -> io::Result<Self> {
-        match disk::read(&directory.join(NAME)) {
-            Ok(bytes) => Ok(Self::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error),
-        }
+        let stored = disk::read_derived(&directory.join(NAME))?;
+        let parsed = stored.and_then(|bytes| Self::parse(&String::from_utf8_lossy(&bytes)));
+        Ok(parsed.unwrap_or_default())
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -103,7 +101,7 @@ impl AbortedSums {
         for (base_offset, (entries, checksum)) in &self.0 {
             let _ = writeln!(text, "{base_offset} {entries} {checksum}"); // a String takes all
         }
-        if disk::read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
+        if disk::read_derived(&path).is_ok_and(|stored| stored.as_deref() == Some(text.as_bytes())) {
             return Ok(());
         }
         let unfinished = path.with_extension("tmp");

@@ -5,7 +5,7 @@
 //! turn it into an error. Without one (always, outside tests) that costs an atomic load.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -135,9 +135,24 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     with_descriptors(|| File::open(path))
 }
 
-/// Reads a whole file.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    with_descriptors(|| fs::read(path))
+/// More bytes than any file has that is derived from the batches of a log: a snapshot of more than
+/// five million producers, say.
+const DERIVED_BYTES_MAX: u64 = 256 << 20;
+
+/// Reads a file whose content can be derived from the batches of its log again. It is `None` if it
+/// is missing, or too large to be such a file.
+pub(crate) fn read_derived(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let len = file.metadata()?.len();
+    if len > DERIVED_BYTES_MAX {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(len as usize);
+    file.take(DERIVED_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// Makes a directory, unless it is there. None is made above it: a data directory that is gone was

@@ -30,12 +30,8 @@ pub(crate) struct Epochs(Vec<(i32, i64)>);
 impl Epochs {
     /// Reads the file of a log; `None` if it is missing or does not follow the format.
     pub fn load(directory: &Path) -> io::Result<Option<Self>> {
-        match fs::read_to_string(directory.join(NAME)) {
-            Ok(text) => Ok(Self::parse(&text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
-            Err(error) => Err(error),
-        }
+        let stored = disk::read_derived(&directory.join(NAME))?;
+        Ok(stored.and_then(|bytes| Self::parse(str::from_utf8(&bytes).ok()?)))
     }
 
     fn parse(text: &str) -> Option<Self> {

@@ -1,6 +1,5 @@
 """`txn transactions abort` while its transaction ends: by the client, or by the broker."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 import txn
+from support.at_work import copy_at_work
 from support.clients import (
     WAIT_S,
     commit_values,
@@ -29,7 +29,7 @@ def test_an_abort_by_id_goes_on_where_its_timeout_is_no_longer_allowed(tmp_path:
         producer = transactional_producer(broker.bootstrap_servers, "pay-5")
         producer.begin_transaction()
         send(producer, "orders", [b"1"])
-        shutil.copytree(tmp_path / "data", tmp_path / "left")  # as a kill leaves it
+        copy_at_work(tmp_path / "data", tmp_path / "left")  # as a kill leaves it
     limits = {"transaction.max.timeout.ms": "10000"}
     with txn.Broker(tmp_path / "left", properties=limits) as broker:
         code, out, err = run_txn(*ABORT_PAY_5, broker.bootstrap_servers, "--yes")

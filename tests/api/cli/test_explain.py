@@ -4,7 +4,6 @@ work, with real clients that wait and die, and on the files of a stopped one."""
 import io
 import json
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import txn
+from support.at_work import copy_at_work
 from support.clients import (
     WAIT_S,
     commit_values,
@@ -221,7 +221,7 @@ def test_a_stopped_directory_tells_the_same_and_is_not_changed(
     _, out, _ = run_txn("explain", "orders", "--bootstrap", scene.servers, "--json")
     alive = json.loads(out)
     copied = tmp_path / "copied"
-    shutil.copytree(scene.data, copied)
+    copy_at_work(scene.data, copied)
     before = contents(copied)
     code, out, err = run_txn("explain", "orders", "--data", copied, "--json")
     told = json.loads(out)
@@ -257,7 +257,7 @@ def test_the_life_of_a_transaction_stands_in_the_files(scene: Scene, tmp_path: P
     _, out, _ = run_txn("transactions", "describe", "pay-4", "--bootstrap", scene.servers, "--json")
     alive = json.loads(out)["timeline"]
     copied = tmp_path / "copied"
-    shutil.copytree(scene.data, copied)
+    copy_at_work(scene.data, copied)
     code, out, _ = run_txn("transactions", "describe", "pay-4", "--data", copied, "--json")
     assert (code, json.loads(out)["timeline"]) == (0, alive)
     code, out, _ = run_txn("transactions", "list", "--data", copied, "--json")
@@ -266,7 +266,7 @@ def test_the_life_of_a_transaction_stands_in_the_files(scene: Scene, tmp_path: P
 
 def test_a_partition_that_lost_its_log_is_told_as_empty(scene: Scene, tmp_path: Path) -> None:
     """The transaction's open parts on other partitions ended in a traceback."""
-    data = shutil.copytree(scene.data, tmp_path / "copy")
+    data = copy_at_work(scene.data, tmp_path / "copy")
     (data / "orders-0" / f"{0:020}.log").unlink()
     code, out, _ = run_txn("transactions", "describe", "pay-3", "--data", data)
     assert (code, "no records of it were found in orders-0" in out) == (0, True)

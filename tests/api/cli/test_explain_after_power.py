@@ -1,7 +1,6 @@
 """`txn explain` on the files that a power failure left."""
 
 import json
-import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 import txn
+from support.at_work import copy_at_work
 from support.clients import (
     commit_values,
     create_topic,
@@ -51,7 +51,7 @@ def append(path: Path, key: bytes, value: bytes) -> None:
 
 def left_by_power(data: Path, copied: Path) -> Path:
     """A copy that the next start takes for one of a machine that went down."""
-    shutil.copytree(data, copied)
+    copy_at_work(data, copied)
     (copied / LOCK).write_text("another boot")
     return copied
 

@@ -2,13 +2,13 @@
 
 import io
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import txn
+from support.at_work import copy_at_work
 from support.clients import create_topic, send, transactional_producer
 from support.command_line import run_txn
 from txn.explain import abort
@@ -70,7 +70,7 @@ def test_an_abort_whose_marker_cannot_be_written_names_the_line_of_the_log(
         producer.begin_transaction()
         for _ in range(3):
             send(producer, "orders", [b"1" * 100])
-        shutil.copytree(tmp_path / "data", tmp_path / "left")  # as a kill leaves it
+        copy_at_work(tmp_path / "data", tmp_path / "left")  # as a kill leaves it
     log = tmp_path / "left" / "orders-0" / f"{0:020}.log"
     content = bytearray(log.read_bytes())
     content[100] ^= 0xFF

@@ -1,12 +1,12 @@
 """The line of a start says how the broker before ended, and how many transactions are open."""
 
 import logging
-import shutil
 from pathlib import Path
 
 import pytest
 
 import txn
+from support.at_work import copy_at_work
 from support.clients import create_topic, send, transactional_producer
 
 
@@ -29,7 +29,7 @@ def test_the_line_of_a_start_tells_a_stop_in_order_from_a_kill(
         producer = transactional_producer(broker.bootstrap_servers, "pay-1")
         producer.begin_transaction()
         send(producer, "orders", [b"1"])
-        shutil.copytree(data, left)  # as a kill leaves it
+        copy_at_work(data, left)  # as a kill leaves it
         producer.commit_transaction()
     assert started(data, caplog) == ["last_stop=clean", "open_transactions=0"]
     assert started(left, caplog) == ["last_stop=kill", "open_transactions=1"]

@@ -13,11 +13,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -31,6 +32,7 @@ from harnesses.peers.jars import (
     class_path,
     java_executable,
 )
+from harnesses.peers.kept import keep, kept, remove
 from support.clients import commit_values, create_topic, read_all, transactional_producer
 
 START_SECONDS_MAX: Final = 300.0
@@ -309,26 +311,34 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def kafka_peer() -> str:
     """Bootstrap servers of the control, a real Apache Kafka, one for the whole run.
 
     `TXN_PEER_BOOTSTRAP` names one that runs already, to save the start while writing tests.
     """
     running = os.environ.get("TXN_PEER_BOOTSTRAP")
-    if running:
-        yield running
-        return
-    with KafkaNode(tmp_path_factory.mktemp("kafka-peer"), jars=CONTROL) as node:
-        _commit_once(node.bootstrap_servers)
-        yield node.bootstrap_servers
+    return running or kept("kafka", __name__)[1]["PLAINTEXT"]
 
 
-def _commit_once(servers: str) -> None:
-    """Run a first transaction. Kafka makes `__transaction_state` for it, and answers its commit
-    seconds before the markers: a test that reads its own commit would find nothing.
+@contextmanager
+def ready_node(directory: Path) -> Iterator[KafkaNode]:
+    """Run the control for many tests: it has run a first transaction.
+
+    Kafka makes `__transaction_state` for it, and answers its commit seconds before the markers: a
+    test that reads its own commit would find nothing.
     """
-    create_topic(servers, "first")
-    commit_values(transactional_producer(servers, "first"), "first", [b"1"])
-    ends_s = time.monotonic() + START_SECONDS_MAX
-    while not read_all(servers, "first"):
-        assert time.monotonic() < ends_s, "Kafka writes no markers"
+    with KafkaNode(directory, jars=CONTROL) as node:
+        servers = node.bootstrap_servers
+        create_topic(servers, "first")
+        commit_values(transactional_producer(servers, "first"), "first", [b"1"])
+        ends_s = time.monotonic() + START_SECONDS_MAX
+        while not read_all(servers, "first"):
+            assert time.monotonic() < ends_s, "Kafka writes no markers"
+        yield node
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    with ready_node(place) as kept_node:
+        keep(place, kept_node.servers)
+    remove(place)

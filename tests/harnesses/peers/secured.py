@@ -8,6 +8,7 @@ makes tokens without a signature, for Kafka's validator of unsecured tokens.
 import base64
 import datetime
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kept import keep, kept, remove
 
 USER: Final = "ada"
 PASSWORD: Final = "l0velace=&+%"
@@ -46,15 +48,24 @@ SHORT_SESSION_MS: Final = 3000
 class SecuredKafka:
     """A running node; `servers` has the bootstrap servers of PLAINTEXT and each of `LISTENERS`."""
 
-    node: KafkaNode
     servers: Mapping[str, str]
-    ca_pem: bytes
-    certificate_pem: bytes
-    """The certificate of a client, by the authority that the node trusts."""
-    key_pem: bytes
-    """The key of `certificate_pem`, as PKCS#8."""
     directory: Path
     """Has `ca.pem`, `client.pem` (certificate) and `client.key`."""
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The authority that the node trusts."""
+        return (self.directory / "ca.pem").read_bytes()
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate of a client."""
+        return (self.directory / "client.pem").read_bytes()
+
+    @property
+    def key_pem(self) -> bytes:
+        """The key of the client, as PKCS#8."""
+        return (self.directory / "client.key").read_bytes()
 
 
 def token(subject: str = USER, lifetime_seconds: float = 3600) -> str:
@@ -118,8 +129,8 @@ def _properties(directory: Path) -> dict[str, str]:
     return properties
 
 
-def _write_certificates(directory: Path) -> tuple[bytes, bytes, bytes]:
-    """Write the keystores and return (CA, certificate of a client, its key)."""
+def _write_certificates(directory: Path) -> None:
+    """Write the keystores, and the files of `SecuredKafka.directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA()
     past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=3)
@@ -136,18 +147,15 @@ def _write_certificates(directory: Path) -> tuple[bytes, bytes, bytes]:
     for name, certificate in issued.items():
         (directory / f"{name}.pem").write_bytes(_pkcs8(certificate) + _chain(certificate))
     client = authority.issue_cert("client.test", common_name=USER)
-    ca_pem = authority.cert_pem.bytes()
-    certificate_pem, key_pem = _chain(client), _pkcs8(client)
-    (directory / "ca.pem").write_bytes(ca_pem)
-    (directory / "client.pem").write_bytes(certificate_pem)
-    (directory / "client.key").write_bytes(key_pem)
-    return ca_pem, certificate_pem, key_pem
+    (directory / "ca.pem").write_bytes(authority.cert_pem.bytes())
+    (directory / "client.pem").write_bytes(_chain(client))
+    (directory / "client.key").write_bytes(_pkcs8(client))
 
 
 @contextmanager
 def running(directory: Path) -> Iterator[SecuredKafka]:
     """Run a node with every listener of `LISTENERS` in a directory."""
-    ca_pem, certificate_pem, key_pem = _write_certificates(directory)
+    _write_certificates(directory)
     users = [
         f"--add-scram={mechanism}=[name={USER},password={PASSWORD}]"
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -159,11 +167,18 @@ def running(directory: Path) -> Iterator[SecuredKafka]:
         format_options=users,
     )
     with node:
-        yield SecuredKafka(node, node.servers, ca_pem, certificate_pem, key_pem, directory)
+        yield SecuredKafka(node.servers, directory)
 
 
 @pytest.fixture(scope="session")
-def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+def secured_kafka() -> SecuredKafka:
     """A real Apache Kafka 4.2 node with every listener of `LISTENERS`, one for the whole run."""
-    with running(tmp_path_factory.mktemp("secured-kafka")) as kafka:
-        yield kafka
+    directory, servers = kept("secured", __name__)
+    return SecuredKafka(servers, directory)
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    with running(place) as kept_kafka:
+        keep(place, kept_kafka.servers)
+    remove(place)

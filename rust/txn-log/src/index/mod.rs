@@ -111,7 +111,7 @@ impl Indexes {
         offset_path: &Path,
         time_path: &Path,
     ) -> io::Result<Option<Self>> {
-        let (Some(offsets), Some(times)) = (read(offset_path)?, read(time_path)?) else {
+        let (Some(offsets), Some(times)) = (disk::read_derived(offset_path)?, disk::read_derived(time_path)?) else {
             return Ok(None);
         };
         let (Some(offsets), Some(times)) = (
@@ -159,13 +159,5 @@ fn absolute(base_offset: i64, (timestamp, relative_offset): (i64, u32)) -> Times
     TimestampOffset {
         timestamp,
         offset: base_offset + i64::from(relative_offset),
-    }
-}
-
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match disk::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }

@@ -79,7 +79,7 @@ impl PartitionLog {
     pub(super) fn store_metadata(&self) -> io::Result<()> {
         let path = self.directory.join(METADATA_NAME);
         if let Some(text) = &self.partition_metadata
-            && disk::read(&path).ok().as_deref() != Some(text.as_bytes())
+            && disk::read_derived(&path).ok().flatten().as_deref() != Some(text.as_bytes())
         {
             let unfinished = path.with_extension("metadata.tmp");
             disk::replace(&path, &unfinished, text.as_bytes())?;

@@ -76,15 +76,21 @@ pub(super) fn remove_torn_snapshots(
     let synced_end = scanned.map_or(0, |first| first.base_offset);
     for offset in snapshot::offsets(directory)? {
         let path = file_path(directory, offset, "snapshot");
-        if offset > synced_end
-            && producer_state
-                .restore(Some(&disk::read(&path)?), &[])
-                .is_err()
-        {
+        if offset > synced_end && !fits(producer_state, &path, &[])? {
             disk::remove_if_there(&path)?;
         }
     }
     Ok(())
+}
+
+/// Restores a snapshot; false if its file cannot be one.
+fn fits(
+    producer_state: &dyn ProducerStateManager,
+    path: &Path,
+    aborted: &[AbortedTxn],
+) -> io::Result<bool> {
+    let stored = disk::read_derived(path)?;
+    Ok(stored.is_some_and(|bytes| producer_state.restore(Some(&bytes), aborted).is_ok()))
 }
 
 /// Restores the newest snapshot that fits, replays the batches after it, and returns every aborted
@@ -121,8 +127,7 @@ pub(super) fn recover_producer_state(
         if evidence.is_some_and(|evidence| !evidence.agrees_with(&known, offset)) {
             continue;
         }
-        let bytes = disk::read(&file_path(directory, offset, "snapshot"))?;
-        if producer_state.restore(Some(&bytes), &known).is_ok() {
+        if fits(producer_state, &file_path(directory, offset, "snapshot"), &known)? {
             (replay_start, entries, is_restored) = (offset, known, true);
             break;
         }
